@@ -114,6 +114,7 @@ impl Handle {
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, JournalError> {
         self.check()?;
+        let _held = taking(Rank::BlockContent);
         let mut guard = b.lock();
         if let Err(error) = self.attach(b, &mut guard) {
             drop(guard);

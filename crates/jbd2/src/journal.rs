@@ -237,8 +237,8 @@ impl Journal {
 
     /// Why the journal has stopped, if it has.
     #[inline]
-    pub fn aborted(&self) -> Option<Arc<str>> {
-        self.shared.aborted().map(|why| Arc::clone(why.what()))
+    pub fn abort_reason(&self) -> Option<Arc<str>> {
+        self.shared.abort_reason().map(|why| Arc::clone(why.what()))
     }
 
     /// The bytes of block `p`, if a transaction or the log holds a version that the device may not
@@ -305,7 +305,7 @@ impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Journal")
             .field("has_log", &self.has_log())
-            .field("aborted", &self.aborted())
+            .field("aborted", &self.abort_reason())
             .finish_non_exhaustive()
     }
 }

@@ -102,7 +102,7 @@ impl Shared {
 
     /// Why the journal has stopped, if it has.
     #[inline]
-    pub(crate) fn aborted(&self) -> Option<&StopReason> {
+    pub(crate) fn abort_reason(&self) -> Option<&StopReason> {
         self.aborted.get()
     }
 

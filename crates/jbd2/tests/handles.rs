@@ -116,7 +116,12 @@ fn using_more_than_declared_is_counted_where_it_is_tolerated() {
     assert_eq!(journal.stats().credit_overflows, 3 * 88);
     // And one that no log of this length can hold stops the journal before anything is written.
     assert!(overflow(200, 4).is_err());
-    assert!(journal.aborted().unwrap().contains("does not fit the log"));
+    assert!(
+        journal
+            .abort_reason()
+            .unwrap()
+            .contains("does not fit the log")
+    );
     recover_log(&*dev, LEN);
     assert!((0..90).all(|p| stamp_on(&*dev, p) == 3));
 }
@@ -152,7 +157,7 @@ fn a_panic_under_a_handle_stops_the_journal() {
         handle.modify(&block, |_| panic!("half way")).unwrap()
     });
     assert!(panicked.join().is_err());
-    assert!(journal.aborted().is_some());
+    assert!(journal.abort_reason().is_some());
     assert!(matches!(journal.start(1), Err(JournalError::Aborted(_))));
 }
 
@@ -164,7 +169,7 @@ fn a_panicking_callback_stops_the_journal_and_wakes_waiters() {
     let tid = handle.tid();
     drop(handle);
     assert!(journal.commit(tid).is_err());
-    assert!(journal.aborted().unwrap().contains("jbd2-commit"));
+    assert!(journal.abort_reason().unwrap().contains("jbd2-commit"));
     assert!(journal.close().is_err());
 }
 

@@ -239,7 +239,7 @@ fn a_failed_log_write_stops_the_journal_and_nothing_follows() {
     dev.fail_writes.store(true, Ordering::SeqCst);
     let error = journal.commit(tid).unwrap_err();
     assert!(matches!(error, JournalError::Aborted(_)), "{error}");
-    assert!(journal.aborted().unwrap().contains("writing"));
+    assert!(journal.abort_reason().unwrap().contains("writing"));
     assert!(journal.start(1).is_err());
     assert!(journal.commit(tid).is_err());
     assert!(journal.checkpoint_all().is_err());

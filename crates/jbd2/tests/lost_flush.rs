@@ -87,7 +87,7 @@ fn a_flush_that_fails_stops_the_journal_on_every_path() {
         rig.fail(after, 2);
         assert!(path(&rig).is_err(), "{name}");
         assert_eq!(rig.host.failures(), 1, "{name}");
-        assert!(rig.journal.aborted().is_some(), "{name}");
+        assert!(rig.journal.abort_reason().is_some(), "{name}");
         for result in [
             rig.journal.flush(),
             rig.journal.sync_all(),
@@ -121,9 +121,9 @@ fn the_tail_does_not_move_after_a_flush_that_failed_elsewhere() {
             rig.dev.write_at(at, &[0; BYTES]).unwrap();
         }
         assert!(rig.dev.flush().is_err());
-        assert!(rig.journal.aborted().is_none(), "it cannot know yet");
+        assert!(rig.journal.abort_reason().is_none(), "it cannot know yet");
         assert!(rig.journal.checkpoint_all().is_err());
-        assert!(rig.journal.aborted().is_some());
+        assert!(rig.journal.abort_reason().is_some());
         let host = rig.recovered(seed);
         for block in 3..6 {
             assert_eq!(stamp_on(&*host, block), 3, "{seed}");
@@ -158,7 +158,7 @@ fn acknowledged_transactions_survive_a_failure_of_any_flush() {
                 let before = rig.host.failures();
                 let committed = journal.commit(tid);
                 if syncs && committed.is_ok() && journal.sync(tid).is_err() {
-                    assert!(journal.aborted().is_some(), "{after}");
+                    assert!(journal.abort_reason().is_some(), "{after}");
                 }
                 if committed.is_ok() {
                     assert_eq!(before, 0, "{after}: a success after the failure");

@@ -94,7 +94,7 @@ fn an_abort_is_latched() {
     journal.abort("second");
     assert!(handle.modify(&block, |b| b[0] = 8).is_err());
     drop(handle);
-    assert_eq!(journal.aborted().as_deref(), Some("first"));
+    assert_eq!(journal.abort_reason().as_deref(), Some("first"));
     for result in [
         journal.commit(tid),
         journal.start(1).map(drop),

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
 /// A lock of the table in `docs/LOCKING.md`. A thread takes them from above to below.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -89,6 +90,22 @@ impl<G> Locked<G> {
     }
 }
 
+impl<G: Deref> Deref for Locked<G> {
+    type Target = G::Target;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Locked<G> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.guard
+    }
+}
+
 /// Takes a lock of this rank by calling `take`.
 ///
 /// # Panics
@@ -118,6 +135,17 @@ pub fn taking(rank: Rank) -> Held {
     #[cfg(all(debug_assertions, not(extant_shuttle)))]
     checked::assert_may_take(rank);
     took(rank)
+}
+
+/// This thread is about to wait for what holders of any lock may need: it holds none.
+///
+/// # Panics
+/// With debug assertions, if this thread holds a lock.
+#[inline]
+#[track_caller]
+pub fn assert_none_held() {
+    #[cfg(all(debug_assertions, not(extant_shuttle)))]
+    checked::assert_none();
 }
 
 /// This thread got a lock of this rank without waiting for it, which is in order at any time.
@@ -169,11 +197,12 @@ mod checked {
         Rank::BlockContent,
     ];
 
-    /// Returns whether a thread may hold several locks of this rank. They have an order of their
-    /// own: folios by index; maps of two files and inodes by `lock_all`.
+    /// Returns whether a thread that holds a lock of this rank may wait for another one. Folios
+    /// have an order of their own, by index; the maps of two files are locked under both inodes'
+    /// locks. Of several inodes a thread waits for the first only, and tries the others.
     fn repeats(rank: Rank) -> bool {
-        use Rank::{Folio, FolioInHandle, Inode, Map};
-        matches!(rank, Inode | Folio | FolioInHandle | Map)
+        use Rank::{Folio, FolioInHandle, Map};
+        matches!(rank, Folio | FolioInHandle | Map)
     }
 
     thread_local! {
@@ -204,16 +233,28 @@ mod checked {
         EXEMPTIONS.set(EXEMPTIONS.get() + 1);
     }
 
-    #[track_caller]
-    pub(super) fn assert_may_take(rank: Rank) {
+    /// The last lock in the order that this thread holds, unless nothing is checked.
+    fn last_held() -> Option<Rank> {
         if EXEMPTIONS.get() > 0 {
-            return;
+            return None;
         }
         let held = COUNTS.try_with(|counts| {
             let held = |other: &&Rank| counts[**other as usize].get() > 0;
             RANKS.iter().rev().find(held).copied()
         });
-        if let Ok(Some(held)) = held {
+        held.ok().flatten()
+    }
+
+    #[track_caller]
+    pub(super) fn assert_none() {
+        if let Some(held) = last_held() {
+            panic!("lock order: a wait without locks while {held:?} is held");
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn assert_may_take(rank: Rank) {
+        if let Some(held) = last_held() {
             assert!(
                 held < rank || (held == rank && repeats(rank)),
                 "lock order: {rank:?} is taken while {held:?} is held"
@@ -283,6 +324,7 @@ mod tests {
         let _folios = [taking(Rank::Folio), taking(Rank::Folio)];
         let _handle = taking(Rank::Handle);
         assert!(panics(|| drop(taking(Rank::Handle))));
+        assert!(panics(|| drop((taking(Rank::Inode), taking(Rank::Inode)))));
         let _maps = [taking(Rank::Map), taking(Rank::Map)];
         let _status = taking(Rank::Status);
         assert!(panics(|| drop(taking(Rank::Status))));
@@ -298,6 +340,19 @@ mod tests {
         drop(handle);
         assert!(panics(|| drop(taking(Rank::Handle))));
         drop(taking(Rank::FolioInHandle));
+    }
+
+    #[test]
+    fn a_wait_without_locks_is_checked() {
+        assert_none_held();
+        let core = taking(Rank::InodeCore);
+        assert!(panics(assert_none_held));
+        drop(core);
+        assert_none_held();
+        let _tried = took(Rank::Range);
+        assert!(panics(assert_none_held));
+        let _free = exempt();
+        assert_none_held();
     }
 
     #[test]

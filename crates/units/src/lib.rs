@@ -38,6 +38,16 @@ pub fn index(value: u64) -> usize {
     }
 }
 
+/// `value` as 32 bits. For callers whose value is bounded by what it was computed from.
+#[inline]
+pub fn exact_u32(value: u64) -> u32 {
+    debug_assert!(
+        u32::try_from(value).is_ok(),
+        "{value} has more than 32 bits"
+    );
+    at_most_u32(value)
+}
+
 /// The smaller of `value` and the largest `u32`: for lengths that are worked off in pieces anyway.
 #[inline]
 pub fn at_most_u32(value: u64) -> u32 {

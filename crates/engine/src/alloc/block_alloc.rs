@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Group, Pblk};
+use extant_units::{Blocks, Group, Pblk, exact_u32};
 
 use super::allocator::AllocatorCore;
 use super::request::{AllocRequest, Run};
@@ -174,7 +174,7 @@ impl AllocatorCore {
             for step in 0..groups {
                 // Both below 2^32: the sum fits 33 bits.
                 let at = (u64::from(goal_group.get()) + u64::from(step)) % u64::from(groups);
-                let group = Group::new(u32::try_from(at).unwrap_or(0));
+                let group = Group::new(exact_u32(at));
                 let Some(hints) = self.groups.hints(group) else {
                     continue;
                 };
@@ -221,7 +221,7 @@ impl AllocatorCore {
             let found = locked.map(&disk).ok()?.find(from, len, len, len);
             if let Some(run) = found.run {
                 let start = self.layout.group_start(group);
-                return Some(start.saturating_add(u64::from(run.start)));
+                return Some(start.plus(u64::from(run.start)));
             }
         }
         None
@@ -309,7 +309,7 @@ impl AllocatorCore {
     fn run_of(&self, group: Group, blocks: &Range<u32>) -> Run {
         let start = self.layout.group_start(group);
         Run {
-            start: start.saturating_add(u64::from(blocks.start)),
+            start: start.plus(u64::from(blocks.start)),
             len: Blocks::new(u64::from(blocks.end - blocks.start)),
         }
     }
@@ -350,7 +350,7 @@ impl AllocatorCore {
         }
         if metadata {
             for i in 0..run.len.get() {
-                h.forget(run.start.saturating_add(i))?;
+                h.forget(run.start.plus(i))?;
             }
         }
         let mut at = run.start;
@@ -366,7 +366,7 @@ impl AllocatorCore {
             };
             self.free_in_group(h, group, piece)?;
             left -= piece.len.get();
-            at = at.saturating_add(piece.len.get());
+            at = at.plus(piece.len.get());
         }
         self.stats.freed_blocks.add(run.len.get());
         self.groups.shrink_maps();

@@ -38,7 +38,7 @@ impl AllocatorCore {
             while let Some(run) = map.next_run(at..u32::MAX, 1) {
                 at = run.end;
                 let len = u64::from(run.end - run.start);
-                join(&mut runs, start.saturating_add(u64::from(run.start)), len);
+                join(&mut runs, start.plus(u64::from(run.start)), len);
             }
             drop(locked);
             self.groups.shrink_maps();

@@ -51,9 +51,10 @@ impl HeldBlocks {
 
     /// Releases what is held behind the first `len` blocks.
     pub(crate) fn keep_front(&mut self, len: Blocks) {
+        debug_assert!(len <= self.run.len, "no more is kept than is held");
         if let Some(rest) = self.run.len.checked_sub(len).filter(|rest| !rest.is_zero()) {
             self.run.len = len;
-            let start = self.run.start.saturating_add(len.get());
+            let start = self.run.start.plus(len.get());
             self.core.release_held(Run { start, len: rest });
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use extant_disk::bitmap;
 use extant_disk::group_desc::GroupFlags;
 use extant_jbd2::Handle;
-use extant_units::{Group, Ino};
+use extant_units::{Group, Ino, exact_u32};
 
 use super::allocator::AllocatorCore;
 use super::request::InodeRequest;
@@ -29,7 +29,7 @@ impl AllocatorCore {
         let groups = u64::from(self.layout.groups);
         for step in 0..groups {
             let at = (u64::from(first.get()) + step) % groups;
-            let group = Group::new(u32::try_from(at).unwrap_or(0));
+            let group = Group::new(exact_u32(at));
             let free = self
                 .groups
                 .hints(group)

@@ -70,7 +70,12 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
 /// transaction that is not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap
 /// is damaged; its group is not used again.
 pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
-    fs.alloc.core.allocate(h, request)
+    let run = fs.alloc.core.allocate(h, request)?;
+    debug_assert!(
+        fs.layout.contains(run.start, run.len) && fs.zones.may_map(None, run.start, run.len),
+        "allocated blocks lie in the volume, and in no system zone"
+    );
+    Ok(run)
 }
 
 /// Holds `min` to `want` reserved blocks in one run near `goal`, for data that is written before
@@ -153,7 +158,7 @@ pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
     };
     // Directories stay near the tables; files leave the first group of a flex group to them.
     let flex_start = layout.flex_of(group) << layout.flex_bits;
-    let last = layout.groups.saturating_sub(1);
+    let last = layout.groups - 1;
     let goal = if inode.kind == FileKind::Regular && layout.flex_bits >= 2 {
         group.get().max(flex_start + 1).min(last)
     } else {
@@ -196,6 +201,12 @@ pub(crate) fn allocate_inode(
     request: &InodeRequest,
 ) -> Result<(Ino, u32)> {
     let result = fs.alloc.core.allocate_inode(h, request);
+    debug_assert!(
+        result
+            .as_ref()
+            .map_or(true, |(ino, _)| ino.get() >= fs.layout.first_inode),
+        "reserved inodes are not allocated"
+    );
     result.inspect_err(|error| fs.fault.report(fs, error))
 }
 

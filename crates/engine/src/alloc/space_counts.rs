@@ -84,7 +84,11 @@ impl SpaceCounts {
 
     /// Returns `n` claimed blocks that were not used.
     pub(crate) fn unclaim(&self, n: u64) {
-        self.available.fetch_add(n, Relaxed);
+        let before = self.available.fetch_add(n, Relaxed);
+        debug_assert!(
+            before.checked_add(n).is_some(),
+            "{n} blocks are given back twice (J12)"
+        );
     }
 
     /// Turns `n` claimed blocks into a reservation.

@@ -31,6 +31,7 @@ use crate::volume::Fs;
 /// `minimum` exceeds a group. [`Error::ReadOnly`]. A device or a bitmap that fails ends the trim;
 /// what was done stays done.
 pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
+    extant_lock_order::assert_none_held();
     fs.check_writable()?;
     let core = &fs.alloc.core;
     let bs = fs.layout.block_size;
@@ -120,7 +121,7 @@ impl AllocatorCore {
         drop(locked);
         let first = self.layout.group_start(group);
         let run = Run {
-            start: first.saturating_add(u64::from(found.start)),
+            start: first.plus(u64::from(found.start)),
             len: Blocks::new(u64::from(found.end - found.start)),
         };
         let bs = self.layout.block_size;

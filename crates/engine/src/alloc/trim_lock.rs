@@ -12,7 +12,8 @@ impl Trimming {
         self.0.lock()
     }
 
-    /// Waits until no run is held. Returns whether one was. The caller holds no lock and no handle.
+    /// Waits until no run is held. Returns whether one was. The caller holds no handle and no group
+    /// lock: the thread that holds a run takes these.
     pub(super) fn wait(&self) -> bool {
         let held = self.0.is_locked();
         if held {

@@ -87,7 +87,7 @@ impl Stream {
     /// A stream that just got `run` and keeps nothing.
     pub(super) fn after(run: Run, grown: u64) -> Self {
         Self {
-            next: run.start.saturating_add(run.len.get()),
+            next: run.start.plus(run.len.get()),
             grown: grown.saturating_add(run.len.get()),
             kept: 0,
             used: 0,

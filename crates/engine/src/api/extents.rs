@@ -2,7 +2,7 @@
 
 use std::iter::FusedIterator;
 
-use extant_units::Lblk;
+use extant_units::{Lblk, at_most_u32};
 
 use super::node::Node;
 use super::volume::Volume;
@@ -110,7 +110,7 @@ impl Extents {
             if left == 0 {
                 return Ok(None);
             }
-            range.len = range.len.min(u32::try_from(left).unwrap_or(u32::MAX));
+            range.len = range.len.min(at_most_u32(left));
         }
         Ok(Some(range))
     }
@@ -136,7 +136,7 @@ impl Extents {
         Ok(Extent {
             logical: bs.pos(Lblk::new(range.lblk.get())).get(),
             physical: pblk.map(place).transpose()?,
-            len: u64::from(range.len).saturating_mul(bs.bytes_u64()),
+            len: u64::from(range.len) * bs.bytes_u64(),
             state,
         })
     }

@@ -15,7 +15,7 @@ use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::jbd2::Checksums;
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
-use extant_units::{DevOff, Group};
+use extant_units::{DevOff, Group, exact_u32};
 
 use super::options::open_to_look;
 use crate::Error;
@@ -171,11 +171,11 @@ impl ImageInfo {
         Ok(ImageInfo {
             label: sb.label().to_vec(),
             uuid: raw.uuid,
-            block_size: u32::try_from(sb.block_size().bytes()).unwrap_or(u32::MAX),
+            block_size: exact_u32(sb.block_size().bytes_u64()),
             blocks: sb.blocks_count().get(),
             free_blocks: raw.free_blocks_count().get(),
             reserved_blocks: sb.reserved_blocks().get(),
-            inode_size: u32::try_from(sb.inode_size()).unwrap_or(u32::MAX),
+            inode_size: exact_u32(sb.inode_size() as u64),
             inodes: sb.inodes_count(),
             free_inodes: raw.free_inodes_count.get(),
             group_count: sb.group_count(),
@@ -204,7 +204,7 @@ fn groups(sb: &Superblock, read_at: ReadAt<'_>) -> Result<Vec<GroupInfo>> {
     let (size, bs) = (sb.desc_size(), sb.block_size().bytes());
     let mut count = sb.group_count();
     if sb.features().has_incompat(Incompat::META_BG) {
-        let per_block = u32::try_from(bs / size).unwrap_or(u32::MAX);
+        let per_block = exact_u32((bs / size) as u64);
         count = count.min(sb.raw().first_meta_bg.get().saturating_mul(per_block));
     }
     let checksum = GroupChecksum::of(sb);

@@ -53,13 +53,13 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     if mapped && (asked - inode.flags()).contains(InodeFlags::EXTENTS) {
         file::convert_to_extents(fs, inode)?;
     }
-    let _excluded = inode.lock.write();
+    let whole = file::lock(fs, inode);
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;
     let journalled = (old ^ new).contains(InodeFlags::JOURNAL_DATA);
     if journalled && inode.kind == FileKind::Regular {
         let on = new.contains(InodeFlags::JOURNAL_DATA);
-        return file::set_journalled(fs, inode, on, || store(fs, inode, old, new));
+        return file::set_journalled(fs, &whole, inode, on, || store(fs, inode, old, new));
     }
     store(fs, inode, old, new)
 }
@@ -152,7 +152,7 @@ impl FlagSet {
         if self.xflags & !known != 0 {
             return Err(Error::NotSupported("unknown inode flags"));
         }
-        let _excluded = inode.lock.write();
+        let _excluded = inode.lock_exclusively();
         let (old, project) = {
             let core = inode.core.read();
             (core.flags, core.projid)

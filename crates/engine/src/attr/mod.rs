@@ -55,7 +55,7 @@ pub(crate) fn getattr(fs: &Fs, inode: &Inode) -> Attr {
         blocks: core
             .sectors
             .saturating_add(delayed.saturating_mul(per_block)),
-        blksize: u32::try_from(fs.layout.block_size.bytes()).unwrap_or(u32::MAX),
+        blksize: extant_units::exact_u32(fs.layout.block_size.bytes_u64()),
         atime: core.atime.into(),
         mtime: core.mtime.into(),
         ctime: core.ctime.into(),
@@ -98,7 +98,7 @@ pub(crate) fn setattr(
     check(inode, changes)?;
     if let Some(size) = changes.size {
         if !changes.keep_priv {
-            let _excluded = inode.lock.write();
+            let _excluded = inode.lock_exclusively();
             privileges::remove_privileges(fs, inode, cred)?;
         }
         file::truncate(fs, inode, size, cred)?;
@@ -106,7 +106,7 @@ pub(crate) fn setattr(
     if *changes == SetAttr::default() {
         return Ok(());
     }
-    let _excluded = inode.lock.write();
+    let _excluded = inode.lock_exclusively();
     if inode.is_gone() {
         return Err(Error::Stale);
     }

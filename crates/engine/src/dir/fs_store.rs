@@ -10,7 +10,7 @@ use extant_disk::features::{Compat, Incompat};
 use extant_disk::htree::IndexKind;
 use extant_disk::inode::InodeFlags;
 use extant_jbd2::{Block, BlockData, CheckKey, Handle};
-use extant_units::{BlockSize, Lblk, Pblk};
+use extant_units::{BlockSize, Lblk, Pblk, exact_u32};
 
 use super::dir_store::{Profile, Shape, Store};
 use super::distinct_blocks;
@@ -169,7 +169,8 @@ impl Store for FsStore<'_> {
     }
 
     fn blocks(&self) -> u32 {
-        u32::try_from(self.inode.size() >> self.block_size().log2()).unwrap_or(u32::MAX)
+        // The size was checked when the inode was loaded, and every block that was added since.
+        exact_u32(self.inode.size() >> self.block_size().log2())
     }
 
     fn index_flag(&self) -> bool {

@@ -217,8 +217,8 @@ impl<'a, S: Store> IndexPath<'a, S> {
                 .modify(h, &full.block, |bytes| bytes.copy_from_slice(&split.low))?;
             return self.insert_key(h, parent, split.key, high);
         }
-        let levels = u8::try_from(self.levels.len()).unwrap_or(u8::MAX);
-        let Some(root) = self.levels.first().filter(|_| levels <= profile.max_levels) else {
+        let fits = self.levels.len() <= usize::from(profile.max_levels);
+        let Some(root) = self.levels.first().filter(|_| fits) else {
             return Err(Error::NoSpace); // as Linux: "directory index full"
         };
         let child = Lblk::new(self.store.blocks());

@@ -20,10 +20,10 @@
 //! before they change a block; [`crate::namei`] fills the cache.
 //!
 //! # Locks
-//! The caller holds the directory's `lock`: shared for [`lookup`], [`is_empty`] and [`parent`],
-//! exclusively for every function that takes a handle. Only [`read`] and [`read_batch`] take it
-//! themselves, for one batch at a time. Below it come the handle, the map's locks and block
-//! content.
+//! The caller holds the directory's `lock`, which its token proves: a [`LockedInode`] to look, an
+//! [`ExclusiveInode`] to change. [`init_new`] needs none, as no other thread knows the directory.
+//! Only [`read`] and [`read_batch`] take the lock themselves, for one batch at a time. Below it
+//! come the handle, the map's locks and block content.
 //!
 //! # Concurrency
 //! Readers of one directory run in parallel, and so do changes of different ones.
@@ -47,7 +47,7 @@ use extant_units::Ino;
 use self::dir_store::Store as _;
 use self::fs_store::FsStore;
 pub(crate) use self::listing::Batch;
-use crate::inode::Inode;
+use crate::inode::{ExclusiveInode, Inode, LockedInode};
 use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
 use crate::volume::Fs;
@@ -57,8 +57,8 @@ use crate::volume::Fs;
 /// # Errors
 /// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage;
 /// [`crate::Error::Interrupted`].
-pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
-    let store = FsStore::open_to_walk(fs, dir)?;
+pub(crate) fn lookup(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Ino>> {
+    let store = FsStore::open_to_walk(fs, &dir)?;
     match name {
         b"." => Ok(Some(dir.ino)),
         b".." => Ok(Some(entries::dots(&store)?.1)),
@@ -76,7 +76,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
 pub(crate) fn insert(
     fs: &Fs,
     h: &mut Handle,
-    dir: &Inode,
+    dir: ExclusiveInode<'_>,
     name: &[u8],
     target: (Ino, FileKind),
     privileged: bool,
@@ -86,7 +86,7 @@ pub(crate) fn insert(
         ino: target.0,
         file_type: target.1.file_type(),
     };
-    let store = FsStore::open_to_grow(fs, dir, privileged)?;
+    let store = FsStore::open_to_grow(fs, &dir, privileged)?;
     fs.names.forget(dir.ino, name);
     entries::insert(&store, h, &entry)
 }
@@ -95,8 +95,14 @@ pub(crate) fn insert(
 ///
 /// # Errors
 /// [`crate::Error::NotFound`]; damage if it leads elsewhere.
-pub(crate) fn remove(fs: &Fs, h: &mut Handle, dir: &Inode, name: &[u8], ino: Ino) -> Result<()> {
-    let store = FsStore::open(fs, dir)?;
+pub(crate) fn remove(
+    fs: &Fs,
+    h: &mut Handle,
+    dir: ExclusiveInode<'_>,
+    name: &[u8],
+    ino: Ino,
+) -> Result<()> {
+    let store = FsStore::open(fs, &dir)?;
     fs.names.forget(dir.ino, name);
     entries::remove(&store, h, name, ino)
 }
@@ -109,13 +115,13 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, dir: &Inode, name: &[u8], ino: Ino
 pub(crate) fn retarget(
     fs: &Fs,
     h: &mut Handle,
-    dir: &Inode,
+    dir: ExclusiveInode<'_>,
     name: &[u8],
     old: Ino,
     new: (Ino, FileKind),
 ) -> Result<()> {
     let new = (new.0, new.1.file_type());
-    let store = FsStore::open(fs, dir)?;
+    let store = FsStore::open(fs, &dir)?;
     fs.names.forget(dir.ino, name);
     entries::retarget(&store, h, name, old, new)
 }
@@ -124,11 +130,11 @@ pub(crate) fn retarget(
 ///
 /// # Errors
 /// Damage; [`crate::Error::Interrupted`].
-pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
-    entries::is_empty(&FsStore::open_to_walk(fs, dir)?)
+pub(crate) fn is_empty(fs: &Fs, dir: LockedInode<'_>) -> Result<bool> {
+    entries::is_empty(&FsStore::open_to_walk(fs, &dir)?)
 }
 
-/// Gives a new directory its first block, with "." and "..". Needs
+/// Gives a new directory, which no other thread knows, its first block, with "." and "..". Needs
 /// [`crate::volume::credits::allocate`] credits and two.
 ///
 /// # Errors
@@ -147,21 +153,26 @@ pub(crate) fn init_new(
 ///
 /// # Errors
 /// Damage.
-pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
-    Ok(entries::dots(&FsStore::open(fs, dir)?)?.1)
+pub(crate) fn parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Ino> {
+    Ok(entries::dots(&FsStore::open(fs, &dir)?)?.1)
 }
 
 /// Makes ".." lead to `parent`. Needs one credit.
 ///
 /// # Errors
 /// Damage.
-pub(crate) fn set_parent(fs: &Fs, h: &mut Handle, dir: &Inode, parent: Ino) -> Result<()> {
-    entries::set_parent(&FsStore::open(fs, dir)?, h, parent)
+pub(crate) fn set_parent(
+    fs: &Fs,
+    h: &mut Handle,
+    dir: ExclusiveInode<'_>,
+    parent: Ino,
+) -> Result<()> {
+    entries::set_parent(&FsStore::open(fs, &dir)?, h, parent)
 }
 
 /// Whether changes go through an index. An indexed directory may have any number of subdirectories.
-pub(crate) fn is_indexed(fs: &Fs, dir: &Inode) -> bool {
-    FsStore::new(fs, dir, false).is_ok_and(|store| store.indexed())
+pub(crate) fn is_indexed(fs: &Fs, dir: LockedInode<'_>) -> bool {
+    FsStore::new(fs, &dir, false).is_ok_and(|store| store.indexed())
 }
 
 /// Calls `emit` with the entries from position `from` on (0: the first, "."), "." and ".."
@@ -202,6 +213,6 @@ pub(crate) fn read(
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_batch(fs: &Fs, dir: &Inode, from: u64) -> Result<Batch> {
-    let _shared = dir.lock.read();
-    listing::batch(&FsStore::open_to_walk(fs, dir)?, from)
+    let shared = dir.lock_shared();
+    listing::batch(&FsStore::open_to_walk(fs, &shared.inode())?, from)
 }

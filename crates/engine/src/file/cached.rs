@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use extant_pagecache::CachedRun;
+use extant_pagecache::{CachedRun, InvalidateExclusive, WritebackPass};
 use extant_range_lock::TreeStats;
 use extant_units::{Lblk, Pos};
 
 use crate::file::lock::range_lock;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::ordered_data::write_ordered;
-use crate::inode::Inode;
+use crate::inode::{ExclusiveGuard, Inode};
 use crate::map;
 use crate::volume::Fs;
 
@@ -30,15 +30,27 @@ pub(crate) fn is_used(inode: &Inode) -> bool {
     inode.data.get().is_some()
 }
 
+/// A file whose data no other thread changes, fills or writes back.
+#[must_use]
+pub(crate) struct HeldStill<'a> {
+    inode: &'a Inode,
+    _data: Option<(InvalidateExclusive<'a>, WritebackPass<'a>)>,
+    _size: ExclusiveGuard<'a>,
+}
+
 /// Keeps writers, truncation, fills and writeback away from a file's data until it is dropped.
-pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
-    let size = inode.lock.write();
+pub(crate) fn hold_still(inode: &Inode) -> HeldStill<'_> {
+    let size = inode.lock_exclusively();
     range_lock::drain(inode, &size);
     let data = inode.data.get().map(|data| {
         let blocks = data.address_space.invalidate_lock().write();
         (blocks, data.address_space.writeback_pass())
     });
-    (size, data)
+    HeldStill {
+        inode,
+        _data: data,
+        _size: size,
+    }
 }
 
 /// Waits until the ranges that are locked now have been unlocked: direct requests may be in flight
@@ -51,15 +63,21 @@ pub(crate) fn wait_for_range_locks(fs: &Fs) {
     }
 }
 
-/// Checks a file's folios, which are [held still](hold_still), and shows each run of their blocks
-/// to `each`.
-pub(crate) fn verify_cache(
-    inode: &Inode,
-    each: impl FnMut(CachedRun) -> Result<(), String>,
-) -> Result<(), String> {
-    let size = Pos::new(inode.size());
-    let mapping = inode.data.get().map(|data| &data.address_space);
-    mapping.map_or(Ok(()), |mapping| mapping.verify(size, each))
+impl<'a> HeldStill<'a> {
+    /// The file's inode.
+    pub(crate) fn inode(&self) -> &'a Inode {
+        self.inode
+    }
+
+    /// Checks the file's folios, and shows each run of their blocks to `each`.
+    pub(crate) fn verify_cache(
+        &self,
+        each: impl FnMut(CachedRun) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let size = Pos::new(self.inode.size());
+        let mapping = self.inode.data.get().map(|data| &data.address_space);
+        mapping.map_or(Ok(()), |mapping| mapping.verify(size, each))
+    }
 }
 
 /// Drops what is cached and also on the device.

@@ -109,7 +109,7 @@ impl Copy<'_> {
             }
             let end = self.find(Whence::Hole, at)?.unwrap_or(at);
             let piece = end.saturating_sub(at).clamp(1, PIECE).min(left);
-            buf.resize(usize::try_from(piece).unwrap_or(0), 0);
+            buf.resize(extant_units::index(piece), 0);
             if !self.piece(at, &mut buf)? {
                 return Ok(());
             }

@@ -52,7 +52,7 @@ mod tests;
 mod write;
 
 pub(crate) use self::cached::{
-    drop_caches, drop_clean, evict, hold_still, is_used, tree_stats, verify_cache,
+    HeldStill, drop_caches, drop_clean, evict, hold_still, is_used, tree_stats,
     wait_for_range_locks,
 };
 pub(crate) use self::callbacks::callbacks;

@@ -63,6 +63,7 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
 /// Writes a file's dirty data and waits for it, so that a transaction that starts later is not
 /// durable before the data. Failures are recorded for fsync. The caller holds no handle.
 pub(crate) fn write_and_wait(fs: &Fs, inode: &Arc<Inode>) {
+    fs.journal.assert_no_handle();
     if inode.kind == FileKind::Regular && inode.has_dirty_data() {
         // fsync reports it.
         let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
@@ -94,6 +95,7 @@ impl Fs {
     /// The first failure; the rest was tried all the same. [`Error::ReadOnly`] if a fault refuses
     /// changes: what was done before it may not have arrived.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
+        extant_lock_order::assert_none_held();
         self.fault.check_alive()?;
         if self.options.read_only() {
             return Ok(());

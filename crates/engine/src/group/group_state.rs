@@ -49,7 +49,7 @@ pub(crate) struct InodeLocation {
 pub(crate) fn locate(layout: &Layout, table: Pblk, index: u32) -> InodeLocation {
     let per_block = layout.inodes_per_block.max(1);
     InodeLocation {
-        block: table.saturating_add(u64::from(index / per_block)),
+        block: table.plus(u64::from(index / per_block)),
         offset: (index % per_block) as usize * usize::from(layout.inode_size),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use extant_units::{Group, Ino, Pblk};
+use extant_lock_order::{Rank, lock};
+use extant_units::{Group, Ino, Pblk, exact_u32};
 use parking_lot::Mutex;
 
 use super::free_map::FreeMap;
@@ -40,11 +41,12 @@ impl GroupTable {
     ///
     /// # Errors
     /// There is no such group.
+    #[track_caller]
     pub(crate) fn lock(&self, group: Group) -> Result<LockedGroup<'_>> {
         let cell = self.cell(group)?;
         Ok(LockedGroup {
             group,
-            state: cell.state.lock(),
+            state: lock(Rank::Group, || cell.state.lock()),
             hints: &cell.hints,
             maps_loaded: &self.loaded,
         })
@@ -70,7 +72,7 @@ impl GroupTable {
     /// Drops maps of groups that hold nothing back, until the budget is kept or a bounded number
     /// was examined. The caller holds no group lock.
     pub(crate) fn shrink_maps(&self) {
-        let count = u32::try_from(self.groups.len()).unwrap_or(u32::MAX).max(1);
+        let count = exact_u32(self.groups.len() as u64).max(1);
         for _ in 0..64 {
             if self.loaded.load(Relaxed) <= self.map_budget {
                 return;

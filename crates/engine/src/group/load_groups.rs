@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_jbd2::BlockCache;
-use extant_units::{Blocks, Group, Pblk};
+use extant_units::{Blocks, Group, Pblk, exact_u32};
 use parking_lot::Mutex;
 
 use super::group_state::{GroupState, Hints};
@@ -54,9 +54,7 @@ impl GroupTable {
                 _ => {
                     let index = groups.len() / (layout.block_size.bytes() / layout.desc_size);
                     if index.is_multiple_of(READAHEAD as usize) {
-                        let left = layout
-                            .desc_blocks
-                            .saturating_sub(u32::try_from(index).unwrap_or(u32::MAX));
+                        let left = layout.desc_blocks.saturating_sub(exact_u32(index as u64));
                         cache.readahead(at, left.min(READAHEAD));
                     }
                     let bytes = cache.read_unchecked(at)?.data();

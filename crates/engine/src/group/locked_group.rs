@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use extant_jbd2::{BlockCache, Handle};
+use extant_lock_order::Locked;
 use extant_units::Group;
 use parking_lot::MutexGuard;
 
@@ -17,7 +18,7 @@ pub(crate) struct LockedGroup<'a> {
     /// The group's number.
     pub(crate) group: Group,
     /// Its state.
-    pub(crate) state: MutexGuard<'a, GroupState>,
+    pub(crate) state: Locked<MutexGuard<'a, GroupState>>,
     /// Its hints.
     pub(crate) hints: &'a Hints,
     /// Groups of the volume whose free map is in memory.

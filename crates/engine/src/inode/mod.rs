@@ -11,22 +11,24 @@
 //! update: the times of a buffered write, and access times under `lazytime` ([`times`]).
 //!
 //! The state, which [`crate::volume::Fs`] holds and so must not name it: `object` (the inode),
-//! `inode_ref` (counted references), `inode_cache` (the inodes by number), `reaper` (the queue of
-//! unlinked inodes), `deferred_times`, `data_path_cell`.
+//! `inode_lock` and `core_lock`, `inode_ref` (counted references), `inode_cache` (the inodes by
+//! number), `reaper` (the queue of unlinked inodes), `deferred_times`, `data_path_cell`.
 //!
 //! The operations: `iget` (numbers to inodes), `record` (reading, checking, storing), `table_ahead`
 //! (reading many), `update`, `times`, `path_choice`, `reaping` (working the queue off),
-//! `kind_flags` (which kinds have which), `fast_symlink`, `devnum`, `inode_locks` (locks of more
-//! than one). Those that need other parts of the file system stand above: [`crate::new_inode`],
-//! [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
+//! `kind_flags` (which kinds have which), `fast_symlink`, `devnum`, `inode_locks` (taking the
+//! locks, and the proof that they are held). Those that need other parts of the file system stand
+//! above: [`crate::new_inode`], [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
 //! [`crate::namei::symlink_target`].
 
+mod core_lock;
 pub(crate) mod data_path_cell;
 mod deferred_times;
 pub(crate) mod devnum;
 pub(crate) mod fast_symlink;
 mod iget;
 mod inode_cache;
+mod inode_lock;
 mod inode_locks;
 mod inode_ref;
 pub(crate) mod kind_flags;
@@ -47,7 +49,9 @@ pub(crate) use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTim
 
 pub(crate) use self::fast_symlink::has_blocks;
 pub(crate) use self::inode_cache::InodeCache;
-pub(crate) use self::inode_locks::lock_all;
+pub(crate) use self::inode_locks::{
+    ExclusiveGuard, ExclusiveGuards, ExclusiveInode, LockedInode, SharedGuard, lock_all,
+};
 pub(crate) use self::inode_ref::InodeRef;
 pub(crate) use self::object::Inode;
 pub(crate) use self::reaper::EvictionQueue;

@@ -13,16 +13,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use extant_jbd2::Handle;
+use extant_lock_order::{Locked, Rank, lock};
 use extant_units::{Ino, Tid};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 
+use super::core_lock::CoreLock;
 use super::deferred_times::{Deferred, LAZY, Noted, SOON};
+use super::inode_lock::InodeLock;
 use super::{InodeCore, InodeFlags};
 use crate::file::FileData;
 use crate::map::{KnownBlocks, MapLock};
 use crate::orphan::OrphanRecord;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
+use crate::xattr::XattrLock;
 
 /// What an inode calls when its last reference goes. The cache, which holds the inodes and so
 /// stands above them, implements it.
@@ -44,20 +48,20 @@ pub(crate) struct Inode {
     /// Directories: their entries, shared to look, exclusively to change. Files: shared by an
     /// operation that locks a range of the file; exclusively for attributes, flags, a switch of the
     /// data path, moving ranges, and writes on the buffer-head path.
-    pub(crate) lock: RwLock<()>,
+    pub(crate) lock: InodeLock,
     /// Made without a name ([`crate::namei::tmpfile`]): may get its first one although it has no
     /// link.
     pub(crate) linkable: AtomicBool,
     /// Where the inode is recorded as an orphan. Taken under a handle, before the orphan list.
-    pub(crate) orphan: Mutex<OrphanRecord>,
+    pub(super) orphan: Mutex<OrphanRecord>,
     /// Extended attributes.
-    pub(crate) xattr_lock: RwLock<()>,
+    pub(crate) xattr_lock: XattrLock,
     /// The extent tree (`i_data_sem`): shared to walk, exclusively to change.
     pub(crate) map_lock: MapLock,
     /// The known part of the map, delayed blocks included.
     pub(crate) known: KnownBlocks,
     /// The stored fields.
-    pub(crate) core: RwLock<InodeCore>,
+    pub(crate) core: CoreLock,
     /// `i_size`. Raised before the folio with the new bytes is unlocked. A writer of it has locked
     /// the file from a byte to infinity (a range lock or the EOF lock), or holds `lock`
     /// exclusively.
@@ -147,16 +151,16 @@ impl Inode {
             generation: core.generation,
             kind,
             home,
-            lock: RwLock::default(),
+            lock: InodeLock::default(),
             linkable: AtomicBool::new(false),
             orphan: Mutex::default(),
-            xattr_lock: RwLock::default(),
+            xattr_lock: XattrLock::default(),
             map_lock: MapLock::default(),
             known: KnownBlocks::default(),
             size: AtomicU64::new(core.disk_size),
             flags: AtomicU32::new(core.flags.bits()),
             disk_size: AtomicU64::new(core.disk_size),
-            core: RwLock::new(core),
+            core: CoreLock::new(core),
             sync_tid: TidCell::default(),
             datasync_tid: TidCell::default(),
             data: OnceLock::new(),
@@ -210,6 +214,12 @@ impl Inode {
     /// Whether any time in `core` is newer than the stored one.
     pub(super) fn has_deferred(&self) -> bool {
         self.deferred.has(SOON | LAZY)
+    }
+
+    /// Where the inode is recorded as an orphan, locked.
+    #[track_caller]
+    pub(crate) fn lock_orphan(&self) -> Locked<MutexGuard<'_, OrphanRecord>> {
+        lock(Rank::Orphan, || self.orphan.lock())
     }
 
     /// Whether the orphan list has the inode, or its record changes now. The list has a pointer to

@@ -73,7 +73,9 @@ impl Reaper {
 
     /// Waits until the queue is empty, no eviction is under way, and the thread's round is over.
     /// The caller holds no lock and no handle.
+    #[track_caller]
     pub(crate) fn wait_until_idle(&self) {
+        extant_lock_order::assert_none_held();
         let mut state = self.queue.state.lock();
         while !state.is_idle() {
             self.queue.idle.wait(&mut state);

@@ -9,7 +9,9 @@ use crate::volume::Fs;
 
 impl Fs {
     /// Evicts the inodes in the queue. The caller holds no lock and no handle.
+    #[track_caller]
     pub(crate) fn reap(self: &Arc<Self>) {
+        extant_lock_order::assert_none_held();
         while let Some((inode, _busy)) = self.inodes.reaper.pop() {
             (self.upcalls.evict)(self, &inode);
         }

@@ -63,7 +63,7 @@ pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     }
     let block = fs.cache.read_unchecked(location.block)?;
     let bytes = block.data();
-    let end = location.offset.saturating_add(fs.layout.inode_size.into());
+    let end = location.offset + usize::from(fs.layout.inode_size);
     let record = bytes.get(location.offset..end).unwrap_or_default();
     if record.iter().all(|byte| *byte == 0) {
         // Never used: it has no checksum yet either.
@@ -139,7 +139,7 @@ fn encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> R
 fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
     let location = fs.groups.inode_location(&fs.layout, ino)?;
     let block = fs.cache.read_unchecked(location.block)?;
-    let end = location.offset.saturating_add(fs.layout.inode_size.into());
+    let end = location.offset + usize::from(fs.layout.inode_size);
     let format = format(&fs.layout);
     let encoded = h.modify(&block, |bytes| {
         let record = bytes.get_mut(location.offset..end).unwrap_or_default();

@@ -19,6 +19,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extant_units::exact_u32;
+
 use super::deferred_times::{LAZY, NEVER, SOON};
 use super::inode_ref::InodeRef;
 use super::{Inode, InodeCore, InodeFlags, InodeTime};
@@ -226,8 +228,7 @@ fn relist(fs: &Fs, inode: &Inode) {
 }
 
 fn store_batch(fs: &Fs, batch: &[InodeRef]) -> Result<()> {
-    let credits = credits::INODE_UPDATE.saturating_mul(u32::try_from(batch.len()).unwrap_or(1));
-    let mut h = fs.start(credits)?;
+    let mut h = fs.start(credits::INODE_UPDATE * exact_u32(batch.len() as u64))?;
     for inode in batch {
         if inode.has_deferred() && !inode.is_gone() {
             inode.update(fs, &mut h, |_| ())?;

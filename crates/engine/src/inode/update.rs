@@ -32,6 +32,12 @@ impl Inode {
             core.generation, self.generation,
             "checksums of the inode's blocks depend on it"
         );
+        debug_assert!(
+            self.kind != FileKind::Regular || core.disk_size <= self.size(),
+            "J1: {} bytes on disk, {} in memory",
+            core.disk_size,
+            self.size()
+        );
         self.flags.store(core.flags.bits(), Ordering::Release);
         self.disk_size.store(core.disk_size, Ordering::Release);
         self.noted.forget();

@@ -1,6 +1,6 @@
 //! The usage of the volume, as `statfs` reports it.
 
-use extant_units::Blocks;
+use extant_units::{Blocks, exact_u32};
 
 use crate::types::FsStat;
 use crate::volume::Fs;
@@ -22,7 +22,7 @@ pub(crate) fn statfs(fs: &Fs) -> FsStat {
             .saturating_add(Blocks::new(layout.first_data_block.get()))
     };
     FsStat {
-        block_size: u32::try_from(layout.block_size.bytes()).unwrap_or(u32::MAX),
+        block_size: exact_u32(layout.block_size.bytes_u64()),
         blocks: Blocks::new(layout.end.get()).saturating_sub(overhead).get(),
         blocks_free: counts.available().get(),
         blocks_available: counts.available_to_users().get(),

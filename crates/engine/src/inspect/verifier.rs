@@ -17,7 +17,7 @@ use std::sync::Arc;
 use extant_pagecache::CachedRun;
 use extant_units::Ino;
 
-use crate::file;
+use crate::file::{self, HeldStill};
 use crate::inode::Inode;
 use crate::map::{self, KnownMap};
 use crate::volume::Fs;
@@ -44,13 +44,14 @@ impl Verifier {
             .collect();
         // Of all files at once, while no other thread waits for any.
         let _unchecked = extant_lock_order::exempt();
-        let _still: Vec<_> = files.iter().map(|inode| file::hold_still(inode)).collect();
+        let still: Vec<HeldStill<'_>> = files.iter().map(|inode| file::hold_still(inode)).collect();
         let mut seen = HashMap::new();
         let mut reserved = 0;
-        for inode in &files {
+        for held in &still {
+            let inode = held.inode();
             let known = map::known(fs, inode).and_then(|known| {
                 check_sizes(inode, synced)?;
-                check_cache(fs, inode, &known, synced)?;
+                check_cache(fs, held, &known, synced)?;
                 if let Some(before) = self.seen.get(&(inode.ino, inode.generation)) {
                     before.explains(&known)?;
                 }
@@ -94,10 +95,15 @@ fn check_sizes(inode: &Inode, synced: bool) -> Result<(), String> {
 
 /// Every dirty block has space, every reserved block is dirty, every block marked as backed has
 /// space (J7, J8).
-fn check_cache(fs: &Fs, inode: &Inode, known: &KnownMap, synced: bool) -> Result<(), String> {
+fn check_cache(
+    fs: &Fs,
+    held: &HeldStill<'_>,
+    known: &KnownMap,
+    synced: bool,
+) -> Result<(), String> {
     let bs = fs.layout.block_size;
     let mut dirty: Vec<Range<u64>> = Vec::new();
-    file::verify_cache(inode, |run: CachedRun| {
+    held.verify_cache(|run: CachedRun| {
         let first = run.bytes.start.get() >> bs.log2();
         let end = run.bytes.end.get() >> bs.log2();
         if run.dirty {

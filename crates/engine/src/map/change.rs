@@ -3,7 +3,7 @@
 
 use extant_disk::extent::{Extent, MAX_END};
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Lblk, Pblk};
+use extant_units::{Blocks, Lblk, Pblk, at_most_u32, exact_u32};
 
 use super::delayed_space::ReservationFate;
 use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
@@ -121,7 +121,7 @@ fn allocate_or_find(
     );
     let extent = Extent {
         lblk,
-        len: u32::try_from(run.len.get()).unwrap_or(want).min(want),
+        len: exact_u32(run.len.get()).min(want),
         pblk: run.start,
         unwritten,
     };
@@ -160,7 +160,7 @@ fn make_room_for_entry(
         let room = indirect::prepare(nodes, lblk)?;
         let most = room.end - u64::from(lblk.get());
         debug_assert!(most > 0, "room was made for the block itself");
-        Ok((room.goal, u32::try_from(most).unwrap_or(u32::MAX)))
+        Ok((room.goal, at_most_u32(most)))
     })
 }
 
@@ -223,7 +223,7 @@ fn goal_without_neighbours(
     }
     // The blocks before these come later, and belong in front of them.
     let room = alloc::room_for(fs, goal, before + u64::from(want));
-    room.map_or(goal, |start| start.saturating_add(before))
+    room.map_or(goal, |start| start.plus(before))
 }
 
 /// The goal for `lblk` beside the extents before and after it. A gap of up to `keep_gap` blocks
@@ -288,9 +288,7 @@ fn convert(
     (lblk, len): (Lblk, u32),
     unwritten: bool,
 ) -> Result<()> {
-    let end = u64::from(lblk.get())
-        .saturating_add(u64::from(len))
-        .min(MAX_END);
+    let end = (u64::from(lblk.get()) + u64::from(len)).min(MAX_END);
     let mut at = lblk;
     let step = credits::convert(fs);
     loop {
@@ -405,10 +403,7 @@ fn remove_step(
         indirect::remove_some(fs, h, map, (from, end), limit)
             .inspect_err(|error| fs.fault.report(fs, error))?
     };
-    let hole = Status::hole(
-        Lblk::new(u32::try_from(clear_from).unwrap_or(u32::MAX)),
-        end,
-    );
+    let hole = Status::hole(Lblk::new(at_most_u32(clear_from)), end);
     if hole.len > 0 {
         MapView::lock(&fs.maps, &inode.known).set(hole, ReservationFate::GiveBack);
     }
@@ -437,7 +432,7 @@ pub(crate) fn make_room(
     len: u32,
     privileged: bool,
 ) -> Result<()> {
-    let end = u64::from(lblk.get()).saturating_add(u64::from(len));
+    let end = u64::from(lblk.get()) + u64::from(len);
     let mut at = lblk;
     while u64::from(at.get()) < end && !has_extents(inode) {
         let known = {

@@ -12,7 +12,7 @@ use extant_disk::extent::{
     ExtentError, Node, NodeMut, ROOT_BYTES, Slot, block_capacity, owner_seed, set_checksum,
 };
 use extant_jbd2::{Block, BlockCache, BlockData, Handle};
-use extant_units::{BlockSize, Blocks, Ino, Pblk};
+use extant_units::{BlockSize, Blocks, Ino, Pblk, exact_u32};
 
 use super::extent_tree::{Nodes, NodesMut};
 use super::locked_map::{ExclusiveMap, LockedMap};
@@ -212,9 +212,7 @@ impl<'a> HandleNodes<'a> {
         if !self.root_changed && self.blocks == 0 {
             return Ok(());
         }
-        let sectors = self
-            .blocks
-            .saturating_mul(1 << (self.disk.layout.block_size.log2() - 9));
+        let sectors = self.blocks << (self.disk.layout.block_size.log2() - 9);
         let stored = self.inode.update(self.fs, self.h, |core| {
             core.i_block = self.disk.root;
             // Saturates, as the count of a damaged inode may be anything.
@@ -302,7 +300,7 @@ impl NodesMut for HandleNodes<'_> {
                 ..AllocRequest::new(goal, Blocks::new(missing))
             };
             match alloc::allocate_blocks(self.fs, self.h, &request) {
-                Ok(run) => nodes.extend((0..run.len.get()).map(|i| run.start.saturating_add(i))),
+                Ok(run) => nodes.extend((0..run.len.get()).map(|i| run.start.plus(i))),
                 Err(error) => {
                     // None of them was used: freed without a revoke. A failure here loses space
                     // only.
@@ -318,9 +316,7 @@ impl NodesMut for HandleNodes<'_> {
                 }
             }
         }
-        self.blocks = self
-            .blocks
-            .saturating_add(i64::try_from(count).unwrap_or(0));
+        self.blocks += i64::from(exact_u32(count as u64));
         Ok(nodes)
     }
 

@@ -59,6 +59,7 @@ pub(crate) fn enter_first(
             return false;
         }
         core.i_block = root;
+        // Saturates, as the count of a damaged inode may be anything.
         core.sectors = core.sectors.saturating_add(sectors);
         core.disk_size = core.disk_size.max(end.min(size));
         true

@@ -5,7 +5,7 @@
 
 use extant_disk::extent::MAX_END;
 use extant_disk::inode::InodeFlags;
-use extant_units::{Blocks, Lblk};
+use extant_units::{Blocks, Lblk, at_most_u32};
 
 use super::disk_nodes::DiskNodes;
 use super::extent_status::Status;
@@ -108,7 +108,7 @@ pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
 /// The part from `lblk` on of `status`, which `view` has just shown: at most `max` blocks.
 pub(super) fn mapping(view: &MapView<'_>, status: &Status, lblk: Lblk, max: u32) -> BlockMapping {
     let from = u64::from(lblk.get());
-    let part = status.cut(from, from.saturating_add(u64::from(max.max(1))));
+    let part = status.cut(from, from + u64::from(max.max(1)));
     debug_assert!(
         part.is_some(),
         "the block lies in the range that was found for it"
@@ -139,7 +139,7 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
             break;
         };
         fs.go_on()?;
-        let left = u32::try_from(to - at).unwrap_or(u32::MAX);
+        let left = at_most_u32(to - at);
         let found = lookup(fs, inode, lblk, left)?;
         let next = Status {
             lblk: found.lblk,

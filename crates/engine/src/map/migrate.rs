@@ -11,7 +11,7 @@
 use extant_disk::extent::{Extent, MAX_END};
 use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
-use extant_units::{Lblk, Pblk};
+use extant_units::{Lblk, Pblk, at_most_u32};
 
 use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
@@ -45,7 +45,8 @@ pub(crate) fn to_extents(fs: &Fs, inode: &Inode) -> Result<bool> {
         read(fs, &map).inspect_err(|error| fs.fault.report(fs, error))?
     };
     let nodes = extent_tree::nodes_for(fs.layout.block_size, old.extents.len());
-    let count = |blocks: usize| u32::try_from(blocks).unwrap_or(u32::MAX);
+    // More than 32 bits are more than a transaction can hold.
+    let count = |blocks: usize| at_most_u32(blocks as u64);
     let credits = credits::rebuild(fs, count(nodes), count(old.numbers.len()));
     if credits > fs.journal.max_credits() {
         return Err(Error::NotSupported(
@@ -99,7 +100,7 @@ fn read(fs: &Fs, map: &SharedMap<'_>) -> Result<BlockMap> {
         let found = indirect::find(&disk, lblk)?;
         let end = found.end();
         if let MapState::Written(mut pblk) = found.state {
-            blocks = blocks.saturating_add(u64::from(found.len));
+            blocks += u64::from(found.len);
             let mut left = Some((found.lblk, found.len));
             while let Some((lblk, len)) = left {
                 let part = len.min(Extent::max_len(false));
@@ -112,7 +113,7 @@ fn read(fs: &Fs, map: &SharedMap<'_>) -> Result<BlockMap> {
                         unwritten: false,
                     },
                 );
-                pblk = pblk.saturating_add(u64::from(part));
+                pblk = pblk.plus(u64::from(part));
                 left = lblk
                     .checked_add(part)
                     .map(|next| (next, len - part))

@@ -71,24 +71,22 @@ pub(crate) fn plan(
             .inspect_err(|error| fs.fault.report(fs, error))?
     };
     let each = credits::remove_extent(&fs.layout);
-    let bitmap_blocks = freed
-        .extents
-        .saturating_mul(each)
-        .saturating_add(freed.nodes.saturating_mul(2));
-    let least = credits::remove(fs)
-        .saturating_add(credits::shift(fs))
-        .saturating_add(credits::INODE_UPDATE);
-    let whole = freed
-        .nodes
-        .saturating_add(moved.nodes)
-        .saturating_add(bitmap_blocks.min(fs.layout.groups.saturating_mul(2)))
-        .saturating_add(least);
+    let of_extents = freed.extents.saturating_mul(each);
+    let bitmap_blocks = credits::sum([of_extents, freed.nodes, freed.nodes]);
+    let all_bitmaps = credits::sum([fs.layout.groups, fs.layout.groups]);
+    let least = credits::sum([
+        credits::remove(fs),
+        credits::shift(fs),
+        credits::INODE_UPDATE,
+    ]);
+    let bitmap_blocks = bitmap_blocks.min(all_bitmaps);
+    let whole = credits::sum([freed.nodes, moved.nodes, bitmap_blocks, least]);
     // Each freed block that the journal knows may need a revoke record.
-    let revoked = is_metadata(fs, inode) && gap.end.saturating_sub(gap.start) > METADATA_BLOCKS;
+    let revoked = is_metadata(fs, inode) && gap.end - gap.start > METADATA_BLOCKS;
     let at_once = whole <= most && !revoked;
     Ok(ShiftPlan {
         credits: if at_once { whole } else { least },
-        revokes: freed.nodes.saturating_add(credits::REVOKES),
+        revokes: credits::sum([freed.nodes, credits::REVOKES]),
         at_once,
     })
 }
@@ -123,10 +121,13 @@ pub(crate) fn shift(
     shift: Shift,
 ) -> Result<()> {
     let from = from.get();
+    if let Shift::Left(by) = shift {
+        debug_assert!(u64::from(by) <= from, "{by} blocks before block {from}");
+    }
     let unknown = match shift {
         Shift::Left(by) => from.saturating_sub(u64::from(by)),
         Shift::Right(by) => {
-            if last_end(fs, inode)?.saturating_add(u64::from(by)) > MAX_END {
+            if last_end(fs, inode)? + u64::from(by) > MAX_END {
                 return Err(Error::FileTooBig);
             }
             from

@@ -7,8 +7,7 @@ use extant_disk::features::Incompat;
 use extant_disk::superblock::Superblock;
 use extant_jbd2::{BlockCache, Config, Journal};
 use extant_name_cache::NameCache;
-use extant_units::{Blocks, Ino};
-use parking_lot::Mutex;
+use extant_units::{Blocks, Ino, at_most_usize};
 
 use super::find_journal::FoundJournal;
 use super::volume_marks::mark_in_use;
@@ -26,6 +25,7 @@ use crate::volume::fault::Fault;
 use crate::volume::layout::Layout;
 use crate::volume::mmp;
 use crate::volume::mounted_superblock::MountedSuperblock;
+use crate::volume::rename_lock::RenameLock;
 use crate::volume::stats::Stats;
 use crate::volume::{Fs, Upcalls};
 use crate::xattr::SharedBlocks;
@@ -45,7 +45,7 @@ pub(super) fn build(
     tuning: Tuning,
 ) -> Result<Arc<Fs>> {
     let layout = Layout::new(sb);
-    let budget = usize::try_from(tuning.block_cache_bytes).unwrap_or(usize::MAX);
+    let budget = at_most_usize(tuning.block_cache_bytes);
     let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, budget);
     let mut journal_zones = found.map(FoundJournal::zones).unwrap_or_default();
     journal_zones.extend(mmp::zone(sb));
@@ -74,14 +74,14 @@ pub(super) fn build(
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
         inodes: InodeCache::new(Arc::clone(&stats)),
-        names: NameCache::new(usize::try_from(tuning.name_cache_bytes).unwrap_or(usize::MAX)),
+        names: NameCache::new(at_most_usize(tuning.name_cache_bytes)),
         maps: SharedMaps {
             status: StatusCache::default(),
             delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree()),
         },
         xattr_blocks: SharedBlocks::default(),
         orphans: Orphans::default(),
-        rename_lock: Mutex::new(()),
+        rename_lock: RenameLock::default(),
         interrupted: false.into(),
         this: this.clone(),
         upcalls: UPCALLS,

@@ -111,6 +111,7 @@ pub(crate) enum ShutdownMode {
 /// # Errors
 /// What was to be saved could not be; the file system is shut down all the same.
 pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
+    extant_lock_order::assert_none_held();
     let saved = if mode == ShutdownMode::Now || fs.check_writable().is_err() {
         Ok(())
     } else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{RawSuperblock, State};
-use extant_units::Blocks;
+use extant_units::{Blocks, at_most_u32};
 
 use crate::group::Totals;
 use crate::types::error::Result;
@@ -49,6 +49,5 @@ pub(super) fn mark_in_use(
 pub(super) fn set_totals(raw: &mut RawSuperblock, totals: Totals) {
     raw.set_free_blocks_count(Blocks::new(totals.free_blocks));
     // The sum of the groups is at most the number of inodes, which fits.
-    raw.free_inodes_count
-        .set(u32::try_from(totals.free_inodes).unwrap_or(u32::MAX));
+    raw.free_inodes_count.set(at_most_u32(totals.free_inodes));
 }

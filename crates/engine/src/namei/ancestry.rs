@@ -7,14 +7,18 @@ use extant_units::Ino;
 use super::child::child;
 use super::known_names;
 use crate::dir;
-use crate::inode::{Inode, InodeFlags, InodeRef};
+use crate::inode::{Inode, InodeFlags, InodeRef, LockedInode};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
+use crate::volume::{Fs, RenameGuard};
 
-/// Whether `name` leads to `expected`, or to no inode if that is `None`. The directory's lock is
-/// held.
-pub(super) fn still(fs: &Fs, dir: &Inode, name: &[u8], expected: Option<&Inode>) -> Result<bool> {
+/// Whether `name` leads to `expected`, or to no inode if that is `None`.
+pub(super) fn still(
+    fs: &Fs,
+    dir: LockedInode<'_>,
+    name: &[u8],
+    expected: Option<&Inode>,
+) -> Result<bool> {
     Ok(known_names::number(fs, dir, name)? == expected.map(|inode| inode.ino))
 }
 
@@ -31,12 +35,17 @@ pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
     Err(error)
 }
 
-/// Whether `ancestor` is `dir` or lies above it. The rename lock is held, so no directory changes
-/// its parent meanwhile; no inode's `lock` is held.
+/// Whether `ancestor` is `dir` or lies above it. No directory changes its parent meanwhile, which
+/// `_parents` proves; the caller holds no inode's `lock`.
 ///
 /// # Errors
-/// Damage: the parents of `dir` do not end at the root.
-pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
+/// Damage: the parents of `dir` do not end at the root. [`Error::NotFound`] if `dir` was removed.
+pub(super) fn is_at_or_above(
+    fs: &Arc<Fs>,
+    _parents: &RenameGuard<'_>,
+    ancestor: Ino,
+    dir: &InodeRef,
+) -> Result<bool> {
     let mut at = dir.clone();
     // In a cycle the walk comes back to one of the milestones, whose distances grow.
     let mut milestone = dir.ino;
@@ -47,11 +56,11 @@ pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Res
         if at.ino == Ino::ROOT {
             return Ok(false);
         }
-        let up = {
-            let _shared = at.lock.read();
-            dir::parent(fs, &at)?
+        let above = {
+            let shared = at.lock_shared();
+            let up = dir::parent(fs, shared.inode())?;
+            child(fs, shared.inode(), up)?
         };
-        let above = child(fs, &at, up)?;
         if above.kind != FileKind::Directory {
             return Err(damaged(
                 fs,

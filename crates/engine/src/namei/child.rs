@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use crate::inode::{Inode, InodeRef};
+use crate::inode::{InodeRef, LockedInode};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-/// The inode that an entry of `dir`, whose lock is held, leads to.
-pub(super) fn child(fs: &Arc<Fs>, dir: &Inode, ino: Ino) -> Result<InodeRef> {
+/// The inode that an entry of `dir` leads to, ".." included. While `dir` is locked the entry does
+/// not go, so an inode that is deleted is damage.
+pub(super) fn child(fs: &Arc<Fs>, dir: LockedInode<'_>, ino: Ino) -> Result<InodeRef> {
     fs.iget(ino).map_err(|error| match error {
         Error::Stale => {
             let what = format_args!("leads to the deleted inode {ino}");

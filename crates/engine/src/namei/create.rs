@@ -149,9 +149,9 @@ pub(crate) fn tmpfile(fs: &Arc<Fs>, dir: &Inode, perm: u16, cred: &Cred) -> Resu
         return Err(Error::NotDir);
     }
     retry(fs, || {
-        let _shared = dir.lock.read();
-        may_create(dir)?;
-        let mut h = fs.start(credits::inode_create(fs).saturating_add(credits::ORPHAN))?;
+        let shared = dir.lock_shared();
+        may_create(shared.inode())?;
+        let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
         let wanted = Wanted::new(FileKind::Regular, perm);
         let inode = new_inode(fs, &mut h, dir, &wanted, 0, cred)?;
         orphan::add(fs, &mut h, &inode)?;
@@ -172,21 +172,23 @@ fn make(
         return Err(Error::Exists);
     }
     let (inode, pending) = retry(fs, || {
-        let _exclusive = dir.lock.write();
-        if known_names::number(fs, dir, name)?.is_some() {
+        let exclusive = dir.lock_exclusively();
+        let locked = exclusive.inode();
+        if known_names::number(fs, locked.shared(), name)?.is_some() {
             return Err(Error::Exists);
         }
-        may_create(dir)?;
+        may_create(locked.shared())?;
         if wanted.target.len() >= fs.layout.block_size.bytes() {
             return Err(Error::NameTooLong);
         }
         if wanted.kind == FileKind::Directory {
-            check_room_for_subdir(fs, dir)?;
+            check_room_for_subdir(fs, locked.shared())?;
         }
         let mut h = fs.start(make_credits(fs, wanted.kind))?;
         let inode = make_under(fs, &mut h, dir, &wanted, cred, |h, inode| {
-            dir::insert(fs, h, dir, name, (inode.ino, wanted.kind), cred.privileged)?;
-            known_names::enter(fs, dir, name, inode);
+            let to = (inode.ino, wanted.kind);
+            dir::insert(fs, h, locked, name, to, cred.privileged)?;
+            known_names::enter(fs, locked.shared(), name, inode);
             let now = inode::now();
             dir.update(fs, h, |core| {
                 inode::modified(core, now);
@@ -205,14 +207,11 @@ fn make(
 pub(super) fn make_credits(fs: &Fs, kind: FileKind) -> u32 {
     let content = match kind {
         // Its first block, or its target's.
-        FileKind::Directory | FileKind::Symlink => credits::allocate(fs).saturating_add(2),
+        FileKind::Directory | FileKind::Symlink => credits::sum([credits::allocate(fs), 2]),
         _ => 0,
     };
-    credits::inode_create(fs)
-        .saturating_add(credits::dir_insert(fs))
-        .saturating_add(credits::INODE_UPDATE)
-        .saturating_add(credits::ORPHAN)
-        .saturating_add(content)
+    let (inode, name) = (credits::inode_create(fs), credits::dir_insert(fs));
+    credits::sum([inode, name, credits::INODE_UPDATE, credits::ORPHAN, content])
 }
 
 /// Makes an inode with its content, and calls `enter` to add its directory entry. If that fails,

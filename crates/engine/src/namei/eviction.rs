@@ -111,11 +111,12 @@ pub(crate) fn evict(fs: &Arc<Fs>, inode: &Arc<Inode>) {
 
 /// Frees everything that `inode` has, and its number.
 fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
+    debug_assert!(inode.is_unlinked(), "inode {} has a name", inode.ino);
     file::evict(fs, inode);
     let has_map = inode::has_blocks(fs, inode);
     let last = credits::inode_delete(fs);
     let mut h =
-        fs.start_with_revokes(credits::remove(fs).saturating_add(last), credits::REVOKES)?;
+        fs.start_with_revokes(credits::sum([credits::remove(fs), last]), credits::REVOKES)?;
     if has_map && inode.core.read().sectors != 0 {
         inode.update(fs, &mut h, |core| core.disk_size = 0)?;
         map::remove(fs, &mut h, inode, Lblk::ZERO, 1 << 32)?;
@@ -141,6 +142,7 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
         }
         core.dtime = deletion_time();
     })?;
+    debug_assert_eq!(map::delayed_blocks(inode), 0, "nothing is reserved (J9)");
     // Out of the cache before the number is free: the next owner of the number makes a new inode of
     // it.
     fs.inodes.forget(inode);

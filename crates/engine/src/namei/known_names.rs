@@ -25,7 +25,7 @@ use extant_units::Ino;
 use super::child::child;
 use super::name_checks::{check_length, is_dot};
 use crate::dir;
-use crate::inode::{Inode, InodeRef};
+use crate::inode::{ExclusiveInode, Inode, InodeRef, LockedInode};
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::Fs;
@@ -99,9 +99,9 @@ pub(crate) fn find_path<'a>(
     fs.inodes.in_memory(Ino::ROOT)
 }
 
-/// The inode number that `name` leads to. The caller holds the directory's lock.
-pub(super) fn number(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
-    match get(fs, dir, name) {
+/// The inode number that `name` leads to.
+pub(super) fn number(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Ino>> {
+    match get(fs, &dir, name) {
         Some((Entry::Absent, _)) => {
             fs.stats.name_negative_hits.bump();
             Ok(None)
@@ -114,9 +114,9 @@ pub(super) fn number(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     }
 }
 
-/// The inode that `name` leads to. The caller holds the directory's lock.
-pub(super) fn locked(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {
-    if let Some((entry, _)) = get(fs, dir, name) {
+/// The inode that `name` leads to.
+pub(super) fn locked(fs: &Arc<Fs>, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<InodeRef>> {
+    if let Some((entry, _)) = get(fs, &dir, name) {
         let Entry::Present(to) = entry else {
             fs.stats.name_negative_hits.bump();
             return Ok(None);
@@ -136,9 +136,9 @@ pub(super) fn locked(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<In
     Ok(Some(inode))
 }
 
-/// Enters that `name` leads to `inode`. The caller holds the directory's lock, and has found or
-/// made the entry under it.
-pub(super) fn enter(fs: &Fs, dir: &Inode, name: &[u8], inode: &Inode) {
+/// Enters that `name` leads to `inode`. The caller has found or made the entry under the lock that
+/// `dir` proves.
+pub(super) fn enter(fs: &Fs, dir: LockedInode<'_>, name: &[u8], inode: &Inode) {
     let target = Target {
         ino: inode.ino,
         generation: inode.generation,
@@ -147,8 +147,8 @@ pub(super) fn enter(fs: &Fs, dir: &Inode, name: &[u8], inode: &Inode) {
     put(fs, dir, name, Entry::Present(target));
 }
 
-/// Forgets `name`. The caller holds the directory's lock exclusively.
-pub(super) fn forget(fs: &Fs, dir: &Inode, name: &[u8]) {
+/// Forgets `name`.
+pub(super) fn forget(fs: &Fs, dir: ExclusiveInode<'_>, name: &[u8]) {
     fs.names.forget(dir.ino, name);
 }
 
@@ -160,7 +160,7 @@ fn get(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<(Entry, Ticket)> {
 }
 
 /// Searches the directory itself. A missing name is entered as such.
-fn search(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
+fn search(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Ino>> {
     fs.stats.name_misses.bump();
     let found = dir::lookup(fs, dir, name)?;
     if found.is_none() {
@@ -169,7 +169,7 @@ fn search(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     Ok(found)
 }
 
-fn put(fs: &Fs, dir: &Inode, name: &[u8], entry: Entry) {
+fn put(fs: &Fs, dir: LockedInode<'_>, name: &[u8], entry: Entry) {
     if !is_dot(name) && fs.names.put(dir.ino, name, entry) {
         fs.stats.name_evictions.bump();
     }

@@ -35,11 +35,12 @@ pub(crate) fn link(
         return Err(Error::Exists);
     }
     let pending = retry(fs, || {
-        let _locked = inode::lock_all(&[dir, inode]);
-        if known_names::number(fs, dir, name)?.is_some() {
+        let guards = inode::lock_all(&[dir, inode]);
+        let locked = guards.of(dir);
+        if known_names::number(fs, locked.shared(), name)?.is_some() {
             return Err(Error::Exists);
         }
-        may_create(dir)?;
+        may_create(locked.shared())?;
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if inode.kind == FileKind::Directory || inode.flags().intersects(fixed) {
             return Err(Error::NotPermitted);
@@ -55,19 +56,11 @@ pub(crate) fn link(
             }
             links == 0
         };
-        let needed = credits::dir_insert(fs)
-            .saturating_add(2 * credits::INODE_UPDATE)
-            .saturating_add(credits::ORPHAN);
-        let mut h = fs.start(needed)?;
-        dir::insert(
-            fs,
-            &mut h,
-            dir,
-            name,
-            (inode.ino, inode.kind),
-            cred.privileged,
-        )?;
-        known_names::enter(fs, dir, name, inode);
+        let inodes = 2 * credits::INODE_UPDATE + credits::ORPHAN;
+        let mut h = fs.start(credits::sum([credits::dir_insert(fs), inodes]))?;
+        let to = (inode.ino, inode.kind);
+        dir::insert(fs, &mut h, locked, name, to, cred.privileged)?;
+        known_names::enter(fs, locked.shared(), name, inode);
         let now = inode::now();
         inode.update(fs, &mut h, |core| {
             core.links = core.links.saturating_add(1);

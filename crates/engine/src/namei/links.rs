@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extant_jbd2::Handle;
 
-use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeTime};
+use crate::inode::{self, ExclusiveGuards, Inode, InodeCore, InodeFlags, InodeTime};
 use crate::orphan;
 use crate::types::FileKind;
 use crate::types::error::Result;
@@ -32,9 +32,15 @@ pub(super) fn drop_subdir(core: &mut InodeCore) {
 }
 
 /// Takes one link off `inode`, all of them if it is a directory, under the handle that removed its
-/// name. The last one makes it an orphan. The inode's `lock` is held.
-pub(super) fn drop_link(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>, now: InodeTime) -> Result<()> {
-    let left = inode.update(fs, h, |core| {
+/// name. The last one makes it an orphan. The inode is one of the `locked` ones.
+pub(super) fn drop_link(
+    fs: &Fs,
+    h: &mut Handle,
+    locked: &ExclusiveGuards<'_>,
+    inode: &Arc<Inode>,
+    now: InodeTime,
+) -> Result<()> {
+    let left = locked.of(inode).update(fs, h, |core| {
         inode::changed(core, now);
         core.links = match inode.kind {
             FileKind::Directory => 0,
@@ -46,5 +52,6 @@ pub(super) fn drop_link(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>, now: InodeT
     if left == 0 {
         orphan::add(fs, h, inode)?;
     }
+    debug_assert_eq!(inode.is_unlinked(), left == 0, "a copy of the count");
     Ok(())
 }

@@ -25,8 +25,8 @@ pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<Inod
         Known::Inode(inode) => Ok(Some(inode)),
         Known::Absent => Ok(None),
         Known::Unsure => {
-            let _shared = dir.lock.read();
-            known_names::locked(fs, dir, name)
+            let shared = dir.lock_shared();
+            known_names::locked(fs, shared.inode(), name)
         }
     }
 }

@@ -5,7 +5,7 @@ use extant_disk::features::RoCompat;
 
 use super::links::MAX_LINKS;
 use crate::dir;
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::{Inode, InodeFlags, LockedInode};
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
@@ -33,7 +33,7 @@ pub(super) fn is_dot(name: &[u8]) -> bool {
 }
 
 /// Fails unless an entry may be added to `dir`.
-pub(super) fn may_create(dir: &Inode) -> Result<()> {
+pub(super) fn may_create(dir: LockedInode<'_>) -> Result<()> {
     let core = dir.core.read();
     if core.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
@@ -54,7 +54,7 @@ pub(super) fn may_remove(dir: &Inode, victim: &Inode) -> Result<()> {
 }
 
 /// Fails if `dir` cannot count one more subdirectory.
-pub(super) fn check_room_for_subdir(fs: &Fs, dir: &Inode) -> Result<()> {
+pub(super) fn check_room_for_subdir(fs: &Fs, dir: LockedInode<'_>) -> Result<()> {
     let uncounted =
         fs.layout.features.has_ro_compat(RoCompat::DIR_NLINK) && dir::is_indexed(fs, dir);
     if dir.core.read().links >= MAX_LINKS && !uncounted {

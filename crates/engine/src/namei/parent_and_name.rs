@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ancestry;
 use super::lookup_name;
 use super::name_checks::may_remove;
-use crate::inode::{Inode, InodeRef};
+use crate::inode::{ExclusiveGuards, Inode, InodeRef};
 use crate::types::error::Result;
 use crate::volume::Fs;
 
@@ -23,15 +23,16 @@ impl ParentAndName<'_> {
     }
 }
 
-/// The checks of both kinds of rename on an entry that leads to `inode` and moves to `to`. Locks
-/// are held.
+/// The checks of both kinds of rename on an entry that leads to `inode` and moves to `to`. Both
+/// directories are among the `locked` inodes.
 pub(super) fn check_move(
     fs: &Fs,
+    locked: &ExclusiveGuards<'_>,
     from: ParentAndName<'_>,
     inode: &Inode,
     to: &Inode,
 ) -> Result<()> {
-    may_remove(from.dir, inode)?;
+    may_remove(&locked.of(from.dir), inode)?;
     ancestry::check_not_own(fs, from.dir, inode)?;
-    ancestry::check_project(to, inode)
+    ancestry::check_project(&locked.of(to), inode)
 }

@@ -17,7 +17,7 @@ use super::pending_commit::{PendingCommit, retry};
 use super::{ancestry, exchange_names, known_names};
 use crate::dir;
 use crate::file;
-use crate::inode::{self, Inode, InodeRef};
+use crate::inode::{self, ExclusiveGuards, Inode, InodeRef};
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{FileKind, RenameFlags};
@@ -108,18 +108,20 @@ fn attempt(
     let moves = across && is_dir(&source);
     let above = target.as_ref().filter(|target| across && is_dir(target));
 
-    let stable = (moves || above.is_some()).then(|| fs.rename_lock.lock());
-    if moves && ancestry::is_at_or_above(fs, source.ino, new.dir)? {
-        return Err(Error::Invalid);
-    }
-    if let Some(target) = above
-        && ancestry::is_at_or_above(fs, target.ino, old.dir)?
-    {
-        return Err(if swap {
-            Error::Invalid
-        } else {
-            Error::NotEmpty
-        });
+    let parents = (moves || above.is_some()).then(|| fs.rename_lock.lock());
+    if let Some(parents) = &parents {
+        if moves && ancestry::is_at_or_above(fs, parents, source.ino, new.dir)? {
+            return Err(Error::Invalid);
+        }
+        if let Some(target) = above
+            && ancestry::is_at_or_above(fs, parents, target.ino, old.dir)?
+        {
+            return Err(if swap {
+                Error::Invalid
+            } else {
+                Error::NotEmpty
+            });
+        }
     }
     let mut involved: Vec<&Inode> = vec![old.dir, new.dir];
     if moves {
@@ -127,23 +129,22 @@ fn attempt(
     }
     involved.extend(target.as_ref().map(|target| -> &Inode { target }));
     let locked = inode::lock_all(&involved);
-    if !ancestry::still(fs, old.dir, old.name, Some(&source))?
-        || !ancestry::still(
-            fs,
-            new.dir,
-            new.name,
-            target.as_deref().map(|inode| &**inode),
-        )?
-    {
+    let still = |name: ParentAndName<'_>, inode: Option<&InodeRef>| {
+        let dir = locked.of(name.dir).shared();
+        ancestry::still(fs, dir, name.name, inode.map(|inode| -> &Inode { inode }))
+    };
+    if !still(old, Some(&source))? || !still(new, target.as_ref())? {
         return Ok(None);
     }
+    let from: (_, &Inode) = (old, &source);
+    let to = (new, target.as_deref());
     let pending = match &target {
         Some(target) if target.ino == source.ino => PendingCommit::nothing(),
-        Some(target) if swap => exchange_names::swap(fs, (old, &source), (new, target))?,
-        _ => replace(fs, (old, &source), (new, target.as_deref()), flags, cred)?,
+        Some(target) if swap => exchange_names::swap(fs, &locked, from, (new, target))?,
+        _ => replace(fs, &locked, from, to, flags, cred)?,
     };
     drop(locked);
-    drop(stable);
+    drop(parents);
     Ok(Some((pending, target)))
 }
 
@@ -151,6 +152,7 @@ fn attempt(
 /// whether a directory is renamed, and `across` whether it gets another parent.
 fn check_target(
     fs: &Fs,
+    locked: &ExclusiveGuards<'_>,
     (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
     directory: bool,
     across: bool,
@@ -164,14 +166,15 @@ fn check_target(
                 _ => {}
             }
             ancestry::check_not_own(fs, new.dir, target)?;
-            if directory && !dir::is_empty(fs, target)? {
+            if directory && !dir::is_empty(fs, locked.of(target).shared())? {
                 return Err(Error::NotEmpty);
             }
         }
         None => {
-            may_create(new.dir)?;
+            let dir = locked.of(new.dir).shared();
+            may_create(dir)?;
             if directory && across {
-                check_room_for_subdir(fs, new.dir)?;
+                check_room_for_subdir(fs, dir)?;
             }
         }
     }
@@ -180,6 +183,7 @@ fn check_target(
 
 fn replace(
     fs: &Arc<Fs>,
+    locked: &ExclusiveGuards<'_>,
     (old, source): (ParentAndName<'_>, &Inode),
     (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
     flags: RenameFlags,
@@ -187,29 +191,29 @@ fn replace(
 ) -> Result<PendingCommit> {
     let directory = source.kind == FileKind::Directory;
     let across = old.dir.ino != new.dir.ino;
-    check_move(fs, old, source, new.dir)?;
-    check_target(fs, (new, target), directory, across)?;
+    check_move(fs, locked, old, source, new.dir)?;
+    check_target(fs, locked, (new, target), directory, across)?;
 
     let mut h = fs.start(needed(fs, flags))?;
-    let now = inode::now();
+    let (now, to) = (inode::now(), (source.ino, source.kind));
     // Both, before one changes: no lookup finds the inode by both names.
-    known_names::forget(fs, old.dir, old.name);
-    known_names::forget(fs, new.dir, new.name);
+    let (old_dir, new_dir) = (locked.of(old.dir), locked.of(new.dir));
+    known_names::forget(fs, old_dir, old.name);
+    known_names::forget(fs, new_dir, new.name);
     let enter = |h: &mut Handle, whiteout: Option<&Inode>| {
-        let to = (source.ino, source.kind);
         match target {
-            Some(target) => dir::retarget(fs, h, new.dir, new.name, target.ino, to)?,
-            None => dir::insert(fs, h, new.dir, new.name, to, cred.privileged)?,
+            Some(target) => dir::retarget(fs, h, new_dir, new.name, target.ino, to)?,
+            None => dir::insert(fs, h, new_dir, new.name, to, cred.privileged)?,
         }
-        known_names::enter(fs, new.dir, new.name, source);
+        known_names::enter(fs, new_dir.shared(), new.name, source);
         match whiteout {
             Some(left) => {
                 let to = (left.ino, left.kind);
-                dir::retarget(fs, h, old.dir, old.name, source.ino, to)?;
-                known_names::enter(fs, old.dir, old.name, left);
+                dir::retarget(fs, h, old_dir, old.name, source.ino, to)?;
+                known_names::enter(fs, old_dir.shared(), old.name, left);
                 Ok(())
             }
-            None => dir::remove(fs, h, old.dir, old.name, source.ino),
+            None => dir::remove(fs, h, old_dir, old.name, source.ino),
         }
     };
     if flags.contains(RenameFlags::WHITEOUT) {
@@ -222,11 +226,11 @@ fn replace(
     }
 
     if directory && across {
-        dir::set_parent(fs, &mut h, source, new.dir.ino)?;
+        dir::set_parent(fs, &mut h, locked.of(source), new.dir.ino)?;
     }
     source.update(fs, &mut h, |core| inode::changed(core, now))?;
     if let Some(target) = target {
-        drop_link(fs, &mut h, target, now)?;
+        drop_link(fs, &mut h, locked, target, now)?;
     }
     // The old directory loses a subdirectory if the source leaves it, or replaces one in it. The
     // new one gains one if the source arrives and replaces none.
@@ -255,8 +259,7 @@ fn needed(fs: &Fs, flags: RenameFlags) -> u32 {
     } else {
         0
     };
-    credits::dir_insert(fs)
-        .saturating_add(2 * credits::DIR_REMOVE + 1)
-        .saturating_add(4 * credits::INODE_UPDATE + credits::ORPHAN)
-        .saturating_add(whiteout)
+    let names = credits::sum([credits::dir_insert(fs), 2 * credits::DIR_REMOVE + 1]);
+    let inodes = 4 * credits::INODE_UPDATE + credits::ORPHAN;
+    credits::sum([names, inodes, whiteout])
 }

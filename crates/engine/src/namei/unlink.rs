@@ -8,7 +8,7 @@ use super::lookup_name::look;
 use super::name_checks::{check_length, is_dot, may_remove};
 use super::pending_commit::PendingCommit;
 use crate::dir;
-use crate::inode::{self, Inode};
+use crate::inode::{self, ExclusiveGuards, Inode};
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -43,10 +43,10 @@ fn remove(fs: &Arc<Fs>, dir: &Inode, name: &[u8], directory: bool) -> Result<()>
     loop {
         let victim = look(fs, dir, name)?.ok_or(Error::NotFound)?;
         let locked = inode::lock_all(&[dir, &victim]);
-        if !ancestry::still(fs, dir, name, Some(&victim))? {
+        if !ancestry::still(fs, locked.of(dir).shared(), name, Some(&victim))? {
             continue;
         }
-        let pending = remove_locked(fs, dir, name, &victim, directory)?;
+        let pending = remove_locked(fs, &locked, (dir, name), &victim, directory)?;
         drop(locked);
         drop(victim); // its last reference, perhaps: with no lock and no handle held
         fs.reap_if_behind();
@@ -56,8 +56,8 @@ fn remove(fs: &Arc<Fs>, dir: &Inode, name: &[u8], directory: bool) -> Result<()>
 
 fn remove_locked(
     fs: &Fs,
-    dir: &Inode,
-    name: &[u8],
+    locked: &ExclusiveGuards<'_>,
+    (dir, name): (&Inode, &[u8]),
     victim: &Arc<Inode>,
     directory: bool,
 ) -> Result<PendingCommit> {
@@ -68,14 +68,14 @@ fn remove_locked(
         _ => {}
     }
     ancestry::check_not_own(fs, dir, victim)?;
-    if directory && !dir::is_empty(fs, victim)? {
+    if directory && !dir::is_empty(fs, locked.of(victim).shared())? {
         return Err(Error::NotEmpty);
     }
     let needed = credits::DIR_REMOVE + 2 * credits::INODE_UPDATE + credits::ORPHAN;
     let mut h = fs.start(needed)?;
-    dir::remove(fs, &mut h, dir, name, victim.ino)?;
+    dir::remove(fs, &mut h, locked.of(dir), name, victim.ino)?;
     let now = inode::now();
-    drop_link(fs, &mut h, victim, now)?;
+    drop_link(fs, &mut h, locked, victim, now)?;
     dir.update(fs, &mut h, |core| {
         inode::modified(core, now);
         if directory {

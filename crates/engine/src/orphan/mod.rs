@@ -91,7 +91,7 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     if !fs.journal.has_log() || fs.tuning.failpoint.is(Failpoint::OrphanNotRecorded) {
         return Ok(());
     }
-    let mut record = inode.orphan.lock();
+    let mut record = inode.lock_orphan();
     if *record != OrphanRecord::None {
         return Ok(());
     }
@@ -114,7 +114,7 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
 /// # Errors
 /// A failed read; a stopped journal.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
-    let mut record = inode.orphan.lock();
+    let mut record = inode.lock_orphan();
     match *record {
         OrphanRecord::None => return Ok(()),
         OrphanRecord::Listed => fs.orphans.list.lock().remove(fs, h, inode)?,
@@ -131,7 +131,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
 
 /// Whether `inode` is recorded as an orphan.
 pub(crate) fn is_orphan(inode: &Inode) -> bool {
-    *inode.orphan.lock() != OrphanRecord::None
+    *inode.lock_orphan() != OrphanRecord::None
 }
 
 /// Credits of a handle that adds or removes one orphan and updates the inode.

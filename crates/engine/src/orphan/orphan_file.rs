@@ -13,7 +13,7 @@ use std::thread;
 
 use extant_disk::orphan;
 use extant_jbd2::{Block, Handle};
-use extant_units::{Ino, Lblk, Pblk};
+use extant_units::{Ino, Lblk, Pblk, at_most_u32, index};
 
 use super::orphan_slots::{OrphanBlock, OrphanFile};
 use crate::inode::Inode;
@@ -53,14 +53,14 @@ impl OrphanFile {
         };
         let mut next = 0_u32;
         while u64::from(next) < count {
-            let left = u32::try_from(count).unwrap_or(u32::MAX) - next;
+            let left = at_most_u32(count) - next;
             let run = map::lookup(fs, inode, Lblk::new(next), left)?;
             let MapState::Written(start) = run.state else {
                 return Err(Error::corrupt(Location::Orphans, "hole in the orphan file"));
             };
             fs.cache.readahead(start, run.len.min(left));
             for i in 0..run.len.min(left) {
-                let pblk = start.saturating_add(i.into());
+                let pblk = start.plus(i.into());
                 let block = file.read(fs, pblk)?;
                 let taken = orphan::orphans(&block.data())
                     .map_err(|e| Error::corrupt(Location::Orphans, e))?
@@ -87,7 +87,7 @@ impl OrphanFile {
     pub(super) fn add(&self, fs: &Fs, h: &mut Handle, ino: Ino) -> Result<Option<(usize, usize)>> {
         let count = self.blocks.len();
         let spread = self.hasher.hash_one(thread::current().id());
-        let first = usize::try_from(spread % count.max(1) as u64).unwrap_or(0);
+        let first = index(spread % count.max(1) as u64);
         for step in 0..count {
             let at = (first + step) % count;
             let Some(block) = self.blocks.get(at) else {

@@ -28,7 +28,7 @@ type Truncate = fn(&Arc<Fs>, &Arc<Inode>, u64) -> Result<()>;
 pub(crate) fn process_all(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
     let listed = process_list(fs, truncate)?;
     let filed = process_file(fs, truncate)?;
-    let count = listed.saturating_add(filed);
+    let count = listed + filed;
     if count > 0 {
         tracing::info!(count, "orphans were finished");
     }
@@ -65,7 +65,7 @@ fn process_list(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
         };
         let older = inode.core.read().dtime;
         fs.orphans.list.lock().adopt_oldest(&inode, newer, older);
-        *inode.orphan.lock() = OrphanRecord::Listed;
+        *inode.lock_orphan() = OrphanRecord::Listed;
         newer = Some(ino);
         next = Ino::new(older);
         found.push(inode);
@@ -101,7 +101,7 @@ fn process_file(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
         match fs.iget_orphan(ino) {
             Ok(inode) => {
                 let already = {
-                    let mut record = inode.orphan.lock();
+                    let mut record = inode.lock_orphan();
                     let already = *record != OrphanRecord::None;
                     if !already {
                         *record = OrphanRecord::Slot { block, slot };

@@ -5,13 +5,13 @@
 //! added. An operation that does several of these adds them up. A block that two parts share is
 //! then counted twice, which costs log space for a moment only.
 //!
-//! Sums saturate: a request too large for 32 bits is larger than any transaction, which the journal
-//! refuses.
+//! Sums saturate ([`sum`]): a request too large for 32 bits is larger than any transaction, which
+//! the journal refuses.
 //!
 //! Pure arithmetic over the volume's geometry: no locks, no state.
 
 use extant_disk::extent::{MAX_DEPTH, block_capacity};
-use extant_units::BlockSize;
+use extant_units::{BlockSize, exact_u32};
 
 use crate::volume::Fs;
 use crate::volume::layout::Layout;
@@ -32,6 +32,11 @@ pub(crate) const ORPHAN: u32 = 3;
 /// Metadata blocks of one inode that are freed under one handle at most, each with a revoke record.
 pub(crate) const REVOKES: u32 = 1024;
 
+/// The sum of what several steps need.
+pub(crate) fn sum<const N: usize>(steps: [u32; N]) -> u32 {
+    steps.into_iter().fold(0, u32::saturating_add)
+}
+
 /// Tree nodes that inserting `extents` extents may change. Every level may split and the root grow;
 /// more than one extent also fills leaves.
 fn index_blocks(block_size: BlockSize, extents: u32) -> u32 {
@@ -47,18 +52,19 @@ fn index_blocks(block_size: BlockSize, extents: u32) -> u32 {
 /// bitmap and a descriptor for each node and extent, up to the number of those on the volume.
 fn map_blocks(layout: &Layout, extents: u32) -> u32 {
     let nodes = index_blocks(layout.block_size, extents);
-    let regions = nodes.saturating_add(extents);
+    sum([nodes, regions(layout, sum([nodes, extents])), MAP_EXTRA])
+}
+
+/// Bitmaps and descriptors of `blocks` blocks, up to the number of those on the volume.
+fn regions(layout: &Layout, blocks: u32) -> u32 {
     let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
-    nodes
-        .saturating_add(regions.min(layout.groups))
-        .saturating_add(regions.min(descriptors))
-        .saturating_add(MAP_EXTRA)
+    sum([blocks.min(layout.groups), blocks.min(descriptors)])
 }
 
 /// Group descriptors in a block, at the larger of their two sizes: fewer per block means more
 /// blocks.
 fn descriptors_per_block(layout: &Layout) -> u32 {
-    u32::try_from(layout.block_size.bytes() / 64).unwrap_or(u32::MAX)
+    exact_u32(layout.block_size.bytes_u64() / 64)
 }
 
 /// [`crate::map::allocate`]: one run of blocks.
@@ -68,21 +74,24 @@ pub(crate) fn allocate(fs: &Fs) -> u32 {
 
 /// [`crate::map::convert_to_written`] of one extent, and the size that moves with it.
 pub(crate) fn convert(fs: &Fs) -> u32 {
-    map_blocks(&fs.layout, 1).saturating_add(1)
+    sum([map_blocks(&fs.layout, 1), 1])
 }
 
 /// [`crate::map::exchange`] of one extent each.
 pub(crate) fn exchange(fs: &Fs) -> u32 {
-    convert(fs).saturating_add(INODE_UPDATE).saturating_mul(2)
+    sum([convert(fs), INODE_UPDATE, convert(fs), INODE_UPDATE])
 }
 
 /// [`crate::map::remove`]: enough to free one extent, which may lie in several groups, and room in
 /// the log for [`REVOKES`] revoke records; more is extended or restarted for.
 pub(crate) fn remove(fs: &Fs) -> u32 {
     let per_block = revokes_per_block(&fs.layout);
-    map_blocks(&fs.layout, 1)
-        .saturating_add(remove_extent(&fs.layout))
-        .saturating_add(REVOKES.div_ceil(per_block))
+    let records = REVOKES.div_ceil(per_block);
+    sum([
+        map_blocks(&fs.layout, 1),
+        remove_extent(&fs.layout),
+        records,
+    ])
 }
 
 /// [`crate::map::shift()`]: one leaf, the nodes above it, a node that is freed where the tree
@@ -94,15 +103,14 @@ pub(crate) fn shift(_fs: &Fs) -> u32 {
 /// Revoke records in a block, which has a header and a tail of 20 bytes together, and 8 bytes per
 /// record.
 fn revokes_per_block(layout: &Layout) -> u32 {
-    u32::try_from(layout.block_size.bytes() / 8).unwrap_or(u32::MAX) - 3
+    exact_u32(layout.block_size.bytes_u64() / 8) - 3
 }
 
 /// Bitmaps and descriptors of the groups that the longest extent touches.
 pub(crate) fn remove_extent(layout: &Layout) -> u32 {
-    let groups = extant_disk::extent::MAX_WRITTEN
-        .div_ceil(layout.blocks_per_group.max(1))
-        .saturating_add(1);
-    groups.min(layout.groups).saturating_mul(2)
+    let groups = extant_disk::extent::MAX_WRITTEN.div_ceil(layout.blocks_per_group.max(1)) + 1;
+    let groups = groups.min(layout.groups);
+    sum([groups, groups])
 }
 
 /// Making an extent tree of `nodes` nodes in the place of `freed` other blocks: the nodes, a bitmap
@@ -110,15 +118,9 @@ pub(crate) fn remove_extent(layout: &Layout) -> u32 {
 /// the revoke records, and the inode.
 pub(crate) fn rebuild(fs: &Fs, nodes: u32, freed: u32) -> u32 {
     let layout = &fs.layout;
-    let regions = nodes.saturating_add(freed);
-    let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
+    let regions = regions(layout, sum([nodes, freed]));
     let records = freed.div_ceil(revokes_per_block(layout).max(1));
-    nodes
-        .saturating_add(regions.min(layout.groups))
-        .saturating_add(regions.min(descriptors))
-        .saturating_add(records)
-        .saturating_add(INODE_UPDATE)
-        .saturating_add(MAP_EXTRA)
+    sum([nodes, regions, records, INODE_UPDATE, MAP_EXTRA])
 }
 
 /// Inserting a directory entry. Every level of an indexed directory may split, each split takes a
@@ -129,10 +131,8 @@ pub(crate) fn dir_insert(fs: &Fs) -> u32 {
     // The changed nodes and leaf, the new blocks, their extents in the map, the directory's inode.
     // The new blocks are all at the directory's end, so at most one node per level of its map
     // splits.
-    (levels + 1)
-        .saturating_add(new_blocks)
-        .saturating_add(map_blocks(&fs.layout, new_blocks))
-        .saturating_add(INODE_UPDATE)
+    let map = map_blocks(&fs.layout, new_blocks);
+    sum([levels + 1, new_blocks, map, INODE_UPDATE])
 }
 
 /// Removing or changing a directory entry: its block and the directory's inode.

@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_jbd2::{BlockCache, Journal};
 use extant_name_cache::NameCache;
-use parking_lot::Mutex;
 
 use crate::alloc::Allocator;
 use crate::config::MountOptions;
@@ -29,6 +28,7 @@ use crate::volume::fault::Fault;
 use crate::volume::layout::Layout;
 use crate::volume::mmp::Mmp;
 use crate::volume::mounted_superblock::MountedSuperblock;
+use crate::volume::rename_lock::RenameLock;
 use crate::volume::stats::Stats;
 use crate::volume::system_zones::SystemZones;
 use crate::xattr::SharedBlocks;
@@ -77,7 +77,7 @@ pub(crate) struct Fs {
     /// The latched failure, if any.
     pub(crate) fault: Fault,
     /// Held for renames of a directory to another parent, so that no two of them form a cycle.
-    pub(crate) rename_lock: Mutex<()>,
+    pub(crate) rename_lock: RenameLock,
     /// The long walks of all threads shall end.
     pub(crate) interrupted: AtomicBool,
     /// This file system, for work that outlives a call: threads, callbacks.

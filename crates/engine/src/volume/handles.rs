@@ -41,7 +41,7 @@ impl Fs {
         if self.options.read_only() {
             return Err(crate::Error::ReadOnly);
         }
-        if self.latch.failure().is_some() || self.journal.aborted().is_some() {
+        if self.latch.failure().is_some() || self.journal.abort_reason().is_some() {
             self.note_stopped_journal();
             return self.fault.check();
         }
@@ -53,7 +53,7 @@ impl Fs {
     pub(crate) fn note_stopped_journal(&self) {
         if let Some(why) = self.latch.failure() {
             self.fault.flush_failed(self, &why.to_string());
-        } else if let Some(why) = self.journal.aborted() {
+        } else if let Some(why) = self.journal.abort_reason() {
             self.fault.journal_stopped(self, &why);
         }
     }
@@ -62,7 +62,9 @@ impl Fs {
     ///
     /// # Errors
     /// The journal has stopped, which is latched.
+    #[track_caller]
     pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
+        extant_lock_order::assert_none_held();
         let committed = self.journal.commit(tid);
         self.note_stopped_journal();
         Ok(committed?)

@@ -11,7 +11,7 @@ use extant_disk::csum::Crc32c;
 use extant_disk::features::{FeatureSets, Incompat, RoCompat};
 use extant_disk::group_desc::GroupChecksum;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
-use extant_units::{BlockSize, Blocks, Group, Ino, Pblk};
+use extant_units::{BlockSize, Blocks, Group, Ino, Pblk, exact_u32, index};
 
 /// The fixed shape of the file system.
 #[derive(Clone, Debug)]
@@ -80,8 +80,7 @@ impl Layout {
     pub(crate) fn new(sb: &Superblock) -> Self {
         let block_size = sb.block_size();
         let inode_size = u16::try_from(sb.inode_size()).unwrap_or(u16::MAX);
-        let inodes_per_block =
-            u32::try_from(block_size.bytes() / sb.inode_size()).unwrap_or(u32::MAX);
+        let inodes_per_block = exact_u32((block_size.bytes() / sb.inode_size()) as u64);
         let group_checksum = GroupChecksum::of(sb);
         Self {
             block_size,
@@ -148,10 +147,7 @@ impl Layout {
     pub(crate) fn superblock_location(&self) -> (Pblk, usize) {
         let bytes = self.block_size.bytes_u64();
         let inside = SUPERBLOCK_OFFSET % bytes;
-        (
-            Pblk::new(SUPERBLOCK_OFFSET / bytes),
-            usize::try_from(inside).unwrap_or(0),
-        )
+        (Pblk::new(SUPERBLOCK_OFFSET / bytes), index(inside))
     }
 
     /// All groups, in order.
@@ -187,7 +183,7 @@ impl Layout {
     pub(crate) fn group_start(&self, group: Group) -> Pblk {
         // 2^32 groups of 2^19 blocks: no overflow.
         let offset = u64::from(group.get()) * u64::from(self.blocks_per_group);
-        self.first_data_block.saturating_add(offset)
+        self.first_data_block.plus(offset)
     }
 
     /// Blocks of `group`: fewer in the last, none past it.
@@ -210,7 +206,7 @@ impl Layout {
 
     /// Number of flex groups.
     pub(crate) fn flex_groups(&self) -> u32 {
-        let last = self.groups.saturating_sub(1);
+        let last = self.groups - 1;
         (last >> self.flex_bits) + 1
     }
 
@@ -270,9 +266,7 @@ impl Layout {
     pub(crate) fn desc_location(&self, group: Group) -> (Pblk, usize) {
         let per_block = self.block_size.bytes() / self.desc_size;
         let index = group.index();
-        let block = self
-            .descriptor_start
-            .saturating_add(index as u64 / per_block as u64);
+        let block = self.descriptor_start.plus(index as u64 / per_block as u64);
         (block, index % per_block * self.desc_size)
     }
 }

@@ -24,7 +24,7 @@ use extant_disk::csum::Crc32c;
 use extant_disk::features::Incompat;
 use extant_disk::mmp::{MMP_SIZE, Mmp as Block, MmpState};
 use extant_disk::superblock::Superblock;
-use extant_units::{DevOff, Pblk};
+use extant_units::{DevOff, Pblk, exact_u32};
 use parking_lot::{Condvar, Mutex};
 use zerocopy::IntoBytes;
 
@@ -402,5 +402,5 @@ fn copy_name(to: &mut [u8], name: &[u8]) {
 fn random() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     let hash = RandomState::new().hash_one(std::process::id());
-    u32::try_from(hash >> 33).unwrap_or(1).max(1)
+    exact_u32(hash >> 33).max(1)
 }

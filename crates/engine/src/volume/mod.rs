@@ -24,9 +24,11 @@ pub(crate) mod layout;
 pub(crate) mod metadata_kind;
 pub(crate) mod mmp;
 pub(crate) mod mounted_superblock;
+pub(crate) mod rename_lock;
 mod report_fault;
 pub(crate) mod stats;
 mod superblock_update;
 pub(crate) mod system_zones;
 
 pub(crate) use self::fs::{Fs, Upcalls};
+pub(crate) use self::rename_lock::RenameGuard;

@@ -81,6 +81,7 @@ impl Fault {
     /// # Errors
     /// The superblock cannot be changed.
     pub(crate) fn record_later(&self, fs: &Fs) -> Result<()> {
+        extant_lock_order::assert_none_held();
         let due = self.policy == ErrorsPolicy::Continue && self.inner.lock().unrecorded.is_some();
         if !due || fs.check_writable().is_err() {
             return Ok(());

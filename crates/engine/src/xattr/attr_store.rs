@@ -1,13 +1,14 @@
 //! The storage of attributes in the inode and its block.
 //!
-//! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`.
-//! Callers of the others hold it, exclusively if they change anything.
+//! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`; the
+//! others take its guard.
 
 use extant_disk::xattr::{Entries, Fit, XattrName, XattrSet, area_entries, block_entries};
 use extant_jbd2::Handle;
 use extant_units::Pblk;
 
 use super::attr_block::read_block;
+use super::locked_attrs::{ExclusiveAttrs, LockedAttrs, SharedAttrs};
 use super::shared_blocks;
 use crate::inode::{self, Inode};
 use crate::types::Cred;
@@ -15,11 +16,12 @@ use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
 /// Runs `f` on the table inside of the inode.
-fn with_area<R>(
+fn with_area<G, R>(
     fs: &Fs,
-    inode: &Inode,
+    attrs: &LockedAttrs<'_, G>,
     f: impl FnOnce(Entries<'_>) -> Result<R, extant_disk::xattr::XattrError>,
 ) -> Result<R> {
+    let inode = attrs.inode();
     let result = {
         let core = inode.core.read();
         area_entries(&core.xattrs).and_then(f)
@@ -32,11 +34,12 @@ fn with_area<R>(
 }
 
 /// Runs `f` on the table in the inode's block; `None` if it has none.
-fn with_block<R>(
+fn with_block<G, R>(
     fs: &Fs,
-    inode: &Inode,
+    attrs: &LockedAttrs<'_, G>,
     f: impl FnOnce(Entries<'_>) -> Result<R, extant_disk::xattr::XattrError>,
 ) -> Result<Option<R>> {
+    let inode = attrs.inode();
     let pblk = inode.core.read().file_acl;
     if pblk.get() == 0 {
         return Ok(None);
@@ -53,30 +56,34 @@ fn with_block<R>(
 }
 
 /// Looks for an attribute and hands its value to `f`.
-pub(super) fn find<R>(
+pub(super) fn find<G, R>(
     fs: &Fs,
-    inode: &Inode,
+    attrs: &LockedAttrs<'_, G>,
     name: &XattrName<'_>,
     f: impl Fn(&[u8]) -> R,
 ) -> Result<Option<R>> {
-    let inside = with_area(fs, inode, |entries| Ok(entries.find(name)?.map(&f)))?;
+    let inside = with_area(fs, attrs, |entries| Ok(entries.find(name)?.map(&f)))?;
     if inside.is_some() {
         return Ok(inside);
     }
-    let outside = with_block(fs, inode, |entries| Ok(entries.find(name)?.map(&f)))?;
+    let outside = with_block(fs, attrs, |entries| Ok(entries.find(name)?.map(&f)))?;
     Ok(outside.flatten())
 }
 
 /// Calls `f` with every name, those in the inode first.
-pub(super) fn for_each(fs: &Fs, inode: &Inode, mut f: impl FnMut(&XattrName<'_>)) -> Result<()> {
+pub(super) fn for_each<G>(
+    fs: &Fs,
+    attrs: &LockedAttrs<'_, G>,
+    mut f: impl FnMut(&XattrName<'_>),
+) -> Result<()> {
     let mut walk = |entries: Entries<'_>| {
         for entry in entries {
             f(&entry?.name);
         }
         Ok(())
     };
-    with_area(fs, inode, &mut walk)?;
-    with_block(fs, inode, &mut walk)?;
+    with_area(fs, attrs, &mut walk)?;
+    with_block(fs, attrs, &mut walk)?;
     Ok(())
 }
 
@@ -95,26 +102,26 @@ pub(crate) fn set_stored(
     value: Option<&[u8]>,
     cred: &Cred,
 ) -> Result<()> {
-    let _excluded = inode.xattr_lock.write();
-    set(fs, h, inode, name, value, cred)
+    set(fs, h, &ExclusiveAttrs::lock(inode), name, value, cred)
 }
 
-/// Sets (or with `None` removes) an attribute, with `xattr_lock` held. Removing one that does not
-/// exist updates the change time only.
+/// Sets (or with `None` removes) an attribute. Removing one that does not exist updates the change
+/// time only.
 ///
 /// # Errors
 /// As [`set_stored`].
-pub(crate) fn set(
+pub(super) fn set(
     fs: &Fs,
     h: &mut Handle,
-    inode: &Inode,
+    attrs: &ExclusiveAttrs<'_>,
     name: &XattrName<'_>,
     value: Option<&[u8]>,
     cred: &Cred,
 ) -> Result<()> {
+    let inode = attrs.inode();
     let area_len = inode.core.read().xattrs.len();
-    let mut area = with_area(fs, inode, XattrSet::read)?;
-    let old_block = with_block(fs, inode, XattrSet::read)?.unwrap_or_default();
+    let mut area = with_area(fs, attrs, XattrSet::read)?;
+    let old_block = with_block(fs, attrs, XattrSet::read)?.unwrap_or_default();
     let mut block = old_block.clone();
     let old_area = area.clone();
     match value {
@@ -135,6 +142,10 @@ pub(crate) fn set(
             }
         }
     }
+    debug_assert!(
+        area.get(name).is_none() || block.get(name).is_none(),
+        "an attribute is in the inode or in the block"
+    );
     if area == old_area && block == old_block {
         // The same value again: Linux updates the change time all the same.
         return inode.update(fs, h, |core| inode::changed(core, inode::now()));
@@ -147,7 +158,7 @@ pub(crate) fn set(
     let new_acl = if block == old_block {
         file_acl
     } else {
-        shared_blocks::replace(fs, h, inode, file_acl, &block, cred)?
+        shared_blocks::replace(fs, h, attrs, file_acl, &block, cred)?
     };
     let per_block = fs.layout.block_size.bytes_u64() / 512;
     inode.update(fs, h, |core| {
@@ -155,6 +166,7 @@ pub(crate) fn set(
             core.xattrs.copy_from_slice(&bytes);
         }
         match (core.file_acl.get() != 0, new_acl.get() != 0) {
+            // Saturates, as the count of a damaged inode may be anything.
             (false, true) => core.sectors = core.sectors.saturating_add(per_block),
             (true, false) => core.sectors = core.sectors.saturating_sub(per_block),
             _ => {}
@@ -169,8 +181,7 @@ pub(crate) fn set(
 /// # Errors
 /// Damage; a failed read.
 pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
-    let _shared = inode.xattr_lock.read();
-    find(fs, inode, name, <[u8]>::to_vec)
+    find(fs, &SharedAttrs::lock(inode), name, <[u8]>::to_vec)
 }
 
 /// Whether an attribute is there.
@@ -178,8 +189,7 @@ pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result
 /// # Errors
 /// Damage; a failed read.
 pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<bool> {
-    let _shared = inode.xattr_lock.read();
-    Ok(find(fs, inode, name, |_| ())?.is_some())
+    Ok(find(fs, &SharedAttrs::lock(inode), name, |_| ())?.is_some())
 }
 
 /// Releases the inode's attribute block, for its eviction.
@@ -187,15 +197,16 @@ pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<boo
 /// # Errors
 /// Damage; a stopped journal.
 pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
-    let _excluded = inode.xattr_lock.write();
+    let attrs = ExclusiveAttrs::lock(inode);
     let pblk = inode.core.read().file_acl;
     if pblk.get() == 0 {
         return Ok(());
     }
-    shared_blocks::drop_reference(fs, h, inode, pblk)?;
+    shared_blocks::drop_reference(fs, h, &attrs, pblk)?;
     let per_block = fs.layout.block_size.bytes_u64() / 512;
     inode.update(fs, h, |core| {
         core.file_acl = Pblk::ZERO;
+        // As in `set`.
         core.sectors = core.sectors.saturating_sub(per_block);
     })
 }

@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use extant_units::Pblk;
+use extant_lock_order::{Locked, Rank, lock};
+use extant_units::{Pblk, index};
 use parking_lot::{Mutex, MutexGuard};
 
 const STRIPES: usize = 64;
@@ -74,9 +75,10 @@ impl Index {
 
 impl SharedBlocks {
     /// Locks the count of the block at `pblk`.
-    pub(super) fn stripe(&self, pblk: Pblk) -> MutexGuard<'_, ()> {
-        let at = usize::try_from(pblk.get() % self.stripes.len() as u64).unwrap_or(0);
-        self.stripes[at].lock()
+    #[track_caller]
+    pub(super) fn stripe(&self, pblk: Pblk) -> Locked<MutexGuard<'_, ()>> {
+        let at = index(pblk.get() % STRIPES as u64);
+        lock(Rank::SharedXattr, || self.stripes[at].lock())
     }
 
     /// The blocks of a content hash.

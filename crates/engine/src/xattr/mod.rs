@@ -5,13 +5,13 @@
 //! there, else into the block; an attribute is never in both. Every change is one handle:
 //! attributes, block counts and the change time together.
 //!
-//! This module handles full names (`user.note`) and the rules of the namespaces; `store` decides
-//! where a value is stored; `share` counts the users of blocks; `acl` translates ACLs from and to
-//! the form that users see.
+//! This module handles full names (`user.note`) and the rules of the namespaces; [`attr_store`]
+//! decides where a value is stored; [`shared_blocks`] counts the users of blocks; [`acl`]
+//! translates ACLs from and to the form that users see.
 //!
 //! # Locks
-//! The inode's `xattr_lock` (shared to read, exclusively to change), inside it `share`'s. Handles
-//! are started before.
+//! The inode's `xattr_lock` (shared to read, exclusively to change), which [`locked_attrs`] alone
+//! takes; inside it the stripes of [`shared_blocks`]. Handles are started before.
 //!
 //! # Credits
 //! [`credits::XATTR`] for one change, less than one more inode update.
@@ -20,10 +20,12 @@ pub(crate) mod acl;
 mod attr_block;
 mod attr_store;
 mod block_index;
+mod locked_attrs;
 pub(crate) mod privileges;
 mod shared_blocks;
 #[cfg(test)]
 mod tests;
+mod xattr_lock;
 
 use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
 use extant_jbd2::Handle;
@@ -31,6 +33,8 @@ use extant_jbd2::Handle;
 use self::acl::AclKind;
 pub(crate) use self::attr_store::{exists, release, set_stored};
 pub(crate) use self::block_index::SharedBlocks;
+use self::locked_attrs::{ExclusiveAttrs, SharedAttrs};
+pub(crate) use self::xattr_lock::XattrLock;
 use crate::alloc;
 use crate::inode::{Inode, InodeFlags};
 use crate::types::Cred;
@@ -88,9 +92,8 @@ pub(crate) fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
 /// # Errors
 /// Damage; a failed read.
 pub(crate) fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-    let _shared = inode.xattr_lock.read();
     let mut names = Vec::new();
-    attr_store::for_each(fs, inode, |name| {
+    attr_store::for_each(fs, &SharedAttrs::lock(inode), |name| {
         if let Some(full) = name.full()
             && parse(fs, &full).is_ok()
             && fits_kind(inode, name)
@@ -121,14 +124,14 @@ pub(crate) fn set(
     if value.len() > XATTR_VALUE_MAX {
         return Err(Error::TooBig);
     }
-    change(fs, inode, &name, |h| {
-        let there = attr_store::find(fs, inode, &name, |_| ())?.is_some();
+    change(fs, inode, &name, |h, attrs| {
+        let there = attr_store::find(fs, attrs, &name, |_| ())?.is_some();
         match mode {
             XattrMode::Create if there => Err(Error::Exists),
             XattrMode::Replace if !there => Err(Error::NoAttribute),
             _ => match AclKind::of(&name) {
-                Some(kind) => acl::set(fs, h, inode, kind, value, cred),
-                None => attr_store::set(fs, h, inode, &name, Some(value), cred),
+                Some(kind) => acl::set(fs, h, attrs, kind, value, cred),
+                None => attr_store::set(fs, h, attrs, &name, Some(value), cred),
             },
         }
     })
@@ -141,13 +144,13 @@ pub(crate) fn set(
 pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result<()> {
     may_change(fs, inode)?;
     let name = parse(fs, name)?;
-    change(fs, inode, &name, |h| {
-        let there = attr_store::find(fs, inode, &name, |_| ())?.is_some();
+    change(fs, inode, &name, |h, attrs| {
+        let there = attr_store::find(fs, attrs, &name, |_| ())?.is_some();
         match AclKind::of(&name) {
             // Removing an ACL that is not there succeeds, as in Linux.
-            Some(kind) => acl::set(fs, h, inode, kind, &[], cred),
+            Some(kind) => acl::set(fs, h, attrs, kind, &[], cred),
             None if !there => Err(Error::NoAttribute),
-            None => attr_store::set(fs, h, inode, &name, None, cred),
+            None => attr_store::set(fs, h, attrs, &name, None, cred),
         }
     })
 }
@@ -162,17 +165,17 @@ fn may_change(fs: &Fs, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Runs `f` under a handle with `xattr_lock` held exclusively, and again if a commit frees space.
+/// Runs `f` under a handle on the locked attributes, and again if a commit frees space.
 fn change(
     fs: &Fs,
     inode: &Inode,
     name: &XattrName<'_>,
-    mut f: impl FnMut(&mut Handle) -> Result<()>,
+    mut f: impl FnMut(&mut Handle, &ExclusiveAttrs<'_>) -> Result<()>,
 ) -> Result<()> {
     if !fits_kind(inode, name) {
         return Err(Error::NotPermitted);
     }
-    let _excluded = inode.lock.write();
+    let _excluded = inode.lock_exclusively();
     if inode.is_gone() {
         return Err(Error::Stale);
     }
@@ -180,10 +183,7 @@ fn change(
     loop {
         let mut h = fs.start_with_revokes(credits::XATTR + credits::INODE_UPDATE, 1)?;
         inode.not_plain();
-        let result = {
-            let _excluded = inode.xattr_lock.write();
-            f(&mut h)
-        };
+        let result = f(&mut h, &ExclusiveAttrs::lock(inode));
         drop(h);
         match result {
             Err(Error::NoSpace) if alloc::commit_frees_space(fs, attempt) => attempt += 1,

@@ -17,6 +17,7 @@ use extant_jbd2::Handle;
 use extant_units::{Blocks, Pblk};
 
 use super::attr_block::{key, read_block};
+use super::locked_attrs::ExclusiveAttrs;
 use crate::alloc::{self, AllocRequest, Run};
 use crate::inode::Inode;
 use crate::types::Cred;
@@ -36,13 +37,14 @@ fn hash_of(bytes: &[u8]) -> u32 {
 pub(super) fn replace(
     fs: &Fs,
     h: &mut Handle,
-    inode: &Inode,
+    attrs: &ExclusiveAttrs<'_>,
     old: Pblk,
     set: &XattrSet,
     cred: &Cred,
 ) -> Result<Pblk> {
+    let inode = attrs.inode();
     if set.is_empty() {
-        drop_reference(fs, h, inode, old)?;
+        drop_reference(fs, h, attrs, old)?;
         return Ok(Pblk::ZERO);
     }
     let mut bytes = vec![0; fs.layout.block_size.bytes()];
@@ -50,7 +52,7 @@ pub(super) fn replace(
         return Err(Error::NoSpace);
     }
     if let Some(equal) = share_equal(fs, h, inode, &bytes, old)? {
-        drop_reference(fs, h, inode, old)?;
+        drop_reference(fs, h, attrs, old)?;
         fs.stats.xattr_blocks_shared.bump();
         return Ok(equal);
     }
@@ -58,7 +60,7 @@ pub(super) fn replace(
         return Ok(old);
     }
     let new = write_new(fs, h, inode, &bytes, cred)?;
-    drop_reference(fs, h, inode, old)?;
+    drop_reference(fs, h, attrs, old)?;
     Ok(new)
 }
 
@@ -158,10 +160,16 @@ fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) 
 }
 
 /// Drops the inode's reference to block `pblk` (zero: nothing to do). The last one frees it.
-pub(super) fn drop_reference(fs: &Fs, h: &mut Handle, inode: &Inode, pblk: Pblk) -> Result<()> {
+pub(super) fn drop_reference(
+    fs: &Fs,
+    h: &mut Handle,
+    attrs: &ExclusiveAttrs<'_>,
+    pblk: Pblk,
+) -> Result<()> {
     if pblk.get() == 0 {
         return Ok(());
     }
+    let inode = attrs.inode();
     let shared = &fs.xattr_blocks;
     let _counted = shared.stripe(pblk);
     let block = read_block(fs, inode.ino, pblk)?;

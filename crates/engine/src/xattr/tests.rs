@@ -103,8 +103,9 @@ fn attributes_move_between_inode_and_block() {
     let fs = TestFs::mount(image.path(), "");
     let file = fs.create("f");
     let sectors = || file.core.read().sectors;
+    let acl = || file.core.read().file_acl.get();
     put(&fs, &file, "user.a", &[1; 40]).unwrap();
-    assert_eq!((file.core.read().file_acl.get(), sectors()), (0, 0));
+    assert_eq!((acl(), sectors()), (0, 0));
     put(&fs, &file, "user.b", &[2; 40]).unwrap();
     assert_ne!(
         file.core.read().file_acl.get(),
@@ -125,7 +126,7 @@ fn attributes_move_between_inode_and_block() {
         "shrunk back into the inode, and in one place only"
     );
     remove(&fs, &file, b"user.a", &Cred::root()).unwrap();
-    assert_eq!((file.core.read().file_acl.get(), sectors()), (0, 0));
+    assert_eq!((acl(), sectors()), (0, 0));
     drop(file);
     fs.unmount();
     image.fsck_clean().unwrap();

@@ -10,7 +10,7 @@ use extant_units::Pos;
 
 use crate::alloc;
 use crate::config::BufferedPath;
-use crate::file::lock::range_lock;
+use crate::file::lock::range_lock::{self, AppendGuard};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::types::error::{Error, Result};
 
@@ -70,10 +70,11 @@ pub(super) fn overwrite(
 }
 
 /// Buffered write that makes the file longer by what fits into cached blocks, as one step; as
-/// [`overwrite`], but the caller holds the EOF lock from `pos` on.
+/// [`overwrite`], but under the EOF lock, which begins in the block of `pos` or before.
 #[inline]
 pub(super) fn extend(
     ops: &FileOps<'_>,
+    _eof: &AppendGuard<'_>,
     recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
@@ -111,7 +112,7 @@ fn write_by_block(
 ) -> Result<usize, Stopped<Error>> {
     let (mut done, mut attempt) = (0, 0);
     loop {
-        let at = pos.saturating_add(done as u64);
+        let at = pos.plus(done as u64);
         let mut rest = Behind::new(source, done);
         match extant_bufferhead::write(ops, at, len - done, &mut rest) {
             Ok(more) => return Ok(done + more),
@@ -163,7 +164,7 @@ pub(super) fn edit(
     let mut piece = vec![0; len.min(COPIED_AT_ONCE)];
     let mut done = 0;
     while done < len {
-        let at = pos.saturating_add(done as u64);
+        let at = pos.plus(done as u64);
         let want = (len - done).min(COPIED_AT_ONCE);
         let bytes = &mut piece[..want];
         let part = read(ops, &recent, Miss::Fill(readahead), at, bytes).and_then(|there| {
@@ -188,10 +189,7 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
     let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
     if changed && ops.data_path.journalled {
         // Before whatever makes the range part of the file.
-        write_back(
-            ops,
-            WritebackControl::integrity(pos, pos.saturating_add(len)),
-        )?;
+        write_back(ops, WritebackControl::integrity(pos, pos.plus(len)))?;
     }
     Ok(changed)
 }

@@ -13,6 +13,7 @@ use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
 use crate::config::BufferedPath;
+use crate::file::lock::range_lock::WholeFile;
 use crate::file::write::writeback::write_range;
 use crate::file::{data, lock, read::check_kind};
 use crate::inode::Inode;
@@ -43,21 +44,22 @@ pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
 pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;
-    let _no_writes = lock(fs, inode);
+    let whole = lock(fs, inode);
     let flags = inode.flags();
     if eligible(path, fs.options.data(), flags) != path {
         return Err(Error::NotSupported("the range path for such a file"));
     }
-    change(fs, inode, DataPath::on(fs, path, flags), || Ok(()))
+    change(fs, &whole, inode, DataPath::on(fs, path, flags), || Ok(()))
 }
 
 /// Sets the file's flag of journalled data to `on`, by `store`, and switches the data path if that
-/// changes with the flag. The caller holds the inode's `lock` exclusively.
+/// changes with the flag.
 ///
 /// # Errors
 /// As [`set_buffered_path`], and those of `store`.
 pub(crate) fn set_journalled(
     fs: &Fs,
+    whole: &WholeFile<'_>,
     inode: &Arc<Inode>,
     on: bool,
     store: impl FnOnce() -> Result<()>,
@@ -65,12 +67,14 @@ pub(crate) fn set_journalled(
     let mut flags = inode.flags();
     flags.set(InodeFlags::JOURNAL_DATA, on);
     let to = DataPath::on(fs, path_choice::current(fs, inode).machinery, flags);
-    change(fs, inode, to, store)
+    change(fs, whole, inode, to, store)
 }
 
-/// Drains ranges, writes, empties the cache, and switches the path together with what `store` does.
+/// Writes, empties the cache, and switches the path together with what `store` does, if `to` is
+/// another path.
 fn change(
     fs: &Fs,
+    whole: &WholeFile<'_>,
     inode: &Arc<Inode>,
     to: DataPath,
     store: impl FnOnce() -> Result<()>,
@@ -78,7 +82,7 @@ fn change(
     if data(fs, inode).data_path.get() == to {
         return store();
     }
-    drained(fs, inode, to, store)
+    switch(fs, whole, inode, to, store)
 }
 
 /// Gives `inode` an extent tree in place of a block map, and switches its data to the path that
@@ -93,7 +97,7 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     if !fs.layout.features.has_incompat(Incompat::EXTENTS) {
         return Err(Error::NotSupported("extents on a volume without them"));
     }
-    let _excluded = lock(fs, inode);
+    let whole = lock(fs, inode);
     inode.check_changeable(true)?;
     let flags = inode.flags();
     if flags.contains(InodeFlags::EXTENTS) {
@@ -103,16 +107,19 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
         FileKind::Directory => map::to_extents(fs, inode).map(drop),
         FileKind::Regular if !flags.contains(InodeFlags::INLINE_DATA) => {
             let to = DataPath::of(fs, flags | InodeFlags::EXTENTS);
-            drained(fs, inode, to, || map::to_extents(fs, inode).map(drop))
+            switch(fs, &whole, inode, to, || {
+                map::to_extents(fs, inode).map(drop)
+            })
         }
         _ => Err(Error::NotSupported("extents for such an inode")),
     }
 }
 
-/// Drains ranges, writes, empties the cache, and switches the path to `to` together with what
-/// `store` does. The caller holds the inode's `lock`.
-fn drained(
+/// Writes, empties the cache, and switches the path to `to` together with what `store` does. No
+/// write is under way in a part of the file, nor can one begin, which `_whole` proves.
+fn switch(
     fs: &Fs,
+    _whole: &WholeFile<'_>,
     inode: &Arc<Inode>,
     to: DataPath,
     store: impl FnOnce() -> Result<()>,

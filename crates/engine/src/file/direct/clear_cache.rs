@@ -4,16 +4,17 @@
 use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
+use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback::write_dirty;
 use crate::types::error::Result;
 
-/// Writes what is newer in the cache than on the device in `[start, end)`. The caller holds the
-/// range.
+/// Writes what is newer in the cache than on the device in `[start, end)`, which is locked by
+/// `_held`.
 ///
 /// # Errors
 /// The failure of the write. The data is lost then, which every opener's fsync reports as well.
-pub(super) fn clean(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
+pub(super) fn clean(ops: &FileOps<'_>, _held: &Held<'_>, start: Pos, end: Pos) -> Result<()> {
     let cached = ops.data.address_space.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) {
         return Ok(());
@@ -44,12 +45,12 @@ pub(super) fn write_gap_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
     Ok(())
 }
 
-/// Removes `[start, end)`, whole blocks, from the cache. Returns false if the cache holds on to a
-/// part. The caller holds the range.
+/// Removes `[start, end)`, whole blocks that are locked by `_held`, from the cache. Returns false
+/// if the cache holds on to a part.
 ///
 /// # Errors
 /// As [`clean`].
-pub(super) fn clear(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<bool> {
+pub(super) fn clear(ops: &FileOps<'_>, _held: &Held<'_>, start: Pos, end: Pos) -> Result<bool> {
     let mapping = &ops.data.address_space;
     let cached = mapping.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {

@@ -49,7 +49,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     }
     let bs = fs.layout.block_size;
     let end = pos.saturating_add(want as u64);
-    let _held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
+    let held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
     let ops = FileOps::new(fs, inode);
     data_path::check_contents(ops.flags)?;
     if ops.data_path.journalled {
@@ -60,7 +60,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     // The file may have been cut before the range was locked.
     let buf = &mut buf[..want.min(left())];
     let last = bs.round_up(Pos::new(end)).ok_or(Error::FileTooBig)?;
-    clear_cache::clean(&ops, bs.round_down(Pos::new(pos)), last)?;
+    clear_cache::clean(&ops, &held, bs.round_down(Pos::new(pos)), last)?;
     let mut done = 0;
     while done < buf.len() {
         let at = Pos::new(pos).saturating_add(done as u64);

@@ -59,14 +59,14 @@ pub(in crate::file) fn write(
     let _noted = taking(Rank::Fill);
     let mut no_fills = ops.data.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
-    if !clear_cache::clear(ops, bs.round_down(pos), last)? {
+    if !clear_cache::clear(ops, held, bs.round_down(pos), last)? {
         return fall_back(0);
     }
     clear_cache::write_gap_before(ops, pos)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = pos.saturating_add(done as u64);
-        match part(ops, at, bytes.get(done..).unwrap_or(&[])) {
+        match part(ops, held, at, &bytes[done..]) {
             Ok(Some(more)) => {
                 done += more;
                 // Writers and fills of what is on the device can go on.
@@ -98,7 +98,7 @@ pub(in crate::file) fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos
 
 /// Writes what lies in one run of the map from `at` on; returns how much that was. `None` if it
 /// must go through the cache.
-fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
+fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
     let bs = ops.fs.layout.block_size;
     let (lblk, count) = blocks_of(ops.fs, at, bytes.len() as u64).ok_or(Error::FileTooBig)?;
     let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
@@ -136,7 +136,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
             source,
         }
     })?;
-    ops.arrived(&ioend, end)?;
+    ops.arrived(held, &ioend, end)?;
     Ok(Some(len))
 }
 

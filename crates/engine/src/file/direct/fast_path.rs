@@ -17,7 +17,6 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::{DeviceFault, DeviceRequest, IomapOps};
 use extant_range_lock::{ByteRange, HasRangeLock, OwnedRangeGuard, RangeLock, SlotGuard};
 use extant_units::{DevOff, Pos};
-use parking_lot::RwLockReadGuard;
 
 use crate::config::BufferedPath;
 use crate::file::direct::known_runs::KnownRuns;
@@ -25,7 +24,7 @@ use crate::file::lock::range_lock::whole_blocks;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
 use crate::file::{FileData, blocks_of, data, data_path};
-use crate::inode::{self, InodeRef};
+use crate::inode::{self, InodeRef, SharedGuard};
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -172,7 +171,7 @@ pub(super) fn take_fast_path(
     };
     if wish.what == What::Write && !privileges::is_modified(inode) {
         // Attributes do not change meanwhile.
-        let Some(_shared) = inode.lock.try_read() else {
+        let Some(_shared) = inode.try_lock_shared() else {
             return Ok(None);
         };
         privileges::file_modified(fs, inode, wish.cred)?;
@@ -241,8 +240,8 @@ fn lock_record<'a>(
     file: &'a InodeRef,
     data: &FileData,
     bytes: ByteRange,
-) -> Option<(OwnedRangeGuard, RwLockReadGuard<'a, ()>)> {
-    let shared = file.lock.try_read()?;
+) -> Option<(OwnedRangeGuard, SharedGuard<'a>)> {
+    let shared = file.try_lock_shared()?;
     let record = data.ranges.try_lock_direct(bytes, &shared)?;
     Some((record, shared))
 }

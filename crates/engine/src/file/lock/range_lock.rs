@@ -35,14 +35,13 @@ use std::sync::Arc;
 use extant_lock_order::{Locked, Rank};
 use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeLock};
 use extant_units::{BlockSize, Pos};
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::config::BufferedPath;
 use crate::file::data_state::FileData;
 use crate::file::first_use::data;
 use crate::file::lock::append_queue::AppendTicket;
 use crate::file::write::write_at::WriteAt;
-use crate::inode::Inode;
+use crate::inode::{ExclusiveGuard, Inode, SharedGuard};
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
@@ -71,9 +70,30 @@ enum Part<'a> {
 
 /// How the inode's `lock` is held.
 enum Lock<'a> {
-    Shared(RwLockReadGuard<'a, ()>),
-    Exclusive(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
+    Shared(SharedGuard<'a>),
+    Exclusive(#[allow(dead_code, reason = "held")] WholeFile<'a>),
 }
+
+/// A file that no other thread writes: its `lock` is held exclusively, and no part of it is locked.
+#[must_use]
+pub(crate) struct WholeFile<'a>(#[allow(dead_code, reason = "held")] ExclusiveGuard<'a>);
+
+/// The part of a file that a change of its size touches, locked to infinity.
+#[must_use]
+pub(in crate::file) struct SizeGuard<'a>(#[allow(dead_code, reason = "held")] Held<'a>);
+
+/// The EOF lock of an append without a ticket.
+#[must_use]
+pub(in crate::file) struct AppendGuard<'a>(
+    #[allow(dead_code, reason = "held")] Locked<EofGuard<'a>>,
+);
+
+/// Proof that no other thread changes the file's size.
+pub(in crate::file) trait HoldsSize {}
+
+impl HoldsSize for WholeFile<'_> {}
+
+impl HoldsSize for SizeGuard<'_> {}
 
 impl<'a> Held<'a> {
     /// The operation has done with all bytes before `pos`: lets other threads have the whole blocks
@@ -132,13 +152,13 @@ fn floor(bs: BlockSize, pos: u64) -> u64 {
 }
 
 /// The inode's `lock` exclusively, after all that was still under way in parts of the file.
-pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> RwLockWriteGuard<'a, ()> {
-    let guard = inode.lock.try_write().unwrap_or_else(|| {
+pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> WholeFile<'a> {
+    let guard = inode.try_lock_exclusively().unwrap_or_else(|| {
         fs.stats.lock_waits.bump();
-        inode.lock.write()
+        inode.lock_exclusively()
     });
     drain(inode, &guard);
-    guard
+    WholeFile(guard)
 }
 
 /// Waits until no part of the file is locked. A new one needs the inode's `lock` shared, or
@@ -153,9 +173,9 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
     loop {
         let path = data.data_path.get().machinery;
         let lock = match path {
-            BufferedPath::Iomap => Lock::Shared(inode.lock.try_read().unwrap_or_else(|| {
+            BufferedPath::Iomap => Lock::Shared(inode.try_lock_shared().unwrap_or_else(|| {
                 fs.stats.lock_waits.bump();
-                inode.lock.read()
+                inode.lock_shared()
             })),
             BufferedPath::BufferHead => Lock::Exclusive(lock(fs, inode)),
         };
@@ -174,6 +194,11 @@ fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -
         return None;
     };
     let (ranges, waits) = (&data.ranges, || fs.stats.range_lock_waits.bump());
+    debug_assert_eq!(
+        range.start() % fs.layout.block_size.bytes_u64(),
+        0,
+        "whole blocks are locked (J36)"
+    );
     let held = extant_lock_order::taking(Rank::Range);
     if range.last() == u64::MAX {
         let from = range.start();
@@ -200,7 +225,7 @@ pub(in crate::file) fn try_lock_append<'a>(
     data: &'a FileData,
     at: WriteAt,
     len: u64,
-) -> Option<(impl Sized + use<'a>, u64)> {
+) -> Option<(AppendGuard<'a>, u64)> {
     let position = |size: u64| at.position().unwrap_or(size);
     let size = inode.size();
     let pos = position(size);
@@ -213,7 +238,7 @@ pub(in crate::file) fn try_lock_append<'a>(
     // The size does not change from here on.
     let size = inode.size();
     let pos = position(size);
-    (from <= pos && pos <= size).then_some((guard, pos))
+    (from <= pos && pos <= size).then_some((AppendGuard(guard), pos))
 }
 
 /// Keeps all other threads from changing `range`, which is of whole blocks; on the buffer-head
@@ -274,7 +299,7 @@ pub(in crate::file) fn lock_for_size<'a>(
     fs: &Fs,
     inode: &'a Arc<Inode>,
     size: u64,
-) -> Result<(Held<'a>, u64)> {
+) -> Result<(SizeGuard<'a>, u64)> {
     let data = data(fs, inode);
     let lock = enter(fs, inode, data)?;
     let (part, old) = lock_by_size(fs, inode, data, &lock, |old| {
@@ -285,7 +310,7 @@ pub(in crate::file) fn lock_for_size<'a>(
         _lock: lock,
         _ticket: None,
     };
-    Ok((held, old))
+    Ok((SizeGuard(held), old))
 }
 
 /// Locks the range that `wanted` makes of the file's size. If the size has changed by the time the

@@ -20,7 +20,7 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::{Iomap, IomapKind};
 use extant_jbd2::Handle;
 use extant_pagecache::FolioLocked;
-use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos};
+use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos, exact_u32};
 
 use crate::alloc;
 use crate::config::DataMode;
@@ -59,7 +59,7 @@ impl FileOps<'_> {
     /// the inode is an orphan.
     fn cut_excess(&self, h: &mut Handle) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
-        let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
+        let last = credits::ORPHAN + credits::INODE_UPDATE;
         let end = fs.layout.block_size.blocks_for(inode.size()).get();
         let Ok(first) = u32::try_from(end).map(Lblk::new) else {
             return Ok(());
@@ -77,7 +77,7 @@ impl FileOps<'_> {
 
     /// Credits for one extent, and for the size that moves with it.
     fn extent_credits(&self) -> u32 {
-        credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE)
+        credits::sum([credits::allocate(self.fs), credits::INODE_UPDATE])
     }
 
     /// Whether blocks allocated for a write become written as soon as the bytes are in the cache.
@@ -140,20 +140,19 @@ impl BufferOps for FileOps<'_> {
         let undo = if self.has_extents() {
             0
         } else {
-            credits::ORPHAN.saturating_add(credits::remove(self.fs))
+            credits::sum([credits::ORPHAN, credits::remove(self.fs)])
         };
-        let each = credits::allocate(self.fs)
-            .saturating_add(convert)
-            .saturating_add(u32::from(logs));
-        let fixed = undo.saturating_add(credits::INODE_UPDATE);
+        let each = credits::sum([credits::allocate(self.fs), convert, u32::from(logs)]);
+        let fixed = credits::sum([undo, credits::INODE_UPDATE]);
         let fits = |credits: u32| credits.saturating_sub(fixed) / each;
         // At most half of what one handle may have, so that other threads find room beside it, but
         // all blocks of a page.
         let max = self.fs.journal.max_credits();
-        let page = u32::try_from(PAGE_SIZE >> self.fs.layout.block_size.log2()).unwrap_or(1);
+        let page = exact_u32(PAGE_SIZE as u64 >> self.fs.layout.block_size.log2());
         let most = fits(max / 2).max(fits(max).min(page));
         let blocks = blocks.min(most.clamp(1, MOST_AT_ONCE));
-        let credits = each.saturating_mul(blocks).saturating_add(fixed);
+        // A request for more than a handle may have is refused.
+        let credits = credits::sum([each.saturating_mul(blocks), fixed]);
         Ok(Some((self.fs.start(credits)?, blocks)))
     }
 
@@ -182,7 +181,7 @@ impl BufferOps for FileOps<'_> {
                 if matches!(made.state, MapState::Written(_)) {
                     let bs = self.fs.layout.block_size;
                     let start = bs.pos(made.lblk);
-                    self.order(h, start, start.saturating_add(bs.bytes_u64()));
+                    self.order(h, start, start.plus(bs.bytes_u64()));
                 }
                 made
             }
@@ -288,7 +287,7 @@ impl BufferWriteback for FileOps<'_> {
             map = map::allocate(self.fs, handle, self.inode, map.lblk, map.len, how)?;
             if map.new && !how.unwritten {
                 let bytes = u64::from(map.len) * self.fs.layout.block_size.bytes_u64();
-                self.order(handle, pos, pos.saturating_add(bytes));
+                self.order(handle, pos, pos.plus(bytes));
             }
         }
         self.describe(&map)

@@ -248,7 +248,7 @@ impl IomapOps for FileOps<'_> {
         let from = match outcome.done {
             // The first block got no data either, wherever in it the write was to begin.
             0 => bs.round_down(pos),
-            done => bs.round_up(pos.saturating_add(done)).unwrap_or(Pos::MAX),
+            done => bs.round_up(pos.plus(done)).unwrap_or(Pos::MAX),
         };
         let cache = &self.data.address_space;
         let no_fills = cache.invalidate_lock().write();

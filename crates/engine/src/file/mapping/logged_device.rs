@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 use extant_jbd2::Journal;
-use extant_units::{BlockSize, DevOff, Pblk};
+use extant_units::{BlockSize, DevOff, Pblk, index};
 
 /// The device as files with journalled data see it.
 pub(crate) struct LoggedDevice {
@@ -43,7 +43,7 @@ impl BlockDevice for LoggedDevice {
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         let size = self.block_size.bytes();
         let first = offset.get() >> self.block_size.log2();
-        let inside = usize::try_from(offset.get() & (size as u64 - 1)).unwrap_or(0);
+        let inside = index(offset.get() & (size as u64 - 1));
         let blocks = (first..).take((inside + buf.len()).div_ceil(size));
         // Asked for before the device is read: a version that is checkpointed in between is the
         // same.

@@ -40,14 +40,14 @@ impl Operation<'_> {
             let placed = matches!(known.state, MapState::Written(_) | MapState::Unwritten(_));
             let from = at;
             let end_of = |len: u32| {
-                let end = from.saturating_add(u64::from(len));
-                (end, end.saturating_mul(self.block_bytes()).min(limit))
+                let end = from + u64::from(len);
+                (end, (end * self.block_bytes()).min(limit))
             };
             if placed {
                 let (end, size) = end_of(known.len);
                 at = end;
                 if size > self.inode.size() {
-                    self.with_space(|h| set_sizes(self.fs, h, self.inode, size))?;
+                    self.with_space(|h| set_sizes(self.fs, h, self.inode, size, self.whole))?;
                 }
                 continue;
             }
@@ -55,7 +55,7 @@ impl Operation<'_> {
                 let made = map::allocate(self.fs, h, self.inode, lblk, known.len, how)?;
                 let (end, size) = end_of(made.len);
                 if size > self.inode.size() {
-                    set_sizes(self.fs, h, self.inode, size)?;
+                    set_sizes(self.fs, h, self.inode, size, self.whole)?;
                 }
                 Ok(end)
             })?;

@@ -32,6 +32,7 @@ impl Operation<'_> {
         let from = Blocks::new(blocks.end);
         map::shift(self.fs, &mut h, self.inode, from, Shift::Left(by))?;
         let len = self.range.end - self.range.start;
+        debug_assert!(len < size, "{len} of {size} bytes are taken out");
         self.set_size(&mut h, size.saturating_sub(len))
     }
 }

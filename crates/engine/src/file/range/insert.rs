@@ -25,7 +25,7 @@ impl Operation<'_> {
         }
         // Space behind the end of the file moves as well.
         let last = map::last_end(self.fs, self.inode)?;
-        if last.saturating_add(len / self.block_bytes()) > MAX_END {
+        if last + len / self.block_bytes() > MAX_END {
             return Err(Error::Invalid);
         }
         Ok(())
@@ -42,7 +42,7 @@ impl Operation<'_> {
         let plan = map::plan(self.fs, self.inode, 0..0, blocks.start)?;
         let mut h = self.start(plan)?;
         let len = self.range.end - self.range.start;
-        self.set_size(&mut h, size.saturating_add(len))?;
+        self.set_size(&mut h, size + len)?;
         let by = Self::lblk(blocks.end - blocks.start)?.get();
         map::shift(
             self.fs,

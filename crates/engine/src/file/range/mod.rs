@@ -42,6 +42,7 @@ use extant_pagecache::InvalidateExclusive;
 use extant_units::{Lblk, Pos};
 
 use crate::alloc;
+use crate::file::lock::range_lock::WholeFile;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback::{write_before, write_range};
 use crate::file::{any_max_size, data_path, max_size, space_retry};
@@ -109,7 +110,7 @@ fn locked(
     range: &Range<u64>,
     cred: &Cred,
 ) -> Result<()> {
-    let _nothing_writes = crate::file::lock(fs, inode);
+    let whole = crate::file::lock(fs, inode);
     if inode.is_gone() {
         return Err(Error::Stale);
     }
@@ -118,6 +119,7 @@ fn locked(
         ops: &ops,
         fs,
         inode,
+        whole: &whole,
         range: range.clone(),
     };
     match mode {
@@ -140,11 +142,12 @@ fn locked(
     }
 }
 
-/// An operation on bytes of a file whose locks are held.
+/// An operation on bytes of a file that no other thread writes.
 struct Operation<'a> {
     ops: &'a FileOps<'a>,
     fs: &'a Arc<Fs>,
     inode: &'a Arc<Inode>,
+    whole: &'a WholeFile<'a>,
     range: Range<u64>,
 }
 
@@ -166,7 +169,7 @@ impl Operation<'_> {
 
     /// The bytes of `blocks`.
     fn bytes_of(&self, blocks: &Range<u64>) -> Range<Pos> {
-        let pos = |block: u64| Pos::new(block.saturating_mul(self.block_bytes()));
+        let pos = |block: u64| Pos::new(block * self.block_bytes());
         pos(blocks.start)..pos(blocks.end)
     }
 
@@ -204,7 +207,7 @@ impl Operation<'_> {
     fn with_space<R>(&self, step: impl Fn(&mut Handle) -> Result<R>) -> Result<R> {
         let mut attempt = 0;
         loop {
-            let credits = credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE);
+            let credits = credits::sum([credits::allocate(self.fs), credits::INODE_UPDATE]);
             let mut h = self.fs.start(credits)?;
             let result = step(&mut h);
             drop(h);
@@ -315,6 +318,6 @@ impl Operation<'_> {
         if !h.ensure(credits::INODE_UPDATE)? {
             h.restart(credits::INODE_UPDATE)?;
         }
-        crate::file::set_sizes(self.fs, h, self.inode, size)
+        crate::file::set_sizes(self.fs, h, self.inode, size, self.whole)
     }
 }

@@ -52,7 +52,7 @@ impl Operation<'_> {
         let mut h = if self.has_extents() {
             self.start(map::plan(self.fs, self.inode, blocks.clone(), u64::MAX)?)?
         } else {
-            let credits = credits::remove(self.fs).saturating_add(credits::INODE_UPDATE);
+            let credits = credits::sum([credits::remove(self.fs), credits::INODE_UPDATE]);
             self.fs.start_with_revokes(credits, credits::REVOKES)?
         };
         let first = Self::lblk(blocks.start)?;

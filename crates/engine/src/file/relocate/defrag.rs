@@ -56,7 +56,7 @@ pub(crate) fn defragment(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Defragmented> {
     check(fs, inode)?;
-    let result = Job { fs, inode, cred }.run(progress);
+    let result = Defragmentation { fs, inode, cred }.run(progress);
     result.inspect_err(|error| crate::file::report(fs, error))
 }
 
@@ -80,13 +80,13 @@ pub(in crate::file) fn check(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     Ok(())
 }
 
-struct Job<'a> {
+struct Defragmentation<'a> {
     fs: &'a Arc<Fs>,
     inode: &'a Arc<Inode>,
     cred: &'a Cred,
 }
 
-impl Job<'_> {
+impl Defragmentation<'_> {
     fn run(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Defragmented> {
         let (fs, inode) = (self.fs, self.inode);
         write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
@@ -181,8 +181,8 @@ impl Job<'_> {
             links: 0,
         };
         space_retry::retry(fs, || {
-            let _shared = root.lock.read();
-            let mut h = fs.start(credits::inode_create(fs).saturating_add(credits::ORPHAN))?;
+            let _shared = root.lock_shared();
+            let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
             let inode = new_inode::new(fs, &mut h, &root, &new, self.cred)?;
             orphan::add(fs, &mut h, &inode)?;
             Ok(inode)
@@ -226,9 +226,9 @@ impl Job<'_> {
                     count += 1;
                 }
                 at += got;
-                last = Some((at, start.saturating_add(got)));
+                last = Some((at, start.plus(got)));
                 if start == goal {
-                    run.start = goal.saturating_add(got);
+                    run.start = goal.plus(got);
                     run.len = Blocks::new(run.len.get().saturating_sub(got));
                 } else {
                     // Another thread has taken it by now.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use extant_iomap::{DeviceFault, DeviceRequest, WritebackControl};
 use extant_pagecache::Tag;
-use extant_units::{Lblk, Pblk};
+use extant_units::{Lblk, Pblk, exact_u32, index};
 
 use crate::config::BufferedPath;
 use crate::file::FileOps;
@@ -70,10 +70,10 @@ pub(super) struct End<'a> {
 pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) -> Result<Piece> {
     let ops = FileOps::new(fs, from.inode);
     let bs = fs.layout.block_size;
-    let most = u32::try_from(PIECE >> bs.log2()).unwrap_or(1).max(1);
+    let most = exact_u32(PIECE >> bs.log2()).max(1);
     for _ in 0..ATTEMPTS {
         let start = bs.pos(from.at);
-        let end = start.saturating_add(u64::from(len.min(most)) << bs.log2());
+        let end = start.plus(u64::from(len.min(most)) << bs.log2());
         write_range(fs, from.inode, WritebackControl::integrity(start, end))?;
         if ops.data.ordered.is_waited_for() {
             fs.journal.sync_all()?;
@@ -95,7 +95,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
         if let MapState::Written(_) = ours.state {
             copy(fs, old, new, count)?;
         }
-        let end = start.saturating_add(u64::from(count) << bs.log2());
+        let end = start.plus(u64::from(count) << bs.log2());
         let mapping = &ops.data.address_space;
         let _nothing_fills = mapping.invalidate_lock().write();
         let _nothing_writes = mapping.writeback_pass();
@@ -140,16 +140,11 @@ fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
     let at = |block: Pblk| bs.dev_off(block).ok_or(Error::Invalid);
     let (from, to) = (at(from)?, at(to)?);
     let bytes = u64::from(count) << bs.log2();
-    let mut buf = vec![
-        0;
-        usize::try_from(bytes)
-            .unwrap_or(COPIED_AT_ONCE)
-            .min(COPIED_AT_ONCE)
-    ];
+    let at_once = |left: u64| index(left.min(COPIED_AT_ONCE as u64));
+    let mut buf = vec![0; at_once(bytes)];
     let mut done = 0;
     while done < bytes {
-        let left = usize::try_from(bytes - done).unwrap_or(COPIED_AT_ONCE);
-        let part = buf.get_mut(..left.min(COPIED_AT_ONCE)).unwrap_or_default();
+        let part = &mut buf[..at_once(bytes - done)];
         let len = part.len() as u64;
         let fault = |request, at| {
             move |source| DeviceFault {
@@ -159,7 +154,7 @@ fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
                 source,
             }
         };
-        let (source, target) = (from.saturating_add(done), to.saturating_add(done));
+        let (source, target) = (from.plus(done), to.plus(done));
         let read = fs.dev.read_at(source, part);
         read.map_err(fault(DeviceRequest::Read, source))?;
         let written = fs.dev.write_at(target, part);

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_iomap::WritebackControl;
-use extant_units::{Lblk, PAGE_SIZE, Pos};
+use extant_units::{Lblk, PAGE_SIZE, Pos, exact_u32};
 
 use crate::file::data;
 use crate::file::relocate::defrag::check;
@@ -87,7 +87,7 @@ fn piece(
             .map_err(|_| Error::FileTooBig)
     };
     let most = relocate::PIECE >> fs.layout.block_size.log2();
-    let len = u32::try_from(len.min(most.max(1))).unwrap_or(1);
+    let len = exact_u32(len.min(most.max(1)));
     let both = inode::lock_all(&[orig, donor]);
     crate::file::lock::range_lock::drain(orig, &both);
     crate::file::lock::range_lock::drain(donor, &both);
@@ -98,7 +98,7 @@ fn piece(
     let cache = &data(fs, donor).address_space;
     let bs = fs.layout.block_size;
     let start = Pos::new(to << bs.log2());
-    let end = start.saturating_add(u64::from(len) << bs.log2());
+    let end = start.plus(u64::from(len) << bs.log2());
     write_range(fs, donor, WritebackControl::integrity(start, end))?;
     let clear = || {
         // Fills that found the old map have made their folios when this is free.

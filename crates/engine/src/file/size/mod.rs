@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pos, at_most_u32};
 
+use crate::file::lock::range_lock::HoldsSize;
 use crate::inode::Inode;
 use crate::map;
 use crate::types::error::Result;
@@ -19,11 +20,21 @@ pub(crate) fn any_max_size(fs: &Fs) -> u64 {
 
 /// The largest size of `inode`, by its kind of map.
 pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
-    map::most_blocks(fs, inode).saturating_mul(fs.layout.block_size.bytes_u64())
+    map::most_blocks(fs, inode) * fs.layout.block_size.bytes_u64()
 }
 
-/// Sets both sizes. The caller holds the inode's `lock` exclusively, or the range to infinity.
-pub(super) fn set_sizes(fs: &Fs, h: &mut Handle, inode: &Inode, size: u64) -> Result<()> {
+/// Sets both sizes.
+pub(super) fn set_sizes(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    size: u64,
+    _held: &impl HoldsSize,
+) -> Result<()> {
+    debug_assert!(
+        size <= max_size(fs, inode),
+        "{size} bytes do not fit the map"
+    );
     inode.update(fs, h, |core| {
         core.disk_size = size;
         inode.size.store(size, Ordering::Release);

@@ -21,7 +21,7 @@ use extant_iomap::WritebackControl;
 use extant_units::{Lblk, Pos};
 
 use crate::alloc;
-use crate::file::lock::range_lock::lock_for_size;
+use crate::file::lock::range_lock::{SizeGuard, lock_for_size};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
 use crate::file::write::writeback::{write_before, write_range};
@@ -51,12 +51,12 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     if size > max_size(fs, inode) {
         return Err(Error::FileTooBig);
     }
-    let (_size_changes, old) = lock_for_size(fs, inode, size)?;
+    let (guard, old) = lock_for_size(fs, inode, size)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
     let result = if size > old {
-        extend(&ops, inode, old, size)
+        extend(&ops, &guard, inode, old, size)
     } else {
-        cut(&ops, inode, old, size)
+        cut(&ops, &guard, inode, old, size)
     };
     result.inspect_err(|error| crate::file::report(fs, error))
 }
@@ -71,19 +71,25 @@ pub(in crate::file) fn grow(
     size: u64,
     cred: &Cred,
 ) -> Result<()> {
-    let (_size_changes, old) = lock_for_size(fs, inode, size)?;
+    let (guard, old) = lock_for_size(fs, inode, size)?;
     if size <= old {
         return Ok(());
     }
     privileges::file_modified(fs, inode, cred)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
-    extend(&ops, inode, old, size).inspect_err(|error| crate::file::report(fs, error))
+    extend(&ops, &guard, inode, old, size).inspect_err(|error| crate::file::report(fs, error))
 }
 
-fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
+fn extend(
+    ops: &FileOps<'_>,
+    guard: &SizeGuard<'_>,
+    inode: &Arc<Inode>,
+    old: u64,
+    size: u64,
+) -> Result<()> {
     prepare_growth(ops, inode, old, size)?;
     let mut h = ops.fs.start(credits::INODE_UPDATE)?;
-    crate::file::set_sizes(ops.fs, &mut h, inode, size)
+    crate::file::set_sizes(ops.fs, &mut h, inode, size, guard)
 }
 
 /// Prepares a file of `old` bytes to grow to `size` without a write: what it has of `[old, size)`
@@ -94,6 +100,7 @@ pub(in crate::file) fn prepare_growth(
     old: u64,
     size: u64,
 ) -> Result<()> {
+    debug_assert!(old <= size, "a file of {old} bytes grows to {size}");
     let fs = ops.fs;
     let bs = fs.layout.block_size;
     let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
@@ -119,17 +126,24 @@ pub(in crate::file) fn unwrite_leftovers(ops: &FileOps<'_>, start: u64, end: u64
                 map::convert_to_unwritten(fs, &mut h, ops.inode, lblk, found.len)?;
             } else {
                 let mut h = fs.start_with_revokes(credits::remove(fs), credits::REVOKES)?;
-                let last = u64::from(lblk.get()).saturating_add(u64::from(found.len));
+                let last = u64::from(lblk.get()) + u64::from(found.len);
                 map::remove(fs, &mut h, ops.inode, lblk, last)?;
             }
         }
-        let len = u64::from(found.len).saturating_mul(fs.layout.block_size.bytes_u64());
-        at = at.saturating_add(len.max(1));
+        debug_assert!(found.len > 0, "a lookup shows a block at least");
+        at += u64::from(found.len.max(1)) * fs.layout.block_size.bytes_u64();
     }
     Ok(())
 }
 
-fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
+fn cut(
+    ops: &FileOps<'_>,
+    guard: &SizeGuard<'_>,
+    inode: &Arc<Inode>,
+    old: u64,
+    size: u64,
+) -> Result<()> {
+    debug_assert!(size <= old, "a file of {old} bytes is cut to {size}");
     let fs = ops.fs;
     let bs = fs.layout.block_size;
     let has_blocks = || inode.core.read().sectors != 0;
@@ -148,12 +162,13 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
     write_before(ops, Pos::new(size))?;
     let no_fills = ops.data.address_space.invalidate_lock().write();
     if size < old {
-        let mut h = fs.start(credits::ORPHAN.saturating_add(credits::INODE_UPDATE))?;
+        let mut h = fs.start(credits::ORPHAN + credits::INODE_UPDATE)?;
         if has_blocks() {
             orphan::add(fs, &mut h, inode)?;
         }
-        crate::file::set_sizes(fs, &mut h, inode, size)?;
+        crate::file::set_sizes(fs, &mut h, inode, size, guard)?;
     }
+    debug_assert_eq!(inode.size(), size, "the end is locked");
     // Waits for writeback: nothing behind the end is allocated after this.
     ops.data
         .address_space
@@ -171,8 +186,8 @@ fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> 
         map::drop_delayed(fs, inode, first, 1 << 32);
         return Ok(());
     }
-    let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
-    let first_part = credits::remove(fs).saturating_add(last);
+    let last = credits::ORPHAN + credits::INODE_UPDATE;
+    let first_part = credits::sum([credits::remove(fs), last]);
     let revokes = if path_choice::is_data_journalled(fs, inode) {
         credits::REVOKES
     } else {
@@ -193,6 +208,10 @@ fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> 
 /// Zeroes `[from, to)`, a part of one block. If the block is allocated, the zeros are on the device
 /// on return.
 fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
+    debug_assert!(
+        to.saturating_sub(from) <= ops.fs.layout.block_size.bytes_u64(),
+        "{from}..{to} is more than a block"
+    );
     if from >= to || !data_path::zero_range(ops, Pos::new(from), to - from)? {
         return Ok(());
     }

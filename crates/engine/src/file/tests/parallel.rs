@@ -1,7 +1,7 @@
 //! Writers of one file side by side: what runs, what waits, and what is never seen half done.
 //!
 //! A writer is stopped in the middle of its work by the lock of a folio, or by the device, and let
-//! go when the others are where they should be. Nothing here depends on who is faster.
+//! go when the others are where they should be. Nothing here depends on which thread is faster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::thread::{Scope, ScopedJoinHandle, yield_now};
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 use extant_iomap::Source;
 use extant_pagecache::Folio;
-use extant_range_lock::ByteRange;
+use extant_range_lock::{ByteRange, FileLock};
 use extant_testkit::Image;
 use extant_units::{PageIdx, Pos};
 
@@ -431,7 +431,7 @@ fn an_eof_lock_without_a_ticket_meets_no_other_thread() {
     let ticket = file.append_queue.wait_for_ticket(10);
     assert_eq!(locked(WriteAt::End), None, "the ticket is held");
     drop(ticket);
-    let attributes = inode.lock.write();
+    let attributes = inode.lock_exclusively();
     assert_eq!(locked(WriteAt::End), None, "the file is locked");
     drop(attributes);
     let range = |from: u64| ByteRange::from_len(from, 4096).unwrap();
@@ -460,12 +460,15 @@ fn the_files_lock_waits_for_the_eof_lock() {
         };
         let writer = scope.spawn(append);
         wait_until(|| file.ranges.is_eof_locked());
-        assert!(!inode.lock.is_locked(), "the EOF lock is enough");
+        assert!(
+            inode.try_lock_exclusively().is_some(),
+            "the EOF lock is enough"
+        );
         let other = scope.spawn(|| {
             let _alone = lock(&fs, &inode);
             inode.size()
         });
-        wait_until(|| inode.lock.is_locked_exclusive());
+        wait_until(|| inode.lock.is_exclusive());
         assert_eq!((inode.size(), other.is_finished()), (100, false));
         drop(locked);
         writer.join().unwrap();

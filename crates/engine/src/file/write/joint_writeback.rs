@@ -28,7 +28,7 @@ use std::sync::Arc;
 use extant_failpoint::Failpoint;
 use extant_iomap::JointWrite;
 use extant_pagecache::{FILES_TOGETHER, Folio, SMALL_FILE_BYTES, Tag};
-use extant_units::{Blocks, PAGE_SIZE, Pos};
+use extant_units::{Blocks, PAGE_SIZE, Pos, exact_u32};
 use parking_lot::RwLockReadGuard;
 
 use crate::alloc::{self, HeldBlocks, Run};
@@ -86,7 +86,7 @@ fn may_join(inode: &Inode) -> bool {
 }
 
 /// A file whose dirty folios are under writeback.
-struct Part<'a> {
+struct SmallFile<'a> {
     ops: &'a FileOps<'a>,
     /// Dropped before the data path is let go of.
     write: JointWrite<'a, FileOps<'a>>,
@@ -95,7 +95,7 @@ struct Part<'a> {
     len: u64,
 }
 
-impl<'a> Part<'a> {
+impl<'a> SmallFile<'a> {
     /// Puts `folios`, the dirty ones of the file, under writeback. `None`, with nothing changed, if
     /// another thread uses one of them or writes the file.
     fn take(ops: &'a FileOps<'a>, folios: &'a [Arc<Folio>]) -> Option<Self> {
@@ -142,7 +142,7 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
     let folios: Vec<_> = ops.iter().map(dirty).collect();
     let mut parts = VecDeque::with_capacity(files.len());
     for ((file, ops), folios) in files.iter().zip(&ops).zip(&folios) {
-        match Part::take(ops, folios) {
+        match SmallFile::take(ops, folios) {
             Some(part) if part.len > 0 => parts.push_back(part),
             Some(part) => part.write_alone(),
             None => others.push(Arc::clone(file.shared())),
@@ -154,7 +154,7 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
         let held = alloc::hold_blocks(fs, goal, (first.blocks().get(), all));
         let Ok(Some(mut held)) = held else {
             // A pass waits for a commit that may free blocks, or tells of the damage.
-            parts.into_iter().for_each(Part::write_alone);
+            parts.into_iter().for_each(SmallFile::write_alone);
             return;
         };
         let (mut fitting, mut used) = (Vec::new(), Blocks::ZERO);
@@ -173,12 +173,12 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
 }
 
 /// Writes `parts` to `held`, which has as many blocks, and enters them.
-fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<Part<'_>>) {
+fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<SmallFile<'_>>) {
     let run = held.run();
     let too_early = fs.tuning.failpoint.is(Failpoint::ConversionBeforeData);
     if !too_early && !write_data(fs, run, &parts) {
         drop(held);
-        parts.into_iter().for_each(Part::write_alone);
+        parts.into_iter().for_each(SmallFile::write_alone);
         return;
     }
     let mut entered = vec![false; parts.len()];
@@ -199,7 +199,7 @@ fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<Part<'_>>) {
 }
 
 /// Writes the data of `parts` to `run`. Returns whether the device accepted it.
-fn write_data(fs: &Fs, run: Run, parts: &[Part<'_>]) -> bool {
+fn write_data(fs: &Fs, run: Run, parts: &[SmallFile<'_>]) -> bool {
     if fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
         for part in parts {
             let moved = part.ops.move_size_early(Pos::new(part.len));
@@ -223,20 +223,17 @@ fn write_data(fs: &Fs, run: Run, parts: &[Part<'_>]) -> bool {
 
 /// Enters `held`, which has the data of `parts`, as their first extents. Says in `entered` of each
 /// whether it has its blocks; the other blocks are free again.
-fn enter(fs: &Fs, held: HeldBlocks, parts: &[Part<'_>], entered: &mut [bool]) -> Result<()> {
+fn enter(fs: &Fs, held: HeldBlocks, parts: &[SmallFile<'_>], entered: &mut [bool]) -> Result<()> {
     let mut at = held.run().start;
-    let inodes = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+    let inodes = exact_u32(parts.len() as u64);
     // The bitmap and the descriptor; a block of the inode table for each, at most.
-    let credits = inodes
-        .saturating_add(2)
-        .saturating_add(credits::INODE_UPDATE);
-    let mut h = fs.start(credits)?;
+    let mut h = fs.start(credits::sum([inodes, 2, credits::INODE_UPDATE]))?;
     let marked = held.mark(&mut h)?;
     let mut result = Ok(());
     for (part, entered) in parts.iter().zip(entered) {
         let len = part.blocks();
         let run = Run { start: at, len };
-        at = at.saturating_add(len.get());
+        at = at.plus(len.get());
         match map::enter_first(fs, &mut h, part.ops.inode, (&marked, run), part.len) {
             Ok(true) => *entered = true,
             // The map changed, or the journal has stopped.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use extant_disk::inode::InodeFlags;
 use extant_failpoint::Failpoint;
 use extant_iomap::{Behind, Payload, Source};
-use extant_units::{BlockSize, Pos};
+use extant_units::{BlockSize, Pos, at_most_usize};
 
 use crate::file::lock::range_lock::{Held, lock_for_write, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
@@ -143,12 +143,12 @@ pub(in crate::file) fn put_in_folio(
     if let Some(pos) = at.position().filter(below_the_end) {
         return data_path::overwrite(&ops, recent, Pos::new(pos), bytes).then_some(pos);
     }
-    let (_eof, pos) = try_lock_append(fs, inode, ops.data, at, len)?;
+    let (eof, pos) = try_lock_append(fs, inode, ops.data, at, len)?;
     // A holder of `lock` before this may have changed attributes.
     if !noted() {
         return None;
     }
-    data_path::extend(&ops, recent, Pos::new(pos), bytes).then_some(pos)
+    data_path::extend(&ops, &eof, recent, Pos::new(pos), bytes).then_some(pos)
 }
 
 /// Does what a write asks for before its bytes, if that takes no handle, and the write is one that
@@ -177,7 +177,7 @@ fn write_mapped(
     let lacks_space = |result: &Result<(u64, usize)>| match result {
         // One that was cut at the largest size has all its space.
         Ok((pos, done)) => {
-            let end = pos.saturating_add(*done as u64);
+            let end = pos + *done as u64;
             whole && *done < bytes.len() && end < max_size(fs, inode)
         }
         Err(error) => matches!(error, Error::NoSpace),
@@ -204,7 +204,7 @@ fn write_locked(
     let limit = max_size(fs, inode);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;
-    let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+    let len = at_most_usize(room).min(bytes.len());
     if fresh {
         privileges::file_modified(fs, inode, cred)?;
     }
@@ -260,7 +260,7 @@ impl<S: Source> Source for Releasing<'_, '_, S> {
     #[inline]
     fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
         // Bytes are asked for in order, once those before them are in the cache and dirty.
-        let at = self.pos.saturating_add(offset as u64);
+        let at = self.pos.plus(offset as u64);
         self.held.release_before(at, self.block_size);
         self.source.copy_at(offset, into)
     }
@@ -277,7 +277,7 @@ fn put_in_cache(
     if done >= len {
         return Ok(done);
     }
-    let at = pos.saturating_add(done as u64);
+    let at = pos.plus(done as u64);
     let mut rest = Behind::new(&mut source, done);
     match data_path::write(ops, at, len - done, &mut rest) {
         Ok(more) => Ok(done + more),
@@ -295,7 +295,7 @@ fn put_on_device(ops: &FileOps<'_>, held: &mut Held<'_>, pos: Pos, bytes: &[u8])
         return Ok(direct.bytes);
     }
     let done = put_in_cache(ops, (pos, bytes.len()), bytes, direct.bytes)?;
-    let position = |done: usize| pos.saturating_add(done as u64);
+    let position = |done: usize| pos.plus(done as u64);
     match direct::write_back_cached(ops, position(direct.bytes), position(done)) {
         Err(error) if direct.bytes == 0 => Err(error),
         Err(_) => Ok(direct.bytes),

@@ -50,7 +50,7 @@ pub(in crate::file) fn write(
     if !plain || len < LEAST || bs.offset_in_block(pos) != 0 {
         return Ok(0);
     }
-    let end = pos.saturating_add(len);
+    let end = pos.plus(len);
     let mapping = ops.address_space();
     mapping.drop_clean(pos, end);
     if mapping.next(pos).is_some_and(|folio| folio.start() < end) {
@@ -120,7 +120,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
         }
     })?;
     // As a write into the cache does. Readers see zeros behind the old end until the conversion.
-    let next = at.saturating_add(len);
+    let next = at.plus(len);
     ops.inode.size.fetch_max(next.get(), Ordering::AcqRel);
     ops.finish(&ioend)?;
     Ok(Some(next))

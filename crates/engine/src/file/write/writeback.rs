@@ -19,6 +19,7 @@ use extant_pagecache::WritebackFault;
 use extant_units::Pos;
 
 use crate::alloc;
+use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{blocks_of, data_path, lost_writes};
 use crate::inode::Inode;
@@ -53,9 +54,9 @@ impl FileOps<'_> {
     }
 
     /// Completes a direct write: the data of `ioend` is on the device and ends with byte `end` of
-    /// the file. As [`WritebackOps::complete`]; the size in memory grows to `end` too. The caller
-    /// holds the range, so no other thread changes the size.
-    pub(in crate::file) fn arrived(&self, ioend: &Ioend, end: Pos) -> Result<()> {
+    /// the file. As [`WritebackOps::complete`]; the size in memory grows to `end` too. The range is
+    /// locked by `_held`, so no other thread changes the size.
+    pub(in crate::file) fn arrived(&self, _held: &Held<'_>, ioend: &Ioend, end: Pos) -> Result<()> {
         let end = end.get();
         let raises = self.inode.size() < end;
         let grows = raises || self.inode.core.read().disk_size < end;
@@ -90,7 +91,7 @@ impl FileOps<'_> {
         let (lblk, count) = blocks_of(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
         let mut attempt = 0;
         let mut h = loop {
-            let mut h = fs.start(credits::convert(fs).saturating_add(credits::INODE_UPDATE))?;
+            let mut h = fs.start(credits::sum([credits::convert(fs), credits::INODE_UPDATE]))?;
             if ioend.kind != IoendKind::Unwritten {
                 break h;
             }
@@ -142,7 +143,7 @@ impl WritebackOps for FileOps<'_> {
             map = self.allocate_delayed(&map)?;
         }
         if self.fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
-            self.move_size_early(pos.saturating_add(len))?;
+            self.move_size_early(pos.plus(len))?;
         }
         self.describe(&map)
     }
@@ -158,7 +159,7 @@ impl WritebackOps for FileOps<'_> {
             len,
             "delayed data could not be placed and is lost"
         );
-        self.drop_reservations(pos, pos.saturating_add(len));
+        self.drop_reservations(pos, pos.plus(len));
     }
 
     /// The write was acknowledged when its data was cached, so lack of space is no answer here.
@@ -198,7 +199,7 @@ pub(in crate::file) fn write_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
         let rest = pos.since(at);
         let (lblk, count) = blocks_of(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
         let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
-        let end = at.saturating_add(u64::from(map.len) * bs.bytes_u64());
+        let end = at.plus(u64::from(map.len) * bs.bytes_u64());
         if let MapState::Written(_) = map.state {
             write_dirty(ops, WritebackControl::integrity(at, end.min(pos)))?;
         }

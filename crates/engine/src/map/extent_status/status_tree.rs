@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use extant_disk::extent::{Extent, MAX_END};
-use extant_units::Lblk;
+use extant_units::{Lblk, exact_u32};
 
 use crate::map::block_mapping::MapState;
 
@@ -25,7 +25,7 @@ impl Status {
         let len = end.min(MAX_END).saturating_sub(u64::from(start.get()));
         Self {
             lblk: start,
-            len: u32::try_from(len).unwrap_or(u32::MAX),
+            len: exact_u32(len),
             state: MapState::Hole,
         }
     }
@@ -74,8 +74,8 @@ impl Status {
 /// The state `skip` blocks further into a range.
 fn advance(state: MapState, skip: u64) -> MapState {
     match state {
-        MapState::Written(pblk) => MapState::Written(pblk.saturating_add(skip)),
-        MapState::Unwritten(pblk) => MapState::Unwritten(pblk.saturating_add(skip)),
+        MapState::Written(pblk) => MapState::Written(pblk.plus(skip)),
+        MapState::Unwritten(pblk) => MapState::Unwritten(pblk.plus(skip)),
         MapState::Hole | MapState::Delayed => state,
     }
 }

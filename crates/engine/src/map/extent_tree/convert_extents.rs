@@ -1,7 +1,7 @@
 //! Conversions between unwritten and written, and new locations for blocks.
 
 use extant_disk::extent::{Extent, ExtentError, MAX_END};
-use extant_units::Lblk;
+use extant_units::{Lblk, at_most_u32};
 
 use super::insert_extent::join_neighbours;
 use super::node_store::NodesMut;
@@ -39,7 +39,7 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
         let Some(part) = to
             .checked_sub(u64::from(start.get()))
             .filter(|&left| left > 0)
-            .and_then(|left| extent.slice(start, u32::try_from(left).unwrap_or(u32::MAX)))
+            .and_then(|left| extent.slice(start, at_most_u32(left)))
         else {
             break;
         };

@@ -1,7 +1,7 @@
 //! Removing ranges.
 
 use extant_disk::extent::{Extent, MAX_END};
-use extant_units::Lblk;
+use extant_units::{Lblk, at_most_u32};
 
 use super::node_store::NodesMut;
 use super::replace_entries::replace;
@@ -88,6 +88,12 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
             to = u64::from(first.get());
             continue;
         }
+        debug_assert!(
+            parts
+                .iter()
+                .all(|part| part.lblk >= from && part.end() <= to),
+            "only what was asked for is removed"
+        );
         replace(nodes, &path, begin..end, &keep)?;
         let clear_from = parts.last().map_or(start, |e| u64::from(e.lblk.get()));
         return Ok(Removed { parts, clear_from });
@@ -111,8 +117,8 @@ fn reach(extents: &[Extent], start: u64, to: u64, limit: Limit) -> (usize, Lblk)
             break;
         }
         from = low.max(high.saturating_sub(left));
-        left = left.saturating_sub(high.saturating_sub(low));
-        begin = begin.saturating_sub(1);
+        left = left.saturating_sub(high - low);
+        begin -= 1;
     }
-    (begin, Lblk::new(u32::try_from(from).unwrap_or(u32::MAX)))
+    (begin, Lblk::new(at_most_u32(from)))
 }

@@ -22,6 +22,8 @@ pub(super) fn replace<N: NodesMut>(
     range: Range<usize>,
     new: &[Extent],
 ) -> Result<()> {
+    let before = |pair: &[Extent]| pair[0].end() <= u64::from(pair[1].lblk.get());
+    debug_assert!(new.windows(2).all(before), "extents in order: {new:?}");
     let Some(leaf) = path.levels().last() else {
         return Ok(());
     };
@@ -167,7 +169,7 @@ fn remove_leaf<N: NodesMut>(nodes: &mut N, path: &TreePath<N::Bytes>) -> Result<
             Some(at) if entries.is_empty() => unlinked.push(at),
             Some(at) => {
                 let index = level.at;
-                nodes.edit(at, |node| node.remove(index..index.saturating_add(1)))?;
+                nodes.edit(at, |node| node.remove(index..index + 1))?;
                 set_first(nodes, path, number, starts_at(&entries))?;
                 break;
             }
@@ -234,14 +236,14 @@ fn split<N: NodesMut>(
             // The root: all of it goes one level down.
             nodes.create(block, depth, &entries)?;
             let only = index_slot(nodes, starts_at(&entries), block)?;
-            let root = root_bytes(nodes, depth.saturating_add(1), &[only])?;
+            let root = root_bytes(nodes, depth + 1, &[only])?;
             return nodes.set_root(&root);
         };
         // A tree that grows at its end keeps the left node full; every other split is in the
         // middle.
         let grows_at_end = appended && level.expect.end >= MAX_END;
         let cut = if grows_at_end {
-            entries.len().saturating_sub(1)
+            entries.len() - 1
         } else {
             entries.len() / 2
         };
@@ -255,7 +257,7 @@ fn split<N: NodesMut>(
         if let Some(index) = entries.get_mut(parent.at) {
             *index = left;
         }
-        let index = parent.at.saturating_add(1).min(entries.len());
+        let index = (parent.at + 1).min(entries.len());
         entries.insert(index, right);
     }
     Ok(())

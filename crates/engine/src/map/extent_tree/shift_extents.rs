@@ -4,7 +4,7 @@
 //! left to right, to the right from right to left, so the tree is in order after each of them.
 
 use extant_disk::extent::{Extent, ExtentError, MAX_END};
-use extant_units::{Lblk, Pblk};
+use extant_units::{Lblk, Pblk, exact_u32};
 
 use super::insert_extent::join_neighbours;
 use super::node_store::{Nodes, NodesMut};
@@ -146,15 +146,12 @@ pub(in crate::map) fn count<N: Nodes>(
         let new = nodes_above
             .iter()
             .filter(|node| node.is_some() && !before.contains(node));
-        found.nodes = found
-            .nodes
-            .saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX));
+        // At most the depth of the tree above `most`.
+        found.nodes = found.nodes.saturating_add(exact_u32(new.count() as u64));
         let leaf = path.leaf();
         let inside = |e: &&Extent| e.end() > from && u64::from(e.lblk.get()) < to;
         let inside = leaf.extents.iter().filter(inside).count();
-        found.extents = found
-            .extents
-            .saturating_add(u32::try_from(inside).unwrap_or(u32::MAX));
+        found.extents = found.extents.saturating_add(exact_u32(inside as u64));
         // Each leaf ends further right than the one before.
         at = leaf.end.max(at + 1);
         before = nodes_above;

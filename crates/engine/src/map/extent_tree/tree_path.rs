@@ -137,7 +137,7 @@ impl<B: Deref<Target = [u8]>> TreePath<B> {
 
     /// The leaf's index in [`TreePath::levels`].
     pub(super) fn bottom(&self) -> usize {
-        self.levels.len().saturating_sub(1)
+        self.levels.len() - 1
     }
 
     /// The leaf's entries.

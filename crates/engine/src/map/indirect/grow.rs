@@ -58,7 +58,7 @@ fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<PointerPath> {
     let mut inside = at - tree.base;
     for _ in 0..tree.levels {
         span = (span / per_block).max(1);
-        let index = usize::try_from(inside / span).unwrap_or(usize::MAX);
+        let index = extant_units::index(inside / span);
         inside %= span;
         if next == 0 {
             path.missing.push(index);

@@ -2,7 +2,7 @@
 
 use extant_disk::extent::{MAX_END, ROOT_BYTES};
 use extant_jbd2::Block;
-use extant_units::{Lblk, Pblk};
+use extant_units::{Lblk, Pblk, exact_u32};
 
 use crate::map::MapState;
 use crate::map::disk_nodes::DiskNodes;
@@ -33,7 +33,8 @@ pub(super) struct Tree {
 pub(super) fn trees(per_block: u64) -> [Tree; SLOTS] {
     let mut base = 0;
     core::array::from_fn(|slot| {
-        let levels = u32::try_from(slot.saturating_sub(DIRECT - 1)).unwrap_or(0);
+        // A direct block has no level above it.
+        let levels = exact_u32(slot.saturating_sub(DIRECT - 1) as u64);
         let span = per_block.pow(levels);
         let tree = Tree {
             slot,
@@ -143,7 +144,7 @@ pub(in crate::map) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> 
         span = (span / per_block).max(1);
         let index = (at - base) / span;
         base += index * span;
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let index = extant_units::index(index);
         let count = data.len() / 4;
         if span == 1 {
             return Ok(run(&data, index, count, lblk));
@@ -156,7 +157,7 @@ pub(in crate::map) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> 
             return hole_from(base, base + zeros * span);
         }
     }
-    Ok(Status::hole(lblk, at.saturating_add(1)))
+    Ok(Status::hole(lblk, at + 1))
 }
 
 /// The run of data blocks, or of holes, that starts at pointer `at` of `bytes`, which maps `lblk`.
@@ -174,13 +175,12 @@ fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
         .zip(at..end)
         .take_while(|&next| follows(next))
         .count();
-    let len = u64::try_from(len).unwrap_or(1).max(1);
+    let len = len.max(1) as u64;
     if first == 0 {
-        return Status::hole(lblk, u64::from(lblk.get()).saturating_add(len));
+        return Status::hole(lblk, u64::from(lblk.get()) + len);
     }
-    let end = u64::from(lblk.get()).saturating_add(len).min(MAX_END);
-    let len = end.saturating_sub(u64::from(lblk.get()));
-    let len = u32::try_from(len).unwrap_or(1).max(1);
+    let room = MAX_END.saturating_sub(u64::from(lblk.get()));
+    let len = exact_u32(len.min(room).max(1));
     Status {
         lblk,
         len,

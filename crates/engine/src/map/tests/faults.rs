@@ -106,7 +106,10 @@ fn threads_share_a_file() {
     let size = u64::from(4 * REGION) * 1024;
     let mut h = mounted.start(credits::INODE_UPDATE);
     inode
-        .update(fs, &mut h, |core| core.disk_size = size)
+        .update(fs, &mut h, |core| {
+            inode.size.store(size, Ordering::Release);
+            core.disk_size = size;
+        })
         .unwrap();
     drop(h);
     drop(inode);

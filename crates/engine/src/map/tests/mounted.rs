@@ -8,7 +8,6 @@ use extant_disk::superblock::State;
 use extant_jbd2::{Config, Handle, Journal, LogMap};
 use extant_testkit::Image;
 use extant_units::{Ino, Lblk};
-use parking_lot::Mutex;
 
 use crate::config::Tuning;
 use crate::config::{ErrorsPolicy, MountOptions};
@@ -21,6 +20,7 @@ use crate::test_support::test_rig::Rig;
 use crate::volume::Fs;
 use crate::volume::fault::Fault;
 use crate::volume::mounted_superblock::MountedSuperblock;
+use crate::volume::rename_lock::RenameLock;
 use crate::xattr::SharedBlocks;
 
 /// The file system.
@@ -68,7 +68,7 @@ impl MapMount {
             tuning,
             stats: rig.stats,
             fault: Fault::new(ErrorsPolicy::Continue),
-            rename_lock: Mutex::new(()),
+            rename_lock: RenameLock::default(),
             interrupted: false.into(),
             mmp: std::sync::OnceLock::new(),
             this: Weak::new(),

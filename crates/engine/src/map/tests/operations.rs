@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use extant_disk::extent::MAX_END;
 use extant_testkit::Image;
@@ -172,7 +173,10 @@ impl File<'_> {
         let mut h = self.mounted.start(credits::INODE_UPDATE);
         let size = end * fs.layout.block_size.bytes_u64();
         self.inode
-            .update(fs, &mut h, |core| core.disk_size = size)
+            .update(fs, &mut h, |core| {
+                self.inode.size.store(size, Ordering::Release);
+                core.disk_size = size;
+            })
             .unwrap();
     }
 }

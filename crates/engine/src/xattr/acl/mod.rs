@@ -13,6 +13,7 @@ use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
 use super::attr_store;
+use super::locked_attrs::ExclusiveAttrs;
 use crate::inode::{self, Inode};
 use crate::types::Cred;
 use crate::types::FileKind;
@@ -79,19 +80,19 @@ pub(crate) fn has_access(fs: &Fs, inode: &Inode) -> Result<bool> {
 }
 
 /// Sets an ACL from the form that users pass. An empty value or an ACL without entries removes it.
-/// The caller holds `xattr_lock` exclusively.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a bad ACL, [`Error::AccessDenied`] for a default ACL of anything but a
 /// directory, [`Error::NotSupported`] for symbolic links; [`Error::NoSpace`].
-pub(crate) fn set(
+pub(super) fn set(
     fs: &Fs,
     h: &mut Handle,
-    inode: &Inode,
+    attrs: &ExclusiveAttrs<'_>,
     kind: AclKind,
     value: &[u8],
     cred: &Cred,
 ) -> Result<()> {
+    let inode = attrs.inode();
     if inode.kind == FileKind::Symlink {
         return Err(Error::NotSupported("ACLs of a symbolic link"));
     }
@@ -108,7 +109,7 @@ pub(crate) fn set(
     }
     if kind == AclKind::Default {
         let stored = (!acl.is_empty()).then(|| acl.to_stored());
-        return attr_store::set(fs, h, inode, &kind.name(), stored.as_deref(), cred);
+        return attr_store::set(fs, h, attrs, &kind.name(), stored.as_deref(), cred);
     }
     let mut new_mode = None;
     let mut stored = None;
@@ -120,7 +121,7 @@ pub(crate) fn set(
         stored = (!plain).then(|| acl.to_stored());
     }
     // The attribute first: only it may find no space.
-    attr_store::set(fs, h, inode, &kind.name(), stored.as_deref(), cred)?;
+    attr_store::set(fs, h, attrs, &kind.name(), stored.as_deref(), cred)?;
     if let Some(mode) = new_mode {
         inode.update(fs, h, |core| {
             core.mode = mode;

@@ -1,0 +1,26 @@
+//! The lock of renames that give a directory another parent.
+//!
+//! # Invariants
+//! While a thread has a [`RenameGuard`], no directory changes its parent but by that thread. So the
+//! parents that it walks stay the parents, and no two renames make a cycle.
+
+use extant_lock_order::{Locked, Rank, lock};
+use parking_lot::{Mutex, MutexGuard};
+
+/// The lock: one for each mount.
+#[derive(Default)]
+pub(crate) struct RenameLock(Mutex<()>);
+
+/// No other thread gives a directory another parent.
+#[must_use]
+pub(crate) struct RenameGuard<'a>(
+    #[expect(dead_code, reason = "held, not read")] Locked<MutexGuard<'a, ()>>,
+);
+
+impl RenameLock {
+    /// Takes the lock.
+    #[track_caller]
+    pub(crate) fn lock(&self) -> RenameGuard<'_> {
+        RenameGuard(lock(Rank::Rename, || self.0.lock()))
+    }
+}
