@@ -36,6 +36,7 @@ pub enum Error {
         /// The file.
         place: String,
         /// The host's error.
+        #[source]
         error: io::Error,
     },
 }

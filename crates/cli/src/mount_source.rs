@@ -43,7 +43,7 @@ impl MountSource {
         if source::is_remote(path) {
             // A confined daemon can look nothing up later.
             let address = if options.sandbox() {
-                source::settled(path)?
+                source::resolved(path)?
             } else {
                 source::address(path)?
             };
@@ -92,7 +92,10 @@ impl MountSource {
     pub(crate) fn handed_over(fd: OwnedFd, options: &mut MountOptions) -> Result<Self, Failure> {
         let name = "the image that was handed over".to_owned();
         let device = FileDevice::from_file(File::from(fd), PathBuf::from(&name));
-        let device = device.map_err(|error| Failure::new(error.to_string()))?;
+        let device = device.map_err(|error| {
+            let what = error.to_string();
+            Failure::caused_by(error, what)
+        })?;
         if device.is_read_only() {
             options.set_read_only();
         }

@@ -212,8 +212,7 @@ fn through_log(
         let mut handle = journal.start(credits)?;
         for (_, pblk) in part {
             let bytes = read(overlay, bs, *pblk)?;
-            let block = cache.read_unchecked(*pblk);
-            let block = block.map_err(|error| Error::Unreadable(error.to_string()))?;
+            let block = cache.read_unchecked(*pblk)?;
             handle.modify(&block, |to| to.copy_from_slice(&bytes))?;
         }
     }

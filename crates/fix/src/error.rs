@@ -6,7 +6,7 @@ use std::io;
 
 use extant_blockdev::OpenError;
 use extant_disk::superblock::SuperblockError;
-use extant_jbd2::JournalError;
+use extant_jbd2::{BlockError, JournalError};
 
 /// The result of a step of a repair.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -42,6 +42,9 @@ pub enum Error {
     /// A structure on the way to a repair cannot be read.
     #[error("{0}")]
     Unreadable(String),
+    /// A block that is to be changed cannot be read.
+    #[error(transparent)]
+    Block(#[from] BlockError),
     /// The check found more after the repairs than before.
     #[error("internal error: {after} findings after the repairs, {before} before")]
     Worse {

@@ -1,5 +1,6 @@
 //! Why an export cannot be used.
 
+use std::error::Error;
 use std::io;
 
 /// Why an export cannot be used.
@@ -29,8 +30,14 @@ pub enum NbdError {
         why: String,
     },
     /// TLS was asked for and cannot be had.
-    #[error("TLS: {0}")]
-    Tls(String),
+    #[error("TLS: {what}")]
+    Tls {
+        /// What is wrong, with the file that is to blame.
+        what: String,
+        /// The error behind it, if there is one.
+        #[source]
+        cause: Option<Box<dyn Error + Send + Sync>>,
+    },
     /// The export cannot be written.
     #[error("the server exports it read-only")]
     ReadOnly,
@@ -51,5 +58,16 @@ impl From<NbdError> for io::Error {
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
+    }
+}
+
+impl NbdError {
+    /// TLS cannot be had because of `error`.
+    pub(crate) fn tls(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let cause = error.into();
+        NbdError::Tls {
+            what: cause.to_string(),
+            cause: Some(cause),
+        }
     }
 }

@@ -49,7 +49,7 @@ struct Reply {
 /// # Errors
 /// See [`NbdError`].
 pub(crate) fn negotiate(address: &Address, deadline: Instant) -> Result<Negotiated, NbdError> {
-    let socket = Socket::connect(&address.endpoint, &address.settled.server, deadline);
+    let socket = Socket::connect(&address.endpoint, &address.resolved.server, deadline);
     let socket = socket.map_err(|source| NbdError::Unreachable {
         server: address.endpoint.to_string(),
         source,
@@ -150,14 +150,14 @@ impl Handshake {
         self.send_option(option::STARTTLS, &[]).map_err(broken)?;
         let reply = self.read_reply(option::STARTTLS).map_err(broken)?;
         if reply.kind & answer::ERROR != 0 {
-            return Err(NbdError::Tls("the server has no TLS".into()));
+            return Err(NbdError::tls("the server has no TLS"));
         }
         if reply.kind != answer::ACK || !reply.data.is_empty() {
             let what = format!("reply {} to the start of TLS", reply.kind);
             return Err(NbdError::Protocol(what));
         }
         let started = self.channel.start_tls(tls, deadline);
-        started.map_err(|error| NbdError::Tls(error.to_string()))
+        started.map_err(NbdError::tls)
     }
 
     /// Asks for structured replies. A server that does not know them gives simple ones.

@@ -1,5 +1,6 @@
 //! TLS between client and server: which certificates are trusted, and which one is shown.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,23 +24,23 @@ pub(crate) fn begin(address: &Address, tls: &Tls) -> Result<ClientConnection, Nb
         (None, Endpoint::Tcp { host, .. }) => host.clone(),
         (None, Endpoint::Unix(_)) => {
             let what = "a Unix socket has no name: tls-hostname=NAME is needed";
-            return Err(NbdError::Tls(what.into()));
+            return Err(NbdError::tls(what));
         }
     };
-    let name = ServerName::try_from(name).map_err(failed)?;
-    let config = match &address.settled.tls {
+    let name = ServerName::try_from(name).map_err(NbdError::tls)?;
+    let config = match &address.resolved.tls {
         Some(config) => Arc::clone(config),
         None => Arc::new(config(tls)?),
     };
-    ClientConnection::new(config, name).map_err(failed)
+    ClientConnection::new(config, name).map_err(NbdError::tls)
 }
 
-fn failed(error: impl std::fmt::Display) -> NbdError {
-    NbdError::Tls(error.to_string())
-}
-
-fn at(path: &Path, error: impl std::fmt::Display) -> NbdError {
-    NbdError::Tls(format!("{}: {error}", path.display()))
+fn at(path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) -> NbdError {
+    let cause = error.into();
+    NbdError::Tls {
+        what: format!("{}: {cause}", path.display()),
+        cause: Some(cause),
+    }
 }
 
 /// What a session begins with: the certificates, read from their files.
@@ -56,7 +57,9 @@ pub(crate) fn config(tls: &Tls) -> Result<ClientConfig, NbdError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(failed)?.with_root_certificates(roots);
+    let builder = builder
+        .map_err(NbdError::tls)?
+        .with_root_certificates(roots);
     let shown = file("client-cert.pem").filter(|path| path.exists());
     let (Some(shown), Some(key)) = (shown, file("client-key.pem")) else {
         return Ok(builder.with_no_client_auth());
