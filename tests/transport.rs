@@ -179,7 +179,7 @@ fn is_mounted(dir: &Path) -> Result<bool> {
         .any(|line| line.split(' ').nth(4) == Some(&dir)))
 }
 
-/// Writers and readers, who work while `during` ends the mount. None of them waits for ever.
+/// Writers and readers that work while `during` ends the mount. None of them waits for ever.
 fn callers(mount: &Mount, during: impl FnOnce() -> Result<()>) -> Result<()> {
     const CALLERS: usize = 6;
     let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));

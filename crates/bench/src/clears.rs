@@ -33,14 +33,14 @@ const STRIDE: u64 = 1 << 20;
 
 /// Where a region loses its bits next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum ClearFrom {
     Front,
     End,
     Mixed,
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |name: &str, from: From, threads: u64, timed: bool| Case {
+    let case = |name: &str, from: ClearFrom, threads: u64, timed: bool| Case {
         bench: Bench::Randwrite,
         name: name.to_owned(),
         unit: Unit::Nanoseconds,
@@ -59,16 +59,16 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         lock("lock/alone", 0),
         lock("lock/between", WRITERS),
-        case("clear/first", From::End, 1, false),
-        case("clear/last", From::Front, 1, false),
-        case("clear/mixed", From::Mixed, 1, false),
-        case("clear/mixed/4", From::Mixed, 4, false),
-        case("clear/mixed/each", From::Mixed, 1, true),
+        case("clear/first", ClearFrom::End, 1, false),
+        case("clear/last", ClearFrom::Front, 1, false),
+        case("clear/mixed", ClearFrom::Mixed, 1, false),
+        case("clear/mixed/4", ClearFrom::Mixed, 4, false),
+        case("clear/mixed/each", ClearFrom::Mixed, 1, true),
     ]
 }
 
 fn sample(
-    from: From,
+    from: ClearFrom,
     threads: u64,
     timed: bool,
     bed: &mut TestBed,
@@ -154,15 +154,15 @@ fn range(at: u64, len: u64) -> ByteRange {
 }
 
 /// Which piece of a region goes when.
-fn order(from: From, rng: &mut Rng) -> Vec<u64> {
+fn order(from: ClearFrom, rng: &mut Rng) -> Vec<u64> {
     let mut rest: Vec<u64> = (0..PIECES).collect();
     let mut order = Vec::with_capacity(rest.len());
     while !rest.is_empty() {
         let last = rest.len() - 1;
         let next = match (from, order.len() % 4) {
-            (From::Front, _) | (From::Mixed, 0 | 2) => 0,
-            (From::End, _) | (From::Mixed, 1) => last,
-            (From::Mixed, _) => rng.index(rest.len()),
+            (ClearFrom::Front, _) | (ClearFrom::Mixed, 0 | 2) => 0,
+            (ClearFrom::End, _) | (ClearFrom::Mixed, 1) => last,
+            (ClearFrom::Mixed, _) => rng.index(rest.len()),
         };
         order.push(rest.remove(next));
     }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_piece_is_cleared_once() {
-        for from in [From::Front, From::End, From::Mixed] {
+        for from in [ClearFrom::Front, ClearFrom::End, ClearFrom::Mixed] {
             let mut order = order(from, &mut Rng::new(1));
             order.sort_unstable();
             assert!(order.into_iter().eq(0..PIECES), "{from:?}");

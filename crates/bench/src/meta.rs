@@ -26,7 +26,7 @@ const FIRST: [u8; 100] = [b'x'; 100];
 
 /// A kind of call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum MetaCall {
     Create,
     Write,
     Stat,
@@ -37,15 +37,15 @@ enum Call {
     Unlink,
 }
 
-const CALLS: [(&str, Call); 8] = [
-    ("create", Call::Create),
-    ("write100", Call::Write),
-    ("stat", Call::Stat),
-    ("open", Call::Open),
-    ("chmod", Call::Chmod),
-    ("list", Call::List),
-    ("rename", Call::Rename),
-    ("unlink", Call::Unlink),
+const CALLS: [(&str, MetaCall); 8] = [
+    ("create", MetaCall::Create),
+    ("write100", MetaCall::Write),
+    ("stat", MetaCall::Stat),
+    ("open", MetaCall::Open),
+    ("chmod", MetaCall::Chmod),
+    ("list", MetaCall::List),
+    ("rename", MetaCall::Rename),
+    ("unlink", MetaCall::Unlink),
 ];
 
 /// The cases of `plan`.
@@ -62,7 +62,7 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
         if index == 0 {
             all.push(case(
                 format!("create/{word}/2"),
-                Call::Create,
+                MetaCall::Create,
                 size,
                 2,
                 false,
@@ -72,7 +72,7 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
     all
 }
 
-fn case(name: String, call: Call, size: u32, threads: u32, large: bool) -> Case {
+fn case(name: String, call: MetaCall, size: u32, threads: u32, large: bool) -> Case {
     Case {
         bench: Bench::Meta,
         name,
@@ -88,7 +88,7 @@ fn case(name: String, call: Call, size: u32, threads: u32, large: bool) -> Case 
     }
 }
 
-fn sample(bed: &mut TestBed, call: Call, size: u32, threads: u32) -> Result<Outcome> {
+fn sample(bed: &mut TestBed, call: MetaCall, size: u32, threads: u32) -> Result<Outcome> {
     let dirs: Vec<String> = (0..threads)
         .map(|thread| format!("/d{size}-{thread}"))
         .collect();
@@ -124,8 +124,8 @@ fn sample(bed: &mut TestBed, call: Call, size: u32, threads: u32) -> Result<Outc
 }
 
 /// The directory as the call finds it. It stays from one case to the next where no call changes it.
-fn prepare(names: &dyn Names, dir: &str, call: Call, size: u32) -> Result<()> {
-    if call == Call::Create {
+fn prepare(names: &dyn Names, dir: &str, call: MetaCall, size: u32) -> Result<()> {
+    if call == MetaCall::Create {
         if names.has_dir(dir) {
             each(dir, size, |file| names.unlink(file))?;
             return Ok(());
@@ -136,7 +136,7 @@ fn prepare(names: &dyn Names, dir: &str, call: Call, size: u32) -> Result<()> {
         names.make_dir(dir)?;
         each(dir, size, |file| names.create(file))?;
     }
-    if call == Call::Write {
+    if call == MetaCall::Write {
         each(dir, size, |file| {
             names.unlink(file)?;
             names.create(file)
@@ -145,14 +145,14 @@ fn prepare(names: &dyn Names, dir: &str, call: Call, size: u32) -> Result<()> {
     Ok(())
 }
 
-fn run(names: &dyn Names, dir: &str, call: Call, size: u32) -> Result<()> {
+fn run(names: &dyn Names, dir: &str, call: MetaCall, size: u32) -> Result<()> {
     match call {
-        Call::Create => each(dir, size, |file| names.create(file)),
-        Call::Write => each(dir, size, |file| names.write(file, &FIRST)),
-        Call::Stat => each(dir, size, |file| names.stat(file).map(drop)),
-        Call::Open => each(dir, size, |file| names.open(file)),
-        Call::Chmod => each(dir, size, |file| names.chmod(file, 0o640)),
-        Call::List => {
+        MetaCall::Create => each(dir, size, |file| names.create(file)),
+        MetaCall::Write => each(dir, size, |file| names.write(file, &FIRST)),
+        MetaCall::Stat => each(dir, size, |file| names.stat(file).map(drop)),
+        MetaCall::Open => each(dir, size, |file| names.open(file)),
+        MetaCall::Chmod => each(dir, size, |file| names.chmod(file, 0o640)),
+        MetaCall::List => {
             let entries = names.list(dir)?;
             // Some listings have the directory and its parent.
             ensure!(
@@ -161,16 +161,16 @@ fn run(names: &dyn Names, dir: &str, call: Call, size: u32) -> Result<()> {
             );
             Ok(())
         }
-        Call::Rename => each(dir, size, |file| names.rename(file, &renamed(file))),
-        Call::Unlink => each(dir, size, |file| names.unlink(file)),
+        MetaCall::Rename => each(dir, size, |file| names.rename(file, &renamed(file))),
+        MetaCall::Unlink => each(dir, size, |file| names.unlink(file)),
     }
 }
 
 /// What the next case does not expect goes.
-fn clean(names: &dyn Names, dir: &str, call: Call, size: u32) -> Result<()> {
+fn clean(names: &dyn Names, dir: &str, call: MetaCall, size: u32) -> Result<()> {
     match call {
-        Call::Rename => each(dir, size, |file| names.rename(&renamed(file), file)),
-        Call::Unlink => names.remove_dir(dir),
+        MetaCall::Rename => each(dir, size, |file| names.rename(&renamed(file), file)),
+        MetaCall::Unlink => names.remove_dir(dir),
         _ => Ok(()),
     }
 }

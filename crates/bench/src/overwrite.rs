@@ -20,7 +20,7 @@ const FILE: u64 = 10 * MIB;
 
 /// A case's parameters.
 #[derive(Clone, Copy)]
-struct Shape {
+struct WriteShape {
     call: Call,
     size: usize,
     prefill: u64,
@@ -90,15 +90,15 @@ fn spots(size: usize) -> [(&'static str, u64); 3] {
     ]
 }
 
-fn shape(call: Call, size: usize, prefill: u64) -> Shape {
-    Shape {
+fn shape(call: Call, size: usize, prefill: u64) -> WriteShape {
+    WriteShape {
         call,
         size,
         prefill,
     }
 }
 
-fn case(name: String, shape: Shape) -> Case {
+fn case(name: String, shape: WriteShape) -> Case {
     Case {
         bench: Bench::Overwrite,
         name,
@@ -109,7 +109,7 @@ fn case(name: String, shape: Shape) -> Case {
     }
 }
 
-fn sample(shape: Shape, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
+fn sample(shape: WriteShape, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let name = format!("over-{}", shape.prefill);
     bed.file(&name, |file| fill(file, shape.prefill))?;
     let bytes = vec![7; shape.size];

@@ -25,7 +25,7 @@ const SIZES: [(&str, usize); 3] = [("4K", 4 << 10), ("64K", 64 << 10), ("1M", MI
 
 /// Where a read finds its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum ReadFrom {
     Hole,
     Device,
     Cache,
@@ -34,15 +34,15 @@ enum From {
 pub(crate) fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     for (word, from) in [
-        ("hole", From::Hole),
-        ("ram", From::Device),
-        ("cache", From::Cache),
+        ("hole", ReadFrom::Hole),
+        ("ram", ReadFrom::Device),
+        ("cache", ReadFrom::Cache),
     ] {
         for (size_word, size) in SIZES {
             all.push(Case {
                 fits: match from {
-                    From::Hole => |kind| !matches!(kind, Kind::Memcpy),
-                    From::Device | From::Cache => |kind| !matches!(kind, Kind::Memset),
+                    ReadFrom::Hole => |kind| !matches!(kind, Kind::Memcpy),
+                    ReadFrom::Device | ReadFrom::Cache => |kind| !matches!(kind, Kind::Memset),
                 },
                 ..case(
                     format!("read/{word}/{size_word}"),
@@ -113,7 +113,8 @@ pub(crate) fn disk_cases() -> Vec<Case> {
         };
         for (size_word, size) in sizes.iter().copied() {
             let name = format!("read/{word}/{size_word}");
-            let read = move |bed: &mut TestBed, plan: &Plan| read(bed, plan, From::Device, size);
+            let read =
+                move |bed: &mut TestBed, plan: &Plan| read(bed, plan, ReadFrom::Device, size);
             all.push(case(name, setup, read));
         }
         for (what, new, synced) in [
@@ -166,17 +167,21 @@ fn lay_out(file: &mut dyn Data, plan: &Plan) -> Result<()> {
     file.sync()
 }
 
-fn read(bed: &mut TestBed, plan: &Plan, from: From, size: usize) -> Result<Outcome> {
+fn read(bed: &mut TestBed, plan: &Plan, from: ReadFrom, size: usize) -> Result<Outcome> {
     let len = plan.stream_bytes;
-    let name = if from == From::Hole { "hole" } else { "data" };
+    let name = if from == ReadFrom::Hole {
+        "hole"
+    } else {
+        "data"
+    };
     let file = bed.file(name, |file| match from {
-        From::Hole => file.set_len(len),
-        From::Device | From::Cache => lay_out(file, plan),
+        ReadFrom::Hole => file.set_len(len),
+        ReadFrom::Device | ReadFrom::Cache => lay_out(file, plan),
     })?;
     // Written once before, so that its pages are there.
     let mut chunk = vec![9; size.max(MIB)];
     file.cool()?;
-    if from == From::Cache {
+    if from == ReadFrom::Cache {
         file.stream_in(&mut chunk, len, Duration::MAX)?;
     }
     let chunk = chunk

@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 /// One flush at a time, and the first one that failed. See the module's header.
 #[derive(Default)]
 pub struct FlushLatch {
-    state: Mutex<State>,
+    state: Mutex<LatchState>,
     /// Signalled when a flush has ended.
     ended: Condvar,
     failure: OnceLock<Arc<io::Error>>,
@@ -35,7 +35,7 @@ pub struct FlushLatch {
 }
 
 #[derive(Default)]
-struct State {
+struct LatchState {
     running: bool,
     /// Callers that wait for the end of a flush.
     waiting: usize,
@@ -125,7 +125,7 @@ impl FlushLatch {
         self.run(state, make)
     }
 
-    fn wait(&self, state: &mut MutexGuard<'_, State>) {
+    fn wait(&self, state: &mut MutexGuard<'_, LatchState>) {
         state.waiting += 1;
         self.ended.wait(state);
         state.waiting -= 1;
@@ -133,7 +133,7 @@ impl FlushLatch {
 
     fn run(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, LatchState>,
         make: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         debug_assert!(!state.running, "one flush runs at a time");

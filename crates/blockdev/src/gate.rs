@@ -31,12 +31,12 @@ type Rule = Arc<dyn Fn(&Request<'_>) -> bool + Send + Sync>;
 /// Holds the requests that a rule picks. See the module's header.
 #[derive(Default)]
 pub struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     rule: Option<Rule>,
     /// The number of times that the gate has opened.
     opened: u64,

@@ -41,7 +41,7 @@ pub struct Loss {
 type Old = BTreeMap<u64, [u8; SECTOR]>;
 
 #[derive(Default)]
-struct State {
+struct LossyState {
     /// Written since the last flush that succeeded.
     unflushed: Old,
     /// Lost sectors whose new content reads still return.
@@ -54,7 +54,7 @@ struct State {
 /// A device that can lose writes. Its length is a multiple of 512 bytes. See the module's header.
 pub struct LossyDevice<D> {
     inner: D,
-    state: Mutex<State>,
+    state: Mutex<LossyState>,
 }
 
 impl<D: BlockDevice> LossyDevice<D> {
@@ -113,7 +113,7 @@ impl<D: BlockDevice> LossyDevice<D> {
     }
 
     /// Keeps the content of the sectors of `[offset, offset + len)` before they are written.
-    fn note_old(&self, state: &mut State, offset: DevOff, len: usize) -> io::Result<()> {
+    fn note_old(&self, state: &mut LossyState, offset: DevOff, len: usize) -> io::Result<()> {
         let sector = SECTOR as u64;
         let end = offset.get() + len as u64;
         for at in offset.get() / sector..end.div_ceil(sector) {

@@ -68,7 +68,7 @@ fn one_writer_or_readers_that_could_write() {
 
 /// All that a process can hold that may only read the file.
 #[test]
-fn a_stranger_who_can_only_read_keeps_no_writer_away() {
+fn a_stranger_that_can_only_read_keeps_no_writer_away() {
     let dir = TempDir::new("strangers").unwrap();
     let path = image(&dir);
     let (one, two) = (File::open(&path).unwrap(), File::open(&path).unwrap());

@@ -58,7 +58,7 @@ pub fn build(
     watch: &dyn Watch,
 ) -> Result<Built> {
     let mut volume = options.volume.clone();
-    let block_size = settle(&mut volume)?;
+    let block_size = choose_defaults(&mut volume)?;
     let target = Target::of(image, &volume)?;
     let paths = sources.iter().filter_map(|source| match source {
         Source::Path(path) => Some(path.as_path()),
@@ -107,7 +107,7 @@ pub fn build(
 }
 
 /// Chooses what the options leave open. Returns the block size.
-fn settle(volume: &mut extant_mkfs::Options) -> Result<BlockSize> {
+fn choose_defaults(volume: &mut extant_mkfs::Options) -> Result<BlockSize> {
     volume.reserved_percent.get_or_insert(0.0);
     let size = *volume.block_size.get_or_insert(BLOCK_SIZE);
     let known = BlockSize::from_bytes(size).filter(|size| size.bytes() <= 4096);

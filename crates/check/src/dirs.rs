@@ -9,7 +9,7 @@ use extant_disk::dirent::{DirFormat, DirentError, FileType, Record};
 use extant_disk::extent::Extent;
 use extant_disk::features::Compat;
 use extant_disk::file_kind::FileKind;
-use extant_disk::htree::{HtreeError, Index, IndexKind};
+use extant_disk::htree::{HashIndex, HtreeError, IndexKind};
 use extant_disk::location::Location;
 use extant_disk::superblock::SuperFlags;
 use extant_units::{Ino, Lblk, Pblk};
@@ -53,7 +53,7 @@ pub(crate) fn walk(
     work.expect(scan.dirs.len() as u64);
     let keys = RandomState::new();
     let all = work.spread(&scan.dirs, |dir, buffer| {
-        let mut walker = Walker {
+        let mut walker = DirWalker {
             volume,
             scan,
             findings,
@@ -94,7 +94,7 @@ struct Seen {
 }
 
 /// Walks one directory.
-struct Walker<'a> {
+struct DirWalker<'a> {
     volume: &'a Volume,
     scan: &'a Scan,
     findings: &'a Findings,
@@ -129,7 +129,7 @@ struct Htree {
     leaves: HashMap<u32, Bounds>,
 }
 
-impl Walker<'_> {
+impl DirWalker<'_> {
     fn add(&self, lblk: u32, what: impl std::fmt::Display) {
         self.findings
             .add(Location::DirBlock(self.dir.ino, Lblk::new(lblk)), what);
@@ -491,7 +491,10 @@ impl Walker<'_> {
 }
 
 /// The children of an index block, each with the hashes that may be found below it.
-fn children<'a>(index: &'a Index<'a>, outer: Bounds) -> impl Iterator<Item = (u32, Bounds)> + 'a {
+fn children<'a>(
+    index: &'a HashIndex<'a>,
+    outer: Bounds,
+) -> impl Iterator<Item = (u32, Bounds)> + 'a {
     (0..index.len()).filter_map(move |at| {
         let low = if at == 0 { outer.low } else { index.key(at)? };
         let high = match index.key(at + 1) {

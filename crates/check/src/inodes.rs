@@ -14,7 +14,7 @@ use crate::attrs::Attributes;
 use crate::error::Result;
 use crate::fields::{self, Fields, full_size};
 use crate::findings::Findings;
-use crate::maps::{self, Map, Walker};
+use crate::maps::{self, Map, MapWalker};
 use crate::remedy::Repair;
 use crate::reserved::Reserved;
 use crate::role::Role;
@@ -279,7 +279,7 @@ impl Table<'_> {
     /// Checks attributes, blocks and size of an inode in use.
     fn content(&self, inode: &Found<'_>) -> Result<Option<Dir>> {
         let (ino, core) = (inode.ino, inode.core);
-        let walker = Walker {
+        let walker = MapWalker {
             volume: self.volume,
             usage: self.usage,
             findings: self.findings,

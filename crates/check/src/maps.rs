@@ -34,7 +34,7 @@ pub(crate) struct Map {
 }
 
 /// Walks the map of one inode.
-pub(crate) struct Walker<'a> {
+pub(crate) struct MapWalker<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) usage: &'a Usage,
     pub(crate) findings: &'a Findings,
@@ -42,7 +42,7 @@ pub(crate) struct Walker<'a> {
     pub(crate) generation: u32,
 }
 
-impl Walker<'_> {
+impl MapWalker<'_> {
     /// The whole map of an inode that has one.
     pub(crate) fn walk(&self, core: &InodeCore) -> Result<Map> {
         let mut map = Map::default();
@@ -249,7 +249,7 @@ pub(crate) fn runs_of(
         }
     };
     let silent = Findings::new(0);
-    let walker = Walker {
+    let walker = MapWalker {
         volume,
         usage: &Usage::empty(volume),
         findings: &silent,

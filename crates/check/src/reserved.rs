@@ -8,7 +8,7 @@ use extant_units::{Ino, Pblk, index};
 
 use crate::error::Result;
 use crate::findings::Findings;
-use crate::maps::{Map, Walker};
+use crate::maps::{Map, MapWalker};
 use crate::role::Role;
 use crate::volume::Volume;
 
@@ -70,7 +70,7 @@ impl Reserved<'_> {
     /// every block kept for descriptors in group 0, and each of these to the blocks kept for the
     /// same descriptors in the other groups. The groups have claimed all of them; the double
     /// indirect block belongs to the inode.
-    pub(crate) fn resize(&self, walker: &Walker<'_>) -> Result<Map> {
+    pub(crate) fn resize(&self, walker: &MapWalker<'_>) -> Result<Map> {
         let mut map = Map::default();
         let sb = &self.volume.sb;
         if self.core.mode >> 12 != 0o10 || self.core.links == 0 {

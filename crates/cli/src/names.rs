@@ -23,7 +23,7 @@ const PER_NAME: usize = 40;
 const AHEAD: usize = 4096;
 
 /// The names of one directory, `.` and `..` left out.
-pub(crate) struct Names {
+pub(crate) struct DirNames {
     volume: Volume,
     dir: Node,
     kept: usize,
@@ -58,19 +58,19 @@ struct Pass<'a> {
     more: bool,
 }
 
-impl Names {
+impl DirNames {
     /// The names in `dir`, whose inodes will be looked at.
     ///
     /// # Errors
     /// Those of reading the directory.
-    pub(crate) fn of(fs: &Filesystem, dir: Node) -> extant::Result<Names> {
-        let mut names = Names::keeping(fs, dir, KEPT)?;
+    pub(crate) fn of(fs: &Filesystem, dir: Node) -> extant::Result<DirNames> {
+        let mut names = DirNames::keeping(fs, dir, KEPT)?;
         names.read_ahead = Some(0);
         Ok(names)
     }
 
-    fn keeping(fs: &Filesystem, dir: Node, kept: usize) -> extant::Result<Names> {
-        let mut names = Names {
+    fn keeping(fs: &Filesystem, dir: Node, kept: usize) -> extant::Result<DirNames> {
+        let mut names = DirNames {
             volume: fs.volume().clone(),
             dir,
             kept,
@@ -186,7 +186,7 @@ fn cost(name: &[u8]) -> usize {
     name.len() + PER_NAME
 }
 
-impl Iterator for Names {
+impl Iterator for DirNames {
     type Item = extant::Result<OsString>;
 
     fn next(&mut self) -> Option<extant::Result<OsString>> {
@@ -228,7 +228,7 @@ mod tests {
         }
         right.sort();
         let kept = 100 * (3 + PER_NAME);
-        let open = |kept| Names::keeping(&fs, fs.node("/d", true).unwrap(), kept).unwrap();
+        let open = |kept| DirNames::keeping(&fs, fs.node("/d", true).unwrap(), kept).unwrap();
         let mut names = open(kept);
         let mut all = Vec::new();
         while let Some(name) = names.next() {

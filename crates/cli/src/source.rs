@@ -45,9 +45,9 @@ pub(crate) fn address(image: &Path) -> Result<Address, Failure> {
 }
 
 /// The address `image`, with all that connecting to it needs of the host.
-pub(crate) fn settled(image: &Path) -> Result<Address, Failure> {
+pub(crate) fn resolved(image: &Path) -> Result<Address, Failure> {
     let mut address = address(image)?;
-    extant_nbd::settle(&mut address).map_err(|error| caused(image, error))?;
+    extant_nbd::resolve(&mut address).map_err(|error| caused(image, error))?;
     Ok(address)
 }
 

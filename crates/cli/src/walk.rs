@@ -15,7 +15,7 @@ use std::path::Path;
 use extant::{Attr, Error, FileKind, Filesystem, Ino, Node};
 
 use crate::failure::{At, Failure};
-use crate::names::Names;
+use crate::names::DirNames;
 use crate::operand::ImagePath;
 use crate::visited::Visited;
 
@@ -34,7 +34,7 @@ pub(crate) struct Step<'a> {
     pub(crate) node: &'a Node,
     /// Its attributes.
     pub(crate) attr: Attr,
-    above: &'a [Level],
+    above: &'a [WalkedDir],
 }
 
 impl Step<'_> {
@@ -59,11 +59,11 @@ impl Step<'_> {
 }
 
 /// A directory being walked.
-struct Level {
+struct WalkedDir {
     /// Length of its path.
     len: usize,
     ino: Ino,
-    names: Names,
+    names: DirNames,
 }
 
 /// A walk under way.
@@ -71,7 +71,7 @@ struct Walk<'a> {
     fs: &'a Filesystem,
     at: &'a ImagePath,
     path: Vec<u8>,
-    stack: Vec<Level>,
+    stack: Vec<WalkedDir>,
     visited: Visited<Ino>,
 }
 
@@ -171,9 +171,9 @@ impl Walk<'_> {
             };
             return Err(Failure::at(self.place(), what));
         }
-        let names = Names::of(self.fs, dir).at(self.place())?;
+        let names = DirNames::of(self.fs, dir).at(self.place())?;
         let len = self.path.len();
-        self.stack.push(Level { len, ino, names });
+        self.stack.push(WalkedDir { len, ino, names });
         self.make_room();
         Ok(())
     }

@@ -37,7 +37,7 @@ fn host() -> Result<TempDir> {
     Ok(host)
 }
 
-/// Something of everything that a user who is not root can read, in names of several languages.
+/// Something of everything that a user other than root can read, in names of several languages.
 const PLANT: &str = "mkdir -p tree/sub/deep tree/many; cd tree
     head -c 3000000 /dev/urandom > large; echo text > plain; ln large sub/deep/again
     for name in A a B b Zz z ä Ä ö É é ß i I ı; do echo $name > \"many/$name\"; done

@@ -153,12 +153,12 @@ pub enum IndexKind {
 
 /// The table of an index block: at least one entry, keys in rising order.
 #[derive(Clone, Copy, Debug)]
-pub struct Index<'a> {
+pub struct HashIndex<'a> {
     entries: &'a [IndexEntry],
     limit: usize,
 }
 
-impl Index<'_> {
+impl HashIndex<'_> {
     /// Entries in use: at least one.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub const fn len(&self) -> usize {
@@ -257,7 +257,7 @@ impl DirFormat {
     ///
     /// # Errors
     /// A limit other than what fits, or a count that is zero or above it.
-    pub fn index<'a>(&self, block: &'a [u8], kind: IndexKind) -> Result<Index<'a>, HtreeError> {
+    pub fn index<'a>(&self, block: &'a [u8], kind: IndexKind) -> Result<HashIndex<'a>, HtreeError> {
         self.check_size(block)?;
         if kind == IndexKind::Node && !self.looks_like_node(block) {
             return Err(HtreeError::NodeHeader);
@@ -278,7 +278,7 @@ impl DirFormat {
         }
         let (entries, _) =
             <[IndexEntry]>::ref_from_prefix_with_elems(table, count).map_err(|_| bad_count)?;
-        Ok(Index { entries, limit })
+        Ok(HashIndex { entries, limit })
     }
 
     /// Checks an index block fresh from the disk: header, table, order of its keys, checksum.

@@ -17,12 +17,12 @@ pub const ORPHAN_MAGIC: u32 = 0x0b10_ca04;
 /// The end of a block of the orphan file (`ext4_orphan_block_tail`).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-struct Tail {
+struct OrphanTail {
     magic: U32,
     checksum: U32,
 }
 
-const _: () = assert!(size_of::<Tail>() == 8);
+const _: () = assert!(size_of::<OrphanTail>() == 8);
 
 /// What is wrong with a block of the orphan file.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,18 +51,18 @@ pub enum OrphanError {
 
 /// Slots in a block.
 pub const fn slots_per_block(bs: BlockSize) -> usize {
-    (bs.bytes() - size_of::<Tail>()) / size_of::<u32>()
+    (bs.bytes() - size_of::<OrphanTail>()) / size_of::<u32>()
 }
 
-fn split(block: &[u8]) -> Result<(&[U32], &Tail), OrphanError> {
+fn split(block: &[u8]) -> Result<(&[U32], &OrphanTail), OrphanError> {
     let wrong = OrphanError::BlockSize { found: block.len() };
-    let (slots, tail) = Tail::ref_from_suffix(block).map_err(|_| wrong)?;
+    let (slots, tail) = OrphanTail::ref_from_suffix(block).map_err(|_| wrong)?;
     Ok((<[U32]>::ref_from_bytes(slots).map_err(|_| wrong)?, tail))
 }
 
-fn split_mut(block: &mut [u8]) -> Result<(&mut [U32], &mut Tail), OrphanError> {
+fn split_mut(block: &mut [u8]) -> Result<(&mut [U32], &mut OrphanTail), OrphanError> {
     let wrong = OrphanError::BlockSize { found: block.len() };
-    let (slots, tail) = Tail::mut_from_suffix(block).map_err(|_| wrong)?;
+    let (slots, tail) = OrphanTail::mut_from_suffix(block).map_err(|_| wrong)?;
     Ok((<[U32]>::mut_from_bytes(slots).map_err(|_| wrong)?, tail))
 }
 

@@ -185,8 +185,8 @@ impl Gate {
                     Location::DirBlock(ino, lblk) => !self.unsealed_blocks.contains(&(ino, lblk)),
                     _ => true,
                 };
-                let settled = sealed || self.doubt == Doubt::Nothing;
-                sound(&block.dir) && clear && settled && !self.unsealed.contains(target)
+                let decided = sealed || self.doubt == Doubt::Nothing;
+                sound(&block.dir) && clear && decided && !self.unsealed.contains(target)
             }
             Repair::XattrReferences(..) | Repair::XattrChecksum(_) => self.doubt < Doubt::Maps,
             // A descriptor whose flags are cleared needs bitmaps that agree.

@@ -84,11 +84,11 @@ impl ControlSocket {
 /// The daemon's end.
 pub(crate) struct Control {
     name: String,
-    shared: Arc<Shared>,
+    shared: Arc<ControlState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct ControlState {
     /// Readable once there is an outcome.
     bell: OwnedFd,
     /// Knows whether the kernel still has the mount; absent before there is one.
@@ -100,7 +100,7 @@ impl Control {
     /// Takes in clients of `socket` from now on.
     pub(crate) fn start(socket: ControlSocket) -> io::Result<Self> {
         let ControlSocket { name, listener } = socket;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ControlState {
             bell: eventfd(0, EventfdFlags::CLOEXEC)?,
             device: OnceLock::new(),
             outcome: OnceLock::new(),
@@ -154,7 +154,7 @@ impl Drop for Control {
     }
 }
 
-impl Shared {
+impl ControlState {
     fn serve(&self, listener: &UnixListener) {
         let mut clients = Vec::new();
         loop {

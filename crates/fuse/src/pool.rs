@@ -191,8 +191,8 @@ impl<'a, S: Serve> Pool<'a, S> {
             if !is_write {
                 self.device.served();
             }
-            let who = (self.in_flight, number);
-            let served = serve_one(self.server, who, request, &mut reply)
+            let slot = (self.in_flight, number);
+            let served = serve_one(self.server, slot, request, &mut reply)
                 .and_then(|done| self.answer(done, reply.bytes()));
             if is_write {
                 self.device.served();

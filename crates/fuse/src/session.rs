@@ -66,8 +66,8 @@ pub struct Mount {
     facts: Vec<(&'static str, u64)>,
 }
 
-/// What a mount takes from its host before the process confines itself: its socket for those who
-/// unmount it, and what the host says of itself.
+/// What a mount takes from its host before the process confines itself: its socket for the
+/// programs that unmount it, and what the host says of itself.
 #[derive(Debug)]
 pub struct HostSide {
     control: ControlSocket,

@@ -46,7 +46,7 @@ impl Layout {
         let profile = Profile::of(options.usage, bytes);
         let mut geometry = Geometry::of(options, &profile, bytes)?;
         let journal = files::journal_blocks(&geometry, options.journal_mib)?;
-        settle_features(&mut geometry, journal);
+        choose_features(&mut geometry, journal);
         let mut ground = Ground::new(&geometry);
         let volume = geometry.first_block()..geometry.blocks;
         let mut most = ground.space.free_in(volume.clone());
@@ -210,7 +210,7 @@ fn directories_of(geometry: &Geometry) -> Vec<u32> {
 }
 
 /// What follows for the features from what the volume holds.
-fn settle_features(geometry: &mut Geometry, journal: u64) {
+fn choose_features(geometry: &mut Geometry, journal: u64) {
     let bs = geometry.block_size.bytes_u64();
     if journal == 0 {
         geometry.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;

@@ -47,13 +47,13 @@ pub struct Address {
     pub(crate) timeout: Duration,
     pub(crate) reconnect: Duration,
     text: String,
-    /// What [`crate::settle`] has found.
-    pub(crate) settled: Settled,
+    /// What [`crate::resolve`] has found.
+    pub(crate) resolved: Resolved,
 }
 
 /// What connecting needs of the host, once it was found for good.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settled {
+pub(crate) struct Resolved {
     /// The addresses of the server's name; none if they are looked up each time.
     pub(crate) server: Vec<SocketAddr>,
     /// The certificates; none if they are read each time.
@@ -67,7 +67,7 @@ pub(crate) enum Endpoint {
     Unix(PathBuf),
 }
 
-/// How the server and the client prove who they are.
+/// How the server and the client prove their identity.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Tls {
     /// A directory with `ca-cert.pem`, and perhaps `client-cert.pem` and `client-key.pem`.
@@ -187,7 +187,7 @@ impl FromStr for Address {
             timeout: TIMEOUT,
             reconnect: RECONNECT,
             text: text.to_owned(),
-            settled: Settled::default(),
+            resolved: Resolved::default(),
         };
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));

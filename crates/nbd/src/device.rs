@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, OpenMode, Queueing};
 use extant_units::DevOff;
 
-use crate::address::{Address, Endpoint, Settled};
+use crate::address::{Address, Endpoint, Resolved};
 use crate::error::NbdError;
 use crate::link::Link;
 use crate::protocol::flag;
@@ -41,7 +41,7 @@ pub struct NbdDevice {
 ///
 /// # Errors
 /// The name has no address; a certificate or a key cannot be used.
-pub fn settle(address: &mut Address) -> Result<(), NbdError> {
+pub fn resolve(address: &mut Address) -> Result<(), NbdError> {
     let unreachable = |source| NbdError::Unreachable {
         server: address.endpoint.to_string(),
         source,
@@ -55,7 +55,7 @@ pub fn settle(address: &mut Address) -> Result<(), NbdError> {
     };
     let config = |wanted| tls::config(wanted).map(Arc::new);
     let tls = address.tls.as_ref().map(config).transpose()?;
-    address.settled = Settled { server, tls };
+    address.resolved = Resolved { server, tls };
     Ok(())
 }
 

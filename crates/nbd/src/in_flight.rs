@@ -69,10 +69,10 @@ impl InFlight {
     }
 
     /// Ends a request that was taken out.
-    pub(crate) fn settle(&self, settle: impl FnOnce()) {
+    pub(crate) fn end(&self, answer: impl FnOnce()) {
         let mut table = self.table.lock();
         table.taken = None;
-        settle();
+        answer();
         self.left.notify_all();
     }
 

@@ -53,5 +53,5 @@ mod tls;
 mod write_log;
 
 pub use address::{Address, AddressError};
-pub use device::{NbdDevice, settle};
+pub use device::{NbdDevice, resolve};
 pub use error::NbdError;

@@ -82,13 +82,13 @@ fn leave(table: &InFlight, mut pending: Pending, result: io::Result<()>) -> io::
     match result {
         Ok(()) => {
             let outcome = pending.error.take().map_or(Ok(()), Err);
-            table.settle(|| pending.finish(outcome));
+            table.end(|| pending.finish(outcome));
             Ok(())
         }
         Err(error) => {
             // Before the request is lost: its caller looks for the reason.
             table.close(Loss::of(&error));
-            table.settle(|| pending.lose());
+            table.end(|| pending.lose());
             Err(error)
         }
     }

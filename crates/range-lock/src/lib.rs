@@ -22,8 +22,8 @@
 //!   for a fill within its range.
 //!
 //! # Concurrency
-//! All forms follow one protocol. `RangeLock::meets` has steps 2, 3 and 5 of it; who reads which
-//! word is `RangeLock::reads`.
+//! All forms follow one protocol. `RangeLock::meets` has steps 2, 3 and 5 of it; which form
+//! reads which word is `RangeLock::reads`.
 //!
 //! 1. **Publish.** The thread writes its own word. It locks a record under the tree's mutex, which
 //!    stores the count before it is released; it exchanges a free slot or the free EOF word by

@@ -106,8 +106,8 @@ pub(crate) const ALLOWED: &[(Call, &str)] = &[
     (SYS_wait4, "the keeper's end"),
     // Facts.
     (SYS_getpid, "lines of the log, aborting"),
-    (SYS_getuid, "who may see the counters"),
-    (SYS_geteuid, "who may see the counters"),
+    (SYS_getuid, "which users may see the counters"),
+    (SYS_geteuid, "which users may see the counters"),
     (SYS_getgid, "facts of the process"),
     (SYS_getegid, "facts of the process"),
     (SYS_getrandom, "numbers that cannot be guessed"),

@@ -1,8 +1,8 @@
 //! Capabilities: given up for good, but for what a server's socket may need.
 //!
-//! The user stays who it was. A confined process opens, signals and traces nothing, so its user
-//! decides nothing more; and the mount belongs to that user, as those who look at the process and
-//! those who unmount it expect.
+//! The user stays the same. A confined process opens, signals and traces nothing, so its user
+//! decides nothing more; and the mount belongs to that user, as programs that look at the process
+//! or unmount it expect.
 
 use rustix::io::{Errno, Result};
 use rustix::thread::{

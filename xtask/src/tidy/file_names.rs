@@ -34,7 +34,7 @@ pub(super) fn check(files: &[PathBuf]) -> Vec<Finding> {
 }
 
 /// The folder `src` that a file is in; none for a test's.
-fn sources_of(file: &Path) -> Option<&Path> {
+pub(super) fn sources_of(file: &Path) -> Option<&Path> {
     let is_test = file.iter().any(|part| part == "tests");
     let mut around = file.ancestors().filter(|_| !is_test);
     around.find(|dir| dir.ends_with("src"))

@@ -18,12 +18,16 @@ mod links;
 mod listed_changes;
 mod manifests;
 mod modules;
+mod pages;
+#[cfg(test)]
+mod planted;
 mod public_items;
 mod repository;
 mod seeds;
 mod sources;
 mod spans;
 mod subjects;
+mod type_names;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +73,10 @@ fn check(repository: &Repository) -> Findings {
     let root = repository.root.as_path();
     let mut all = check_files(repository);
     all.insert("file-names", file_names::check(&repository.files));
+    all.insert("pages", pages::check(repository));
+    let types = repository.with("rs");
+    let types = types.map(|s| (s.path.as_path(), s.code.as_str()));
+    all.insert("type-names", type_names::check(types));
     all.insert("commits", subjects::check(root));
     let graphs = graphs(repository);
     all.insert("order", modules::check(&graphs));

@@ -46,7 +46,7 @@ fn tests(text: &str) -> impl Iterator<Item = &str> {
 
 /// What is wrong with the document.
 fn wrong(document: &str, tests: &BTreeSet<&str>, counters: &str) -> Vec<String> {
-    let rows: Vec<Row<'_>> = rows(document).collect();
+    let rows: Vec<SeedRow<'_>> = rows(document).collect();
     let mut all = Vec::new();
     for &(section, named, count) in SECTIONS {
         let numbers = (1..=count).map(|n| n.to_string());
@@ -88,14 +88,14 @@ fn wrong(document: &str, tests: &BTreeSet<&str>, counters: &str) -> Vec<String> 
     all
 }
 
-struct Row<'a> {
+struct SeedRow<'a> {
     section: &'a str,
     id: &'a str,
     shown: &'a str,
 }
 
 /// The rows of the tables, with the section that they stand in.
-fn rows(document: &str) -> impl Iterator<Item = Row<'_>> {
+fn rows(document: &str) -> impl Iterator<Item = SeedRow<'_>> {
     let mut section = "";
     document.lines().filter_map(move |line| {
         if let Some(title) = line.strip_prefix("## ") {
@@ -104,7 +104,7 @@ fn rows(document: &str) -> impl Iterator<Item = Row<'_>> {
         let mut cells = line.strip_prefix("| ")?.split(" | ");
         let (id, _, shown) = (cells.next()?, cells.next()?, cells.next()?);
         let shown = shown.trim_end_matches('|');
-        (id != "#").then_some(Row { section, id, shown })
+        (id != "#").then_some(SeedRow { section, id, shown })
     })
 }
 

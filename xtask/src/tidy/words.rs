@@ -16,29 +16,55 @@ const PERSONS: &[&str] = &[
     concat!("him", "self"),
 ];
 
-/// The lines of a text that have such a word.
+/// Words that texts have no place for, with what to name instead: pronouns of persons, and second
+/// words for an idea that has a term.
+const OTHERS: &[(&str, &str)] = &[
+    (concat!("w", "ho"), "a thing of the program"),
+    (concat!("w", "hom"), "a thing of the program"),
+    (concat!("set", "tle"), "wait, drain, write back or commit"),
+    (
+        concat!("set", "tles"),
+        "waits, drains, writes back or commits",
+    ),
+    (concat!("set", "tled"), "durable, resolved or decided"),
+];
+
+/// The lines of a text that have such a word. The changelog speaks of the past, by its names.
 pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
-    let lines = text.lines().enumerate();
-    let found = lines.flat_map(|(i, line)| persons(line).map(move |word| (i, word)));
-    found
-        .map(|(i, word)| {
-            Finding::at(
-                file,
-                i + 1,
-                format!("`{word}`: name a thing of the program"),
-            )
-        })
-        .collect()
+    let is_past = file.ends_with("CHANGELOG.md");
+    let mut all = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let persons = persons(line).map(|word| (word, "a thing of the program"));
+        let others = others(line).filter(|_| !is_past);
+        for (word, term) in persons.chain(others) {
+            all.push(Finding::at(file, i + 1, format!("`{word}`: name {term}")));
+        }
+    }
+    all
 }
 
 /// The words for persons in a line.
 pub(super) fn persons(line: &str) -> impl Iterator<Item = &'static str> + '_ {
+    words(line).filter_map(|word| {
+        let banned = PERSONS.iter().find(|p| word.eq_ignore_ascii_case(p));
+        banned.copied()
+    })
+}
+
+/// The other words in a line, with what to name instead.
+fn others(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
+    words(line).filter_map(|word| {
+        let banned = OTHERS.iter().find(|(b, _)| word.eq_ignore_ascii_case(b));
+        banned.copied()
+    })
+}
+
+/// The words of a line, but for those that are quoted.
+fn words(line: &str) -> impl Iterator<Item = &str> {
     let words = line.split(|c: char| !c.is_alphabetic() && c != '"');
     words.filter_map(|word| {
         let is_quoted = word.len() > 1 && word.starts_with('"') && word.ends_with('"');
-        let word = word.trim_matches('"');
-        let banned = PERSONS.iter().find(|p| word.eq_ignore_ascii_case(p));
-        banned.filter(|_| !is_quoted).copied()
+        (!is_quoted).then(|| word.trim_matches('"'))
     })
 }
 
@@ -61,5 +87,21 @@ mod tests {
             check(Path::new("a.rs"), &format!("\"{word} waits\"")).len(),
             1
         );
+    }
+
+    #[test]
+    fn other_words_are_found() {
+        let (word, term) = OTHERS.last().copied().unwrap_or_default();
+        let count = |file: &str, text: &str| check(Path::new(file), text).len();
+        assert_eq!(
+            count("a.rs", &format!("model.{word}();\n// un{word} it")),
+            1
+        );
+        assert_eq!(count("docs/A.md", &format!("The writers {word}.")), 1);
+        assert_eq!(
+            count("CHANGELOG.md", &format!("`{word}` has another name")),
+            0
+        );
+        assert_eq!(count("a.rs", &format!("// {term}")), 0);
     }
 }

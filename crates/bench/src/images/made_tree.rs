@@ -41,15 +41,15 @@ pub(super) const SHAPES: &[Shape] = &[
 ];
 
 /// A tree, and an archive of it.
-pub(super) struct Source {
+pub(super) struct MadeTree {
     dir: TempDir,
     inodes: u64,
     mib: u64,
 }
 
-impl Source {
+impl MadeTree {
     /// Makes a tree.
-    pub(super) fn make(shape: &Shape, size: Size) -> Result<Source> {
+    pub(super) fn make(shape: &Shape, size: Size) -> Result<MadeTree> {
         let entries = match size {
             Size::Tiny => 60,
             Size::Quick => shape.entries / 10,
@@ -69,7 +69,7 @@ impl Source {
         };
         let mib: u64 = words.split_whitespace().next().unwrap_or("0").parse()?;
         let inodes = u64::from(entries) + 1000;
-        Ok(Source {
+        Ok(MadeTree {
             dir,
             inodes,
             // Half a block for each file, its inode, and a journal.

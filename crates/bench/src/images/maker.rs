@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use extant_host::{Cmd, Need};
 
-use super::made_tree::Source;
+use super::made_tree::MadeTree;
 use crate::plan::Plan;
 
 /// The longest that a program may take: one that takes longer is left out.
@@ -18,9 +18,9 @@ pub(super) struct Maker {
     pub(super) about: &'static str,
     pub(super) needs: &'static [Need],
     /// What is done before, and not measured.
-    pub(super) prepare: Option<fn(&Source, &Path) -> Cmd>,
+    pub(super) prepare: Option<fn(&MadeTree, &Path) -> Cmd>,
     /// What is measured.
-    pub(super) command: fn(&Plan, &Source, &Path) -> Cmd,
+    pub(super) command: fn(&Plan, &MadeTree, &Path) -> Cmd,
     /// It is another project's: the others go on without it.
     pub(super) is_peer: bool,
     /// Its memory is the kernel's.
@@ -101,7 +101,7 @@ fn ours(plan: &Plan, source: &Path, image: &Path) -> Cmd {
 }
 
 /// A new file system by mke2fs, as `extant build` makes them.
-fn ext4(source: &Source, _: &Path) -> Cmd {
+fn ext4(source: &MadeTree, _: &Path) -> Cmd {
     let inodes = source.inodes().to_string();
     Cmd::new("mke2fs").args([
         "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N", &inodes,

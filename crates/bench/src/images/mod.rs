@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use extant_host::{Image, Result, TempDir};
 
-use self::made_tree::{SHAPES, Shape, Source};
+use self::made_tree::{MadeTree, SHAPES, Shape};
 use self::maker::Maker;
 use crate::peak::peak_of;
 use crate::plan::{Bench, Plan};
@@ -65,7 +65,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report, progress: &mut dyn FnMut(&st
             continue;
         }
         progress(&format!("build, {}: the tree", shape.name));
-        let source = Source::make(shape, plan.size)?;
+        let source = MadeTree::make(shape, plan.size)?;
         let mut makers = makers.clone();
         for round in 0..plan.runs.min(3) {
             let limit = plan.limit_of(Bench::Build);
@@ -110,7 +110,7 @@ fn add(
 fn once(
     maker: &Maker,
     plan: &Plan,
-    source: &Source,
+    source: &MadeTree,
     check: bool,
 ) -> Result<[Option<f64>; CALLS.len()]> {
     const MIB: f64 = 1_048_576.0;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use extant::{FileKind, Filesystem};
 
 use crate::args::Cp;
-use crate::copy::{Host, Inside, Job, Rules, STDIN, Tree, size};
+use crate::copy::{CopyRules, FileTree, Host, Inside, Job, STDIN, size};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Cp) -> Outcome {
     // Only the destination is written to, and then it may be a source as well.
     let mut read = Images::read();
     let mut write = Images::write();
-    let rules = Rules {
+    let rules = CopyRules {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
         archive: args.archive,
@@ -54,13 +54,13 @@ pub(crate) fn run(args: &Cp) -> Outcome {
 fn copy(
     sources: &[Operand],
     to: &Operand,
-    rules: Rules,
+    rules: CopyRules,
     read: &mut Images,
     write: &mut Images,
     progress: &Progress,
     failures: &mut Failures,
 ) -> Result<(), Failure> {
-    let target = Side::open(to, None, write)?;
+    let target = OpenOperand::open(to, None, write)?;
     let into = target.tree(read).item(target.path(), true).at(to)?;
     let into = into.is_some_and(|found| found.attributes().kind == FileKind::Directory);
     if sources.len() > 1 && !into {
@@ -73,7 +73,7 @@ fn copy(
             failures.note::<()>(Err(Failure::at(to, what)));
             continue;
         }
-        if let Some(source) = failures.note(Side::open(from, Some(to), read)) {
+        if let Some(source) = failures.note(OpenOperand::open(from, Some(to), read)) {
             let name = source.path().file_name();
             let below = name.filter(|_| into && !from.means_content());
             let below = below.map(OsStr::to_owned);
@@ -104,66 +104,68 @@ fn copy(
     Ok(())
 }
 
-fn is_dir<'a>(tree: &dyn Tree<'a>, path: &Path, recursive: bool) -> bool {
+fn is_dir<'a>(tree: &dyn FileTree<'a>, path: &Path, recursive: bool) -> bool {
     let found = tree.item(path, !recursive).ok().flatten();
     // What is missing says so when it is copied.
     found.is_none_or(|found| found.attributes().kind == FileKind::Directory)
 }
 
 /// One operand, with its image open.
-enum Side {
+enum OpenOperand {
     Host(PathBuf),
     Image(Rc<Filesystem>, ImagePath),
     /// In the image of the destination.
     Shared(ImagePath),
 }
 
-impl Side {
+impl OpenOperand {
     fn open(
         operand: &Operand,
         other: Option<&Operand>,
         images: &mut Images,
-    ) -> Result<Side, Failure> {
+    ) -> Result<OpenOperand, Failure> {
         let at = match operand {
-            Operand::Host(path) => return Ok(Side::Host(path.clone())),
+            Operand::Host(path) => return Ok(OpenOperand::Host(path.clone())),
             Operand::Image(at) => at,
         };
         if let Some(Operand::Image(other)) = other
             && source::real(&other.image)? == source::real(&at.image)?
         {
-            return Ok(Side::Shared(at.clone()));
+            return Ok(OpenOperand::Shared(at.clone()));
         }
-        Ok(Side::Image(images.of(at)?, at.clone()))
+        Ok(OpenOperand::Image(images.of(at)?, at.clone()))
     }
 
     /// This side, with the destination's image where it is in that.
-    fn resolve(&self, target: &Side) -> Side {
+    fn resolve(&self, target: &OpenOperand) -> OpenOperand {
         match (self, target) {
-            (Side::Shared(at), Side::Image(fs, _)) => Side::Image(Rc::clone(fs), at.clone()),
-            (Side::Host(path), _) => Side::Host(path.clone()),
-            (Side::Image(fs, at), _) => Side::Image(Rc::clone(fs), at.clone()),
-            (Side::Shared(at), _) => Side::Shared(at.clone()),
+            (OpenOperand::Shared(at), OpenOperand::Image(fs, _)) => {
+                OpenOperand::Image(Rc::clone(fs), at.clone())
+            }
+            (OpenOperand::Host(path), _) => OpenOperand::Host(path.clone()),
+            (OpenOperand::Image(fs, at), _) => OpenOperand::Image(Rc::clone(fs), at.clone()),
+            (OpenOperand::Shared(at), _) => OpenOperand::Shared(at.clone()),
         }
     }
 
     /// The files there; `images` are those that are read from, which no output may be.
-    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn Tree<'a> + 'a> {
+    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn FileTree<'a> + 'a> {
         match self {
-            Side::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
-            Side::Host(_) | Side::Shared(_) => Box::new(Host::beside(images)),
+            OpenOperand::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
+            OpenOperand::Host(_) | OpenOperand::Shared(_) => Box::new(Host::beside(images)),
         }
     }
 
     fn path(&self) -> &Path {
         match self {
-            Side::Host(path) => path,
-            Side::Image(_, at) | Side::Shared(at) => &at.path,
+            OpenOperand::Host(path) => path,
+            OpenOperand::Image(_, at) | OpenOperand::Shared(at) => &at.path,
         }
     }
 
-    fn same(&self, other: &Side) -> bool {
+    fn same(&self, other: &OpenOperand) -> bool {
         match (self, other) {
-            (Side::Image(one, _), Side::Image(two, _)) => Rc::ptr_eq(one, two),
+            (OpenOperand::Image(one, _), OpenOperand::Image(two, _)) => Rc::ptr_eq(one, two),
             _ => false,
         }
     }

@@ -11,8 +11,8 @@ use extant::Filesystem;
 use serde_json::{Value as Json, json};
 
 use crate::args::Diff;
-use crate::compare::{self, Archive, Comparison, Difference, Rules, Side, Value};
-use crate::copy::{Host, Inside, Tree};
+use crate::compare::{self, Archive, CompareRules, Comparison, Difference, Side, Value};
+use crate::copy::{FileTree, Host, Inside};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
@@ -44,7 +44,7 @@ fn compare(args: &Diff, images: &mut Images, failures: &mut Failures) -> Result<
     let right = Operated::open(&args.right, images)?;
     let images = &*images;
     let (ours, theirs) = (left.tree(images), right.tree(images));
-    let rules = Rules {
+    let rules = CompareRules {
         times: !args.no_times,
         owners: !args.no_owners,
         xattrs: !args.no_xattrs,
@@ -92,7 +92,7 @@ impl Operated {
         }
     }
 
-    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn Tree<'a> + 'a> {
+    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn FileTree<'a> + 'a> {
         match self {
             Operated::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
             Operated::Host(_) => Box::new(Host::beside(images)),

@@ -1,7 +1,8 @@
 //! `extant ls`: what is in directories.
 //!
-//! Entries are printed as they are read; a directory takes no more memory than [`Names`] does. The
-//! columns of a long listing need to know the widest of each first: then it is gone through twice.
+//! Entries are printed as they are read; a directory takes no more memory than [`DirNames`] does.
+//! The columns of a long listing need to know the widest of each first: then it is gone through
+//! twice.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use extant::{Attr, Error, FileKind, Filesystem, Node};
 use crate::args::Ls;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
-use crate::names::Names;
+use crate::names::DirNames;
 use crate::operand::ImagePath;
 use crate::output::{Output, attr_json, device_numbers, enter, mode_word, time_word};
 
@@ -49,7 +50,7 @@ struct Listing<'a> {
 }
 
 /// One line of a listing.
-struct Entry<'a> {
+struct ListedEntry<'a> {
     name: &'a OsStr,
     at: ImagePath,
     node: Node,
@@ -74,7 +75,7 @@ impl Listing<'_> {
         if node.kind() == FileKind::Directory && !self.args.directory {
             return self.directory(fs, at, &node);
         }
-        let entry = Entry {
+        let entry = ListedEntry {
             name: at.path.as_os_str(),
             at: at.clone(),
             attr: fs.volume().getattr(&node).at(at)?,
@@ -111,10 +112,10 @@ impl Listing<'_> {
         fs: &Filesystem,
         at: &ImagePath,
         dir: &Node,
-        mut show: impl FnMut(&mut Self, Result<Entry<'_>, Failure>) -> Result<(), Failure>,
+        mut show: impl FnMut(&mut Self, Result<ListedEntry<'_>, Failure>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let volume = fs.volume();
-        for name in Names::of(fs, dir.clone()).at(at)? {
+        for name in DirNames::of(fs, dir.clone()).at(at)? {
             let name = name.at(at)?;
             if self.out.closed() {
                 break;
@@ -125,7 +126,7 @@ impl Listing<'_> {
             let at = at.with_path(at.path.join(&name));
             let found = volume.lookup(dir, name.as_bytes());
             let found = found.and_then(|node| Ok((volume.getattr(&node)?, node)));
-            let entry = found.at(&at).map(|(attr, node)| Entry {
+            let entry = found.at(&at).map(|(attr, node)| ListedEntry {
                 name: &name,
                 at,
                 node,
@@ -139,7 +140,7 @@ impl Listing<'_> {
     fn entry(
         &mut self,
         fs: &Filesystem,
-        entry: &Entry<'_>,
+        entry: &ListedEntry<'_>,
         widths: &Widths,
     ) -> Result<(), Failure> {
         let target = if entry.attr.kind == FileKind::Symlink && (self.args.long || self.args.json) {

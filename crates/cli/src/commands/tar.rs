@@ -108,10 +108,10 @@ fn pack(
         };
         match pack.one(&step) {
             Ok(()) => {}
-            Err(Trouble::Entry(failure)) => {
+            Err(TarTrouble::Entry(failure)) => {
                 failures.note::<()>(Err(failure));
             }
-            Err(Trouble::Output(error)) => ended = Some(error),
+            Err(TarTrouble::Output(error)) => ended = Some(error),
         }
         ended.is_none()
     });
@@ -124,20 +124,20 @@ fn pack(
 }
 
 /// What can go wrong with an entry: the entry, or the archive.
-enum Trouble {
+enum TarTrouble {
     Entry(Failure),
     Output(io::Error),
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Output(error)
+impl From<io::Error> for TarTrouble {
+    fn from(error: io::Error) -> TarTrouble {
+        TarTrouble::Output(error)
     }
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Trouble {
-        Trouble::Entry(failure)
+impl From<Failure> for TarTrouble {
+    fn from(failure: Failure) -> TarTrouble {
+        TarTrouble::Entry(failure)
     }
 }
 
@@ -146,13 +146,13 @@ struct Pack<'a, W: Write> {
     top: &'a ImagePath,
     out: Writer<W>,
     /// Files with several names that are still to come.
-    links: HashMap<u64, Linked>,
+    links: HashMap<u64, LinkedFile>,
     /// Bytes that one file can have.
     capacity: u64,
 }
 
 /// A file with several names.
-struct Linked {
+struct LinkedFile {
     /// The first of them, in the archive.
     first: Vec<u8>,
     /// Names that are left, if the file's count of them is right. Without, nothing is remembered.
@@ -160,7 +160,7 @@ struct Linked {
 }
 
 impl<W: Write> Pack<'_, W> {
-    fn one(&mut self, step: &Step<'_>) -> Result<(), Trouble> {
+    fn one(&mut self, step: &Step<'_>) -> Result<(), TarTrouble> {
         let at = self.top.with_path(step.path);
         let (volume, attr) = (self.fs.volume(), &step.attr);
         let mut member = Member {
@@ -237,7 +237,7 @@ impl<W: Write> Pack<'_, W> {
         step: &Step<'_>,
         at: &ImagePath,
         mut member: Member,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TarTrouble> {
         let (volume, size) = (self.fs.volume(), step.attr.size);
         member.size = size;
         let pieces = pieces(volume, step.node, size);
@@ -245,7 +245,7 @@ impl<W: Write> Pack<'_, W> {
         if bytes > self.capacity {
             return Err(Failure::at(at, TOO_MUCH).into());
         }
-        let mut content = Content {
+        let mut content = TarContent {
             volume,
             node: step.node,
             pieces: pieces.clone().into_iter(),
@@ -266,7 +266,7 @@ impl<W: Write> Pack<'_, W> {
     fn archived(&mut self, step: &Step<'_>, name: Vec<u8>) {
         let attr = &step.attr;
         if attr.kind != FileKind::Directory && attr.nlink > 1 {
-            let linked = Linked {
+            let linked = LinkedFile {
                 first: name,
                 left: attr.nlink - 1,
             };
@@ -316,7 +316,7 @@ fn pieces(volume: &Volume, node: &Node, size: u64) -> Vec<Piece> {
 }
 
 /// The bytes of a file: as many as were announced, whatever becomes of it.
-struct Content<'a> {
+struct TarContent<'a> {
     volume: &'a Volume,
     node: &'a Node,
     pieces: std::vec::IntoIter<Piece>,
@@ -325,7 +325,7 @@ struct Content<'a> {
     failed: Option<Error>,
 }
 
-impl Read for Content<'_> {
+impl Read for TarContent<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.now.len == 0 {
             match self.pieces.next() {

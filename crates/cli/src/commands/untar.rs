@@ -51,30 +51,30 @@ pub(crate) fn run(args: &Untar) -> Outcome {
 }
 
 /// What can go wrong with an entry: the entry, or the image is full.
-enum Trouble {
+enum UntarTrouble {
     Entry(Failure),
     Full(Failure),
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Trouble {
-        Trouble::Entry(failure)
+impl From<Failure> for UntarTrouble {
+    fn from(failure: Failure) -> UntarTrouble {
+        UntarTrouble::Entry(failure)
     }
 }
 
 /// Adds where an error happened, and whether it ends everything.
 trait Space<T> {
-    fn on(self, place: &ImagePath) -> Result<T, Trouble>;
+    fn on(self, place: &ImagePath) -> Result<T, UntarTrouble>;
 }
 
 impl<T> Space<T> for extant::Result<T> {
-    fn on(self, place: &ImagePath) -> Result<T, Trouble> {
+    fn on(self, place: &ImagePath) -> Result<T, UntarTrouble> {
         self.map_err(|error| match error {
             Error::NoSpace => {
                 let what = format!("{error}: unpacking ends here");
-                Trouble::Full(Failure::at(place, what))
+                UntarTrouble::Full(Failure::at(place, what))
             }
-            error => Trouble::Entry(Failure::at(place, error)),
+            error => UntarTrouble::Entry(Failure::at(place, error)),
         })
     }
 }
@@ -92,7 +92,7 @@ struct Unpack<'a> {
 }
 
 /// Where an entry goes.
-struct Target<'a> {
+struct EntryTarget<'a> {
     dir: Node,
     name: &'a [u8],
     /// What is there.
@@ -134,8 +134,8 @@ impl<'a> Unpack<'a> {
             };
             match self.one(&member, &mut archive) {
                 Ok(()) => {}
-                Err(Trouble::Entry(failure)) => self.note(failure),
-                Err(Trouble::Full(failure)) => break Err(failure),
+                Err(UntarTrouble::Entry(failure)) => self.note(failure),
+                Err(UntarTrouble::Full(failure)) => break Err(failure),
             }
         };
         if ended.is_ok() && !archive.marked() {
@@ -158,7 +158,7 @@ impl<'a> Unpack<'a> {
         progress.pause(|| failures.note::<()>(Err(failure)));
     }
 
-    fn one(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Trouble> {
+    fn one(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), UntarTrouble> {
         if member.kind == kind::VOLUME {
             warn!("{}: the archive's label is left out", self.top);
             return Ok(());
@@ -184,7 +184,7 @@ impl<'a> Unpack<'a> {
             other => Some(other.at(&at)?),
         };
         let name = name.as_bytes();
-        let target = Target { dir, name, old, at };
+        let target = EntryTarget { dir, name, old, at };
         if member.kind == kind::DIRECTORY {
             return self.directory(member, &target);
         }
@@ -205,9 +205,9 @@ impl<'a> Unpack<'a> {
         &mut self,
         member: &Member,
         content: &mut dyn Read,
-        target: &Target<'_>,
-    ) -> Result<(), Trouble> {
-        let Target { dir, name, at, .. } = target;
+        target: &EntryTarget<'_>,
+    ) -> Result<(), UntarTrouble> {
+        let EntryTarget { dir, name, at, .. } = target;
         // Nothing is removed for what cannot be made.
         let rdev = match member.kind {
             kind::CHAR | kind::BLOCK => device(member, at)?,
@@ -232,7 +232,7 @@ impl<'a> Unpack<'a> {
         let node = node.on(at)?;
         if member.kind == kind::REGULAR {
             let written = self.content(member, content, &node, at);
-            if let Err(Trouble::Full(_)) = written {
+            if let Err(UntarTrouble::Full(_)) = written {
                 // What is left must not pass for the whole file. Its size shows it otherwise.
                 let _ = volume.unlink(dir, name);
             }
@@ -243,8 +243,8 @@ impl<'a> Unpack<'a> {
     }
 
     /// Makes a hard link. What is in its place goes only once there is something to link to.
-    fn link(&mut self, member: &Member, target: &Target<'_>) -> Result<(), Trouble> {
-        let Target { dir, name, old, at } = target;
+    fn link(&mut self, member: &Member, target: &EntryTarget<'_>) -> Result<(), UntarTrouble> {
+        let EntryTarget { dir, name, old, at } = target;
         let mut path = self.top.path.clone();
         path.extend(self.names(&member.link, &[])?);
         let what = format!("{at}: a link to {}", path.display());
@@ -290,7 +290,7 @@ impl<'a> Unpack<'a> {
         Ok(names)
     }
 
-    fn remove(&mut self, target: &Target<'_>) -> Result<(), Failure> {
+    fn remove(&mut self, target: &EntryTarget<'_>) -> Result<(), Failure> {
         let Some(old) = &target.old else {
             return Ok(());
         };
@@ -301,8 +301,8 @@ impl<'a> Unpack<'a> {
         removed.at(&target.at)
     }
 
-    fn directory(&mut self, member: &Member, target: &Target<'_>) -> Result<(), Trouble> {
-        let Target { dir, name, old, at } = target;
+    fn directory(&mut self, member: &Member, target: &EntryTarget<'_>) -> Result<(), UntarTrouble> {
+        let EntryTarget { dir, name, old, at } = target;
         // A link to a directory will do for one: all of it is for the directory, none for the link.
         let there = match old {
             Some(link) if link.kind() == FileKind::Symlink => self.fs.node(&at.path, true).ok(),
@@ -320,7 +320,7 @@ impl<'a> Unpack<'a> {
     }
 
     /// Gives a directory what the archive says of it.
-    fn filled(&mut self, member: &Member, dir: &Node, at: &ImagePath) -> Result<(), Trouble> {
+    fn filled(&mut self, member: &Member, dir: &Node, at: &ImagePath) -> Result<(), UntarTrouble> {
         self.times.insert(dir.ino(), times(member));
         Ok(self.attributes(member, dir, at, SetAttr::default())?)
     }
@@ -331,7 +331,7 @@ impl<'a> Unpack<'a> {
         from: &mut dyn Read,
         to: &Node,
         at: &ImagePath,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), UntarTrouble> {
         let whole = [Piece {
             start: 0,
             len: member.size,

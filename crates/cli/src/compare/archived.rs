@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use super::archive::{Archive, Entry};
 use crate::copy::{
-    Attributes, Change, Dir, First, Found, Id, Item, Names, Source, Target, Tree, Xattr,
+    Attributes, Change, Dir, FileTree, First, Found, Id, Item, Names, Source, Target, Xattr,
 };
 use crate::failure::Failure;
 
-impl<'a> Tree<'a> for &'a Archive {
+impl<'a> FileTree<'a> for &'a Archive {
     fn show(&self, path: &Path) -> String {
         format!("{}:{}", Archive::path(self).display(), path.display())
     }
@@ -23,7 +23,7 @@ impl<'a> Tree<'a> for &'a Archive {
 
     fn item(&self, _: &Path, _: bool) -> Result<Option<Found<'a>>, Failure> {
         let archive: &'a Archive = self;
-        Ok(Some(Box::new(Inside::of(archive, 0)?)))
+        Ok(Some(Box::new(ArchivedFile::of(archive, 0)?)))
     }
 
     fn parent(&self, _: &Path) -> Result<(Rc<dyn Dir<'a> + 'a>, OsString), Failure> {
@@ -33,15 +33,15 @@ impl<'a> Tree<'a> for &'a Archive {
 
 /// A file of the archive.
 #[derive(Clone, Copy)]
-struct Inside<'a> {
+struct ArchivedFile<'a> {
     archive: &'a Archive,
     entry: &'a Entry,
 }
 
-impl<'a> Inside<'a> {
-    fn of(archive: &'a Archive, at: usize) -> Result<Inside<'a>, Failure> {
+impl<'a> ArchivedFile<'a> {
+    fn of(archive: &'a Archive, at: usize) -> Result<ArchivedFile<'a>, Failure> {
         let entry = archive.entry(at)?;
-        Ok(Inside { archive, entry })
+        Ok(ArchivedFile { archive, entry })
     }
 }
 
@@ -49,7 +49,7 @@ fn read_only() -> Failure {
     Failure::new("an archive is only read")
 }
 
-impl Source for Inside<'_> {
+impl Source for ArchivedFile<'_> {
     fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize, Failure> {
         let pieces = &self.entry.pieces;
         let at = pieces.partition_point(|(piece, _)| piece.start + piece.len <= pos);
@@ -71,7 +71,7 @@ impl Source for Inside<'_> {
     }
 }
 
-impl<'a> Item<'a> for Inside<'a> {
+impl<'a> Item<'a> for ArchivedFile<'a> {
     fn attributes(&self) -> &Attributes {
         &self.entry.attributes
     }
@@ -105,7 +105,7 @@ impl<'a> Item<'a> for Inside<'a> {
     }
 }
 
-impl<'a> Dir<'a> for Inside<'a> {
+impl<'a> Dir<'a> for ArchivedFile<'a> {
     fn names(&self) -> Result<Names, Failure> {
         let names: Vec<OsString> = self.entry.names.keys().cloned().collect();
         Ok(Box::new(names.into_iter().map(Ok)))
@@ -117,7 +117,7 @@ impl<'a> Dir<'a> for Inside<'a> {
 
     fn find(&self, name: &OsStr) -> Result<Option<Found<'a>>, Failure> {
         match self.entry.names.get(name) {
-            Some(&at) => Ok(Some(Box::new(Inside::of(self.archive, at)?))),
+            Some(&at) => Ok(Some(Box::new(ArchivedFile::of(self.archive, at)?))),
             None => Ok(None),
         }
     }
@@ -153,7 +153,7 @@ impl<'a> Dir<'a> for Inside<'a> {
     }
 }
 
-impl Change for Inside<'_> {
+impl Change for ArchivedFile<'_> {
     fn id(&self) -> Id {
         self.entry.attributes.id
     }

@@ -19,7 +19,7 @@ use extant::FileKind;
 use super::bytes::Buffers;
 use super::difference::{Difference, Side};
 use super::linked::{Linked, Pairing};
-use crate::copy::{Dir, Found, Id, Names, Tree, Xattr};
+use crate::copy::{Dir, FileTree, Found, Id, Names, Xattr};
 use crate::failure::Failure;
 use crate::pattern::Pattern;
 use crate::visited::Visited;
@@ -32,7 +32,7 @@ const LOST_FOUND: &str = "lost+found";
 
 /// What is compared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules<'r> {
+pub(crate) struct CompareRules<'r> {
     pub(crate) times: bool,
     pub(crate) owners: bool,
     pub(crate) xattrs: bool,
@@ -51,7 +51,7 @@ pub(crate) trait Report {
 /// One side: a tree, and where in it the comparison begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Top<'c, 'a> {
-    pub(crate) tree: &'c dyn Tree<'a>,
+    pub(crate) tree: &'c dyn FileTree<'a>,
     pub(crate) path: &'c Path,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Top<'c, 'a> {
 pub(crate) struct Comparison<'c, 'a> {
     left: Top<'c, 'a>,
     right: Top<'c, 'a>,
-    rules: Rules<'c>,
+    rules: CompareRules<'c>,
     report: &'c mut dyn Report,
     buffers: Buffers,
     linked: Linked,
@@ -70,7 +70,7 @@ pub(crate) struct Comparison<'c, 'a> {
 }
 
 /// A directory of both sides.
-struct Level<'a> {
+struct DirPair<'a> {
     left: Rc<dyn Dir<'a> + 'a>,
     right: Rc<dyn Dir<'a> + 'a>,
     names: Merged,
@@ -85,9 +85,9 @@ struct Pair<'a> {
 impl<'c, 'a> Comparison<'c, 'a> {
     /// Compares what is at two paths.
     pub(crate) fn new(
-        left: (&'c dyn Tree<'a>, &'c Path),
-        right: (&'c dyn Tree<'a>, &'c Path),
-        rules: Rules<'c>,
+        left: (&'c dyn FileTree<'a>, &'c Path),
+        right: (&'c dyn FileTree<'a>, &'c Path),
+        rules: CompareRules<'c>,
         report: &'c mut dyn Report,
     ) -> Self {
         let top = |(tree, path)| Top { tree, path };
@@ -106,7 +106,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
 
     /// Compares everything. A symbolic link at the top is followed.
     pub(crate) fn run(mut self) {
-        let mut stack: Vec<Level<'a>> = Vec::new();
+        let mut stack: Vec<DirPair<'a>> = Vec::new();
         let (left, right) = (self.top(Side::Left), self.top(Side::Right));
         if let (Some(left), Some(right)) = (left, right) {
             let level = self.compare(&Pair { left, right });
@@ -152,7 +152,12 @@ impl<'c, 'a> Comparison<'c, 'a> {
     }
 
     /// Compares what has one name. Returns the directory to enter, if it is one.
-    fn named(&mut self, level: &Level<'a>, name: &OsStr, only: Option<Side>) -> Option<Level<'a>> {
+    fn named(
+        &mut self,
+        level: &DirPair<'a>,
+        name: &OsStr,
+        only: Option<Side>,
+    ) -> Option<DirPair<'a>> {
         if let Some(side) = only {
             if !self.is_untouched_lost_found(level, side) {
                 self.found(&Difference::Only(side));
@@ -167,7 +172,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
     }
 
     /// Whether this is the empty directory that each new file system has.
-    fn is_untouched_lost_found(&self, level: &Level<'a>, side: Side) -> bool {
+    fn is_untouched_lost_found(&self, level: &DirPair<'a>, side: Side) -> bool {
         let Top { tree, path } = self.side(side);
         if tree.live() || path.parent().is_some() || self.below != Path::new(LOST_FOUND) {
             return false;
@@ -183,7 +188,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
         names.is_some_and(|mut names| names.next().is_none())
     }
 
-    fn compare(&mut self, pair: &Pair<'a>) -> Option<Level<'a>> {
+    fn compare(&mut self, pair: &Pair<'a>) -> Option<DirPair<'a>> {
         let (left, right) = (pair.left.attributes(), pair.right.attributes());
         if left.kind != right.kind {
             self.found(&Difference::Kind(left.kind, right.kind));
@@ -289,7 +294,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
         }
     }
 
-    fn enter(&mut self, pair: &Pair<'a>) -> Option<Level<'a>> {
+    fn enter(&mut self, pair: &Pair<'a>) -> Option<DirPair<'a>> {
         for (side, found) in [(Side::Left, &pair.left), (Side::Right, &pair.right)] {
             let live = self.side(side).tree.live();
             let [left, right] = &mut self.entered;
@@ -311,10 +316,10 @@ impl<'c, 'a> Comparison<'c, 'a> {
             right: self.note(Side::Right, right.names())?.peekable(),
             broken: false,
         };
-        Some(Level { left, right, names })
+        Some(DirPair { left, right, names })
     }
 
-    fn push(&mut self, stack: &mut Vec<Level<'a>>, level: Option<Level<'a>>) -> bool {
+    fn push(&mut self, stack: &mut Vec<DirPair<'a>>, level: Option<DirPair<'a>>) -> bool {
         let Some(level) = level else {
             return false;
         };
@@ -327,7 +332,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
         true
     }
 
-    fn pop(&mut self, stack: &mut Vec<Level<'a>>) {
+    fn pop(&mut self, stack: &mut Vec<DirPair<'a>>) {
         let Some(level) = stack.pop() else {
             return;
         };

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use extant::{Error, FileKind, Filesystem, Ino, Node, SeekTarget, SetAttr, SetTime, XattrMode};
 
 use super::sides::{
-    Attributes, Change, Dir, First, Found, Id, Item, Names, Source, Target, Tree, Xattr,
+    Attributes, Change, Dir, FileTree, First, Found, Id, Item, Names, Source, Target, Xattr,
 };
 use crate::failure::Failure;
 use crate::names;
@@ -30,7 +30,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-impl<'a> Tree<'a> for Inside<'a> {
+impl<'a> FileTree<'a> for Inside<'a> {
     fn show(&self, path: &Path) -> String {
         let at = ImagePath {
             image: self.image.clone(),
@@ -245,7 +245,7 @@ impl<'a> Item<'a> for File<'a> {
 
 impl<'a> Dir<'a> for File<'a> {
     fn names(&self) -> Result<Names, Failure> {
-        let names = names::Names::of(self.fs, self.node.clone())?;
+        let names = names::DirNames::of(self.fs, self.node.clone())?;
         Ok(Box::new(names.map(|name| Ok(name?))))
     }
 

@@ -22,7 +22,7 @@ use tracing::warn;
 use super::content::{self, Content, Trouble};
 use super::host::STDIN;
 use super::sides::{
-    Attributes, Change, Dir, First, Found, Id, Names, Target, Tree, UNKNOWN, Xattr,
+    Attributes, Change, Dir, FileTree, First, Found, Id, Names, Target, UNKNOWN, Xattr,
 };
 use crate::args::Sparse;
 use crate::failure::{At, Failure, Failures};
@@ -31,7 +31,7 @@ use crate::visited::Visited;
 
 /// What is copied, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct CopyRules {
     pub(crate) recursive: bool,
     /// Keep owners, permissions and times.
     pub(crate) preserve: bool,
@@ -45,11 +45,11 @@ pub(crate) struct Rules {
 
 /// A copy from one side to another.
 pub(crate) struct Job<'j, 'a> {
-    from: &'j dyn Tree<'a>,
-    to: &'j dyn Tree<'a>,
+    from: &'j dyn FileTree<'a>,
+    to: &'j dyn FileTree<'a>,
     /// Both are the same file system: a copy could be its own source.
     same: bool,
-    rules: Rules,
+    rules: CopyRules,
     progress: &'j Progress,
     failures: &'j mut Failures,
     buf: Vec<u8>,
@@ -68,7 +68,7 @@ pub(crate) struct Job<'j, 'a> {
 }
 
 /// A directory being copied.
-struct Level<'a> {
+struct CopiedDir<'a> {
     from: Rc<dyn Dir<'a> + 'a>,
     to: Rc<dyn Dir<'a> + 'a>,
     attributes: Attributes,
@@ -115,10 +115,10 @@ fn is_special(kind: FileKind) -> bool {
 
 impl<'j, 'a> Job<'j, 'a> {
     pub(crate) fn new(
-        from: &'j dyn Tree<'a>,
-        to: &'j dyn Tree<'a>,
+        from: &'j dyn FileTree<'a>,
+        to: &'j dyn FileTree<'a>,
         same: bool,
-        rules: Rules,
+        rules: CopyRules,
         progress: &'j Progress,
         failures: &'j mut Failures,
     ) -> Self {
@@ -166,8 +166,8 @@ impl<'j, 'a> Job<'j, 'a> {
     /// Enters a directory that was begun, if one was.
     fn push(
         &mut self,
-        stack: &mut Vec<Level<'a>>,
-        begun: Result<Option<Level<'a>>, Failure>,
+        stack: &mut Vec<CopiedDir<'a>>,
+        begun: Result<Option<CopiedDir<'a>>, Failure>,
     ) -> bool {
         let Some(level) = self.note(begun).flatten() else {
             return false;
@@ -183,7 +183,7 @@ impl<'j, 'a> Job<'j, 'a> {
     }
 
     /// Leaves the innermost directory.
-    fn pop(&mut self, stack: &mut Vec<Level<'a>>) {
+    fn pop(&mut self, stack: &mut Vec<CopiedDir<'a>>) {
         let Some(level) = stack.pop() else {
             return;
         };
@@ -246,7 +246,7 @@ impl<'j, 'a> Job<'j, 'a> {
     }
 
     /// Copies what the operands name.
-    fn top(&mut self, named: bool) -> Result<Option<Level<'a>>, Failure> {
+    fn top(&mut self, named: bool) -> Result<Option<CopiedDir<'a>>, Failure> {
         let missing = || Failure::new(extant::Error::NotFound);
         let from = self.from.item(&self.from_path, self.follows());
         let from = self.there(from.and_then(|from| from.ok_or_else(missing)))?;
@@ -266,7 +266,11 @@ impl<'j, 'a> Job<'j, 'a> {
     }
 
     /// Copies the next thing of a directory.
-    fn next(&mut self, level: &Level<'a>, name: &OsStr) -> Result<Option<Level<'a>>, Failure> {
+    fn next(
+        &mut self,
+        level: &CopiedDir<'a>,
+        name: &OsStr,
+    ) -> Result<Option<CopiedDir<'a>>, Failure> {
         let missing = || Failure::new(extant::Error::NotFound);
         let from = level.from.find(name);
         let from = self.there(from.and_then(|from| from.ok_or_else(missing)))?;
@@ -285,7 +289,11 @@ impl<'j, 'a> Job<'j, 'a> {
     }
 
     /// Copies one thing; a directory is only begun, and returned.
-    fn one(&mut self, from: &Item<'a>, mut slot: Slot<'a>) -> Result<Option<Level<'a>>, Failure> {
+    fn one(
+        &mut self,
+        from: &AnyItem<'a>,
+        mut slot: Slot<'a>,
+    ) -> Result<Option<CopiedDir<'a>>, Failure> {
         let attributes = from.attributes();
         if slot.named && self.has_content(attributes) && slot.kind() == Some(FileKind::Symlink) {
             let leads = self.here(self.to.item(&self.to_path, true))?;
@@ -337,7 +345,7 @@ impl<'j, 'a> Job<'j, 'a> {
         }
     }
 
-    fn enter(&mut self, from: &Item<'a>, slot: &Slot<'a>) -> Result<Level<'a>, Failure> {
+    fn enter(&mut self, from: &AnyItem<'a>, slot: &Slot<'a>) -> Result<CopiedDir<'a>, Failure> {
         let attributes = from.attributes().clone();
         if !self.rules.recursive {
             return self.refuse_there("a directory (copy it with -r)");
@@ -366,7 +374,7 @@ impl<'j, 'a> Job<'j, 'a> {
         }
         // Only now: a copy of a directory into itself meets itself, and says so.
         let names = self.there(source.names())?;
-        Ok(Level {
+        Ok(CopiedDir {
             from: source,
             to,
             attributes,
@@ -375,7 +383,7 @@ impl<'j, 'a> Job<'j, 'a> {
         })
     }
 
-    fn leave(&mut self, level: &Level<'a>) -> Result<(), Failure> {
+    fn leave(&mut self, level: &CopiedDir<'a>) -> Result<(), Failure> {
         if !self.rules.preserve && !level.made {
             return Ok(());
         }
@@ -383,7 +391,7 @@ impl<'j, 'a> Job<'j, 'a> {
         self.keep(xattrs, &*level.to, &level.attributes)
     }
 
-    fn leaf(&mut self, from: &Item<'a>, slot: &Slot<'a>) -> Result<(), Failure> {
+    fn leaf(&mut self, from: &AnyItem<'a>, slot: &Slot<'a>) -> Result<(), Failure> {
         let attributes = from.attributes();
         let linked = self.rules.archive && attributes.links > 1;
         if linked && let Some(first) = self.links.get(&attributes.id) {
@@ -417,7 +425,7 @@ impl<'j, 'a> Job<'j, 'a> {
     }
 
     /// Keeps the attributes of what is no regular file; returns what the copy is.
-    fn finish(&self, from: &Item<'a>, made: &Item<'a>) -> Result<Option<Id>, Failure> {
+    fn finish(&self, from: &AnyItem<'a>, made: &AnyItem<'a>) -> Result<Option<Id>, Failure> {
         if self.rules.preserve {
             let xattrs = || self.there(from.xattrs());
             self.keep(xattrs, made.change(), from.attributes())?;
@@ -433,7 +441,7 @@ impl<'j, 'a> Job<'j, 'a> {
 
     /// Copies the bytes, and keeps the attributes; returns what the copy is, unless that was there
     /// before.
-    fn content(&mut self, from: &Item<'a>, slot: &Slot<'a>) -> Result<Option<Id>, Failure> {
+    fn content(&mut self, from: &AnyItem<'a>, slot: &Slot<'a>) -> Result<Option<Id>, Failure> {
         let attributes = from.attributes();
         let len = match attributes.kind {
             FileKind::Regular if self.from_path != Path::new(STDIN) => attributes.size,
@@ -522,7 +530,7 @@ impl<'j, 'a> Job<'j, 'a> {
 }
 
 /// What was found on either side.
-type Item<'a> = dyn super::sides::Item<'a> + 'a;
+type AnyItem<'a> = dyn super::sides::Item<'a> + 'a;
 
 /// Removes what is in the way; returns the directory.
 fn clear<'s, 'a>(slot: &'s Slot<'a>) -> Result<&'s (dyn Dir<'a> + 'a), Failure> {

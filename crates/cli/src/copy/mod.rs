@@ -14,8 +14,8 @@ mod total;
 
 pub(crate) use host::{Host, STDIN};
 pub(crate) use image::Inside;
-pub(crate) use job::{Job, Rules};
+pub(crate) use job::{CopyRules, Job};
 pub(crate) use sides::{
-    Attributes, Change, Dir, First, Found, Id, Item, Names, Source, Target, Tree, Xattr,
+    Attributes, Change, Dir, FileTree, First, Found, Id, Item, Names, Source, Target, Xattr,
 };
 pub(crate) use total::size;

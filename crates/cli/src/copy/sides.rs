@@ -144,7 +144,7 @@ pub(crate) trait Dir<'a>: Change {
 }
 
 /// A side of a copy: where paths lead.
-pub(crate) trait Tree<'a> {
+pub(crate) trait FileTree<'a> {
     /// How a path is shown in messages.
     fn show(&self, path: &Path) -> String;
     /// Whether this is the live system: there is something behind devices and pipes, and symbolic

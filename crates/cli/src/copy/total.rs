@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use extant::FileKind;
 
-use super::job::Rules;
-use super::sides::{Dir, Found, Id, Names, Tree};
+use super::job::CopyRules;
+use super::sides::{Dir, FileTree, Found, Id, Names};
 use crate::visited::Visited;
 
 /// Directories that the count has open at once. It leaves out what is deeper.
 const DEPTH_MAX: usize = 64;
 
 /// Bytes in the files of a tree, as far as they can be found out.
-pub(crate) fn size<'a>(tree: &dyn Tree<'a>, top: &Path, rules: Rules) -> u64 {
+pub(crate) fn size<'a>(tree: &dyn FileTree<'a>, top: &Path, rules: CopyRules) -> u64 {
     let mut count = Count {
         rules,
         total: 0,
@@ -37,7 +37,7 @@ pub(crate) fn size<'a>(tree: &dyn Tree<'a>, top: &Path, rules: Rules) -> u64 {
 }
 
 struct Count {
-    rules: Rules,
+    rules: CopyRules,
     total: u64,
     visited: Visited<Id>,
 }
@@ -86,7 +86,7 @@ mod tests {
         fs::write(tmp.join("two"), [0; 200])?;
         fs::hard_link(tmp.join("two"), tmp.join("a/three"))?;
         let images = Images::read();
-        let rules = |archive| Rules {
+        let rules = |archive| CopyRules {
             recursive: true,
             preserve: false,
             archive,

@@ -6,13 +6,13 @@ use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::crc32::Crc32;
-use super::{BlockKind, Checksums, Format, Header, RawHeader};
+use super::{BlockKind, Checksums, Format, Header, RawLogHeader};
 
 /// `struct commit_header` as stored.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 struct RawCommit {
-    header: RawHeader,
+    header: RawLogHeader,
     checksum_type: u8,
     checksum_size: u8,
     padding: [u8; 2],

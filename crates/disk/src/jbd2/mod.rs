@@ -73,13 +73,13 @@ impl BlockKind {
 /// `journal_header_t` as stored.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-struct RawHeader {
+struct RawLogHeader {
     magic: U32,
     kind: U32,
     sequence: U32,
 }
 
-const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
+const _: () = assert!(size_of::<RawLogHeader>() == HEADER_LEN);
 
 /// The beginning of every block of the log that is not a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +94,7 @@ impl Header {
     /// The header of `block`, `None` if it has none: no magic number, or a kind that does not
     /// exist.
     pub fn parse(block: &[u8]) -> Option<Self> {
-        let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
+        let (raw, _) = RawLogHeader::ref_from_prefix(block).ok()?;
         if raw.magic.get() != MAGIC {
             return None;
         }
@@ -106,7 +106,7 @@ impl Header {
 
     /// Writes the header to the beginning of `block`.
     fn write(self, block: &mut [u8]) {
-        let raw = RawHeader {
+        let raw = RawLogHeader {
             magic: MAGIC.into(),
             kind: self.kind.raw().into(),
             sequence: self.sequence.into(),

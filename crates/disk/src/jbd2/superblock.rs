@@ -6,7 +6,7 @@ use extant_units::BlockSize;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{BlockKind, Checksums, Format, Header, MAGIC, RawHeader};
+use super::{BlockKind, Checksums, Format, Header, MAGIC, RawLogHeader};
 use crate::csum::Crc32c;
 
 /// Bytes of the superblock. The rest of its block is unused.
@@ -63,7 +63,7 @@ const KNOWN: Incompat = Incompat::REVOKE
 #[repr(C)]
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 struct Raw {
-    header: RawHeader,
+    header: RawLogHeader,
     block_size: U32,
     max_len: U32,
     first: U32,
@@ -407,7 +407,7 @@ impl JournalSuperblock {
     /// A superblock for a new, empty log of `len` blocks, without features.
     pub fn new_empty(bs: BlockSize, len: u32, uuid: [u8; 16]) -> Self {
         let mut raw = Raw::new_zeroed();
-        raw.header = RawHeader {
+        raw.header = RawLogHeader {
             magic: MAGIC.into(),
             kind: BlockKind::SuperblockV2.raw().into(),
             sequence: 0.into(),

@@ -14,7 +14,7 @@
 
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dir_hash::DirHasher;
-use extant_disk::htree::{Index, IndexKind};
+use extant_disk::htree::{HashIndex, IndexKind};
 use extant_units::Lblk;
 
 use super::dir_store::{Shape, Store};
@@ -133,7 +133,7 @@ impl<'a, S: Store> IndexPath<'a, S> {
     fn with_index<R>(
         &self,
         level: &IndexLevel<S::Block>,
-        look: impl FnOnce(&Index<'_>) -> R,
+        look: impl FnOnce(&HashIndex<'_>) -> R,
     ) -> Result<R> {
         let data = self.store.data(&level.block);
         let index = self.store.profile().format.index(&data, level.kind);
@@ -159,7 +159,7 @@ impl<'a, S: Store> IndexPath<'a, S> {
         lblk: Lblk,
         block: S::Block,
         kind: IndexKind,
-        choose: impl FnOnce(&Index<'_>) -> usize,
+        choose: impl FnOnce(&HashIndex<'_>) -> usize,
     ) -> Result<()> {
         let mut level = IndexLevel {
             block,
@@ -172,7 +172,7 @@ impl<'a, S: Store> IndexPath<'a, S> {
         Ok(())
     }
 
-    fn descend(&mut self, choose: impl FnOnce(&Index<'_>) -> usize) -> Result<()> {
+    fn descend(&mut self, choose: impl FnOnce(&HashIndex<'_>) -> usize) -> Result<()> {
         let lblk = self.leaf()?;
         if self.levels.iter().any(|level| level.lblk == lblk) {
             return Err(self.store.corrupt(lblk, &"index node below itself"));

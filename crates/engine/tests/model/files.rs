@@ -96,7 +96,7 @@ impl Model {
             bytes,
             epochs: Vec::new(),
         };
-        model.settle();
+        model.make_durable();
         model
     }
 
@@ -215,7 +215,7 @@ impl Model {
     }
 
     /// Everything is durable now.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn make_durable(&mut self) {
         let lost = self.epochs.pop().map(|epoch| epoch.lost);
         let durable = Layer {
             durable: true,

@@ -183,7 +183,7 @@ impl World {
         let (node, model) = &mut self.files[file];
         let synced = self.volume.fsync(node, datasync);
         synced.map_err(|error| text(&error))?;
-        model.settle();
+        model.make_durable();
         Ok(())
     }
 
@@ -292,7 +292,9 @@ impl World {
 
     fn sync(&mut self) -> Outcome {
         self.volume.sync().map_err(|error| text(&error))?;
-        self.files.iter_mut().for_each(|(_, model)| model.settle());
+        self.files
+            .iter_mut()
+            .for_each(|(_, model)| model.make_durable());
         self.verify(true)
     }
 
@@ -353,7 +355,9 @@ impl World {
 
     fn remount(&mut self) -> Outcome {
         self.volume.unmount().map_err(|error| text(&error))?;
-        self.files.iter_mut().for_each(|(_, model)| model.settle());
+        self.files
+            .iter_mut()
+            .for_each(|(_, model)| model.make_durable());
         self.base = self.dev.inner().to_bytes();
         self.check("after unmount")?;
         self.open_again(|model, found| same(0, found, &model.bytes))

@@ -164,7 +164,7 @@ impl File {
     }
 
     /// An fsync returned: what is now is all that is allowed.
-    fn settle(&mut self) {
+    fn acknowledge(&mut self) {
         (self.min, self.max) = (self.len, self.len);
         self.kept = self.space;
         self.cuts.clear();
@@ -352,7 +352,7 @@ impl Ledger {
         let id = self.at(path);
         self.close(now, |claim| claim.is_about(id));
         let file = self.files.get_mut(&id).expect("every number has a file");
-        file.settle();
+        file.acknowledge();
         for claim in claims(id, path, &self.files[&id]) {
             self.promise(vec![claim], now);
         }

@@ -17,7 +17,7 @@ const LINUX: &[Need] = &[
 enum Step {
     Put(u64, Vec<u8>),
     Cut(u64),
-    Settle,
+    Sync,
     Run(FallocateMode, u64, u64),
 }
 
@@ -36,12 +36,12 @@ fn step(rng: &mut Rng, size: u64, block: u64) -> Step {
             Step::Put(offset, (0..len.min(MOST - offset)).map(byte).collect())
         }
         3 => Step::Cut(rng.below(size + size / 4 + 2)),
-        4 => Step::Settle,
+        4 => Step::Sync,
         5 => Step::Run(Allocate { keep_size }, offset, len),
         6 | 7 => Step::Run(PunchHole, offset, len),
         8 | 9 => Step::Run(ZeroRange { keep_size }, offset, len),
         10 | 11 => Step::Run(CollapseRange, offset, len),
-        _ if size + len > 2 * MOST => Step::Settle,
+        _ if size + len > 2 * MOST => Step::Sync,
         _ => Step::Run(InsertRange, offset, len),
     }
 }
@@ -60,7 +60,7 @@ fn walk(args: &str, theirs_options: &str, ours_options: &str, seed: u64) {
         match step(&mut rng, size, block) {
             Step::Put(pos, data) => worlds.iter().for_each(|world| world.put(pos, &data)),
             Step::Cut(size) => worlds.iter().for_each(|world| world.cut(size)),
-            Step::Settle => {}
+            Step::Sync => {}
             Step::Run(mode, offset, len) => {
                 let what = format!("{args} {seed}/{number}: {mode:?} {offset}+{len} of {size}");
                 let [expected, got] = worlds.map(|world| world.run(mode, offset, len));

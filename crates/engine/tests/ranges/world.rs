@@ -29,7 +29,7 @@ pub(crate) trait World {
     fn run(&self, mode: FallocateMode, offset: u64, len: u64) -> Answer;
     /// Makes everything durable and forgets the cache: what is seen afterwards does not depend on
     /// it.
-    fn settle(&self);
+    fn sync_and_forget(&self);
     fn size(&self) -> u64;
     fn bytes(&self) -> Vec<u8>;
     fn seek(&self, target: SeekTarget) -> Result<u64, i32>;
@@ -47,7 +47,7 @@ pub(crate) trait World {
     }
 
     fn view(&self) -> View {
-        self.settle();
+        self.sync_and_forget();
         let (seeks, shape) = (self.seeks(), self.shape());
         View {
             size: self.size(),
@@ -126,7 +126,7 @@ impl World for Linux {
             .map_err(rustix::io::Errno::raw_os_error)
     }
 
-    fn settle(&self) {
+    fn sync_and_forget(&self) {
         self.file.sync_all().unwrap();
         rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed).unwrap();
     }
@@ -256,7 +256,7 @@ impl World for Ours {
             .map_err(|error| error.errno())
     }
 
-    fn settle(&self) {
+    fn sync_and_forget(&self) {
         self.volume.fsync(&self.node, false).unwrap();
         self.volume.drop_cached(&self.node);
     }

@@ -104,7 +104,7 @@ impl Shared {
     }
 
     /// The account is what the records add up to.
-    fn settle(&self) -> Account {
+    fn audit(&self) -> Account {
         self.tree.verify();
         let records = self.tree.dump();
         let bytes = records.iter().map(|(range, _)| range.bytes()).sum();
@@ -139,7 +139,7 @@ fn cleared(trim_on_clear: bool) {
             |shared| shared.tree.clear(range(5, 8), GIVEN_BACK),
         ],
     );
-    let account = shared.settle();
+    let account = shared.audit();
     assert_eq!(account.bytes, 0);
     assert_eq!(account.allocated + account.given_back, 12);
     assert!(account.allocated >= 5, "{account:?}");
@@ -186,7 +186,7 @@ fn j38_splits_and_merges_leave_as_many_records_as_are_accounted() {
             |shared| shared.tree.clear(range(1, 2), GIVEN_BACK),
             |shared| shared.tree.clear(range(3, 8), ALLOCATED),
         ]);
-        let account = shared.settle();
+        let account = shared.audit();
         let delayed = account.bytes + account.allocated + account.given_back;
         assert_eq!(delayed, 12);
     });
@@ -228,7 +228,7 @@ fn j9_what_pays_for_bytes_comes_with_them() {
                 |shared| reserve(shared, range(2, 3), true),
             ],
         );
-        assert_eq!(shared.settle().bytes, 9);
+        assert_eq!(shared.audit().bytes, 9);
     });
 }
 
@@ -244,7 +244,7 @@ fn a_look_before_the_step_pays_twice() {
                 |shared| reserve(shared, range(2, 3), false),
             ],
         );
-        shared.settle();
+        shared.audit();
     });
 }
 

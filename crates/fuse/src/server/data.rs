@@ -144,7 +144,7 @@ impl Server<'_> {
         outcome
     }
 
-    /// A page that the kernel wrote back counts as written by the file's owner: who wrote it is not
+    /// A page that the kernel wrote back counts as written by the file's owner: its writer is not
     /// known any more. A direct write has gone around the kernel's pages, and goes around ours.
     fn put_data(
         &self,

@@ -162,12 +162,12 @@ impl Entry {
 
     /// Puts a reply where the kernel looks for it. The part behind the header is there already if
     /// it was made in place.
-    pub(super) fn answer(&mut self, header: &OutHeader, body: Body<'_>) {
+    pub(super) fn answer(&mut self, header: &OutHeader, body: ReplyBody<'_>) {
         let bytes = self.bytes();
         let payload = &mut bytes[PAYLOAD..];
         let (header, len) = match body {
-            Body::InPlace(len) => (*header, len),
-            Body::Copy(body) => match payload.get_mut(..body.len()) {
+            ReplyBody::InPlace(len) => (*header, len),
+            ReplyBody::Copy(body) => match payload.get_mut(..body.len()) {
                 Some(place) => {
                     place.copy_from_slice(body);
                     (*header, body.len())
@@ -190,7 +190,7 @@ impl Entry {
 
 /// What is behind a reply's header.
 #[derive(Clone, Copy)]
-pub(super) enum Body<'a> {
+pub(super) enum ReplyBody<'a> {
     /// So many bytes, which are in the entry.
     InPlace(usize),
     Copy(&'a [u8]),
@@ -275,7 +275,7 @@ mod tests {
         opened.reply.put_bytes(b"answer").unwrap();
         opened.reply.finish(42, Ok(()));
         let (out, _) = OutHeader::read_from_prefix(opened.reply.bytes()).unwrap();
-        entry.answer(&out, Body::InPlace(6));
+        entry.answer(&out, ReplyBody::InPlace(6));
         let bytes = entry.bytes();
         assert_eq!(&bytes[PAYLOAD..PAYLOAD + 6], b"answer");
         assert_eq!(&bytes[8..16], &42_u64.to_ne_bytes());
@@ -284,7 +284,7 @@ mod tests {
 
         let mut named = filled(header(op::LOOKUP, 45), &[], b"name\0", 5);
         assert!(!named.open(&mut space).unwrap().in_place);
-        named.answer(&out, Body::Copy(b"copied"));
+        named.answer(&out, ReplyBody::Copy(b"copied"));
         assert_eq!(&named.bytes()[PAYLOAD..PAYLOAD + 6], b"copied");
     }
 

@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tracing::debug;
 use zerocopy::FromBytes;
 
-use super::entry::{Body, Opened};
+use super::entry::{Opened, ReplyBody};
 use super::ring::{Event, Ring};
 use crate::abi::{OUT_HEADER, OutHeader};
 use crate::errno;
@@ -40,7 +40,7 @@ pub(super) struct Worker {
     has_registered: bool,
 }
 
-/// Whom a worker works for.
+/// What a worker works for.
 pub(super) struct Party<'a, S> {
     pub(super) server: &'a S,
     pub(super) traffic: &'a Traffic,
@@ -245,9 +245,9 @@ impl Worker {
         let len = reply.bytes().len();
         let (header, _) = split(reply.bytes()).ok_or_else(no_request)?;
         let body = if in_place {
-            Body::InPlace(len - OUT_HEADER)
+            ReplyBody::InPlace(len - OUT_HEADER)
         } else {
-            Body::Copy(&self.space.bytes()[OUT_HEADER..len])
+            ReplyBody::Copy(&self.space.bytes()[OUT_HEADER..len])
         };
         entry.answer(&header, body);
         self.ring.commit(number);
@@ -258,7 +258,7 @@ impl Worker {
     fn answer_late(&mut self, number: usize, reply: &[u8]) {
         let entry = self.ring.entry(number).filter(|entry| !entry.is_lent());
         if let (Some(entry), Some((header, body))) = (entry, split(reply)) {
-            entry.answer(&header, Body::Copy(body));
+            entry.answer(&header, ReplyBody::Copy(body));
             self.ring.commit(number);
         }
     }

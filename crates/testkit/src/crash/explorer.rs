@@ -93,7 +93,7 @@ impl Explorer {
                 Event::Mark(_) => {}
                 Event::Write { offset, data } => {
                     if data.len() > SECTOR {
-                        for cut in self.wanted(self.tears(index), Kind::Torn, index) {
+                        for cut in self.wanted(self.tears(index), CutKind::Torn, index) {
                             visit(self.torn(cut, &pending, *offset, data))?;
                         }
                     }
@@ -101,12 +101,12 @@ impl Explorer {
                     writes += 1;
                     let due = writes.is_multiple_of(self.budget.cut_stride.max(1));
                     let after = due.then_some(Cut::After { event: index + 1 });
-                    for cut in self.wanted(after.into_iter().collect(), Kind::After, index + 1) {
+                    for cut in self.wanted(after.into_iter().collect(), CutKind::After, index + 1) {
                         visit(self.state(cut, pending.iter()))?;
                     }
                 }
                 Event::FailedFlush => {
-                    for cut in self.wanted(self.choices(index, &pending), Kind::Chosen, index) {
+                    for cut in self.wanted(self.choices(index, &pending), CutKind::Chosen, index) {
                         visit(self.chosen(cut, &pending))?;
                     }
                     // What is lost is clean in the host's cache: it never arrives.
@@ -114,32 +114,32 @@ impl Explorer {
                     pending = pick(&mut rng, &pending).into_iter().cloned().collect();
                 }
                 Event::Flush { covers } => {
-                    for cut in self.wanted(self.choices(index, &pending), Kind::Chosen, index) {
+                    for cut in self.wanted(self.choices(index, &pending), CutKind::Chosen, index) {
                         visit(self.chosen(cut, &pending))?;
                     }
                     let still = pending.iter().position(|write| write.0 >= *covers);
-                    let settled = pending.drain(..still.unwrap_or(pending.len()));
+                    let durable = pending.drain(..still.unwrap_or(pending.len()));
                     let base = Arc::make_mut(&mut self.base.0);
-                    settled.for_each(|(_, offset, data)| put(base, offset, &data));
+                    durable.for_each(|(_, offset, data)| put(base, offset, &data));
                 }
             }
         }
         let event = events.len();
-        for cut in self.wanted(self.choices(event, &pending), Kind::Chosen, event) {
+        for cut in self.wanted(self.choices(event, &pending), CutKind::Chosen, event) {
             visit(self.chosen(cut, &pending))?;
         }
-        for cut in self.wanted(vec![Cut::After { event }], Kind::After, event) {
+        for cut in self.wanted(vec![Cut::After { event }], CutKind::After, event) {
             visit(self.state(cut, pending.iter()))?;
         }
         Ok(totals)
     }
 
     /// Of the cuts of one kind that the budget has at `event`, those to visit.
-    fn wanted(&self, cuts: Vec<Cut>, kind: Kind, event: usize) -> Vec<Cut> {
+    fn wanted(&self, cuts: Vec<Cut>, kind: CutKind, event: usize) -> Vec<Cut> {
         match self.only {
             _ if event < self.first => Vec::new(),
             None => cuts,
-            Some(only) if only.event() == event && Kind::of(only) == kind => vec![only],
+            Some(only) if only.event() == event && CutKind::of(only) == kind => vec![only],
             Some(_) => Vec::new(),
         }
     }
@@ -222,13 +222,13 @@ impl Explorer {
 
 /// The kinds of cuts that are made at the same place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CutKind {
     After,
     Chosen,
     Torn,
 }
 
-impl Kind {
+impl CutKind {
     fn of(cut: Cut) -> Self {
         match cut {
             Cut::After { .. } => Self::After,

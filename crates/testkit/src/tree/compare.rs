@@ -1,7 +1,7 @@
 //! Comparing two trees: every difference named, up to a readable number.
 
 use super::Tree;
-use super::entry::{Entry, Kind};
+use super::entry::{Entry, EntryKind};
 use crate::{Result, bail};
 use std::fmt::Debug;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn entry(path: &Path, a: &Entry, b: &Entry, how: Compare, out: &mut Vec<String>)
     if a.xattrs != b.xattrs {
         differ("xattrs", &a.xattrs, &b.xattrs);
     }
-    let dir = a.kind == Kind::Dir;
+    let dir = a.kind == EntryKind::Dir;
     if a.mtime != b.mtime && !(dir && how.skip_dir_times) {
         differ("mtime", &a.mtime, &b.mtime);
     }

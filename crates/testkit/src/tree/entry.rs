@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// What an entry is, with what only that kind has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A regular file.
     File {
         /// Length in bytes.
@@ -35,7 +35,7 @@ pub type Nanos = i128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Permission and set-id bits.
     pub mode: u32,
     /// Owner.

@@ -11,7 +11,7 @@ mod take;
 
 pub use crate::content::hash_file;
 pub use compare::Compare;
-pub use entry::{Entry, Kind, Nanos};
+pub use entry::{Entry, EntryKind, Nanos};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Taking a tree down. A stack instead of recursion, so that depth is no limit.
 
 use super::Tree;
-use super::entry::{Entry, Kind, Nanos};
+use super::entry::{Entry, EntryKind, Nanos};
 use crate::content::hash_file;
 use crate::{Context, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -37,7 +37,7 @@ impl Tree {
     fn group_links(&mut self) {
         let mut first: HashMap<u64, PathBuf> = HashMap::new();
         for (path, e) in &mut self.entries {
-            let shared = e.nlink > 1 && e.kind != Kind::Dir;
+            let shared = e.nlink > 1 && e.kind != EntryKind::Dir;
             e.first_link = match shared {
                 true => first.entry(e.ino).or_insert_with(|| path.clone()).clone(),
                 false => path.clone(),
@@ -47,7 +47,7 @@ impl Tree {
 
     fn hash_contents(&mut self, root: &Path) -> Result<()> {
         for (path, e) in &mut self.entries {
-            if let Kind::File { hash, .. } = &mut e.kind {
+            if let EntryKind::File { hash, .. } = &mut e.kind {
                 *hash = hash_file(&at(root, path))?;
             }
         }
@@ -67,22 +67,22 @@ fn at(root: &Path, rel: &Path) -> PathBuf {
 fn describe(path: &Path, m: &Metadata) -> Result<Entry> {
     let t = m.file_type();
     let kind = if t.is_file() {
-        Kind::File {
+        EntryKind::File {
             size: m.len(),
             hash: 0,
         }
     } else if t.is_dir() {
-        Kind::Dir
+        EntryKind::Dir
     } else if t.is_symlink() {
-        Kind::Symlink(std::fs::read_link(path).context(|| path.display())?)
+        EntryKind::Symlink(std::fs::read_link(path).context(|| path.display())?)
     } else if t.is_fifo() {
-        Kind::Fifo
+        EntryKind::Fifo
     } else if t.is_socket() {
-        Kind::Socket
+        EntryKind::Socket
     } else if t.is_char_device() {
-        Kind::Char(m.rdev())
+        EntryKind::Char(m.rdev())
     } else {
-        Kind::Block(m.rdev())
+        EntryKind::Block(m.rdev())
     };
     Ok(Entry {
         kind,

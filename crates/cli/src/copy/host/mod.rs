@@ -25,7 +25,7 @@ use std::rc::Rc;
 use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
-use super::sides::{Dir, Found, Tree};
+use super::sides::{Dir, FileTree, Found};
 use crate::failure::Failure;
 use crate::images::Images;
 use dir::HostDir;
@@ -47,7 +47,7 @@ impl<'a> Host<'a> {
     }
 }
 
-impl<'a> Tree<'a> for Host<'a> {
+impl<'a> FileTree<'a> for Host<'a> {
     fn show(&self, path: &Path) -> String {
         path.display().to_string()
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use extant_testkit::{Result, TempDir, ensure};
 
 use super::Host;
-use crate::copy::sides::{Dir, First, Tree};
+use crate::copy::sides::{Dir, FileTree, First};
 use crate::images::Images;
 
 /// `in` is the directory of the copy; `out/file` and `out` are what links lead to.

@@ -1,0 +1,94 @@
+//! Each rule is asked: a repository with one offence against each, and the rule that finds it.
+
+use std::path::{Path, PathBuf};
+
+use super::repository::{Repository, Source};
+use super::{blank, check};
+
+/// A rule (none where another file offends with this one), a file, and its text.
+fn offences() -> Vec<(&'static str, &'static str, String)> {
+    let person = concat!("some", "body");
+    let long = "let x = 1;\n".repeat(80);
+    let all = [
+        ("columns", "a.md", "x".repeat(120)),
+        (
+            "words",
+            "crates/a/src/words.rs",
+            format!("//! {person} waits.\n"),
+        ),
+        (
+            "functions",
+            "crates/a/src/functions.rs",
+            format!("//! H.\nfn long() {{\n{long}}}\n"),
+        ),
+        ("file-names", "crates/a/src/b/words.rs", "//! H.\n".into()),
+        (
+            "type-names",
+            "crates/a/src/one.rs",
+            "//! H.\nstruct Same;\n".into(),
+        ),
+        (
+            "type-names",
+            "crates/a/src/two.rs",
+            "//! H.\nenum Same {}\n".into(),
+        ),
+        (
+            "circles",
+            "crates/a/src/left.rs",
+            "//! H.\nuse crate::right::R;\n".into(),
+        ),
+        (
+            "circles",
+            "crates/a/src/right.rs",
+            "//! H.\nuse crate::left::L;\n".into(),
+        ),
+        (
+            "order",
+            "crates/capi/src/outcome.rs",
+            "//! H.\nuse crate::queue::Q;\n".into(),
+        ),
+        ("", "crates/capi/src/queue.rs", "//! H.\n".into()),
+        (
+            "invariants",
+            "crates/a/src/rows.rs",
+            format!("//! Keeps {}99.\n", 'J'),
+        ),
+        ("doc-names", "docs/NAMES.md", "`nowhere/gone.rs`\n".into()),
+        ("pages", "docs/NAMES.md", String::new()),
+        ("basic", "docs/LINKS.md", "[a](nowhere.md)\n".into()),
+        ("basic", "crates/a/src/headless.rs", "fn f() {}\n".into()),
+        (
+            "basic",
+            "crates/disk/Cargo.toml",
+            "[package]\nname = \"extant-disk\"\n[dependencies]\nextant-engine.workspace = true\n"
+                .into(),
+        ),
+    ];
+    all.into()
+}
+
+#[test]
+fn each_rule_finds_what_is_planted() {
+    let offences = offences();
+    let sources = offences.iter().filter(|(.., text)| !text.is_empty());
+    let sources = sources.map(|(_, file, text)| Source {
+        path: PathBuf::from(file),
+        text: text.clone(),
+        code: blank::blank(text),
+    });
+    let sources: Vec<Source> = sources.collect();
+    let repository = Repository {
+        root: PathBuf::from("/nowhere"),
+        files: sources.iter().map(|source| source.path.clone()).collect(),
+        sources,
+    };
+    let found = check(&repository);
+    for (rule, file, _) in offences.iter().filter(|(rule, ..)| !rule.is_empty()) {
+        let of_rule = found.get(rule).map(Vec::as_slice).unwrap_or_default();
+        let path = Path::new(file);
+        let name = path.file_stem().and_then(|name| name.to_str());
+        let names_it = |what: &str| name.is_some_and(|name| what.contains(name));
+        let hit = of_rule.iter().any(|f| f.file == path || names_it(&f.what));
+        assert!(hit, "{rule} says nothing of {file}: {of_rule:?}");
+    }
+}
