@@ -191,6 +191,8 @@ mod tests {
         ] {
             assert!(!file.contains_key(&call), "call {call}");
         }
+        // A call that ends any thread, unless its argument is this process.
+        assert_eq!(file[&libc::SYS_tgkill].len(), 1);
         let server = Some(Server::Tcp(10809));
         let remote = listed(&Profile {
             server,

@@ -186,6 +186,14 @@ impl InodeCache {
     }
 }
 
+#[cfg(test)]
+impl InodeCache {
+    /// Whether `inode` would leave memory now. Takes away its second chance.
+    pub(crate) fn would_evict(inode: &Inode) -> bool {
+        matches!(fate(inode), Fate::Go)
+    }
+}
+
 impl InodeHome for InodeCache {
     fn unused(&self, inode: &Arc<Inode>) {
         let life = &inode.life;
@@ -282,8 +290,10 @@ mod tests {
     use extant_testkit::Image;
 
     use super::*;
+    use crate::file::{WriteAt, fsync, write};
     use crate::orphan::OrphanRecord;
     use crate::test_support::test_mount::TestFs;
+    use crate::types::Cred;
 
     /// An inode that was read again would not know that the list has it.
     #[test]
@@ -292,7 +302,7 @@ mod tests {
         let fs = TestFs::mount(image.path(), "");
         let file = fs.create("file");
         let inode = Arc::clone(file.shared());
-        let goes = || matches!(fate(&inode), Fate::Go);
+        let goes = || InodeCache::would_evict(&inode);
         assert!(!goes(), "it is referenced");
         drop(file);
         assert!(goes(), "although its newest change is not durable");
@@ -303,5 +313,24 @@ mod tests {
         let changes = inode.orphan.lock();
         assert!(!goes(), "a thread changes the record");
         drop(changes);
+    }
+
+    /// With the inode its openers to come would lose the report.
+    #[test]
+    fn an_inode_with_a_loss_that_no_opener_knows_of_stays() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let file = fs.create("file");
+        let at = WriteAt::Pos(0);
+        write(&fs, &file, None, at, &[1; 100], &Cred::root()).unwrap();
+        fsync(&fs, &file, None, false).unwrap();
+        let inode = Arc::clone(file.shared());
+        drop(file);
+        let goes = || InodeCache::would_evict(&inode);
+        // Writeback may have used it.
+        goes();
+        assert!(goes());
+        inode.data.get().unwrap().note_lost_writes();
+        assert!(!goes());
     }
 }

@@ -3,8 +3,10 @@
 mod hostile_inodes;
 mod inodes_like_linux;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
+use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 use extant_testkit::{Cmd, Image, Rng};
 use extant_units::Ino;
 
@@ -79,6 +81,35 @@ fn unused_inodes_leave_and_come_back() {
     }
     fs.unmount();
     image.fsck_clean().unwrap();
+}
+
+/// Inodes whose part of the table was read ahead cost no further request.
+#[test]
+fn the_table_is_read_ahead_in_few_requests() {
+    let image = Image::of_mib(32).args("-b 1024 -N 4000").make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let inodes: Vec<Ino> = (0..600).map(|i| fs.create(&format!("f{i}")).ino).collect();
+    fs.unmount();
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
+    let dev = FaultyDevice::new(Arc::new(memory), move |request: Request<'_>| {
+        counted.fetch_add(
+            (request.kind == RequestKind::Read).into(),
+            Ordering::Relaxed,
+        );
+        Fault::Pass
+    });
+    let fs = TestFs::on(Arc::new(dev), "").unwrap();
+    reads.store(0, Ordering::Relaxed);
+    fs.read_inodes_ahead(&inodes);
+    // 150 blocks.
+    let ahead = reads.swap(0, Ordering::Relaxed);
+    assert!((1..=3).contains(&ahead), "{ahead} reads");
+    for ino in inodes {
+        fs.iget(ino).unwrap();
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::file::{
     Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
 };
-use crate::inode::InodeRef;
+use crate::inode::{self, InodeCache, InodeRef};
 use crate::inspect::verifier::Verifier;
 use crate::map::{self, MapState};
 use crate::mount;
@@ -334,6 +334,34 @@ fn a_commit_waits_for_ordered_data_in_flight() {
         commit.join().unwrap();
         writer.join().unwrap();
     });
+    stage.end();
+}
+
+/// data=ordered: a commit writes the data of a file that no thread uses. Another inode of the same
+/// number would read what the device had before.
+#[test]
+fn an_inode_stays_in_memory_while_a_commit_writes_its_data() {
+    let stage = Stage::new("nobuffered_iomap,dioread_lock,nodelalloc", true);
+    let fs = &stage.fs;
+    let file = stage.create("file");
+    fs.journal.force_commit().unwrap();
+    stage.put(&file, 0, &[7; BLOCK_LEN]);
+    inode::flush_times(fs, &file).unwrap();
+    let inode = Arc::clone(file.shared());
+    drop(file);
+    assert!(!InodeCache::would_evict(&inode), "it is dirty");
+    let closed = stage.dev.gate().close(writes_of(7));
+    std::thread::scope(|scope| {
+        let closed = closed;
+        let commit = scope.spawn(|| assert!(fs.journal.force_commit().unwrap()));
+        closed.wait_for(1);
+        assert!(!InodeCache::would_evict(&inode), "its data is on its way");
+        drop(closed);
+        commit.join().unwrap();
+    });
+    let goes = [(); 2].map(|()| InodeCache::would_evict(&inode));
+    assert_eq!(goes, [false, true], "a second chance, then none");
+    drop(inode);
     stage.end();
 }
 
