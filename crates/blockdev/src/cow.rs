@@ -11,6 +11,7 @@
 //! part.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,15 @@ pub struct CowDevice<D> {
     changes: RwLock<Changes>,
     limit: u64,
     read_only: AtomicBool,
+}
+
+impl<D: fmt::Debug> fmt::Debug for CowDevice<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CowDevice")
+            .field("base", &self.base)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]

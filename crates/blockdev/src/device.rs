@@ -102,6 +102,11 @@ pub trait BlockDevice: Send + Sync {
         Vec::new()
     }
 
+    /// Lets go of what is behind this device: the mount that wrapped it has ended. Only a wrapper
+    /// that a mount makes for itself has anything to let go of. Queues that were opened before keep
+    /// what is behind them.
+    fn release(&self) {}
+
     /// What does the work of a queue of `depth` requests. Callers use [`crate::open_queue()`],
     /// which asks this.
     fn queueing(&self, depth: usize) -> Queueing {
@@ -149,6 +154,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         (**self).counters()
+    }
+    fn release(&self) {
+        (**self).release();
     }
     fn queueing(&self, depth: usize) -> Queueing {
         (**self).queueing(depth)

@@ -1,5 +1,6 @@
 //! A device over a file or a block device of the host.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
@@ -70,6 +71,16 @@ pub struct FileDevice {
     loops: Vec<LoopUse>,
     /// Whether the kernel makes rings for this file, once that was tried.
     rings: OnceLock<Result<(), RingRefusal>>,
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("file", self.host.file())
+            .field("len", &self.host.len())
+            .field("read_only", &self.host.read_only())
+            .finish_non_exhaustive()
+    }
 }
 
 impl FileDevice {

@@ -7,32 +7,41 @@
 //! error. [`LatchedDevice`] remembers the first failure for as long as the device is open: every
 //! later flush and durable write fails with an error that names it.
 //!
+//! The mount that made it can also let go of the inner device ([`BlockDevice::release`]) while
+//! others still hold the wrapper: from then on requests fail.
+//!
 //! # Concurrency
-//! Reads and writes pass without a lock. Flushes and durable writes run one at a time, see
-//! [`FlushLatch`].
+//! Reads and writes wait for nothing but a release. Flushes and durable writes run one at a time,
+//! see [`FlushLatch`].
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use extant_units::DevOff;
 
 use crate::device::{BlockDevice, check_range};
 use crate::flush_latch::FlushLatch;
 use crate::latched_queue::LatchedQueue;
+use crate::lent_device::LentDevice;
 use crate::queue::Queueing;
 
 /// A device that remembers its first failed flush. See the module's header.
 pub struct LatchedDevice {
-    inner: Arc<dyn BlockDevice>,
+    inner: LentDevice,
+    len: u64,
     latch: Arc<FlushLatch>,
+    /// The inner device's counters when it was released.
+    last_counters: OnceLock<Vec<(&'static str, u64)>>,
 }
 
 impl LatchedDevice {
     /// Wraps `inner`, with no failure remembered.
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
         Self {
-            inner,
+            inner: LentDevice::new(&inner),
+            len: inner.len(),
             latch: Arc::default(),
+            last_counters: OnceLock::new(),
         }
     }
 
@@ -44,91 +53,104 @@ impl LatchedDevice {
     /// Refuses a write that the device refuses in any state. Its failure does not concern earlier
     /// writes.
     fn check_write(&self, offset: DevOff, len: usize) -> io::Result<()> {
-        if self.inner.is_read_only() {
+        if self.is_read_only() {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
         self.latch.check_write()?;
-        check_range(offset, len, self.inner.len())
+        check_range(offset, len, self.len)
     }
 }
 
 impl BlockDevice for LatchedDevice {
     fn len(&self) -> u64 {
-        self.inner.len()
+        self.len
     }
 
     fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
+        self.inner.get(|inner| inner.is_read_only()).unwrap_or(true)
     }
 
     #[inline]
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
+        self.inner.request(|inner| inner.read_at(offset, buf))
     }
 
     fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_fresh_at(offset, buf)
+        self.inner.request(|inner| inner.read_fresh_at(offset, buf))
     }
 
     #[inline]
     fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.inner.read_vectored_at(offset, bufs)
+        self.inner
+            .request(|inner| inner.read_vectored_at(offset, bufs))
     }
 
     #[inline]
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.latch.check_write()?;
-        self.inner.write_at(offset, buf)
+        self.inner.request(|inner| inner.write_at(offset, buf))
     }
 
     #[inline]
     fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.latch.check_write()?;
-        self.inner.write_vectored_at(offset, bufs)
+        self.inner
+            .request(|inner| inner.write_vectored_at(offset, bufs))
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.latch.flush(|| self.inner.flush())
+        self.inner
+            .request(|inner| self.latch.flush(|| inner.flush()))
     }
 
     /// A failure counts as a failed flush: which of its parts failed is not known.
     fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.check_write(offset, buf.len())?;
-        self.latch
-            .run_alone(|| self.inner.write_durable(offset, buf))
+        self.inner
+            .request(|inner| self.latch.run_alone(|| inner.write_durable(offset, buf)))
     }
 
     fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.check_write(offset, buf.len())?;
-        self.latch
-            .run_unlatched(|| self.inner.write_note(offset, buf))
+        self.inner
+            .request(|inner| self.latch.run_unlatched(|| inner.write_note(offset, buf)))
     }
 
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         self.latch.check_write()?;
-        self.inner.discard(offset, len)
+        self.inner.request(|inner| inner.discard(offset, len))
     }
 
     fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
         self.latch.check_write()?;
-        self.inner.write_zeroes(offset, len)
+        self.inner.request(|inner| inner.write_zeroes(offset, len))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.inner.counters();
+        let counters = self.inner.get(|inner| inner.counters());
+        let last = || self.last_counters.get().cloned().unwrap_or_default();
+        let mut all = counters.unwrap_or_else(last);
         all.push(("device_flushes_shared", self.latch.shared()));
         all.push(("device_flush_failed", self.latch.failure().is_some().into()));
         all
     }
 
     fn queueing(&self, depth: usize) -> Queueing {
-        match self.inner.queueing(depth) {
+        let queueing = self.inner.get(|inner| match inner.queueing(depth) {
             Queueing::Own(queue) => {
-                let (inner, latch) = (Arc::clone(&self.inner), Arc::clone(&self.latch));
+                let (inner, latch) = (Arc::clone(inner), Arc::clone(&self.latch));
                 Queueing::Own(Box::new(LatchedQueue::new(queue, inner, latch)))
             }
             other => other,
+        });
+        queueing.unwrap_or(Queueing::Immediate)
+    }
+
+    fn release(&self) {
+        if let Some(counters) = self.inner.get(|inner| inner.counters()) {
+            let _ = self.last_counters.set(counters);
         }
+        self.inner.give_back();
     }
 }
 

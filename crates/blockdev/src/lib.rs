@@ -34,6 +34,7 @@ mod io_buf;
 mod io_counters;
 mod latched_device;
 mod latched_queue;
+mod lent_device;
 mod loops;
 mod lossy;
 mod memory;

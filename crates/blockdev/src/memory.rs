@@ -1,5 +1,6 @@
 //! A device in memory.
 
+use std::fmt;
 use std::io;
 
 use extant_units::DevOff;
@@ -19,6 +20,14 @@ const STRIPE: usize = 1 << STRIPE_SHIFT;
 pub struct MemoryDevice {
     len: u64,
     stripes: Box<[RwLock<Box<[u8]>>]>,
+}
+
+impl fmt::Debug for MemoryDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDevice")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
 }
 
 impl MemoryDevice {

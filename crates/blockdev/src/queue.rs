@@ -16,6 +16,7 @@
 //!   writes.
 //! - Dropping a queue waits for everything in flight. A submitted request cannot be cancelled.
 
+use std::fmt;
 use std::io;
 
 use extant_units::DevOff;
@@ -102,6 +103,16 @@ pub enum Queueing {
     Threads,
     /// The device has a queue of its own.
     Own(Box<dyn IoQueue>),
+}
+
+impl fmt::Debug for Queueing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Queueing::Immediate => "Immediate",
+            Queueing::Threads => "Threads",
+            Queueing::Own(_) => "Own",
+        })
+    }
 }
 
 impl Queueing {

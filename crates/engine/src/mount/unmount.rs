@@ -50,6 +50,8 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     if let Some(mmp) = fs.mmp.get() {
         mmp.release();
     }
+    // Files and queues that the caller still holds refer to `fs`, and must not keep the image.
+    fs.dev.release();
     if writable && data.is_ok() {
         check_reservations(fs);
     }
