@@ -1,5 +1,7 @@
 //! How a check runs.
 
+use std::fmt;
+
 /// How to check.
 #[derive(Clone, Copy)]
 pub struct CheckOptions<'a> {
@@ -16,6 +18,17 @@ pub struct CheckOptions<'a> {
 
 /// The most threads that are used by default: past this, the device limits a check.
 const DEFAULT_THREADS: usize = 8;
+
+impl fmt::Debug for CheckOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckOptions")
+            .field("threads", &self.threads)
+            .field("max_findings", &self.max_findings)
+            .field("replay_bytes", &self.replay_bytes)
+            .field("progress", &self.progress.map(|_| ".."))
+            .finish()
+    }
+}
 
 impl Default for CheckOptions<'_> {
     fn default() -> Self {

@@ -41,6 +41,48 @@ impl FileKind {
         })
     }
 
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_dir(self) -> bool {
+        matches!(self, FileKind::Directory)
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub const fn is_file(self) -> bool {
+        matches!(self, FileKind::Regular)
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub const fn is_symlink(self) -> bool {
+        matches!(self, FileKind::Symlink)
+    }
+
+    /// Whether it is a block device node.
+    #[must_use]
+    pub const fn is_block_device(self) -> bool {
+        matches!(self, FileKind::BlockDevice)
+    }
+
+    /// Whether it is a character device node.
+    #[must_use]
+    pub const fn is_char_device(self) -> bool {
+        matches!(self, FileKind::CharDevice)
+    }
+
+    /// Whether it is a named pipe.
+    #[must_use]
+    pub const fn is_fifo(self) -> bool {
+        matches!(self, FileKind::Fifo)
+    }
+
+    /// Whether it is a socket.
+    #[must_use]
+    pub const fn is_socket(self) -> bool {
+        matches!(self, FileKind::Socket)
+    }
+
     /// The `S_IFMT` bits of this kind.
     #[must_use]
     pub const fn mode_bits(self) -> u16 {

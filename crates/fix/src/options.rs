@@ -3,7 +3,7 @@
 use extant_check::CheckOptions;
 
 /// How to repair.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct FixOptions<'a> {
     /// Finds out what would be done, and writes nothing.
     pub dry_run: bool,

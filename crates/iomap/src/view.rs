@@ -12,6 +12,7 @@
 //! 3. Check the mappings' cookies and the file's size again; start over if they changed.
 //! 4. Make the blocks uptodate, mark them dirty, and let the caller change the bytes in place.
 
+use std::fmt;
 use std::ops::Range;
 
 use extant_pagecache::{Folio, FolioGuard, FolioLocked, Pinned, Readahead};
@@ -34,6 +35,15 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub struct ReadView {
     chunks: Vec<Chunk>,
     len: usize,
+}
+
+impl fmt::Debug for ReadView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadView")
+            .field("len", &self.len)
+            .field("chunks", &self.chunks.len())
+            .finish_non_exhaustive()
+    }
 }
 
 enum Chunk {

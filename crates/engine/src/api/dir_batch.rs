@@ -1,11 +1,19 @@
 //! A part of a directory's listing.
 
+use std::fmt;
+
 use crate::dir::Batch;
 use crate::types::Dirent;
 
 /// The entries that one look at a directory gave: usually those of one block, in the order of their
 /// positions. Borrows nothing from the directory.
 pub struct DirBatch(Batch);
+
+impl fmt::Debug for DirBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
 
 impl DirBatch {
     pub(super) fn new(batch: Batch) -> DirBatch {

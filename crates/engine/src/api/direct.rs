@@ -1,5 +1,7 @@
 //! Direct I/O by inodes, with many requests in flight.
 
+use std::fmt;
+
 use extant_blockdev::IoBuf;
 
 use super::node::Node;
@@ -114,6 +116,15 @@ pub struct DirectQueue {
     queue: Queue,
     // After the queue: the volume stays mounted until nothing is in flight.
     volume: Volume,
+}
+
+impl fmt::Debug for DirectQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectQueue")
+            .field("depth", &self.depth())
+            .field("outstanding", &self.outstanding())
+            .finish_non_exhaustive()
+    }
 }
 
 impl DirectQueue {

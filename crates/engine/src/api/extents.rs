@@ -1,5 +1,6 @@
 //! The location of a file's bytes on the device.
 
+use std::fmt;
 use std::iter::FusedIterator;
 
 use extant_units::{Lblk, at_most_u32};
@@ -58,6 +59,15 @@ pub struct Extents {
     /// The file block that the next extent starts with; `None` at the end.
     next: Option<u64>,
     walked: map::Walked,
+}
+
+impl fmt::Debug for Extents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extents")
+            .field("node", &self.node)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Volume {

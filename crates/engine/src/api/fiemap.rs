@@ -2,6 +2,7 @@
 //!
 //! The same walk as [`Volume::map`], in the ioctl's terms: no holes, flags instead of states.
 
+use std::fmt;
 use std::iter::{FusedIterator, Peekable};
 use std::ops::Range;
 
@@ -47,6 +48,14 @@ pub struct Fiemap {
     extents: Peekable<Spaces>,
     /// The requested range, in whole blocks.
     range: Range<u64>,
+}
+
+impl fmt::Debug for Fiemap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fiemap")
+            .field("range", &self.range)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Extents without the holes.

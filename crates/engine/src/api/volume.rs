@@ -1,5 +1,6 @@
 //! A mounted file system by inodes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use extant_units::Ino;
@@ -32,6 +33,16 @@ pub struct Volume(Arc<Mounted>);
 
 /// Unmounts when the last clone is dropped.
 struct Mounted(Arc<Fs>);
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fs = self.fs();
+        f.debug_struct("Volume")
+            .field("block_size", &fs.layout.block_size.bytes())
+            .field("read_only", &fs.options.read_only())
+            .finish_non_exhaustive()
+    }
+}
 
 impl Drop for Mounted {
     fn drop(&mut self) {
@@ -461,8 +472,8 @@ impl Volume {
         mount::shutdown(self.fs(), mode)
     }
 
-    /// Writes everything home, marks the image clean and releases it. Later calls on any clone
-    /// fail; a second unmount does nothing.
+    /// Writes everything home, marks the image clean and releases its device, but for queues that
+    /// are still there. Later calls on any clone fail; a second unmount does nothing.
     ///
     /// # Errors
     /// Those of writing: then the image is not clean, and the next mount replays its journal.

@@ -60,6 +60,7 @@ pub(crate) fn getattr(fs: &Fs, inode: &Inode) -> Attr {
         mtime: core.mtime.into(),
         ctime: core.ctime.into(),
         crtime: core.crtime.map(Into::into),
+        flags: get_flags(inode),
     }
 }
 

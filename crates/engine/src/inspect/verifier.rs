@@ -11,6 +11,7 @@
 //! and waits for no other.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,6 +28,12 @@ use crate::volume::Fs;
 #[derive(Default)]
 pub struct Verifier {
     seen: HashMap<(Ino, u32), KnownMap>,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier").finish_non_exhaustive()
+    }
 }
 
 impl Verifier {

@@ -312,6 +312,8 @@ impl From<SuperblockError> for Error {
     }
 }
 
+/// A failure of the device or of the host, whatever its errno. For what a call of this library
+/// returned see [`Error::of_call`].
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::io(error)
@@ -346,14 +348,75 @@ impl From<JournalError> for Error {
     }
 }
 
+/// An error that says no more than its errno becomes that errno. Any other one is carried whole:
+/// its text and source stay, and [`Error::errno_of`] finds its errno.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        match error {
-            Error::Io(_) | Error::Corrupt { .. } | Error::Shutdown(_) | Error::NotExt4(_) => {
-                io::Error::other(error)
-            }
-            plain => io::Error::from_raw_os_error(plain.errno()),
+        if PLAIN.iter().any(|plain| plain.is_same_kind(&error)) {
+            return io::Error::from_raw_os_error(error.errno());
         }
+        let kind = match error {
+            Error::NotExt4(_) | Error::Truncated { .. } => io::ErrorKind::InvalidData,
+            Error::Io(_) | Error::Corrupt { .. } | Error::Shutdown(_) => io::ErrorKind::Other,
+            _ => io::Error::from_raw_os_error(error.errno()).kind(),
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// The errors that say no more than their errno, each with one of its own.
+static PLAIN: [Error; 26] = [
+    Error::NotFound,
+    Error::Exists,
+    Error::NotDir,
+    Error::IsDir,
+    Error::NotEmpty,
+    Error::NameTooLong,
+    Error::NoSpace,
+    Error::ReadOnly,
+    Error::NotPermitted,
+    Error::AccessDenied,
+    Error::TooManyLinks,
+    Error::FileTooBig,
+    Error::TooManySymlinks,
+    Error::Invalid,
+    Error::NoAttribute,
+    Error::OutOfRange,
+    Error::TooBig,
+    Error::CrossDevice,
+    Error::Busy,
+    Error::BadHandle,
+    Error::IllegalSeek,
+    Error::NoDevice,
+    Error::NoSuchAddress,
+    Error::Deadlock,
+    Error::Interrupted,
+    Error::Stale,
+];
+
+impl Error {
+    /// The error of a call of this library that returned an [`io::Error`], such as those of
+    /// [`io::Read`] and [`io::Write`]: the same one, with its errno.
+    pub fn of_call(error: io::Error) -> Self {
+        let errno = error.raw_os_error();
+        let plain = PLAIN.iter().find(|plain| Some(plain.errno()) == errno);
+        let same = plain.or_else(|| Self::carried(&error)).cloned();
+        same.unwrap_or_else(|| error.into())
+    }
+
+    /// The errno of an [`io::Error`]: its own, or that of the error of this library that it
+    /// carries.
+    pub fn errno_of(error: &io::Error) -> Option<i32> {
+        let carried = Self::carried(error).map(Self::errno);
+        carried.or_else(|| error.raw_os_error())
+    }
+
+    fn carried(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    fn is_same_kind(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
@@ -370,6 +433,37 @@ mod tests {
             "corrupt descriptor of group 7: bad checksum"
         );
         assert_eq!(error.errno(), 117);
+    }
+
+    #[test]
+    fn errors_survive_the_way_through_std() {
+        for plain in &PLAIN {
+            let errno = plain.errno();
+            let there = io::Error::from(plain.clone());
+            assert_eq!(there.raw_os_error(), Some(errno), "{plain}");
+            assert_eq!(Error::errno_of(&there), Some(errno), "{plain}");
+            assert!(Error::of_call(there).is_same_kind(plain), "{plain}");
+        }
+        let by: Arc<str> = "another process".into();
+        for rich in [
+            Error::InUse { by },
+            Error::BadOption("'x': unknown".into()),
+            Error::NotSupported("this"),
+            Error::NeedsReplay,
+            Error::NotExt4("zeros".into()),
+            Error::corrupt(Location::Superblock, "bad"),
+            Error::from(io::Error::from_raw_os_error(121)),
+        ] {
+            let there = io::Error::from(rich.clone());
+            assert_eq!(there.to_string(), rich.to_string());
+            assert_eq!(Error::errno_of(&there), Some(rich.errno()), "{rich}");
+            let back = Error::of_call(there);
+            assert_eq!(back.to_string(), rich.to_string());
+            assert!(back.is_same_kind(&rich), "{rich}");
+        }
+        // What a device reports is a failure of it, whatever the number.
+        let device = Error::from(io::Error::from_raw_os_error(28));
+        assert!(matches!(device, Error::Io(_)));
     }
 
     #[test]

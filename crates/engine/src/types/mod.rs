@@ -128,6 +128,8 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Creation, if the inode has room for it (inodes of 128 bytes do not).
     pub crtime: Option<Timestamp>,
+    /// The flags that lsattr(1) shows, in its numbers: see [`crate::Volume::flags`].
+    pub flags: u32,
 }
 
 impl Attr {
