@@ -1,19 +1,24 @@
-//! Fills an image, without root and without mounting it: a directory, a file, a link, owners and
-//! times.
+//! Makes an image and fills it, without root and without mounting it: a directory, a file, a link,
+//! owners and times.
 //!
 //! ```sh
-//! extant mkfs -q disk.img 64M
 //! cargo run --example build -- disk.img
 //! ```
 
 use std::error::Error;
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use extant::{FileTimes, Filesystem, Permissions};
+use extant::{FileTimes, Filesystem, Permissions, mkfs};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: build IMAGE")?;
+    build(image.as_ref())
+}
+
+pub(crate) fn build(image: &Path) -> Result<(), Box<dyn Error>> {
+    mkfs::make(image, Some(64 << 20), &mkfs::Options::default())?;
     let fs = Filesystem::options().write(true).open(image)?;
 
     fs.create_dir_all("/etc/site")?;

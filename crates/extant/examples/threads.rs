@@ -6,6 +6,7 @@
 //! ```
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
@@ -14,6 +15,10 @@ use extant::device::MemoryDevice;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: threads IMAGE")?;
+    threads(image.as_ref())
+}
+
+pub(crate) fn threads(image: &Path) -> Result<(), Box<dyn Error>> {
     let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image)?));
     let fs = Filesystem::options()
         .write(true)

@@ -1,22 +1,35 @@
 //! An open file.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use extant_engine::{
     Cred, DirectTarget, Error, Extents, FallocateMode, Node, ReadView, Result, SeekTarget, SetAttr,
     Volume,
 };
-
-use crate::metadata::{FileTimes, Metadata, Permissions};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The access for which a file is opened.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) append: bool,
     pub(crate) direct: bool,
+    pub(crate) after: AfterWrite,
+}
+
+/// What follows every write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AfterWrite {
+    #[default]
+    Nothing,
+    /// `O_DSYNC`.
+    SyncData,
+    /// `O_SYNC`.
+    SyncAll,
 }
 
 impl Access {
@@ -39,14 +52,16 @@ fn ensure(allowed: bool) -> Result<()> {
     }
 }
 
-/// An open regular file with a position of its own: [`Read`], [`Write`] and [`Seek`]. It stays
-/// usable when its name is removed; its calls fail once the file system is unmounted.
+/// An open regular file with a position of its own: [`io::Read`], [`io::Write`] and [`io::Seek`],
+/// also for `&File`. It stays usable when its name is removed; its calls fail once the file system
+/// is unmounted.
 pub struct File {
     volume: Volume,
     cred: Cred,
     node: Node,
     access: Access,
-    pos: u64,
+    /// The position, which clones share.
+    pos: Arc<Mutex<u64>>,
 }
 
 impl File {
@@ -58,8 +73,23 @@ impl File {
             cred: cred.clone(),
             node,
             access,
-            pos: 0,
+            pos: Arc::default(),
         }
+    }
+
+    /// Another handle of the same open file. Both share one position, as with dup(2).
+    ///
+    /// # Errors
+    /// None now.
+    pub fn try_clone(&self) -> Result<File> {
+        let mut clone = File::new(&self.volume, &self.cred, self.node.clone(), self.access);
+        clone.pos = Arc::clone(&self.pos);
+        Ok(clone)
+    }
+
+    /// The position of reads and writes that name none, locked.
+    pub(crate) fn position(&self) -> MutexGuard<'_, u64> {
+        self.pos.lock()
     }
 
     /// Reads from byte `pos`; less than asked for only at the end of the file.
@@ -74,6 +104,44 @@ impl File {
         self.volume.read(&self.node, pos, buf)
     }
 
+    /// Fills `buf` from byte `pos` on, as far as the file has bytes. Returns how many it has.
+    pub(crate) fn fill_at(&self, buf: &mut [u8], pos: u64) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(rest, pos + done as u64)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Fills `buf` from byte `pos` on.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before; those of [`File::read_at`].
+    pub fn read_exact_at(&self, buf: &mut [u8], pos: u64) -> io::Result<()> {
+        match self.fill_at(buf, pos)? {
+            done if done == buf.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Writes all of `data` at byte `pos`. A file opened for appending is written at its end.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; what was written until then stays.
+    pub fn write_all_at(&self, data: &[u8], pos: u64) -> Result<()> {
+        let mut done = 0;
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+            match self.write_at(rest, pos + done as u64)? {
+                0 => return Err(Error::NoSpace),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
     /// Writes at byte `pos`; less than given only if space runs out on the way. A file opened for
     /// appending is written at its end instead.
     ///
@@ -81,8 +149,8 @@ impl File {
     /// [`Error::BadHandle`] if the file was not opened for writing, or those of writing.
     pub fn write_at(&self, data: &[u8], pos: u64) -> Result<usize> {
         let (volume, node, cred) = (&self.volume, &self.node, &self.cred);
-        match self.access {
-            Access { append: true, .. } => Ok(self.append(data)?.1),
+        let done = match self.access {
+            Access { append: true, .. } => return Ok(self.append(data)?.1),
             Access {
                 write: true,
                 direct: true,
@@ -90,7 +158,8 @@ impl File {
             } => volume.write_direct(node, pos, data, cred),
             Access { write: true, .. } => volume.write(node, pos, data, cred),
             _ => Err(Error::BadHandle),
-        }
+        };
+        self.written(done?)
     }
 
     /// Writes at the end, as one step, also if the file was not opened for appending. Returns the
@@ -100,10 +169,21 @@ impl File {
     /// As [`File::write_at`].
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
         ensure(self.access.writes())?;
-        if self.access.direct {
-            return self.volume.append_direct(&self.node, data, &self.cred);
+        let done = match self.access.direct {
+            true => self.volume.append_direct(&self.node, data, &self.cred),
+            false => self.volume.append(&self.node, data, &self.cred),
+        };
+        self.written(done?)
+    }
+
+    /// The result of a write, once it is as durable as the file was opened for.
+    pub(crate) fn written<T>(&self, done: T) -> Result<T> {
+        match self.access.after {
+            AfterWrite::Nothing => {}
+            AfterWrite::SyncData => self.sync_data()?,
+            AfterWrite::SyncAll => self.sync_all()?,
         }
-        self.volume.append(&self.node, data, &self.cred)
+        Ok(done)
     }
 
     /// Volume, node and credentials for a write, or else for a read.
@@ -116,6 +196,16 @@ impl File {
             false => self.access.read,
         })?;
         Ok((&self.volume, &self.node, &self.cred))
+    }
+
+    /// Volume, node and credentials, for what needs no access.
+    pub(crate) fn parts(&self) -> (&Volume, &Node, &Cred) {
+        (&self.volume, &self.node, &self.cred)
+    }
+
+    /// Whether it was opened for writing, be it at the end only.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.access.writes()
     }
 
     /// Whether every write goes to the end.
@@ -173,7 +263,7 @@ impl File {
         ensure(self.access.read && self.access.writes_anywhere())?;
         let (pos, len) = pos_and_len(&range);
         let done = self.volume.edit(&self.node, pos, len, &self.cred, change)?;
-        Ok(done as u64)
+        self.written(done as u64)
     }
 
     /// Copies up to `len` bytes, from byte `pos` on, into `to` at byte `to_pos`, whatever the
@@ -189,7 +279,7 @@ impl File {
             return Err(Error::CrossDevice);
         }
         let (from, into) = ((&self.node, pos), (&to.node, to_pos));
-        self.volume.copy_range(from, into, len, &to.cred)
+        to.written(self.volume.copy_range(from, into, len, &to.cred)?)
     }
 
     /// Makes content and attributes durable.
@@ -213,10 +303,7 @@ impl File {
     /// # Errors
     /// [`Error::Invalid`] if the file was not opened for writing, or those of changing it.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        if !self.access.writes() {
-            return Err(Error::Invalid);
-        }
-        self.change(&SetAttr {
+        self.set_attributes(&SetAttr {
             size: Some(size),
             ..SetAttr::default()
         })
@@ -282,50 +369,29 @@ impl File {
         volume.fallocate(&self.node, mode, range.start, len, &self.cred)
     }
 
-    /// The attributes.
-    ///
-    /// # Errors
-    /// [`Error::Shutdown`] once the file system is gone.
-    pub fn metadata(&self) -> Result<Metadata> {
-        Ok(Metadata(self.volume.getattr(&self.node)?))
-    }
-
-    /// Sets the permission bits.
-    ///
-    /// # Errors
-    /// Those of changing the inode.
-    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
-        self.change(&SetAttr {
-            perm: Some(permissions.bits()),
-            ..SetAttr::default()
-        })
-    }
-
-    /// Sets times.
-    ///
-    /// # Errors
-    /// Those of changing the inode.
-    pub fn set_times(&self, times: FileTimes) -> Result<()> {
-        self.change(&times.into())
-    }
-
-    /// Changes any attributes.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a size if the file was not opened for writing; those of the changes.
-    pub fn set_attributes(&self, changes: &SetAttr) -> Result<()> {
-        if changes.size.is_some() && !self.access.writes() {
-            return Err(Error::Invalid);
-        }
-        self.change(changes)
-    }
-
     /// Finds the next data or hole (`SEEK_DATA`, `SEEK_HOLE`) without moving the position.
     ///
     /// # Errors
     /// [`Error::NoSuchAddress`] past the end of the file, or if no data follows.
     pub fn find(&self, target: SeekTarget) -> Result<u64> {
         self.volume.seek(&self.node, target)
+    }
+
+    /// The position of the next data from `pos` on, as lseek(2) with `SEEK_DATA`; the file's own
+    /// position does not move.
+    ///
+    /// # Errors
+    /// As [`File::find`].
+    pub fn seek_data(&self, pos: u64) -> Result<u64> {
+        self.find(SeekTarget::Data(pos))
+    }
+
+    /// The position of the next hole from `pos` on, or of the end, as lseek(2) with `SEEK_HOLE`.
+    ///
+    /// # Errors
+    /// As [`File::find`].
+    pub fn seek_hole(&self, pos: u64) -> Result<u64> {
+        self.find(SeekTarget::Hole(pos))
     }
 
     /// The extents of the content on the device: see [`Volume::map`].
@@ -342,17 +408,15 @@ impl File {
     pub fn node(&self) -> &Node {
         &self.node
     }
+}
 
-    fn change(&self, changes: &SetAttr) -> Result<()> {
-        self.volume
-            .setattr(&self.node, changes, &self.cred)
-            .map(drop)
-    }
-
-    /// Moves the position past `by` bytes that were read or written there.
-    fn advance(&mut self, by: usize) {
-        // No overflow: no file reaches past 2^63 bytes.
-        self.pos += by as u64;
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("ino", &self.node.ino())
+            .field("access", &self.access)
+            .field("pos", &self.pos)
+            .finish_non_exhaustive()
     }
 }
 
@@ -375,61 +439,4 @@ fn len_of(range: &Range<u64>) -> u64 {
 fn pos_and_len(range: &Range<u64>) -> (u64, usize) {
     let len = usize::try_from(len_of(range)).unwrap_or(usize::MAX);
     (range.start, len)
-}
-
-impl Read for File {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let done = self.read_at(buf, self.pos)?;
-        self.advance(done);
-        Ok(done)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let done = self.read_vectored_at(bufs, self.pos)?;
-        self.advance(done);
-        Ok(done)
-    }
-}
-
-impl Write for File {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.access.append {
-            let (pos, done) = self.append(data)?;
-            self.pos = pos;
-            self.advance(done);
-            return Ok(done);
-        }
-        let done = self.write_at(data, self.pos)?;
-        self.advance(done);
-        Ok(done)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.access.append {
-            let (pos, done) = self.append_vectored(bufs)?;
-            self.pos = pos;
-            self.advance(done);
-            return Ok(done);
-        }
-        let done = self.write_vectored_at(bufs, self.pos)?;
-        self.advance(done);
-        Ok(done)
-    }
-
-    /// Nothing is buffered in the handle; see [`File::sync_all`] for durability.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Seek for File {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let target = match to {
-            SeekFrom::Start(pos) => Some(pos),
-            SeekFrom::Current(by) => self.pos.checked_add_signed(by),
-            SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
-        };
-        self.pos = target.ok_or(Error::Invalid)?;
-        Ok(self.pos)
-    }
 }

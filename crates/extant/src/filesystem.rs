@@ -1,5 +1,6 @@
 //! A mounted file system, by paths.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
 use crate::options::Options;
 use crate::read_dir::ReadDir;
-use crate::walk::{parent_of_new, resolve, resolve_parent};
+use crate::walk::{canonical, parent_of_new, resolve, resolve_parent};
 
 /// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths
 /// inside of the file system, and follow symbolic links inside of it.
@@ -96,47 +97,6 @@ impl Filesystem {
             .create(true)
             .truncate(true)
             .open(path)
-    }
-
-    /// The whole content of a file.
-    ///
-    /// # Errors
-    /// Those of opening and reading; [`Error::FileTooBig`] if it does not fit the memory of the
-    /// host.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let file = self.open_file(path)?;
-        let len = usize::try_from(file.metadata()?.len()).map_err(|_| Error::FileTooBig)?;
-        let mut content = Vec::new();
-        content
-            .try_reserve_exact(len)
-            .map_err(|_| Error::FileTooBig)?;
-        content.resize(len, 0);
-        let mut done = 0;
-        while done < len {
-            match file.read_at(&mut content[done..], done as u64)? {
-                0 => break,
-                n => done += n,
-            }
-        }
-        content.truncate(done);
-        Ok(content)
-    }
-
-    /// Writes a whole file, replacing what was there.
-    ///
-    /// # Errors
-    /// Those of creating and writing.
-    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
-        let file = self.create(path)?;
-        let content = content.as_ref();
-        let mut done = 0;
-        while done < content.len() {
-            match file.write_at(&content[done..], done as u64)? {
-                0 => return Err(Error::NoSpace),
-                n => done += n,
-            }
-        }
-        Ok(())
     }
 
     /// Attributes of `path`; a symbolic link is followed.
@@ -279,6 +239,14 @@ impl Filesystem {
         Ok(OsString::from_vec(self.volume.readlink(&node)?).into())
     }
 
+    /// The path without links, `.` and `..`, from the root on.
+    ///
+    /// # Errors
+    /// Those of following the path; [`Error::NotFound`] if it leads nowhere.
+    pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        canonical(&self.volume, path.as_ref())
+    }
+
     /// Creates a device node, named pipe or socket.
     ///
     /// # Errors
@@ -386,9 +354,25 @@ impl Filesystem {
         name: impl AsRef<[u8]>,
         value: &[u8],
     ) -> Result<()> {
+        self.set_xattr_with(path, name, value, XattrMode::Either)
+    }
+
+    /// As [`Filesystem::set_xattr`], only if the attribute is not there yet ([`XattrMode::Create`])
+    /// or only if it is ([`XattrMode::Replace`]).
+    ///
+    /// # Errors
+    /// [`Error::Exists`] or [`Error::NoAttribute`] if it is the other way; those of
+    /// [`Filesystem::set_xattr`].
+    pub fn set_xattr_with(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
         let node = resolve(&self.volume, path.as_ref(), false)?;
         self.volume
-            .setxattr(&node, name.as_ref(), value, XattrMode::Either, &self.cred)
+            .setxattr(&node, name.as_ref(), value, mode, &self.cred)
     }
 
     /// Removes an extended attribute of `path` itself.
@@ -424,14 +408,24 @@ impl Filesystem {
         self.volume.sync()
     }
 
-    /// Writes and flushes everything, marks the image clean and closes it. Calls of files that are
-    /// still open fail from then on.
+    /// Writes and flushes everything, marks the image clean and lets go of it: others can open it
+    /// then. Calls of files that are still open fail from then on; a [`DirectQueue`] that is still
+    /// there keeps the image until it is dropped.
     ///
     /// # Errors
     /// Those of writing: then the image is not clean, and the next mount replays its journal.
     pub fn unmount(mut self) -> Result<()> {
         self.mounted = false;
         self.volume.unmount()
+    }
+}
+
+impl fmt::Debug for Filesystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filesystem")
+            .field("read_only", &self.volume.read_only())
+            .field("cred", &self.cred)
+            .finish_non_exhaustive()
     }
 }
 

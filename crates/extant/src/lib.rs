@@ -33,12 +33,14 @@
 //! | opening: read-only or not, mount options by Linux's names, credentials | [`Options`] |
 //! | paths, as `std::fs` | [`Filesystem`], [`File`], [`OpenOptions`], [`Metadata`] |
 //! | inodes and names, for front ends (FUSE, a VMM), beside paths | [`Volume`], [`Node`] |
+//! | copies of trees, from and to the host and between volumes | [`Filesystem::copy_in`], [`Filesystem::copy_out`], [`Filesystem::copy_tree`] |
 //! | another device than an image file | [`device`] |
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
 //! | repair of an image | [`fix_image`] |
 //! | many direct requests in flight | [`DirectQueue`] |
 //! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
+//! | tests of programs that use this crate | [`testing`] |
 //! | making an image | [`mkfs`] |
 //! | building one from a folder, an archive or a container image | [`mod@build`] |
 //! | switches and counters of the engine | [`Tuning`], [`Volume::stats`] |
@@ -61,18 +63,26 @@
 //!
 //! Diagnostics are events of [`tracing`]; without a subscriber they go nowhere.
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod check;
+mod contents;
+mod cursor;
 mod file;
+mod file_attributes;
 mod filesystem;
 mod fix;
 mod metadata;
 mod open_options;
 mod options;
 mod read_dir;
+mod sides;
+pub mod testing;
+mod tree_copy;
 mod trees;
 mod vectored;
 mod walk;
+mod walk_dir;
 
 /// Building volumes from folders, archives and container images: [`build::build`].
 pub use extant_build as build;
@@ -98,3 +108,5 @@ pub use metadata::{FileTimes, Metadata, Permissions};
 pub use open_options::OpenOptions;
 pub use options::Options;
 pub use read_dir::{DirEntry, ReadDir};
+pub use tree_copy::CopyError;
+pub use walk_dir::WalkDir;

@@ -1,9 +1,14 @@
 //! What `std::fs` calls metadata, permissions and times.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use extant_engine::{Attr, FileKind, SetAttr, SetTime, Timestamp};
 use extant_units::Ino;
+
+/// `FS_IMMUTABLE_FL` and `FS_APPEND_FL` of Linux.
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
 
 /// Attributes of a file, as [`std::fs::Metadata`] with its Unix extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,17 +27,17 @@ impl Metadata {
 
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
-        self.0.kind == FileKind::Directory
+        self.0.kind.is_dir()
     }
 
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
-        self.0.kind == FileKind::Regular
+        self.0.kind.is_file()
     }
 
     /// Whether it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
-        self.0.kind == FileKind::Symlink
+        self.0.kind.is_symlink()
     }
 
     /// Size in bytes.
@@ -54,6 +59,11 @@ impl Metadata {
     /// Last access.
     pub fn accessed(&self) -> SystemTime {
         self.0.atime.into()
+    }
+
+    /// Last change of the inode: of the content, or of an attribute.
+    pub fn changed(&self) -> SystemTime {
+        self.0.ctime.into()
     }
 
     /// Creation, where the inode has room for it.
@@ -91,15 +101,46 @@ impl Metadata {
         self.0.rdev
     }
 
+    /// The file system's block size in bytes.
+    pub fn blksize(&self) -> u32 {
+        self.0.blksize
+    }
+
     /// Space used, in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.0.blocks
     }
+
+    /// Changes each time the inode number is used again.
+    pub fn generation(&self) -> u32 {
+        self.0.generation
+    }
+
+    /// The flags that lsattr(1) shows, in its numbers (`FS_*_FL`).
+    pub fn flags(&self) -> u32 {
+        self.0.flags
+    }
+
+    /// Whether nothing about the file may change (`chattr +i`).
+    pub fn is_immutable(&self) -> bool {
+        self.0.flags & IMMUTABLE != 0
+    }
+
+    /// Whether it may only grow (`chattr +a`).
+    pub fn is_append_only(&self) -> bool {
+        self.0.flags & APPEND_ONLY != 0
+    }
 }
 
 /// Permission bits with set-user-ID, set-group-ID and sticky.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Permissions(u16);
+
+impl fmt::Debug for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permissions({:#o})", self.0)
+    }
+}
 
 impl Permissions {
     /// From the low twelve bits of a mode; others are ignored.

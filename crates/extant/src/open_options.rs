@@ -1,10 +1,11 @@
 //! Opening a file.
 
+use std::fmt;
 use std::path::Path;
 
 use extant_engine::{Cred, Error, FileKind, Result, Volume};
 
-use crate::file::{Access, File};
+use crate::file::{Access, AfterWrite, File};
 use crate::metadata::Permissions;
 use crate::walk::{Target, parent_of_new, walk};
 
@@ -17,7 +18,21 @@ pub struct OpenOptions<'a> {
     truncate: bool,
     create: bool,
     create_new: bool,
+    no_follow: bool,
     mode: u32,
+}
+
+impl fmt::Debug for OpenOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("access", &self.access)
+            .field("truncate", &self.truncate)
+            .field("create", &self.create)
+            .field("create_new", &self.create_new)
+            .field("no_follow", &self.no_follow)
+            .field("mode", &format_args!("{:#o}", self.mode))
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> OpenOptions<'a> {
@@ -30,6 +45,7 @@ impl<'a> OpenOptions<'a> {
             truncate: false,
             create: false,
             create_new: false,
+            no_follow: false,
             mode: 0o666,
         }
     }
@@ -78,6 +94,31 @@ impl<'a> OpenOptions<'a> {
         self
     }
 
+    /// Makes content and attributes durable before a write returns (`O_SYNC`).
+    pub fn sync(&mut self, yes: bool) -> &mut Self {
+        self.access.after = match yes {
+            true => AfterWrite::SyncAll,
+            false => AfterWrite::Nothing,
+        };
+        self
+    }
+
+    /// Makes content durable before a write returns, and those attributes that are needed to read
+    /// it back (`O_DSYNC`).
+    pub fn data_sync(&mut self, yes: bool) -> &mut Self {
+        self.access.after = match yes {
+            true => AfterWrite::SyncData,
+            false => AfterWrite::Nothing,
+        };
+        self
+    }
+
+    /// Refuses a symbolic link at the end of the path (`O_NOFOLLOW`).
+    pub fn no_follow(&mut self, yes: bool) -> &mut Self {
+        self.no_follow = yes;
+        self
+    }
+
     /// Empties the file.
     pub fn truncate(&mut self, yes: bool) -> &mut Self {
         self.truncate = yes;
@@ -106,7 +147,8 @@ impl<'a> OpenOptions<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] without reading and writing, or for creating or truncating without
-    /// writing; [`Error::IsDir`] for directories; otherwise as open(2).
+    /// writing; [`Error::IsDir`] for directories; [`Error::TooManySymlinks`] for a symbolic link
+    /// that is not to be followed; otherwise as open(2).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let writes = self.access.write || self.access.append;
         let makes = self.truncate || self.create || self.create_new;
@@ -125,7 +167,7 @@ impl<'a> OpenOptions<'a> {
             let (dir, name) = parent_of_new(volume, path.as_ref())?;
             volume.create(&dir, name, perm, cred)?
         } else {
-            match walk(volume, path.as_ref(), true)? {
+            match walk(volume, path.as_ref(), !self.no_follow)? {
                 Target::Found(node) => {
                     made = false;
                     node
@@ -139,6 +181,7 @@ impl<'a> OpenOptions<'a> {
         match node.kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsDir),
+            FileKind::Symlink => return Err(Error::TooManySymlinks),
             _ => return Err(Error::NotSupported("opening anything but a regular file")),
         }
         if writes && volume.read_only() {

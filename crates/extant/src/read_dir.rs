@@ -1,6 +1,7 @@
 //! Listing a directory.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,12 +97,25 @@ impl Batch {
     }
 }
 
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadDir").field(&self.listing.path).finish()
+    }
+}
+
 /// One entry of a directory.
+#[derive(Clone)]
 pub struct DirEntry {
     batch: Arc<Batch>,
     at: usize,
     ino: Ino,
     kind: Option<FileKind>,
+}
+
+impl fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DirEntry").field(&self.path()).finish()
+    }
 }
 
 impl DirEntry {

@@ -34,10 +34,11 @@ impl File {
         if self.appends() {
             return Ok(self.append_vectored(bufs)?.1);
         }
-        if self.is_direct() {
-            return volume.write_direct(node, pos, &joined(bufs), cred);
-        }
-        volume.write_vectored(node, pos, bufs, cred)
+        let done = match self.is_direct() {
+            true => volume.write_direct(node, pos, &joined(bufs), cred),
+            false => volume.write_vectored(node, pos, bufs, cred),
+        };
+        self.written(done?)
     }
 
     /// Writes the bytes of `bufs` at the end, as one write; see [`File::append`].
@@ -46,10 +47,11 @@ impl File {
     /// As [`File::write_at`].
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         let (volume, node, cred) = self.target(true)?;
-        if self.is_direct() {
-            return volume.append_direct(node, &joined(bufs), cred);
-        }
-        volume.append_vectored(node, bufs, cred)
+        let done = match self.is_direct() {
+            true => volume.append_direct(node, &joined(bufs), cred),
+            false => volume.append_vectored(node, bufs, cred),
+        };
+        self.written(done?)
     }
 
     /// Fills `bufs`, one after the other, from byte `pos`, as one read; less than asked for only at

@@ -9,8 +9,9 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use extant_engine::{Error, FileKind, Node, Result, Volume};
 
@@ -32,6 +33,9 @@ pub(crate) enum Target {
     },
 }
 
+/// Names from the root on.
+type Trail<'p> = Vec<Cow<'p, [u8]>>;
+
 /// A walk over the components of a path, name by name.
 struct Walk<'v, 'p> {
     volume: &'v Volume,
@@ -40,18 +44,32 @@ struct Walk<'v, 'p> {
     /// The path ends in a slash: it means a directory.
     must_be_dir: bool,
     links: u32,
+    /// The names from the root to `dir`, if they are asked for.
+    trail: Option<Trail<'p>>,
 }
 
 /// Follows `path`; a symbolic link at its end only if `follow`.
 pub(crate) fn walk(volume: &Volume, path: &Path, follow: bool) -> Result<Target> {
     let bytes = checked(path)?;
-    let must_be_dir = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
-    walk_names(volume, components(bytes), follow, must_be_dir)
+    walk_names(volume, components(bytes), follow, means_dir(bytes))
 }
 
 /// The inode that `path` leads to.
 pub(crate) fn resolve(volume: &Volume, path: &Path, follow: bool) -> Result<Node> {
     found(walk(volume, path, follow)?)
+}
+
+/// The path to what `path` leads to, without links, `.` and `..`.
+pub(crate) fn canonical(volume: &Volume, path: &Path) -> Result<PathBuf> {
+    let bytes = checked(path)?;
+    let mut walk = Walk::new(volume, components(bytes), means_dir(bytes))?;
+    walk.trail = Some(Vec::new());
+    let (target, trail) = walk.run(true)?;
+    found(target)?;
+    let names = trail.unwrap_or_default();
+    let mut whole = PathBuf::from("/");
+    whole.extend(names.iter().map(|name| OsStr::from_bytes(name)));
+    Ok(whole)
 }
 
 /// The directory that holds the last component of `path`, and that component: for calls that create
@@ -91,14 +109,8 @@ fn walk_names<'p>(
     if let Some(node) = volume.find_cached(names.clone(), follow || must_be_dir)? {
         return arrived(node, must_be_dir);
     }
-    let walk = Walk {
-        volume,
-        dir: volume.root()?,
-        rest: names.map(Cow::Borrowed).collect(),
-        must_be_dir,
-        links: 0,
-    };
-    walk.run(follow)
+    let walk = Walk::new(volume, names, must_be_dir)?;
+    Ok(walk.run(follow)?.0)
 }
 
 fn arrived(node: Node, must_be_dir: bool) -> Result<Target> {
@@ -108,8 +120,24 @@ fn arrived(node: Node, must_be_dir: bool) -> Result<Target> {
     Ok(Target::Found(node))
 }
 
-impl Walk<'_, '_> {
-    fn run(mut self, follow: bool) -> Result<Target> {
+impl<'v, 'p> Walk<'v, 'p> {
+    fn new(
+        volume: &'v Volume,
+        names: impl Iterator<Item = &'p [u8]>,
+        must_be_dir: bool,
+    ) -> Result<Self> {
+        Ok(Walk {
+            volume,
+            dir: volume.root()?,
+            rest: names.map(Cow::Borrowed).collect(),
+            must_be_dir,
+            links: 0,
+            trail: None,
+        })
+    }
+
+    /// Walks to the end of the names; returns the trail as well, if one is kept.
+    fn run(mut self, follow: bool) -> Result<(Target, Option<Trail<'p>>)> {
         while let Some(name) = self.rest.pop_front() {
             let last = self.rest.is_empty();
             if self.dir.kind() != FileKind::Directory {
@@ -118,20 +146,24 @@ impl Walk<'_, '_> {
             let node = match self.volume.lookup(&self.dir, &name) {
                 Ok(node) => node,
                 Err(Error::NotFound) if last => {
-                    return Ok(Target::Missing {
-                        dir: self.dir,
-                        name: name.into_owned(),
-                    });
+                    let (dir, name) = (self.dir, name.into_owned());
+                    return Ok((Target::Missing { dir, name }, self.trail));
                 }
                 Err(error) => return Err(error),
             };
             if node.kind() == FileKind::Symlink && (!last || follow || self.must_be_dir) {
                 self.enter_link(&node, last)?;
-            } else {
-                self.dir = node;
+                continue;
+            }
+            self.dir = node;
+            if let Some(trail) = &mut self.trail {
+                match &*name {
+                    b".." => drop(trail.pop()),
+                    _ => trail.push(name),
+                }
             }
         }
-        arrived(self.dir, self.must_be_dir)
+        Ok((arrived(self.dir, self.must_be_dir)?, self.trail))
     }
 
     /// Replaces the name of a link by the components of its target.
@@ -146,6 +178,7 @@ impl Walk<'_, '_> {
         }
         if target.starts_with(b"/") {
             self.dir = self.volume.root()?;
+            self.trail.iter_mut().for_each(Vec::clear);
         }
         self.must_be_dir |= last && target.ends_with(b"/");
         let rest: usize = self.rest.iter().map(|name| name.len() + 1).sum();
@@ -157,6 +190,11 @@ impl Walk<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Whether a path means a directory by the way it ends.
+fn means_dir(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.")
 }
 
 fn checked(path: &Path) -> Result<&[u8]> {
