@@ -33,7 +33,7 @@
 //! | opening: read-only or not, mount options by Linux's names, credentials | [`Options`] |
 //! | paths, as `std::fs` | [`Filesystem`], [`File`], [`OpenOptions`], [`Metadata`] |
 //! | inodes and names, for front ends (FUSE, a VMM), beside paths | [`Volume`], [`Node`] |
-//! | copies of trees, from and to the host and between volumes | [`Filesystem::copy_in`], [`Filesystem::copy_out`], [`Filesystem::copy_tree`] |
+//! | copies of trees: from the host, to it, between volumes | [`Filesystem::copy_in`] and so on |
 //! | another device than an image file | [`device`] |
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
