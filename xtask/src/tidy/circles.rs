@@ -1,7 +1,7 @@
 //! The rule of circles: no file of a crate uses, over others, itself.
 
 use super::finding::Finding;
-use super::modules::Graphs;
+use super::module_order::Graphs;
 
 /// The circles of all crates.
 pub(super) fn check(graphs: &Graphs) -> Vec<Finding> {

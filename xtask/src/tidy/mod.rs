@@ -17,6 +17,7 @@ mod layers;
 mod links;
 mod listed_changes;
 mod manifests;
+mod module_order;
 mod modules;
 mod pages;
 #[cfg(test)]
@@ -79,7 +80,7 @@ fn check(repository: &Repository) -> Findings {
     all.insert("type-names", type_names::check(types));
     all.insert("commits", subjects::check(root));
     let graphs = graphs(repository);
-    all.insert("order", modules::check(&graphs));
+    all.insert("order", module_order::check(&graphs));
     all.insert("circles", circles::check(&graphs));
     let words = repository.words();
     all.insert("survivors", listed_changes::check(root));
@@ -118,8 +119,8 @@ fn check_files(repository: &Repository) -> Findings {
 }
 
 /// The graph of each crate's sources.
-fn graphs(repository: &Repository) -> modules::Graphs {
-    let mut all = modules::Graphs::new();
+fn graphs(repository: &Repository) -> module_order::Graphs {
+    let mut all = module_order::Graphs::new();
     for source in repository.with("rs") {
         let dir = source.path.ancestors().find(|dir| dir.ends_with("src"));
         if let Some(dir) = dir {
