@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use extant_extent_io_tree::Hooks;
 use extant_extent_io_tree::{Bits, ByteRange, Changeset, ClearProbe, IoTree, Totals, TreeTuning};
 
 fn range(start: u64, last: u64) -> ByteRange {
@@ -206,4 +207,29 @@ fn a_probe_learns_of_every_clear() {
     tree.clear(range(0, 4), Bits::CLEAR_ALL);
     assert_eq!(CALLS.load(Ordering::Relaxed), tree.stats().clears);
     assert_eq!(tree.stats().clears, 2);
+}
+
+/// What has been paid for, and what is set.
+#[derive(Default)]
+struct Account {
+    paid: u64,
+    set: u64,
+}
+
+impl Hooks for Account {
+    fn set(&mut self, range: ByteRange, _had: Bits, _bits: Bits, _control: Bits) {
+        self.set += range.bytes();
+        assert!(self.set <= self.paid, "set before it was paid for");
+    }
+}
+
+#[test]
+fn bits_are_set_after_what_pays_for_them() {
+    let tree = IoTree::with_hooks(tuning(true), Account::default());
+    tree.set_accounted(range(0, 99), Bits::DELALLOC, |account| account.paid += 100);
+    assert_eq!(tree.dump(), [(range(0, 99), Bits::DELALLOC)]);
+    assert_eq!(
+        tree.hooks(|account| (account.paid, account.set)),
+        (100, 100)
+    );
 }

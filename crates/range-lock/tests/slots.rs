@@ -182,6 +182,30 @@ fn a_wait_for_words_is_counted_once() {
     }
 }
 
+/// An operation on the whole file sleeps until the last word is gone.
+#[test]
+fn a_drain_waits_for_words() {
+    let _limit = Watchdog::new(LIMIT);
+    for has_slot in [true, false] {
+        let file = File::default();
+        let drained = AtomicBool::new(false);
+        scope(|scope| {
+            let slot = has_slot.then(|| file.slot(sectors(0, 8)).unwrap());
+            let eof = (!has_slot).then(|| file.locks.try_lock_eof(8192, &file.lock).unwrap());
+            scope.spawn(|| {
+                let exclusive = file.lock.write();
+                RangeLock::drain(|| Some(&*file.locks), &exclusive);
+                drained.store(true, Ordering::SeqCst);
+            });
+            let is_drained = || drained.load(Ordering::SeqCst);
+            wait_until("the drain", || is_drained() || file.locks.has_sleepers());
+            assert!(!is_drained(), "a slot: {has_slot}");
+            drop((slot, eof));
+        });
+        assert!(drained.into_inner());
+    }
+}
+
 /// Random slots and records in one thread, held against the owner of each sector.
 #[test]
 fn slots_and_records_agree_with_a_model() {

@@ -9,12 +9,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio, exit};
 use std::{env, thread};
 
 use extant_sandbox::{Profile, Server};
+use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Signal, getppid, kill_process};
 
@@ -29,6 +31,7 @@ enum Outcome {
 }
 use Outcome::{Done, Error, Killed};
 
+const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
 const SIGABRT: i32 = 6;
@@ -59,6 +62,9 @@ const ATTEMPTS: &[Attempt] = &[
     }),
     ("udp", |_| UdpSocket::bind("127.0.0.1:0").map(drop)),
     ("unix", |_| UnixStream::connect("/nowhere").map(drop)),
+    ("abstract socket", |port| {
+        UnixStream::connect_addr(&abstract_socket(port)?).map(drop)
+    }),
     ("tcp", |port| {
         TcpStream::connect(("127.0.0.1", port)).map(drop)
     }),
@@ -84,6 +90,24 @@ const ATTEMPTS: &[Attempt] = &[
     ("abort", |_| std::process::abort()),
 ];
 
+/// What a process reports of itself, instead of an attempt: counters by their place.
+const REPORTED: &[(&str, usize)] = &[
+    ("landlock", 1),
+    ("no new privileges", 2),
+    ("capabilities", 3),
+];
+
+fn kernel_has_landlock() -> bool {
+    let asked = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let handled = asked.handle_access(AccessFs::from_all(ABI::V1));
+    handled.and_then(Ruleset::create).is_ok()
+}
+
+/// The socket without a path that the test listens at.
+fn abstract_socket(port: u16) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("extant-{port}"))
+}
+
 /// The profiles, by name.
 fn profile(name: &str, port: u16) -> Profile {
     let server = match name {
@@ -107,8 +131,8 @@ fn child() {
     };
     let port: u16 = port.parse().unwrap();
     let report = extant_sandbox::enter(&profile(profile_name, port)).unwrap();
-    if *name == "landlock" {
-        exit(report.counters()[1].1.try_into().unwrap());
+    if let Some((_, at)) = REPORTED.iter().find(|(known, _)| known == name) {
+        exit(report.counters()[*at].1.try_into().unwrap());
     }
     let (_, make) = ATTEMPTS.iter().find(|(known, _)| known == name).unwrap();
     match make(port) {
@@ -173,8 +197,23 @@ fn every_attempt_comes_to_what_it_should() {
     }
     // The filter sees no ports, Landlock does since its fourth version.
     let landlock = run("tcp", "landlock", port).code();
+    assert_eq!(landlock > Some(0), kernel_has_landlock());
     if landlock >= Some(4) {
         assert_eq!(outcome("tcp", "other tcp", port), Error(EACCES));
+    }
+    // Nor does it see the names of sockets, which Landlock does since its sixth.
+    let _listener = UnixListener::bind_addr(&abstract_socket(port).unwrap()).unwrap();
+    if landlock >= Some(6) {
+        assert_eq!(outcome("unix", "abstract socket", port), Error(EPERM));
+    }
+}
+
+#[test]
+fn no_capability_is_left_but_the_one_for_a_unix_socket() {
+    for (profile, most) in [("file", 0), ("rings", 0), ("tcp", 0), ("unix", 1)] {
+        let left = run(profile, "capabilities", 9).code();
+        assert!(left.is_some() && left <= Some(most), "{profile}: {left:?}");
+        assert_eq!(run(profile, "no new privileges", 9).code(), Some(1));
     }
 }
 
