@@ -20,6 +20,7 @@
 
 mod bits;
 mod changeset;
+mod failpoint;
 mod guard;
 mod hooks;
 mod locking;
@@ -37,6 +38,8 @@ mod waiters;
 
 pub use bits::Bits;
 pub use changeset::Changeset;
+#[cfg(extant_shuttle)]
+pub use failpoint::Step;
 pub use guard::{OwnedRangeGuard, RangeGuard};
 pub use hooks::{Hooks, NoHooks};
 pub use locking::Conflict;

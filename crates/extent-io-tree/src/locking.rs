@@ -16,6 +16,7 @@
 //! for bytes of that range follow it.
 
 use crate::bits::{Bits, Resolved};
+use crate::failpoint::Step;
 use crate::hooks::Hooks;
 use crate::range::ByteRange;
 use crate::record::Id;
@@ -88,7 +89,7 @@ impl<H: Hooks> State<H> {
                 return Some(Blocked::Behind(self.preferred));
             }
         }
-        if self.locked == 0 {
+        if self.locked == 0 || self.failpoints.omits(Step::RequestSeesOwners) {
             return None;
         }
         self.owned(range, bits, id).map(Blocked::By)
@@ -169,6 +170,9 @@ impl<H: Hooks> State<H> {
         }
         let mut followers =
             std::mem::replace(&mut self.waiters.get_mut(me).followers, Queue::EMPTY);
+        if self.failpoints.omits(Step::ServedPassesFollowersOn) {
+            followers = Queue::EMPTY;
+        }
         while let Some(id) = self.waiters.pop(&mut followers) {
             let follower = self.waiters.get(id);
             let wanted = (follower.range, follower.wanted);

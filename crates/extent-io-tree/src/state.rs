@@ -6,6 +6,7 @@
 
 use crate::bits::{Bits, Resolved};
 use crate::changeset::Changeset;
+use crate::failpoint::{Failpoints, Step};
 use crate::hooks::Hooks;
 use crate::range::ByteRange;
 use crate::record::{Id, Record};
@@ -28,6 +29,7 @@ pub(crate) struct State<H> {
     pub(crate) preferred: WaiterId,
     /// Whether clears trim records in place.
     trim: bool,
+    pub(crate) failpoints: Failpoints,
 }
 
 /// What a record with these bits adds to the count: one in the lower half if locked, one in the
@@ -49,6 +51,7 @@ impl<H: Hooks> State<H> {
             to_wake: Queue::EMPTY,
             preferred: WaiterId::NONE,
             trim,
+            failpoints: Failpoints::default(),
         }
     }
 
@@ -228,7 +231,7 @@ impl<H: Hooks> State<H> {
         self.account_clear(id, what, changes);
         let rest = self.records.get_mut(id);
         (rest.start, rest.last) = (record.start, start - 1);
-        self.wake_after_clear(id, record.bits, what.state);
+        self.wake_after_trim(id, record.bits, what.state);
         self.records.next(id)
     }
 
@@ -242,7 +245,16 @@ impl<H: Hooks> State<H> {
         self.account_clear(id, what, changes);
         let rest = self.records.get_mut(id);
         (rest.start, rest.last) = (behind, record.last);
-        self.wake_after_clear(id, record.bits, what.state);
+        self.wake_after_trim(id, record.bits, what.state);
+    }
+
+    /// Wakes the waiters for the bytes that a record, whose bits are `had`, has lost with all of
+    /// them.
+    #[inline]
+    fn wake_after_trim(&mut self, id: Id, had: Bits, cleared: Bits) {
+        if !self.failpoints.omits(Step::TrimWakes) {
+            self.wake_after_clear(id, had, cleared);
+        }
     }
 
     /// Clears bits of a whole record, which goes if it has no others. Returns the record behind
@@ -253,7 +265,9 @@ impl<H: Hooks> State<H> {
         let left = had.difference(what.state);
         self.locked -= lock_count(had) - lock_count(left);
         self.records.get_mut(id).bits = left;
-        self.wake_after_clear(id, had, what.state);
+        if !self.failpoints.omits(Step::ClearWakes) {
+            self.wake_after_clear(id, had, what.state);
+        }
         if left.is_empty() {
             let record = self.records.get(id);
             if !record.waiters.is_empty() {
@@ -297,7 +311,7 @@ impl<H: Hooks> State<H> {
         let left = self.insert_before(id, Record::new(left, record.bits));
         self.records.get_mut(id).start = at;
         self.locked += lock_count(record.bits);
-        if !record.waiters.is_empty() {
+        if !record.waiters.is_empty() && !self.failpoints.omits(Step::CutDividesWaiters) {
             self.divide_queue(left, id);
         }
         left

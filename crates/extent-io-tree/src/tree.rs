@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::bits::{Bits, Resolved};
+use crate::failpoint::Step;
 use crate::hooks::{Hooks, NoHooks};
 use crate::locking::{Blocked, Conflict};
 use crate::probe::{ClearProbe, probed};
@@ -61,6 +62,14 @@ impl IoTree {
     /// An empty tree.
     pub fn new(tuning: TreeTuning) -> Self {
         Self::with_hooks(tuning, NoHooks)
+    }
+
+    /// A tree that leaves `step` out.
+    #[cfg(extant_shuttle)]
+    pub fn omitting(step: Step) -> Self {
+        let tree = Self::default();
+        tree.state.lock().failpoints = crate::failpoint::Failpoints::omitting(step);
+        tree
     }
 
     /// An empty tree, which adds its counters to `totals` when it is dropped.
@@ -367,7 +376,9 @@ impl<H: Hooks> IoTree<H> {
     /// Releases the tree's lock, frees memory and wakes threads.
     #[inline]
     pub(crate) fn leave(&self, mut state: MutexGuard<'_, State<H>>) {
-        if self.locked.load(Ordering::Relaxed) != state.locked {
+        if self.locked.load(Ordering::Relaxed) != state.locked
+            && !state.failpoints.omits(Step::LockIsPublished)
+        {
             self.locked.store(state.locked, Ordering::Release);
         }
         let surplus = state.records.surplus();
