@@ -73,8 +73,9 @@ pub(crate) struct Queue {
     /// Requests that the user has not reaped.
     outstanding: usize,
     depth: usize,
-    /// The file of the latest request, while any is outstanding, and its known runs.
+    /// The file of the latest request, while any is outstanding.
     file: Option<FileRef>,
+    /// The known runs of that file, also afterwards.
     known_runs: KnownRuns,
     /// Memory for reaping.
     spare: Completed,
@@ -167,7 +168,7 @@ fn latest<'a>(
 ) -> &'a FileRef {
     let known = file.as_ref();
     if known.is_none_or(|file| !Arc::ptr_eq(file.shared(), inode.shared())) {
-        known_runs.clear();
+        known_runs.turn_to(inode.shared());
         *file = None;
     }
     file.get_or_insert_with(|| Arc::new(inode.clone()))

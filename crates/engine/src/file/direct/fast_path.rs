@@ -250,13 +250,14 @@ fn lock_record<'a>(
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use extant_blockdev::MemoryDevice;
+    use extant_blockdev::{IoBuf, MemoryDevice};
     use extant_testkit::Image;
     use extant_units::Ino;
 
     use super::*;
     use crate::config::MountOptions;
     use crate::config::Tuning;
+    use crate::file::direct::direct_queue::{Job, Queue};
     use crate::file::lock::range_lock;
     use crate::file::{WriteAt, fsync, truncate, write};
     use crate::map;
@@ -335,6 +336,47 @@ mod tests {
 
     fn alone_is_granted<'a>(fs: &Fs, file: &'a InodeRef) -> impl Sized + use<'a> {
         range_lock::lock(fs, file)
+    }
+
+    /// A queue whose requests have all been reaped is idle.
+    #[test]
+    fn an_idle_queue_remembers_the_runs_of_its_latest_file() {
+        let (fs, file) = set_up(true);
+        let root = fs.iget(Ino::ROOT).unwrap();
+        let other = namei::create(&fs, &root, b"other", 0o644, &Cred::root()).unwrap();
+        fill(&fs, &other);
+        let mut queue = Queue::new(&fs, Cred::root(), 4);
+        // Writes block `pos` of `inode`; returns how often the map was asked.
+        let mut put = |inode: &InodeRef, block: u64, byte: u8| {
+            let before = fs.stats.es_hits.get();
+            let job = Job {
+                what: What::Write,
+                pos: block * 4096,
+                buf: IoBuf::copy_of(&[byte; 4096]),
+                tag: 0,
+            };
+            queue.submit(inode, job);
+            let mut done = Vec::new();
+            queue.reap(1, &mut done);
+            assert_eq!(done.pop().unwrap().result.unwrap(), 4096);
+            assert_eq!(queue.outstanding(), 0);
+            fs.stats.es_hits.get() - before
+        };
+        assert_eq!(put(&file, 0, 2), 1);
+        assert_eq!([put(&file, 3, 3), put(&file, 200, 4)], [0, 0]);
+        assert_eq!(put(&other, 3, 5), 1, "another file");
+        assert_eq!(put(&file, 4, 6), 1, "and back");
+        drop(queue);
+        let block = |inode: &InodeRef, block: u64| {
+            let mut bytes = [0; 4096];
+            let read = crate::file::Reader::Ordinary;
+            crate::file::read(&fs, inode, None, read, block * 4096, &mut bytes).unwrap();
+            bytes[0]
+        };
+        assert_eq!([0, 3, 4, 200].map(|at| block(&file, at)), [2, 3, 6, 4]);
+        assert_eq!([0, 3, 4, 200].map(|at| block(&other, at)), [1, 5, 1, 1]);
+        drop((file, other, root));
+        mount::unmount(&fs).unwrap();
     }
 
     #[test]

@@ -3,11 +3,19 @@
 //! A remembered run is valid while the sequence of the map on disk is what it was, one word that is
 //! read without a lock. Reservations elsewhere in the file do not move it. The caller holds the
 //! range that it asks for, with nothing of it cached, so no other thread changes the map there.
+//!
+//! A queue that is idle keeps the runs, and no reference to the file: the inode may leave memory. A
+//! pointer without a reference keeps its memory from becoming another inode, so the comparison of
+//! addresses tells files apart.
+
+use std::ptr;
+use std::sync::{Arc, Weak};
 
 use extant_iomap::Iomap;
 use extant_units::{DevOff, Lblk, Pos};
 
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::inode::Inode;
 use crate::map::{self, MapState};
 use crate::types::error::Result;
 
@@ -17,6 +25,8 @@ const MOST: usize = 16;
 /// The known runs of one file.
 #[derive(Default)]
 pub(super) struct KnownRuns {
+    /// The file that they are of.
+    inode: Weak<Inode>,
     /// By offset.
     known: Vec<Iomap>,
     /// The run to replace next, if there is no room: each in its turn.
@@ -24,10 +34,15 @@ pub(super) struct KnownRuns {
 }
 
 impl KnownRuns {
-    /// Forgets all: the next requests are for another file.
-    pub(super) fn clear(&mut self) {
-        self.known.clear();
-        self.next = 0;
+    /// Says that the next requests are for `inode`: forgets the runs of another file.
+    #[inline]
+    pub(super) fn turn_to(&mut self, inode: &Arc<Inode>) {
+        if !ptr::eq(self.inode.as_ptr(), Arc::as_ptr(inode)) {
+            *self = Self {
+                inode: Arc::downgrade(inode),
+                ..Self::default()
+            };
+        }
     }
 
     /// The first of the `count` blocks from `lblk` on, if all have their data and lie in one run.
