@@ -18,6 +18,8 @@ mod buffered;
 mod case;
 mod clears;
 mod direct;
+mod follow;
+mod fragments;
 mod gains;
 mod images;
 mod machine;

@@ -19,7 +19,7 @@ use crate::report::Report;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
 use crate::{
-    append, buffered, clears, direct, images, meta, overwrite, parallel, peers, psync, queue,
+    append, buffered, clears, direct, follow, fragments, images, meta, overwrite, parallel, peers, psync, queue,
     randwrite, scale,
 };
 
@@ -86,10 +86,16 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
         Bench::Overwrite => overwrite::cases(),
         Bench::Append => append::cases(),
         Bench::Parallel => parallel::cases(),
-        Bench::Randwrite => [clears::cases(), randwrite::cases(), buffered::cases()]
-            .into_iter()
-            .flatten()
-            .collect(),
+        Bench::Randwrite => [
+            clears::cases(),
+            randwrite::cases(),
+            buffered::cases(),
+            fragments::cases(),
+            follow::cases(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         Bench::Psync => psync::cases(),
         Bench::Meta => meta::cases(plan),
         Bench::Direct => direct::cases(),

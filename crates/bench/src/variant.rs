@@ -18,6 +18,8 @@ use crate::times;
 pub(crate) enum Setup {
     /// So much memory that nothing is written back by itself.
     Cache,
+    /// The same, and the time of each clear in an I/O tree is taken.
+    CacheTimed,
     /// Memory for one file: data is written back while it is being written.
     Writeback,
     /// The same, and the time of each clear in an I/O tree is taken.
@@ -120,6 +122,11 @@ pub(crate) const ALL: &[Variant] = &[
         about: "the same with a record in the I/O tree for every direct request",
     },
     Variant {
+        name: "nofronts",
+        kind: Kind::Library(|tuning| tuning.release_fronts = false),
+        about: "the same with long writes that unlock their range at its end, as a whole",
+    },
+    Variant {
         name: "iomap-order0",
         kind: Kind::Library(|tuning| tuning.max_folio_order = 0),
         about: "the same with folios of 4 KiB",
@@ -219,6 +226,14 @@ pub(crate) fn is_about_locks(kind: Kind) -> bool {
     })
 }
 
+/// Whether it is one of those that compare trims, or unlocks no fronts.
+pub(crate) fn is_about_fronts(kind: Kind) -> bool {
+    is_default_but(kind, |tuning| {
+        tuning.trim_on_clear = true;
+        tuning.release_fronts = true;
+    })
+}
+
 fn is_default_but(kind: Kind, reset: fn(&mut Tuning)) -> bool {
     let Kind::Library(tune) = kind else {
         return false;
@@ -261,7 +276,7 @@ impl Variant {
             return fuse2fs || ["mount", "kernel-ext4"].contains(&self.name);
         }
         match self.name {
-            "notrim" | "noslots" => bench == Bench::Randwrite,
+            "notrim" | "noslots" | "nofronts" => bench == Bench::Randwrite,
             "bufferhead" | "bufferhead-fullwalk" => !reads,
             "base-dirty-inode" => !reads,
             _ => true,
@@ -400,7 +415,12 @@ fn library(
         Setup::Disk | Setup::DiskCached => plan.stream_bytes,
         _ => plan.stream_bytes * 16,
     });
-    let timed = [Setup::DirectTimed, Setup::TreeTimed, Setup::WritebackTimed];
+    let timed = [
+        Setup::CacheTimed,
+        Setup::DirectTimed,
+        Setup::TreeTimed,
+        Setup::WritebackTimed,
+    ];
     if timed.contains(&setup) {
         tuning.clear_probe = Some(ClearProbe(times::record));
     }
@@ -418,9 +438,11 @@ fn library(
         Setup::Null | Setup::Direct | Setup::DirectTimed => {
             Box::new(over(Arc::new(NullData(device()?)))?)
         }
-        Setup::Cache | Setup::Writeback | Setup::WritebackTimed | Setup::Names => {
-            Box::new(over(Arc::new(device()?))?)
-        }
+        Setup::Cache
+        | Setup::CacheTimed
+        | Setup::Writeback
+        | Setup::WritebackTimed
+        | Setup::Names => Box::new(over(Arc::new(device()?))?),
         Setup::Disk | Setup::DiskCached => {
             let io = io(medium.past_cache, FileQueues::Auto);
             Box::new(Engine::over_file(medium.image()?, tuning, io)?)

@@ -44,6 +44,8 @@ pub struct Tuning {
     /// Direct requests of a queue lock short ranges by lock slots. Off: by records in the file's
     /// I/O tree.
     pub lock_slots: bool,
+    /// A long write unlocks what it has passed, as it proceeds. Off: all of its range at its end.
+    pub release_fronts: bool,
     /// Called with the time that each clear in an I/O tree takes: for measuring.
     pub clear_probe: Option<ClearProbe>,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
@@ -102,6 +104,7 @@ impl Default for Tuning {
             joint_writeback: true,
             trim_on_clear: true,
             lock_slots: true,
+            release_fronts: true,
             clear_probe: None,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,

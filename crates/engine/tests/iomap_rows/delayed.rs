@@ -82,3 +82,25 @@ fn io_tree_11_a_truncation_trims_the_end_of_what_is_delayed() {
     rig.check(true);
     rig.end();
 }
+
+/// Only the end of a lock looks for waiters, and a writer that is alone wakes none: neither by
+/// fronts that it releases, nor where its delayed blocks end.
+#[test]
+fn io_tree_07_08_a_lone_writer_looks_for_waiters_where_locks_end() {
+    let rig = Rig::new("-b 4096");
+    let node = rig.create("f");
+    let len = 8 << 20;
+    rig.write(&node, 0, &vec![1; len]);
+    let sync = || rig.volume.fsync(&node, false).unwrap();
+    let counted = rig.counted(sync);
+    assert!(counted["delalloc_clears"] > 0, "{counted:?}");
+    assert_eq!((counted["wakes"], counted["wakes_skipped"]), (0, 0));
+    rig.volume.drop_caches();
+    let counted = rig.counted(|| rig.write(&node, 0, &vec![2; len]));
+    assert!(counted["trim_last"] > 0, "{counted:?}");
+    assert_eq!(counted["wakes"], 0);
+    assert_eq!(counted["wakes_skipped"], counted["tree_clears"]);
+    sync();
+    rig.check(true);
+    rig.end();
+}

@@ -124,6 +124,7 @@ impl Config {
         tuning.trim_on_clear = self.seed & 8 == 0;
         tuning.lock_slots = self.seed & 16 == 0;
         tuning.joint_writeback = self.seed & 32 == 0;
+        tuning.release_fronts = self.seed & 64 == 0;
         tuning.failpoint = self
             .failpoint
             .map_or_else(ActiveFailpoint::default, ActiveFailpoint::only);

@@ -56,6 +56,8 @@ const RELEASE_BYTES: u64 = 256 << 10;
 /// of its front as it proceeds ([`Held::release_before`]).
 #[must_use]
 pub(crate) struct Held<'a> {
+    /// Whether a front is released ([`Tuning::release_fronts`](crate::config::Tuning)).
+    releases: bool,
     // Dropped in this order.
     part: Option<Part<'a>>,
     _lock: Lock<'a>,
@@ -116,6 +118,9 @@ impl<'a> Held<'a> {
         bs: BlockSize,
     ) {
         let at = floor(bs, pos.get());
+        if !self.releases {
+            return;
+        }
         if !matches!(self.part, Some(Part::Range(_))) {
             fills.release_before(at);
         } else if let Some(guard) = self.guard_to_release(at) {
@@ -126,7 +131,7 @@ impl<'a> Held<'a> {
     /// The guard whose bytes before `at` are worth a release.
     #[inline]
     fn guard_to_release(&mut self, at: u64) -> Option<&mut RangeGuard<'a>> {
-        let Some(Part::Range(locked)) = &mut self.part else {
+        let Some(Part::Range(locked)) = self.part.as_mut().filter(|_| self.releases) else {
             return None;
         };
         let guard = locked.guard_mut();
@@ -250,6 +255,7 @@ pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -
     let data = data(fs, inode);
     let lock = enter(fs, inode, data)?;
     Ok(Held {
+        releases: fs.tuning.release_fronts,
         part: lock_in(fs, data, &lock, range),
         _lock: lock,
         _ticket: None,
@@ -284,6 +290,7 @@ pub(in crate::file) fn lock_for_write<'a>(
         }
     });
     let held = Held {
+        releases: fs.tuning.release_fronts,
         part,
         _lock: lock,
         _ticket: ticket,
@@ -306,6 +313,7 @@ pub(in crate::file) fn lock_for_size<'a>(
         to_the_end(fs.layout.block_size, old.min(size))
     });
     let held = Held {
+        releases: fs.tuning.release_fronts,
         part,
         _lock: lock,
         _ticket: None,

@@ -45,12 +45,16 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(options: &str, lock_slots: bool) -> Self {
+    pub(super) fn new(options: &str) -> Self {
+        Self::tuned(options, |_| ())
+    }
+
+    pub(super) fn tuned(options: &str, tune: impl FnOnce(&mut Tuning)) -> Self {
         let limit = Watchdog::new(Duration::from_secs(240));
         let image = Image::of_mib(8).args("-b 4096").junk().make().unwrap();
         let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
         let dev = Arc::new(GatedDevice::new(memory));
-        let fs = mounted(dev.clone(), options, lock_slots);
+        let fs = mounted(dev.clone(), options, tune);
         Self {
             fs,
             dev,
@@ -93,7 +97,7 @@ impl Stage {
     /// The volume as a crash at this moment leaves it, mounted again.
     fn after_a_crash(&self) -> Arc<Fs> {
         let bytes = self.dev.inner().to_bytes();
-        mounted(Arc::new(MemoryDevice::from_bytes(&bytes)), "", true)
+        mounted(Arc::new(MemoryDevice::from_bytes(&bytes)), "", |_| ())
     }
 
     pub(super) fn end(&self) {
@@ -102,14 +106,18 @@ impl Stage {
     }
 }
 
-fn mounted(dev: Arc<dyn extant_blockdev::BlockDevice>, options: &str, lock_slots: bool) -> Arc<Fs> {
-    let tuning = Tuning {
+fn mounted(
+    dev: Arc<dyn extant_blockdev::BlockDevice>,
+    options: &str,
+    tune: impl FnOnce(&mut Tuning),
+) -> Arc<Fs> {
+    let mut tuning = Tuning {
         page_cache_bytes: Some(32 << 20),
         max_folio_order: 0,
         flushers: 0,
-        lock_slots,
         ..Tuning::default()
     };
+    tune(&mut tuning);
     let options = MountOptions::parse(&format!("commit=3000,{options}")).unwrap();
     mount::mount(dev, options, tuning).unwrap()
 }
@@ -152,7 +160,7 @@ pub(super) fn waiting<'s>(
 fn range_operations_wait_for_direct_writes_in_flight() {
     for lock_slots in [true, false] {
         for mode in [PunchHole, CollapseRange, ZeroRange { keep_size: true }] {
-            let stage = Stage::new("", lock_slots);
+            let stage = Stage::tuned("", |tuning| tuning.lock_slots = lock_slots);
             let (fs, inode) = (&stage.fs, stage.file());
             drop_clean(&inode);
             let mut queue = Queue::new(fs, Cred::root(), 4);
@@ -194,7 +202,7 @@ fn range_operations_wait_for_direct_writes_in_flight() {
 /// the file to itself. A write into the cache in between would be lost.
 #[test]
 fn a_cached_overwrite_waits_for_an_operation_that_has_the_file_alone() {
-    let stage = Stage::new("", true);
+    let stage = Stage::new("");
     let (fs, inode) = (&stage.fs, &stage.file());
     stage.put(inode, 12 * BLOCK, &[7; BLOCK_LEN]);
     let closed = stage.dev.gate().close(writes_of(7));
@@ -224,7 +232,7 @@ fn a_cached_overwrite_waits_for_an_operation_that_has_the_file_alone() {
 /// freed under it.
 #[test]
 fn a_truncation_waits_for_a_fill() {
-    let stage = Stage::new("", true);
+    let stage = Stage::new("");
     let (fs, inode) = (&stage.fs, &stage.file());
     drop_clean(inode);
     let lock = data(fs, inode).address_space.invalidate_lock();
@@ -249,7 +257,7 @@ fn a_truncation_waits_for_a_fill() {
 /// those blocks.
 #[test]
 fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
-    let stage = Stage::new("", true);
+    let stage = Stage::new("");
     let (fs, inode) = (&stage.fs, &stage.file());
     stage.cut(inode, 64 * BLOCK);
     fsync(fs, inode, None, false).unwrap();
@@ -284,7 +292,7 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
 #[test]
 fn range_operations_keep_writeback_away_until_the_map_has_changed() {
     for mode in [PunchHole, CollapseRange, InsertRange] {
-        let stage = Stage::new("", true);
+        let stage = Stage::new("");
         let (fs, inode) = (&stage.fs, &stage.file());
         // Extents of their own, so that no cut comes first.
         stage.change(inode, PunchHole, 3, 1);
@@ -315,7 +323,7 @@ fn range_operations_keep_writeback_away_until_the_map_has_changed() {
 /// blocks.
 #[test]
 fn a_commit_waits_for_ordered_data_in_flight() {
-    let stage = Stage::new("nobuffered_iomap,dioread_lock", true);
+    let stage = Stage::new("nobuffered_iomap,dioread_lock");
     let (fs, inode) = (&stage.fs, &stage.create("file"));
     fs.journal.force_commit().unwrap();
     stage.put(inode, 0, &[7; 4 * BLOCK_LEN]);
@@ -374,7 +382,7 @@ fn ordered_data_is_written_before_it_is_dropped() {
     let cut: Drops = |stage, inode| stage.cut(inode, 0);
     let punch: Drops = |stage, inode| stage.change(inode, PunchHole, 0, 4);
     for (nth, drops) in [cut, punch].into_iter().enumerate() {
-        let stage = Stage::new("nobuffered_iomap,dioread_lock,nodelalloc", true);
+        let stage = Stage::new("nobuffered_iomap,dioread_lock,nodelalloc");
         let fs = &stage.fs;
         let [first, second] = ["first", "second"].map(|name| stage.create(name));
         fs.journal.force_commit().unwrap();

@@ -275,6 +275,7 @@ fn j38_delayed_and_known_ranges_equal_a_state_per_block() {
     let saved = trims.trim_first + trims.trim_last;
     assert_eq!(trims.prealloc_allocs + saved, splits.prealloc_allocs);
     assert_eq!((trims.sets, trims.clears), (splits.sets, splits.clears));
+    assert_eq!((trims.wakes, trims.wakes_skipped), (0, 0), "no lock ends");
 }
 
 /// A mapping of allocated blocks does not depend on reservations elsewhere, one of a hole does.
