@@ -47,18 +47,18 @@ fn sample(setup: Setup, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let (volume, node) = bed.node(name)?;
     times::take();
     counted(bed, |_| {
-        let (mut all, mut rounds) = (Round::default(), 0_u32);
-        while rounds == 0 || all.both < plan.sample {
-            let round = follow(&volume, &node, &bytes)?;
-            all.both += round.both;
-            all.first += round.first;
-            rounds += 1;
+        let (mut all, mut laps) = (Lap::default(), 0_u32);
+        while laps == 0 || all.both < plan.sample {
+            let lap = follow(&volume, &node, &bytes)?;
+            all.both += lap.both;
+            all.first += lap.first;
+            laps += 1;
         }
-        let calls = u64::from(rounds) * (1 + bytes.len().div_ceil(CALL) as u64);
-        let mean = |sum: Duration| sum.as_secs_f64() * 1e3 / f64::from(rounds);
+        let calls = u64::from(laps) * (1 + bytes.len().div_ceil(CALL) as u64);
+        let mean = |sum: Duration| sum.as_secs_f64() * 1e3 / f64::from(laps);
         let outcome = Outcome {
             calls,
-            bytes: 2 * u64::from(rounds) * plan.stream_bytes,
+            bytes: 2 * u64::from(laps) * plan.stream_bytes,
             ..Outcome::default()
         };
         Ok(match setup {
@@ -89,14 +89,14 @@ fn fill(file: &mut dyn Data, bytes: &[u8]) -> Result<()> {
 
 /// What one run of both threads took.
 #[derive(Default)]
-struct Round {
+struct Lap {
     /// From when the leader had its range until both had ended.
     both: Duration,
     /// The follower's first call.
     first: Duration,
 }
 
-fn follow(volume: &Volume, node: &Node, bytes: &[u8]) -> Result<Round> {
+fn follow(volume: &Volume, node: &Node, bytes: &[u8]) -> Result<Lap> {
     let put = |pos: usize, part: &[u8]| {
         let done = volume.write(node, pos as u64, part, &Cred::root())?;
         ensure!(done == part.len(), "{done} bytes at {pos}");
@@ -119,7 +119,7 @@ fn follow(volume: &Volume, node: &Node, bytes: &[u8]) -> Result<Round> {
         let led = leader.join();
         led.map_err(|_| Error::new("a thread panicked"))??;
         let both = begun.elapsed();
-        Ok(Round { both, first })
+        Ok(Lap { both, first })
     })
 }
 

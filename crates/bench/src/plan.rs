@@ -100,9 +100,9 @@ impl Bench {
                 "fio's `randwrite` in process, four jobs with 16 requests of 4 KiB each; \
                  `randwrite/4K/unlock` is the time in which a request gives back its range; \
                  `clear` and `lock` are the I/O tree alone; `buffered` are 64 threads that write \
-                 the blocks of a sparse file in random order, and an fsync; `fragments` is a stream \
-                 into free space of small pieces; `follow` are two threads that write one file, \
-                 one behind the other."
+                 the blocks of a sparse file in random order, and an fsync; `fragments` is a \
+                 stream into free space of small pieces; `follow` are two threads that write one \
+                 file, one behind the other."
             }
             Bench::Psync => "fio's `psync` on an image in RAM.",
             Bench::Meta => "nanoseconds of a call by path, in directories of two sizes.",

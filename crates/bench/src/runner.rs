@@ -19,8 +19,8 @@ use crate::report::Report;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
 use crate::{
-    append, buffered, clears, direct, follow, fragments, images, meta, overwrite, parallel, peers, psync, queue,
-    randwrite, scale,
+    append, buffered, clears, direct, follow, fragments, images, meta, overwrite, parallel, peers,
+    psync, queue, randwrite, scale,
 };
 
 /// One measurement at a time in a process: two would measure each other.

@@ -271,6 +271,8 @@ const BENCH: Order = Order {
         "queue",
         "randwrite",
         "buffered",
+        "fragments",
+        "follow",
         "peers",
         "images",
         "scale",
