@@ -349,7 +349,7 @@ fn a_commit_waits_for_ordered_data_in_flight() {
 /// number would read what the device had before.
 #[test]
 fn an_inode_stays_in_memory_while_a_commit_writes_its_data() {
-    let stage = Stage::new("nobuffered_iomap,dioread_lock,nodelalloc", true);
+    let stage = Stage::new("nobuffered_iomap,dioread_lock,nodelalloc");
     let fs = &stage.fs;
     let file = stage.create("file");
     fs.journal.force_commit().unwrap();
