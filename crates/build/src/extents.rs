@@ -1,14 +1,10 @@
-//! From a file's blocks to the device's: what of a file has blocks, and the tree that says where.
+//! From a file's blocks to the device's: what of a file has blocks, and the extents that say where.
 
 use std::ops::Range;
 
-use extant_disk::csum::Crc32c;
-use extant_disk::extent::{
-    Extent, ExtentError, Index, MAX_WRITTEN, NodeMut, ROOT_BYTES, ROOT_CAPACITY, Slot,
-    block_capacity, set_checksum,
-};
+use extant_disk::extent::{Extent, MAX_WRITTEN};
 use extant_disk::file_kind::FileKind;
-use extant_units::{BlockSize, Lblk, Pblk};
+use extant_units::{Lblk, Pblk};
 
 use crate::tree::{NodeId, Tree};
 
@@ -75,68 +71,4 @@ pub(crate) fn extents(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Ex
         }
     }
     all
-}
-
-/// How many blocks the tree over so many extents takes.
-pub(crate) fn map_blocks(extents: usize, bs: BlockSize) -> usize {
-    let per_node = usize::from(block_capacity(bs));
-    let mut level = extents;
-    let mut nodes = 0;
-    while level > usize::from(ROOT_CAPACITY) {
-        level = level.div_ceil(per_node);
-        nodes += level;
-    }
-    nodes
-}
-
-/// A block of a map: its place and its bytes.
-type MapBlock = (u64, Vec<u8>);
-
-/// The tree over `extents`: what the inode holds, and blocks at `places`.
-///
-/// # Errors
-/// Extents that cannot be stored.
-pub(crate) fn store(
-    extents: &[Extent],
-    places: &[u64],
-    bs: BlockSize,
-    seed: Option<Crc32c>,
-) -> Result<([u8; ROOT_BYTES], Vec<MapBlock>), ExtentError> {
-    let mut level: Vec<(Lblk, Slot)> = Vec::with_capacity(extents.len());
-    for extent in extents {
-        level.push((extent.lblk, extent.encode()?));
-    }
-    let mut places = places.iter();
-    let mut blocks = Vec::new();
-    let mut depth = 0;
-    while level.len() > usize::from(ROOT_CAPACITY) {
-        let capacity = block_capacity(bs);
-        let mut above = Vec::new();
-        for part in level.chunks(usize::from(capacity)) {
-            let place = places.next().copied().unwrap_or_default();
-            let mut bytes = vec![0; bs.bytes()];
-            fill(&mut bytes, depth, capacity, part)?;
-            if let Some(seed) = seed {
-                set_checksum(&mut bytes, seed)?;
-            }
-            blocks.push((place, bytes));
-            let lblk = part.first().map_or(Lblk::ZERO, |(lblk, _)| *lblk);
-            let child = Pblk::new(place);
-            above.push((lblk, Index { lblk, child }.encode()?));
-        }
-        (level, depth) = (above, depth + 1);
-    }
-    let mut root = [0; ROOT_BYTES];
-    fill(&mut root, depth, ROOT_CAPACITY, &level)?;
-    Ok((root, blocks))
-}
-
-fn fill(
-    bytes: &mut [u8],
-    depth: u16,
-    max: u16,
-    entries: &[(Lblk, Slot)],
-) -> Result<(), ExtentError> {
-    let slots: Vec<Slot> = entries.iter().map(|(_, slot)| *slot).collect();
-    NodeMut::init(bytes, depth, max)?.insert(0, &slots)
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use extant_disk::extent::Extent;
+use extant_disk::extent::{Extent, store_tree};
 use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{BLOCK_AREA, InodeCore, InodeFlags, InodeTime};
 use extant_disk::xattr::{BlockHeader, Fit, seal_block};
@@ -10,7 +10,7 @@ use extant_mkfs::{Formats, Population};
 use extant_units::{Ino, Pblk};
 
 use crate::directory::LOST_FOUND;
-use crate::extents::{count, extents, logical, store};
+use crate::extents::{count, extents, logical};
 use crate::sizing::Planned;
 use crate::text::TextId;
 use crate::tree::{Node, NodeId, Tree};
@@ -48,12 +48,13 @@ impl Image<'_> {
     fn map(&self, id: NodeId, put: Option<&mut Put<'_>>) -> io::Result<[u8; BLOCK_AREA]> {
         let seed = self.formats.inode.inode_seed(self.ino(id), 0);
         let places = self.planned.placement.map(id);
+        let places: Vec<Pblk> = places.iter().copied().map(Pblk::new).collect();
         let bs = self.formats.inode.block_size;
-        let stored = store(&self.extents(id), places, bs, seed);
+        let stored = store_tree(&self.extents(id), &places, bs, seed);
         let (root, blocks) = stored.map_err(io::Error::other)?;
         if let Some(put) = put {
             for (block, bytes) in blocks {
-                put(block, &bytes)?;
+                put(block.get(), &bytes)?;
             }
         }
         Ok(root)

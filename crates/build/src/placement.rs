@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use extant_disk::extent::node_count;
 use extant_disk::file_kind::FileKind;
 use extant_disk::xattr::XATTR_REFCOUNT_MAX;
 use extant_mkfs::{Formats, Layout};
@@ -14,7 +15,7 @@ use extant_units::{BlockSize, Ino};
 use crate::attrs::SetId;
 use crate::directory::DirLayout;
 use crate::error::Result;
-use crate::extents::{count, extents, logical, map_blocks};
+use crate::extents::{count, extents, logical};
 use crate::numbering::Numbering;
 use crate::room::Room;
 use crate::tree::{NodeId, Tree};
@@ -143,7 +144,7 @@ impl Placing<'_> {
                 continue;
             }
             let extents = extents(&runs, &placement.runs(self.tree, id, blocks));
-            let needed = map_blocks(extents.len(), self.block_size);
+            let needed = node_count(extents.len(), self.block_size);
             let places: Option<Vec<u64>> = (0..needed).map(|_| room.take(1)).collect();
             let places = places?;
             if !places.is_empty() {

@@ -8,6 +8,7 @@
 //!   [`Node::check`] looks at every entry and belongs to the moment a block comes from the device.
 //! * [`NodeMut`]: edits of one node's bytes, which keep the count and nothing else: order and
 //!   ranges are the tree's business.
+//! * [`store_tree`]: a whole tree, made of a list of extents.
 //!
 //! Nothing here panics on any bytes: an access outside of a node is `None` or an error.
 
@@ -15,6 +16,7 @@ mod edit;
 mod node;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use core::mem::{offset_of, size_of};
 
@@ -26,6 +28,7 @@ use crate::csum::Crc32c;
 
 pub use edit::{NodeMut, set_checksum};
 pub use node::{Expect, Node, verify_checksum};
+pub use tree::{StoredTree, node_count, store_tree};
 
 /// `eh_magic` of every node.
 pub const MAGIC: u16 = 0xf30a;

@@ -1,10 +1,7 @@
 //! Maps of files as bytes: extent trees and block maps.
 
 use extant_disk::csum::Crc32c;
-use extant_disk::extent::{
-    Extent, ExtentError, Index, NodeMut, ROOT_BYTES, ROOT_CAPACITY, Slot, block_capacity,
-    set_checksum,
-};
+use extant_disk::extent::{Extent, ExtentError, ROOT_BYTES, store_tree};
 use extant_disk::features::Incompat;
 use extant_units::{Lblk, Pblk};
 
@@ -36,51 +33,24 @@ fn store_extents(
     seed: Option<Crc32c>,
 ) -> std::result::Result<Stored, ExtentError> {
     let mut lblk = 0_u32;
-    let mut level: Vec<(Lblk, Slot)> = Vec::new();
+    let mut extents = Vec::with_capacity(map.runs.len());
     for run in &map.runs {
         let len = u32::try_from(run.end - run.start).unwrap_or(u32::MAX);
-        let extent = Extent {
+        extents.push(Extent {
             lblk: Lblk::new(lblk),
             len,
             pblk: Pblk::new(run.start),
             unwritten: false,
-        };
-        level.push((extent.lblk, extent.encode()?));
+        });
         lblk += len;
     }
-    let mut places = map.nodes.iter();
-    let mut blocks = Vec::new();
-    let mut depth = 0;
-    while level.len() > usize::from(ROOT_CAPACITY) {
-        let capacity = block_capacity(geometry.block_size);
-        let mut above = Vec::new();
-        for part in level.chunks(usize::from(capacity)) {
-            let place = places.next().copied().unwrap_or_default();
-            let mut bytes = vec![0; geometry.block_size.bytes()];
-            fill_node(&mut bytes, depth, capacity, part)?;
-            if let Some(seed) = seed {
-                set_checksum(&mut bytes, seed)?;
-            }
-            blocks.push((place, bytes));
-            let first = part.first().map_or(Lblk::ZERO, |(lblk, _)| *lblk);
-            let child = Pblk::new(place);
-            above.push((first, Index { lblk: first, child }.encode()?));
-        }
-        (level, depth) = (above, depth + 1);
-    }
-    let mut i_block = [0; ROOT_BYTES];
-    fill_node(&mut i_block, depth, ROOT_CAPACITY, &level)?;
-    Ok(Stored { i_block, blocks })
-}
-
-fn fill_node(
-    bytes: &mut [u8],
-    depth: u16,
-    capacity: u16,
-    entries: &[(Lblk, Slot)],
-) -> std::result::Result<(), ExtentError> {
-    let slots: Vec<Slot> = entries.iter().map(|(_, slot)| *slot).collect();
-    NodeMut::init(bytes, depth, capacity)?.insert(0, &slots)
+    let places: Vec<Pblk> = map.nodes.iter().copied().map(Pblk::new).collect();
+    let (i_block, blocks) = store_tree(&extents, &places, geometry.block_size, seed)?;
+    let blocks = blocks.into_iter().map(|(at, bytes)| (at.get(), bytes));
+    Ok(Stored {
+        i_block,
+        blocks: blocks.collect(),
+    })
 }
 
 /// Block numbers of indirect blocks under way. Their places are known already.
