@@ -1,7 +1,7 @@
 //! A device with a base that is never written and private changes in memory.
 //!
 //! # Invariants
-//! - The base is never written.
+//! - The base is never written, but by [`CowDevice::write_through`].
 //! - A changed block is kept as a whole. Of a block of zeros only that fact is kept.
 //! - The memory of the changes stays within the limit, if there is one. A write that would exceed
 //!   it fails; the blocks before the one that did not fit are changed, the others are not.
@@ -138,6 +138,34 @@ impl<D: BlockDevice> CowDevice<D> {
         blocks.into_iter().map(range).collect()
     }
 
+    /// Lets `write` change the bytes of `range` on the base. They are no private change then, also
+    /// where their neighbours in a block are.
+    ///
+    /// # Errors
+    /// The range lies past the end, or the base fails.
+    pub fn write_through(
+        &self,
+        range: Range<DevOff>,
+        write: impl FnOnce(&D) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let len = extant_units::index(range.end.get().saturating_sub(range.start.get()));
+        check_range(range.start, len, self.base.len())?;
+        let mut changes = self.changes.write();
+        write(&self.base)?;
+        for (index, inside, _) in pieces(range.start, len) {
+            let mut bytes = [0; BLOCK];
+            match changes.blocks.get(&index) {
+                Some(Block::Bytes(changed)) => bytes.copy_from_slice(changed),
+                Some(Block::Zeros) => {}
+                None => continue,
+            }
+            let at = DevOff::new(index * BLOCK_U64 + inside.start as u64);
+            self.base.read_at(at, &mut bytes[inside])?;
+            changes.put(index, &bytes, self.limit)?;
+        }
+        Ok(())
+    }
+
     /// Bytes of memory that the changes take.
     pub fn memory(&self) -> u64 {
         self.changes.read().memory()
@@ -266,6 +294,27 @@ mod tests {
         one.freeze();
         let refused = one.write_at(DevOff::ZERO, &[1]).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    }
+
+    #[test]
+    fn writes_through_show_beside_private_changes() {
+        let base = Arc::new(MemoryDevice::from_bytes(&vec![1; 12_288]));
+        let one = CowDevice::new(base.clone());
+        one.write_at(DevOff::new(100), &[2; 10]).unwrap();
+        one.write_at(DevOff::new(4096), &[0; 4096]).unwrap();
+        let range = DevOff::new(105)..DevOff::new(5000);
+        let write = |base: &Arc<MemoryDevice>| base.write_at(DevOff::new(105), &[3; 4895]);
+        one.write_through(range, write).unwrap();
+        let mut all = vec![0; 12_288];
+        one.read_at(DevOff::ZERO, &mut all).unwrap();
+        let mut expected = vec![1; 12_288];
+        expected[100..105].fill(2);
+        expected[4096..8192].fill(0);
+        expected[105..5000].fill(3);
+        assert_eq!(all, expected);
+        assert_eq!(base.to_bytes()[104..106], [1, 3]);
+        let past = DevOff::new(12_000)..DevOff::new(12_289);
+        assert!(one.write_through(past, |_| Ok(())).is_err());
     }
 
     #[test]
