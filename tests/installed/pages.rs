@@ -80,6 +80,7 @@ pages! {
     howto_install: "howto/install.md",
     howto_network: "howto/network.md",
     howto_reproducible: "howto/reproducible.md",
+    howto_resize: "howto/resize.md",
     howto_vm: "howto/vm.md",
 }
 

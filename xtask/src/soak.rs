@@ -163,6 +163,20 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "resizes",
+        suites: "--profile soak -p extant-resize --test resize_random",
+        env: &[("EXTANT_RESIZES", "500")],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
+        name: "resize-cuts",
+        suites: "--profile soak -p extant-resize --test resize_power_cuts",
+        env: &[("EXTANT_CUT_BUDGET", "long")],
+        round: Some(300),
+        ..PLAIN
+    },
+    Stage {
         name: "power-cuts",
         suites: "--profile soak -p extant-engine --test power_loss",
         tests: &["--exact", "soak"],

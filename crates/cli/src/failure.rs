@@ -95,6 +95,7 @@ caused_by!(
     extant::Error,
     extant::build::Error,
     extant::mkfs::Error,
+    extant::resize::Error,
     extant_fuse::OptionError
 );
 

@@ -38,6 +38,7 @@
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
 //! | repair of an image | [`fix_image`] |
+//! | another size for an image | [`mod@resize`] |
 //! | many direct requests in flight | [`DirectQueue`] |
 //! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
 //! | tests of programs that use this crate | [`testing`] |
@@ -89,6 +90,8 @@ pub use extant_build as build;
 /// Making file systems: [`mkfs::make`] on a file or block device, [`mkfs::Options`] for what it is
 /// to be like.
 pub use extant_mkfs as mkfs;
+/// Growing and shrinking of volumes that are not mounted: [`resize::resize_image`].
+pub use extant_resize as resize;
 
 pub use check::{CheckOptions, Finding, Report, check, check_image};
 #[doc(hidden)]

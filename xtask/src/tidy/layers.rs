@@ -101,6 +101,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "extant-resize",
+        &[
+            "extant-units",
+            "extant-disk",
+            "extant-blockdev",
+            "extant-jbd2",
+            "extant-check",
+            "extant-engine",
+        ],
+    ),
+    (
         "extant",
         &[
             "extant-units",
@@ -109,6 +120,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-check",
             "extant-fix",
             "extant-mkfs",
+            "extant-resize",
             "extant-engine",
         ],
     ),

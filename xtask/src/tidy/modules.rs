@@ -12,8 +12,8 @@ pub(super) struct Order {
 
 /// All orders.
 pub(super) const ORDERS: &[Order] = &[
-    CHECK, ENGINE, FIX, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE, CLI,
-    CAPI, PYTHON,
+    CHECK, ENGINE, FIX, RESIZE, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE,
+    CLI, CAPI, PYTHON,
 ];
 
 const CHECK: Order = Order {
@@ -216,6 +216,14 @@ const FIX: Order = Order {
         "hold",
         "commit",
         "report",
+    ],
+};
+
+const RESIZE: Order = Order {
+    root: "crates/resize/src",
+    modules: &[
+        "error", "options", "shape", "bits", "volume", "space", "extents", "pointers", "files",
+        "groups", "store", "numbers", "log", "least", "prepare", "commit", "image",
     ],
 };
 

@@ -24,7 +24,7 @@ pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
 pub(crate) use transfer::{Cp, Export, Sparse, Tar, Untar};
-pub(crate) use volume::{Check, Fix, Info, Trim};
+pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
 
 /// The part of the help that is about all commands.
 const AFTER_HELP: &str = "\
@@ -98,6 +98,7 @@ pub(crate) enum Command {
     Info(Info),
     Check(Check),
     Fix(Fix),
+    Resize(Resize),
     Diff(Diff),
     Map(Map),
     Trim(Trim),
@@ -143,6 +144,7 @@ impl Command {
             Command::Info(_) => "info",
             Command::Check(_) => "check",
             Command::Fix(_) => "fix",
+            Command::Resize(_) => "resize",
             Command::Diff(_) => "diff",
             Command::Map(_) => "map",
             Command::Trim(_) => "trim",

@@ -1,8 +1,9 @@
-//! Commands about an image as a whole: info, check, fix, trim.
+//! Commands about an image as a whole: info, check, fix, resize, trim.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use extant::resize::Target;
 
 use crate::size;
 
@@ -60,6 +61,37 @@ pub(crate) struct Fix {
     pub(crate) json: bool,
     /// Image file or block device
     pub(crate) image: PathBuf,
+}
+
+/// Grow or shrink an image
+///
+/// The image must not be mounted. An image file gets the length of its file system; a block device
+/// keeps its own. A journal that waits for a replay is replayed first, and the image must be sound:
+/// extant check runs before, and once more over what is about to be written. SIZE may end in K, M,
+/// G ... (KB, MB, GB ... are powers of 1000). The file system gets whole blocks of it, and a last
+/// group only if that is worth its metadata. "min" is the least size that holds what the image
+/// holds.
+///
+/// A power cut at any moment leaves the old size or the new one, and an image that the next mount
+/// replays. Without a journal it leaves an image that has to be repaired (e2fsck).
+#[derive(Args, Debug)]
+pub(crate) struct Resize {
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+    /// Bytes, or "min"
+    #[arg(value_parser = parse_size)]
+    pub(crate) size: Target,
+}
+
+/// The size of a resize.
+fn parse_size(text: &str) -> Result<Target, String> {
+    match text {
+        "min" => Ok(Target::Least),
+        bytes => size::parse(bytes).map(Target::Bytes),
+    }
 }
 
 /// Tell the device which blocks are free

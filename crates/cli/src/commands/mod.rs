@@ -21,6 +21,7 @@ pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod stats;

@@ -343,6 +343,11 @@ impl JournalSuperblock {
         self.raw.sequence = sequence.into();
     }
 
+    /// Says how many blocks the journal has, for one that moves.
+    pub fn set_len(&mut self, blocks: u32) {
+        self.raw.max_len = blocks.into();
+    }
+
     /// Says where the next transaction goes; only meaningful in an empty log, and only a hint.
     pub fn set_head(&mut self, head: u32) {
         if self.has_features() {

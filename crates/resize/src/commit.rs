@@ -1,0 +1,309 @@
+//! Bringing the copy to the device, at once.
+//!
+//! With a journal, a cut at any write leaves the old volume or the new one:
+//!
+//! ```text
+//! 1. blocks that the old volume does not use     directly; nothing leads to them
+//! 2. superblock: needs recovery                  the log is empty: still the old volume
+//! 3. one transaction with all other blocks       in the log, which is not begun yet
+//! 4. the sector that begins the log              from here on, the new volume
+//! 5. recovery                                    as after a crash
+//! 6. copies of superblock and descriptors
+//! ```
+//!
+//! The sector of step 4 is that of the log's superblock. If the log moves, it is that of the
+//! journal's inode: the new log is complete before, and a transaction of its own leads to the same
+//! place, so that a recovery that was cut short finds it again, whichever superblock it reads.
+//!
+//! Without a journal the volume is marked as not clean first, and the superblock is written last: a
+//! cut on the way leaves an image that has to be checked.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use extant_blockdev::{BlockDevice, memory_share};
+use extant_disk::bitmap;
+use extant_disk::features::Incompat;
+use extant_disk::jbd2::descriptor::{Tag, escape, needs_escape};
+use extant_disk::jbd2::superblock::JournalSuperblock;
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
+use extant_jbd2::{LogMap, recover_within};
+use extant_units::{Blocks, DevOff, Group, Pblk, at_most_u32};
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+use crate::volume::{Volume, edit_super, read_super};
+
+/// What a drive writes whole.
+const SECTOR: usize = 512;
+/// Blocks of a transaction beside those that are counted: what a log that moves changes.
+const MARGIN: u64 = 64;
+
+/// The blocks that differ.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// Those that the old volume does not use.
+    direct: Vec<u64>,
+    /// Those that it uses.
+    used: Vec<u64>,
+}
+
+impl Volume {
+    /// What differs between the copy and the device.
+    pub(crate) fn changes(&self) -> Result<Changes> {
+        let log2 = self.old.block_size().log2();
+        let mut changes = Changes::default();
+        let (mut group, mut bits) = (u32::MAX, Vec::new());
+        let mut next = 0;
+        for range in self.dev.changed() {
+            let end = range.end.get().div_ceil(1 << log2).min(self.new.blocks);
+            for block in (range.start.get() >> log2).max(next)..end {
+                next = block + 1;
+                if self.block(block)? == self.old_block(block)? {
+                    continue;
+                }
+                let of = self.old.group_of(block);
+                if of != group && block < self.old.blocks {
+                    (group, bits) = (of, self.old_bitmap(of)?);
+                }
+                let bit = at_most_u32(block.saturating_sub(self.old.start(of)));
+                let used = block < self.old.first()
+                    || (block < self.old.blocks && bitmap::test(&bits, bit));
+                match used {
+                    true => changes.used.push(block),
+                    false => changes.direct.push(block),
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    /// How many blocks a log needs for a transaction of all blocks in use that differ, if that is
+    /// more than it has.
+    pub(crate) fn log_shortage(&self) -> Result<Option<u64>> {
+        let (Some(log), Some(superblock)) = (&self.log, self.log_super()?) else {
+            return Ok(None);
+        };
+        let blocks = self.changes()?.used.len() as u64 + MARGIN;
+        let per_block = superblock
+            .format()
+            .tags_per_block(self.block_bytes())
+            .max(1) as u64;
+        let needed = blocks + blocks.div_ceil(per_block) + 2;
+        // What is behind the end is kept for fast commits.
+        let apart = u64::from(superblock.first())
+            + self.old_log_len()?.saturating_sub(superblock.end().into());
+        Ok((needed + apart > log.len()).then_some(needed + apart))
+    }
+
+    fn old_log_len(&self) -> Result<u64> {
+        match self.journal() {
+            Some(ino) => Ok(self.old_log(ino)?.len()),
+            None => Ok(0),
+        }
+    }
+
+    /// Writes the new volume.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let dev = self.dev.base();
+        let changes = self.changes()?;
+        for block in &changes.direct {
+            dev.write_at(self.at(*block)?, &self.block(*block)?)?;
+        }
+        dev.flush()?;
+        match (&self.log, self.log_super()?) {
+            (Some(log), Some(superblock)) => self.through_log(log, superblock, &changes.used)?,
+            _ => self.in_place(&changes.used)?,
+        }
+        self.write_copies()
+    }
+
+    fn through_log(
+        &self,
+        log: &LogMap,
+        mut superblock: JournalSuperblock,
+        used: &[u64],
+    ) -> Result<()> {
+        let dev = self.dev.base();
+        let features = self.old.features();
+        let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        superblock.upgrade(wide, features.metadata_csum());
+        superblock.set_len(at_most_u32(log.len()));
+        set_recover(dev, true)?;
+        self.write_transaction(log, &superblock, used)?;
+        superblock.set_tail(superblock.first(), superblock.sequence());
+        let at = self.log_block(log, 0)?;
+        match self.log_moved {
+            false => self.write_first_sector(at, &superblock)?,
+            true => {
+                let mut block = vec![0; self.block_bytes()];
+                if let Some(head) = block.get_mut(..SUPERBLOCK_SIZE) {
+                    head.copy_from_slice(&superblock.to_bytes());
+                }
+                dev.write_at(self.at(at.get())?, &block)?;
+                dev.flush()?;
+                self.switch_log()?;
+            }
+        }
+        let blocks = Blocks::new(self.old.blocks.max(self.new.blocks));
+        let bs = self.old.block_size();
+        let recovery = recover_within(dev, bs, log, blocks, memory_share())?;
+        if let Some(what) = recovery.skipped_text() {
+            return Err(Error::Unreadable(what));
+        }
+        set_recover(dev, false)
+    }
+
+    /// The block of the device that block `at` of the log is.
+    fn log_block(&self, log: &LogMap, at: u32) -> Result<Pblk> {
+        let block = log.block(at);
+        block.ok_or_else(|| Error::unreadable(format_args!("the log has no block {at}")))
+    }
+
+    /// Writes the transaction and makes it durable.
+    fn write_transaction(
+        &self,
+        log: &LogMap,
+        superblock: &JournalSuperblock,
+        used: &[u64],
+    ) -> Result<()> {
+        let (dev, format) = (self.dev.base(), superblock.format());
+        let (sequence, len) = (superblock.sequence(), self.block_bytes());
+        let mut at = superblock.first();
+        let mut write = |bytes: &[u8]| -> Result<()> {
+            if at >= superblock.end() {
+                return Err(Error::Unsupported(
+                    "its journal is too small for the resize",
+                ));
+            }
+            let block = self.log_block(log, at)?;
+            at += 1;
+            Ok(dev.write_at(self.at(block.get())?, bytes)?)
+        };
+        for part in used.chunks(format.tags_per_block(len).max(1)) {
+            let (mut tags, mut copies) = (Vec::new(), Vec::new());
+            for block in part {
+                let mut copy = self.logged(*block)?;
+                let escaped = needs_escape(&copy);
+                if escaped {
+                    escape(&mut copy);
+                }
+                tags.push(Tag {
+                    block: Pblk::new(*block),
+                    escaped,
+                    checksum: format.copy_checksum(sequence, &copy),
+                });
+                copies.push(copy);
+            }
+            let mut descriptor = vec![0; len];
+            format.write_descriptor(&mut descriptor, sequence, &tags);
+            write(&descriptor)?;
+            for copy in copies {
+                write(&copy)?;
+            }
+        }
+        let mut commit = vec![0; len];
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        format.write_commit(&mut commit, sequence, now.as_secs(), now.subsec_nanos());
+        write(&commit)?;
+        Ok(dev.flush()?)
+    }
+
+    /// A block as it goes to the log: until the recovery has ended, the superblock asks for it.
+    fn logged(&self, block: u64) -> Result<Vec<u8>> {
+        let mut bytes = self.block(block)?;
+        let log2 = self.old.block_size().log2();
+        if block == SUPERBLOCK_OFFSET >> log2 {
+            let at = extant_units::index(SUPERBLOCK_OFFSET - (block << log2));
+            if let Some(slot) = bytes.get_mut(at..at + SUPERBLOCK_SIZE)
+                && let Some(mut raw) = RawSuperblock::copy_from(slot)
+            {
+                recover(&mut raw, true);
+                raw.seal();
+                slot.copy_from_slice(raw.as_bytes());
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Writes the part of the log's superblock that says where the log begins.
+    fn write_first_sector(&self, at: Pblk, superblock: &JournalSuperblock) -> Result<()> {
+        let bytes = superblock.to_bytes();
+        let sector = bytes.get(..SECTOR).unwrap_or(&bytes);
+        Ok(self.dev.base().write_durable(self.at(at.get())?, sector)?)
+    }
+
+    /// Writes the journal's inode as it becomes, where it is: one sector.
+    fn switch_log(&self) -> Result<()> {
+        let Some(ino) = self.journal() else {
+            return Ok(());
+        };
+        let record = self.record(ino)?;
+        let (block, at) = self.old_record_at(ino)?;
+        let mut new = self.old_block(block)?;
+        let old = new.clone();
+        if let Some(slot) = new.get_mut(at..at + record.len()) {
+            slot.copy_from_slice(&record);
+        }
+        let start = self.at(block)?;
+        let sectors = old.chunks(SECTOR).zip(new.chunks(SECTOR)).enumerate();
+        for (nth, (_, sector)) in sectors.filter(|(_, (old, new))| old != new) {
+            let at = start.saturating_add((nth * SECTOR) as u64);
+            self.dev.base().write_durable(at, sector)?;
+        }
+        Ok(())
+    }
+
+    /// Without a journal.
+    fn in_place(&self, used: &[u64]) -> Result<()> {
+        let dev = self.dev.base();
+        edit_super(dev, |raw| raw.set_state(raw.state() - State::VALID))?;
+        let of_super = SUPERBLOCK_OFFSET >> self.old.block_size().log2();
+        for block in used.iter().filter(|block| **block != of_super) {
+            dev.write_at(self.at(*block)?, &self.block(*block)?)?;
+        }
+        let raw = read_super(&*self.dev)?.raw().clone();
+        Ok(dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), raw.as_bytes())?)
+    }
+
+    /// Writes the copies of superblock and descriptors in other groups, as mke2fs leaves them: not
+    /// marked as unmounted cleanly, so that a volume is checked that is mounted by one.
+    fn write_copies(&self) -> Result<()> {
+        let dev = self.dev.base();
+        let sb = read_super(dev)?;
+        let mut table = Vec::new();
+        for at in 0..self.new.desc_blocks {
+            table.extend(self.old_block(self.new.first() + 1 + at)?);
+        }
+        for group in self.new.backups().map(Group::new) {
+            let start = self.at(self.new.start(group.get()))?;
+            let mut copy = sb.raw().clone();
+            recover(&mut copy, false);
+            copy.set_state(copy.state() - State::VALID - State::ERROR);
+            // The field has 16 bits; the low ones are kept, as mke2fs does.
+            let [low, high, ..] = group.get().to_le_bytes();
+            copy.block_group_nr = u16::from_le_bytes([low, high]).into();
+            copy.seal();
+            let mut block = vec![0; self.block_bytes()];
+            if let Some(head) = block.get_mut(..SUPERBLOCK_SIZE) {
+                head.copy_from_slice(copy.as_bytes());
+            }
+            dev.write_at(start, &block)?;
+            dev.write_at(start.saturating_add(self.block_bytes() as u64), &table)?;
+        }
+        Ok(dev.flush()?)
+    }
+}
+
+/// Marks a superblock as one whose log holds transactions, or not.
+fn recover(raw: &mut RawSuperblock, on: bool) {
+    let mut features = raw.features();
+    features.incompat.set(Incompat::RECOVER, on);
+    raw.set_features(features);
+}
+
+fn set_recover(dev: &Arc<dyn BlockDevice>, on: bool) -> Result<()> {
+    edit_super(dev, |raw| recover(raw, on))
+}

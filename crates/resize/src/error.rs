@@ -1,0 +1,91 @@
+//! Why a volume is not resized.
+
+use std::io;
+
+use extant_blockdev::OpenError;
+use extant_disk::superblock::SuperblockError;
+use extant_jbd2::JournalError;
+
+/// The result of a step of a resize.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a volume is not resized. It has its old size then, unless the device or the journal failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The image could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The superblock cannot be used.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// The check could not say anything.
+    #[error(transparent)]
+    Check(#[from] extant_check::Error),
+    /// The volume is damaged.
+    #[error("damaged, {count} findings ({first}): extant fix repairs it")]
+    NotClean {
+        /// Findings in all.
+        count: u64,
+        /// The first.
+        first: String,
+    },
+    /// The volume has something that a resize cannot deal with.
+    #[error("cannot be resized: {0}")]
+    Unsupported(&'static str),
+    /// Less than one group.
+    #[error("too small: no block is left for a group")]
+    NoGroup,
+    /// What the volume holds does not fit.
+    #[error("too small: at least {least} bytes are needed")]
+    TooSmall {
+        /// The least size, in bytes.
+        least: u64,
+    },
+    /// More blocks than the volume's format has room for.
+    #[error("too large, {blocks} blocks: {why}")]
+    TooLarge {
+        /// The blocks.
+        blocks: u64,
+        /// Why.
+        why: &'static str,
+    },
+    /// The device ends before the volume would.
+    #[error("the device has {device} bytes, fewer than {wanted}")]
+    DeviceTooShort {
+        /// Bytes of the device.
+        device: u64,
+        /// Bytes of the volume.
+        wanted: u64,
+    },
+    /// No free blocks for a step on the way.
+    #[error("no room for {0}: a size with more free blocks is needed")]
+    NoRoom(&'static str),
+    /// The journal failed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A mount could not replay the journal or finish the orphans.
+    #[error("replaying the journal: {0}")]
+    Mount(#[source] extant_engine::Error),
+    /// A structure cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The check found something after the resize; nothing was written.
+    #[error("internal error: {count} findings after the resize ({first}); nothing was written")]
+    Internal {
+        /// Findings in all.
+        count: u64,
+        /// The first.
+        first: String,
+    },
+    /// The device failed.
+    #[error("I/O error: {0}")]
+    Device(#[from] io::Error),
+}
+
+impl Error {
+    /// A structure that is not as the check has found it.
+    pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
+        Self::Unreadable(what.to_string())
+    }
+}

@@ -1,0 +1,192 @@
+//! Growing and shrinking of a volume that is not mounted.
+//!
+//! # Responsibility
+//! A resize has the steps of a repair, and only the last one changes the volume on the device:
+//!
+//! 1. A volume that waits for a replay, or has orphans, is mounted and unmounted; then the check
+//!    must find nothing (`prepare`).
+//! 2. `shape` computes the new geometry, `least` the smallest that is possible.
+//! 3. In a private copy in memory (`volume`), `groups` adds and drops groups, `files`, `extents`
+//!    and `pointers` move the blocks of files, `numbers` moves inodes, `log` the journal. `space`
+//!    has the bitmaps, `store` puts them into the copy. The blocks of files go at once to blocks
+//!    that the old volume does not use.
+//! 4. The check judges the copy.
+//! 5. `commit` brings it to the device, as one transaction of the journal.
+//!
+//! # Invariants
+//! - Until the commit, nothing is written that the old volume uses. A cut at any write leaves the
+//!   old volume or the new one (see `commit`).
+//! - The check has found nothing wrong with what is written.
+//! - Memory: that of a check, a bit per block of groups that are changed, and the metadata blocks
+//!   that change, within the limit of the private copy.
+#![forbid(unsafe_code)]
+
+mod bits;
+mod commit;
+mod error;
+mod extents;
+mod files;
+mod groups;
+mod image;
+mod least;
+mod log;
+mod numbers;
+mod options;
+mod pointers;
+mod prepare;
+mod shape;
+mod space;
+mod store;
+mod volume;
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice, memory_share};
+
+pub use error::{Error, Result};
+pub use image::resize_image;
+pub use options::{Report, ResizeOptions, Target};
+
+use shape::Shape;
+use volume::{Overlay, Volume, read_super};
+
+/// How often the least size is looked for: what a round frees, the next can use.
+const ROUNDS: u32 = 4;
+
+/// Resizes the file system on `dev`, which no other process may use meanwhile.
+///
+/// # Errors
+/// Why it has its old size still; or the device failed.
+pub fn resize(
+    dev: Arc<dyn BlockDevice>,
+    target: Target,
+    options: &ResizeOptions<'_>,
+) -> Result<Report> {
+    resize_on(&dev, target, u64::MAX, options)
+}
+
+/// The same; from byte `zeros_from` on, the device is known to hold zeros.
+fn resize_on(
+    dev: &Arc<dyn BlockDevice>,
+    target: Target,
+    zeros_from: u64,
+    options: &ResizeOptions<'_>,
+) -> Result<Report> {
+    prepare::prepare(dev, options)?;
+    let old = Shape::of(&read_super(dev)?);
+    let mut report = Report {
+        block_size: old.block_size().bytes_u64(),
+        blocks_before: old.blocks,
+        blocks: old.blocks,
+        ..Report::default()
+    };
+    let bytes = match target {
+        Target::Least => {
+            for _ in 0..ROUNDS {
+                let before = report.blocks;
+                cut_to_least(dev, &mut report, options)?;
+                if report.blocks == before {
+                    break;
+                }
+            }
+            return Ok(report);
+        }
+        Target::Bytes(bytes) => bytes,
+    };
+    let new = old.resized(bytes >> old.block_size().log2())?;
+    if new.blocks < old.blocks {
+        let least = open(dev, &old, zeros_from)?.least()?;
+        if new.blocks < least.blocks {
+            let least = least.bytes();
+            return Err(Error::TooSmall { least });
+        }
+    }
+    if new.bytes() > dev.len() {
+        return Err(Error::DeviceTooShort {
+            device: dev.len(),
+            wanted: new.bytes(),
+        });
+    }
+    if new.blocks != old.blocks {
+        become_shape(dev, &new, zeros_from, &mut report, options)?;
+    }
+    Ok(report)
+}
+
+/// Cuts the volume to the least size, or to one near it where free blocks are too scattered.
+fn cut_to_least(
+    dev: &Arc<dyn BlockDevice>,
+    report: &mut Report,
+    options: &ResizeOptions<'_>,
+) -> Result<()> {
+    let old = Shape::of(&read_super(dev)?);
+    let least = open(dev, &old, u64::MAX)?.least()?;
+    let mut more = 0;
+    loop {
+        let new = old.resized((least.blocks + more).min(old.blocks))?;
+        if new.blocks >= old.blocks {
+            return Ok(());
+        }
+        match become_shape(dev, &new, u64::MAX, report, options) {
+            Err(Error::NoRoom(_)) => more = (more * 2).max(SCATTERED),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Blocks by which the first other size is larger than the least.
+const SCATTERED: u64 = 64;
+
+/// Gives the volume another shape.
+fn become_shape(
+    dev: &Arc<dyn BlockDevice>,
+    new: &Shape,
+    zeros_from: u64,
+    report: &mut Report,
+    options: &ResizeOptions<'_>,
+) -> Result<()> {
+    let mut volume = open(dev, new, zeros_from)?;
+    volume.begin()?;
+    volume.add_groups()?;
+    volume.move_tables()?;
+    volume.move_log()?;
+    volume.move_files()?;
+    volume.move_inodes()?;
+    volume.store_resize_inode()?;
+    volume.drop_groups()?;
+    volume.store()?;
+    let log_len = volume.log.as_ref().map(extant_jbd2::LogMap::len);
+    if let Some(blocks) = volume.log_shortage()? {
+        volume.relocate_log(blocks)?;
+        volume.store()?;
+    }
+    prepare::judge(&volume.dev, options)?;
+    volume.commit()?;
+    report.blocks = new.blocks;
+    report.blocks_moved += volume.blocks_moved;
+    report.inodes_moved += volume.inodes_moved;
+    match (log_len, &volume.log) {
+        (Some(len), Some(log)) if len != log.len() => match shorten_log(dev, len, options) {
+            // A journal that is larger does no harm.
+            Err(Error::NoRoom(_)) => Ok(()),
+            outcome => outcome,
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Gives the journal `len` blocks again, after a transaction that needed more.
+fn shorten_log(dev: &Arc<dyn BlockDevice>, len: u64, options: &ResizeOptions<'_>) -> Result<()> {
+    let shape = Shape::of(&read_super(dev)?);
+    let mut volume = open(dev, &shape, u64::MAX)?;
+    volume.relocate_log(len)?;
+    volume.store()?;
+    prepare::judge(&volume.dev, options)?;
+    volume.commit()
+}
+
+/// A private copy of the volume, which becomes `new`.
+fn open(dev: &Arc<dyn BlockDevice>, new: &Shape, zeros_from: u64) -> Result<Volume> {
+    let overlay: Overlay = Arc::new(CowDevice::with_limit(Arc::clone(dev), memory_share()));
+    Volume::open(&overlay, &read_super(dev)?, new.clone(), zeros_from)
+}

@@ -1,0 +1,76 @@
+//! What has to hold before a resize, and before its commit.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_check::{Report as Checked, check};
+use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::superblock::State;
+use extant_engine::VolumeOptions;
+
+use crate::error::{Error, Result};
+use crate::options::ResizeOptions;
+use crate::volume::{Overlay, read_super};
+
+/// Replays the journal, finishes orphans, and checks everything.
+///
+/// # Errors
+/// A feature that is not supported, or damage; nothing was written then but the replay.
+pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<()> {
+    let sb = read_super(dev)?;
+    let features = sb.features();
+    if features.has_incompat(Incompat::MMP) {
+        return Err(Error::Unsupported(
+            "other hosts may use it (mmp): tune2fs -O ^mmp first",
+        ));
+    }
+    if sb.is_revision_0() {
+        return Err(Error::Unsupported("it has the oldest format (revision 0)"));
+    }
+    let first = run(Arc::clone(dev), options)?;
+    refuse_damage(&first)?;
+    let waits = features.has_incompat(Incompat::RECOVER)
+        || features.has_ro_compat(RoCompat::ORPHAN_PRESENT)
+        || first.orphans > 0;
+    if waits {
+        let mut mount = VolumeOptions::new();
+        mount.write(true).mount_options("ro");
+        let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Mount)?;
+        volume.unmount().map_err(Error::Mount)?;
+        refuse_damage(&run(Arc::clone(dev), options)?)?;
+    }
+    if read_super(dev)?.raw().state().contains(State::ERROR) {
+        return Err(Error::NotClean {
+            count: 1,
+            first: "superblock: marked as having errors".into(),
+        });
+    }
+    Ok(())
+}
+
+fn run(dev: Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<Checked> {
+    Ok(check(dev, &options.check)?)
+}
+
+fn refuse_damage(report: &Checked) -> Result<()> {
+    match report.findings.first() {
+        Some(first) => Err(Error::NotClean {
+            count: report.found,
+            first: first.to_string(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Checks the copy that becomes the volume.
+pub(crate) fn judge(copy: &Overlay, options: &ResizeOptions<'_>) -> Result<()> {
+    let below: Arc<dyn BlockDevice> = Arc::clone(copy) as _;
+    let report = run(Arc::new(CowDevice::new(below)), options)?;
+    match report.findings.first() {
+        Some(first) => Err(Error::Internal {
+            count: report.found,
+            first: first.to_string(),
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+//! Free blocks: the bitmaps as they become, and what may be taken.
+//!
+//! # Invariants
+//! A block that the volume on the device uses is not taken, also if the resize gives it up: until
+//! the commit it holds what it held. So what is taken can be written before the commit.
+
+use std::ops::Range;
+
+use extant_disk::bitmap;
+use extant_disk::group_desc::GroupFlags;
+use extant_units::{Pblk, at_most_u32};
+
+use crate::bits::Bits;
+use crate::error::{Error, Result};
+use crate::volume::Volume;
+
+impl Volume {
+    /// The bitmap of a group, read when it is needed first.
+    fn bits(&mut self, group: u32) -> Result<&mut Bits> {
+        if !self.bits.contains_key(&group) {
+            let bits = self.read_bits(group)?;
+            self.bits.insert(group, bits);
+        }
+        let bits = self.bits.get_mut(&group);
+        bits.ok_or_else(|| Error::unreadable(format_args!("bitmap of group {group}")))
+    }
+
+    /// Reads the bitmap of a group, which then is stored if the group's end has moved.
+    pub(crate) fn touch(&mut self, group: u32) -> Result<()> {
+        self.bits(group).map(drop)
+    }
+
+    fn read_bits(&self, group: u32) -> Result<Bits> {
+        let (was, is) = (self.old.range(group), self.new.range(group));
+        let bytes = self.block_bytes();
+        let all = at_most_u32(bytes as u64 * 8);
+        let len = |range: &Range<u64>| at_most_u32(range.end - range.start);
+        let mut busy = match was.is_empty() {
+            true => vec![0; bytes],
+            false => self.old_bitmap(group)?,
+        };
+        // Behind the old end is only padding.
+        bitmap::clear_range(&mut busy, len(&was)..all);
+        if was.is_empty() {
+            bitmap::set_range(&mut busy, 0..at_most_u32(self.new.super_blocks(group)));
+        }
+        let mut now = busy.clone();
+        for bits in [&mut now, &mut busy] {
+            bitmap::set_range(bits, len(&is)..all);
+        }
+        let changed = len(&was) != len(&is);
+        Ok(Bits { now, busy, changed })
+    }
+
+    /// The block bitmap of a group as it was.
+    pub(crate) fn old_bitmap(&self, group: u32) -> Result<Vec<u8>> {
+        let desc = self.was.get(group as usize);
+        let desc = desc.ok_or_else(|| Error::unreadable(format_args!("group {group}")))?;
+        let written =
+            !self.old.features().group_csum() || !desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        if written {
+            return self.old_block(desc.block_bitmap.get());
+        }
+        // What follows from the format: only metadata of groups lies there.
+        let range = self.old.range(group);
+        let mut bits = vec![0; self.block_bytes()];
+        let mut set = |start: u64, len: u64| {
+            let cut = start.max(range.start)..(start + len).min(range.end);
+            if cut.start < cut.end {
+                let bit = |block: u64| at_most_u32(block - range.start);
+                bitmap::set_range(&mut bits, bit(cut.start)..bit(cut.end));
+            }
+        };
+        set(range.start, self.old.super_blocks(group));
+        for desc in &self.was {
+            set(desc.block_bitmap.get(), 1);
+            set(desc.inode_bitmap.get(), 1);
+            set(desc.inode_table.get(), self.old.table_blocks);
+        }
+        Ok(bits)
+    }
+
+    /// Marks blocks of the new volume.
+    fn mark(&mut self, run: Range<u64>, used: bool) -> Result<()> {
+        let mut at = run.start;
+        while at < run.end {
+            let group = self.new.group_of(at);
+            let whole = self.new.range(group);
+            let end = run.end.min(whole.end);
+            if end <= at {
+                return Err(Error::unreadable(format_args!(
+                    "block {at} lies past the end"
+                )));
+            }
+            let cut = at_most_u32(at - whole.start)..at_most_u32(end - whole.start);
+            let bits = self.bits(group)?;
+            bits.changed = true;
+            match used {
+                true => {
+                    bitmap::set_range(&mut bits.now, cut.clone());
+                    bitmap::set_range(&mut bits.busy, cut);
+                }
+                false => bitmap::clear_range(&mut bits.now, cut),
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Marks blocks as in use.
+    pub(crate) fn take(&mut self, run: Range<u64>) -> Result<()> {
+        self.mark(run, true)
+    }
+
+    /// Marks blocks as free. What of them lies past the new end is gone.
+    pub(crate) fn release(&mut self, run: Range<u64>) -> Result<()> {
+        self.mark(run.start..run.end.min(self.new.blocks), false)
+    }
+
+    /// Takes a run of at most `len` free blocks within `within`: of exactly `len` if there is one,
+    /// else the longest.
+    pub(crate) fn take_run(&mut self, len: u64, within: &Range<u64>) -> Result<Option<Range<u64>>> {
+        let end = within.end.min(self.new.blocks);
+        if within.start >= end {
+            return Ok(None);
+        }
+        let (first, last) = (self.new.group_of(within.start), self.new.group_of(end - 1));
+        let from = self.cursor.clamp(first, last);
+        let mut best: Option<Range<u64>> = None;
+        for group in (from..=last).chain(first..from) {
+            let whole = self.new.range(group);
+            let known = self.bits.contains_key(&group);
+            if !known && group < self.old.groups && self.desc(group)?.free_blocks == 0 {
+                continue;
+            }
+            let bits = self.bits(group)?;
+            for run in bitmap::clear_runs(&bits.busy, at_most_u32(whole.end - whole.start)) {
+                let start = (whole.start + u64::from(run.start)).max(within.start);
+                let stop = (whole.start + u64::from(run.end)).min(end).min(start + len);
+                if start >= stop {
+                    continue;
+                }
+                if best
+                    .as_ref()
+                    .is_none_or(|best| stop - start > best.end - best.start)
+                {
+                    best = Some(start..stop);
+                }
+                if stop - start == len {
+                    break;
+                }
+            }
+            if best
+                .as_ref()
+                .is_some_and(|best| best.end - best.start == len)
+            {
+                break;
+            }
+        }
+        if let Some(best) = &best {
+            self.cursor = self.new.group_of(best.start);
+            self.take(best.clone())?;
+        }
+        Ok(best)
+    }
+
+    /// Takes `len` free blocks that lie together.
+    pub(crate) fn take_whole(&mut self, len: u64, within: &Range<u64>) -> Result<Option<u64>> {
+        let run = self.take_run(len, within)?;
+        match run {
+            Some(run) if run.end - run.start == len => Ok(Some(run.start)),
+            Some(run) => {
+                // It was free, so that it is free to others again.
+                self.give_back(&run)?;
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Undoes the taking of a run.
+    fn give_back(&mut self, run: &Range<u64>) -> Result<()> {
+        let group = self.new.group_of(run.start);
+        let start = self.new.start(group);
+        let cut = at_most_u32(run.start - start)..at_most_u32(run.end - start);
+        let bits = self.bits(group)?;
+        bitmap::clear_range(&mut bits.now, cut.clone());
+        bitmap::clear_range(&mut bits.busy, cut);
+        Ok(())
+    }
+
+    /// All blocks that a file may have; with `narrow`, only those with numbers of 32 bits.
+    pub(crate) fn anywhere(&self, narrow: bool) -> Range<u64> {
+        match narrow {
+            true => 0..self.new.blocks.min(1 << 32),
+            false => 0..self.new.blocks,
+        }
+    }
+
+    /// The first block of the new volume's resize inode's reserve in group 0.
+    pub(crate) fn reserve_start(&self) -> Pblk {
+        Pblk::new(self.new.first() + 1 + self.new.desc_blocks)
+    }
+}

@@ -1,0 +1,159 @@
+//! A power cut at each write of a resize: the old volume or the new one, after the replay that any
+//! mount makes.
+//!
+//! `EXTANT_CUT_BUDGET=long` visits more states of each run. A failure names the state.
+
+mod resize_kit;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use extant::Options;
+use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_check::check;
+use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_resize::{Target, resize};
+use extant_testkit::crash::{Budget, CrashState, Explorer, Failure, Totals};
+use extant_testkit::{Context, Error, Image, Result, Rng, bail, ensure, need, report};
+use extant_units::DevOff;
+use resize_kit::{content, fill, options};
+
+/// A run: name, MiB before, arguments of mke2fs, the share that is filled, and bytes after.
+type Run = (&'static str, u64, &'static str, u64, Target);
+
+const RUNS: &[Run] = &[
+    ("grow", 6, "-b 1024 -N 200", 60, Target::Bytes(19 << 20)),
+    (
+        "shrink, the journal moves",
+        24,
+        "-b 1024 -g 4096 -N 400",
+        25,
+        Target::Bytes(14 << 20),
+    ),
+    (
+        "grow past the reserve, the journal is small",
+        6,
+        "-b 1024 -g 512 -N 200 -O ^resize_inode",
+        60,
+        Target::Bytes(40 << 20),
+    ),
+    (
+        "to the least",
+        16,
+        "-b 1024 -g 2048 -N 400 -O orphan_file",
+        40,
+        Target::Least,
+    ),
+    (
+        "block maps",
+        16,
+        "-b 1024 -g 2048 -N 400 -O ^metadata_csum,^64bit,uninit_bg -J size=1",
+        40,
+        Target::Bytes(11 << 20),
+    ),
+];
+
+fn blocks(dev: &dyn BlockDevice) -> std::result::Result<u64, String> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let read = dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes);
+    read.map_err(|error| error.to_string())?;
+    let sb = Superblock::parse(&bytes).map_err(|error| error.to_string())?;
+    Ok(sb.blocks_count().get())
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Cuts the power while one volume is resized.
+fn explore(run: &Run, budget: Budget) -> Result<Totals> {
+    let (name, mib, args, share, target) = *run;
+    let image = Image::of_mib(mib).args(args).make()?;
+    fill(&image, &mut Rng::new(mib), share)?;
+    let mut before = std::fs::read(image.path())?;
+    if let Target::Bytes(bytes) = target {
+        before.resize(before.len().max(extant_units::index(bytes)), 0);
+    }
+    let recorder = Arc::new(Recorder::new(MemoryDevice::from_bytes(&before)));
+    let right = content(Arc::clone(&recorder) as _)?;
+    let done = resize(Arc::clone(&recorder) as _, target, &options())?;
+    let ends = [done.blocks_before, done.blocks];
+    ensure!(done.blocks != done.blocks_before, "{done:?}");
+    ensure!(
+        content(Arc::clone(&recorder) as _)? == right,
+        "the content has changed"
+    );
+    Image::of_bytes(&recorder.inner().to_bytes())?.fsck_clean()?;
+    let (mut seen, mut sizes) = (0_u64, BTreeSet::new());
+    let judge = |state: CrashState| -> std::result::Result<(), String> {
+        seen += 1;
+        if !state.cut.tears() {
+            let checked = check(Arc::clone(&state.device) as _, &options().check).map_err(text)?;
+            if !checked.is_clean() {
+                return Err(format!("found: {:?}", checked.findings));
+            }
+            // One state in twelve: it costs several processes.
+            if seen % 12 == 1 {
+                by_e2fsck(&state, before.len()).map_err(text)?;
+            }
+        }
+        let mounted = Options::new()
+            .write(true)
+            .open_device(Arc::clone(&state.device) as _);
+        mounted
+            .and_then(extant::Filesystem::unmount)
+            .map_err(text)?;
+        let checked = check(Arc::clone(&state.device) as _, &options().check).map_err(text)?;
+        if !checked.is_clean() {
+            return Err(format!("after a mount: {:?}", checked.findings));
+        }
+        let size = blocks(&*state.device)?;
+        sizes.insert(size);
+        match content(Arc::clone(&state.device) as _).map_err(text)? == right {
+            true => Ok(()),
+            false => Err(format!("{size} blocks, and the content has changed")),
+        }
+    };
+    let explorer = Explorer::new(before.clone(), recorder.events(), 1, budget);
+    let explored = explorer.run(judge);
+    let told = |failure: Failure| Error::new(format!("{name}, {}: {}", failure.cut, failure.why));
+    let totals = explored.map_err(told)?;
+    let known = target == Target::Least || sizes.iter().all(|size| ends.contains(size));
+    ensure!(known && sizes.len() > 1, "{sizes:?} instead of {ends:?}");
+    Ok(totals)
+}
+
+fn by_e2fsck(state: &CrashState, len: usize) -> Result<()> {
+    let mut bytes = vec![0; len];
+    state.device.read_at(DevOff::ZERO, &mut bytes)?;
+    let image = Image::of_bytes(&bytes)?;
+    image.fsck_replay()?;
+    image.fsck_clean()
+}
+
+#[test]
+fn a_cut_leaves_the_old_volume_or_the_new_one() -> Result<()> {
+    if !need(resize_kit::NEEDS) {
+        return Ok(());
+    }
+    let (budget, runs) = match std::env::var("EXTANT_CUT_BUDGET").as_deref() {
+        Ok("long") => (Budget::LONG, RUNS),
+        _ => {
+            let short = Budget {
+                samples: 1,
+                cut_stride: 40,
+                ..Budget::SHORT
+            };
+            (short, RUNS.get(..2).unwrap_or(RUNS))
+        }
+    };
+    let mut all = Totals::default();
+    for run in runs {
+        all += explore(run, budget).context(|| run.0)?;
+    }
+    report(&format!("resizes with power cuts: {all}"));
+    if all.torn < 5 {
+        bail!("{all}");
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Resizes by name: what is refused and why, what moves, and the choices that resize2fs makes too.
+
+mod resize_kit;
+
+use extant_resize::{Error, Target};
+use extant_testkit::{Cmd, Context, Image, Need, Result, Rng, bail, ensure, need};
+use resize_kit::{NEEDS, content_of, fill, resized, run};
+
+const MIB: u64 = 1 << 20;
+
+/// Fields of `dumpe2fs -h` that resize2fs and Extant choose alike.
+const FIELDS: &[&str] = &[
+    "Block count:",
+    "Inode count:",
+    "Reserved block count:",
+    "Reserved GDT blocks:",
+    "First block:",
+    "Block size:",
+    "Blocks per group:",
+    "Inodes per group:",
+    "Free inodes:",
+    "Filesystem state:",
+    "Filesystem features:",
+    "Journal inode:",
+    "Total journal blocks:",
+];
+
+fn header(image: &Image) -> Result<Vec<String>> {
+    let text = Cmd::new("dumpe2fs").arg("-h").arg(image.path()).ok()?.out;
+    let line = |field: &&str| text.lines().find(|line| line.starts_with(*field));
+    Ok(FIELDS.iter().filter_map(line).map(str::to_owned).collect())
+}
+
+#[test]
+fn the_geometry_is_resize2fs_s() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("resize2fs"), Need::Tool("dumpe2fs")]) {
+        return Ok(());
+    }
+    for (mib, args, to) in [
+        (16, "", 16 * MIB + 4096 * 3),
+        (16, "", 300 * MIB),
+        (64, "-b 1024", 200 * MIB),
+        (64, "-b 1024", 40 * MIB),
+        (300, "", 140 * MIB),
+        (40, "-b 2048 -O ^64bit", 130 * MIB + 777_777),
+        (24, "-t ext3", 90 * MIB),
+        (24, "-b 1024 -O ^resize_inode", 91 * MIB),
+        (8, "-b 1024 -E resize=40000 -O ^64bit", 1200 * MIB),
+    ] {
+        let what = || format!("{mib} MiB {args} to {to}");
+        let image = Image::of_mib(mib).args(args).make()?;
+        fill(&image, &mut Rng::new(mib), 20)?;
+        let other = image.copy()?;
+        Cmd::new("e2fsck").arg("-fy").arg(other.path()).run()?;
+        let size = format!("{}K", to / 1024);
+        let file = std::fs::File::options().write(true).open(other.path())?;
+        if to > mib * MIB {
+            file.set_len(to)?;
+        }
+        Cmd::new("resize2fs")
+            .arg(other.path())
+            .arg(&size)
+            .ok()
+            .context(what)?;
+        resized(&image, Target::Bytes(to / 1024 * 1024)).context(what)?;
+        let (ours, theirs) = (header(&image)?, header(&other)?);
+        ensure!(
+            ours == theirs,
+            "{}: {ours:#?}\nresize2fs: {theirs:#?}",
+            what()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn refusals_name_their_reason_and_change_nothing() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for (args, target, says) in [
+        ("-O mmp", Target::Bytes(32 * MIB), "tune2fs -O ^mmp"),
+        ("-O bigalloc", Target::Bytes(32 * MIB), "bigalloc"),
+        (
+            "-O meta_bg,^resize_inode",
+            Target::Bytes(32 * MIB),
+            "meta_bg",
+        ),
+        ("-O quota", Target::Bytes(32 * MIB), "quota"),
+        ("", Target::Bytes(0), "too small"),
+        ("", Target::Bytes(100_000), "too small"),
+        ("-O ^64bit,^resize_inode", Target::Bytes(1 << 45), "64bit"),
+        ("", Target::Bytes(u64::MAX), "numbers"),
+    ] {
+        let image = Image::of_mib(16).args(args).make()?;
+        let before = image.fingerprint()?;
+        match run(&image, target) {
+            Ok(report) => bail!("{args}, {target:?}: {report:?}"),
+            Err(error) => {
+                let told = error.to_string();
+                ensure!(told.contains(says), "{args}, {target:?}: {told}");
+            }
+        }
+        ensure!(
+            image.fingerprint()? == before,
+            "{args}, {target:?}: written"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn below_the_least_size_the_least_is_told() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64).args("-b 1024 -N 500").make()?;
+    fill(&image, &mut Rng::new(5), 40)?;
+    let Err(Error::TooSmall { least }) = run(&image, Target::Bytes(8 * MIB)) else {
+        bail!("8 MiB are not refused");
+    };
+    ensure!(least > 8 * MIB && least < 64 * MIB, "{least}");
+    let report = resized(&image, Target::Bytes(least))?;
+    ensure!(report.bytes() == least, "{least} and {report:?}");
+    let again = resized(&image, Target::Least)?;
+    ensure!(again.bytes() <= least, "{again:?}");
+    // And back.
+    resized(&image, Target::Bytes(64 * MIB))?;
+    Ok(())
+}
+
+#[test]
+fn inodes_behind_the_cut_get_other_numbers() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for args in [
+        "-b 1024 -g 1024 -N 1024",
+        "-b 1024 -g 1024 -N 1024 -O ^metadata_csum,uninit_bg",
+    ] {
+        let image = Image::of_mib(24).args(args).make()?;
+        {
+            let fs = extant::Options::new().write(true).open(image.path())?;
+            // Directories spread over the groups; one of them has an index.
+            for dir in 0..40 {
+                fs.create_dir(format!("/dir{dir}"))?;
+                fs.create_dir(format!("/dir{dir}/below"))?;
+                for file in 0..8 {
+                    fs.write(format!("/dir{dir}/below/{file}"), format!("{dir} {file}"))?;
+                }
+            }
+            for file in 0..70 {
+                let name = format!("/dir39/a_rather_long_name_to_fill_more_blocks_of_it_{file}");
+                fs.write(name, "x")?;
+            }
+            for dir in 0..30 {
+                fs.remove_dir_all(format!("/dir{dir}"))?;
+            }
+            fs.unmount()?;
+        }
+        let report = resized(&image, Target::Least).context(|| args)?;
+        ensure!(report.inodes_moved > 10, "{args}: {report:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_journal_that_waits_is_replayed_first() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).args("-b 1024 -N 200").make()?;
+    fill(&image, &mut Rng::new(1), 30)?;
+    let block = image.path().with_extension("block");
+    std::fs::write(&block, image.bytes(1024, 1024)?)?;
+    let script = image.path().with_extension("script");
+    std::fs::write(&script, format!("jo -c\njw -b 1 {}\njc\n", block.display()))?;
+    Cmd::new("debugfs")
+        .args(["-w", "-f"])
+        .arg(&script)
+        .arg(image.path())
+        .ok()?;
+    ensure!(image.needs_recovery()?, "the journal is empty");
+    resized(&image, Target::Bytes(40 * MIB))?;
+    Ok(())
+}
+
+#[test]
+fn damage_is_refused() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    image.debugfs_write("write /dev/null f")?;
+    image.debugfs_write("sif f links_count 7")?;
+    let before = image.fingerprint()?;
+    let refused = run(&image, Target::Bytes(40 * MIB));
+    ensure!(
+        matches!(refused, Err(Error::NotClean { .. })),
+        "{refused:?}"
+    );
+    ensure!(image.fingerprint()? == before, "written");
+    Ok(())
+}
+
+#[test]
+fn a_journal_too_small_for_the_change_is_lent_more_blocks() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    // Nearly every block in use changes: maps of many files, in tables that stay.
+    let args = "-b 1024 -g 8192 -N 3000 -J size=1";
+    let image = Image::of_mib(64).args(args).make()?;
+    {
+        let fs = extant::Options::new().write(true).open(image.path())?;
+        for dir in 0..25 {
+            fs.create_dir(format!("/{dir}"))?;
+            for file in 0..90 {
+                fs.write(format!("/{dir}/{file}"), vec![1; 9000])?;
+            }
+        }
+        fs.unmount()?;
+    }
+    let journal = image
+        .header("Total journal blocks")
+        .or_else(|_| image.header("Total journal size"))?;
+    let before = content_of(&image)?;
+    // Past the reserve of descriptors, so that what lies behind them moves.
+    let report = resized(&image, Target::Least)?;
+    let after = image
+        .header("Total journal blocks")
+        .or_else(|_| image.header("Total journal size"))?;
+    ensure!(journal == after, "{journal}, then {after}: {report:?}");
+    ensure!(content_of(&image)? == before, "the content has changed");
+    Ok(())
+}
