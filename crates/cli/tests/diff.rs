@@ -387,3 +387,92 @@ fn each_change_beside_an_archive_is_found() -> Result<()> {
     }
     Ok(())
 }
+
+/// A sparse file of several pieces: each piece is compared with its own bytes, and a hole reads as
+/// zeros.
+#[test]
+fn a_file_of_several_pieces_is_compared_piece_by_piece() -> Result<()> {
+    if !need(&[Need::Tool("tar")]) {
+        return Ok(());
+    }
+    let host = TempDir::new("pieces")?;
+    let tree = host.join("tree");
+    fs::create_dir(&tree)?;
+    let file = fs::File::create(tree.join("holes"))?;
+    for (nth, at) in [100_000_u64, 700_000, 1_500_000, 3_000_000]
+        .into_iter()
+        .enumerate()
+    {
+        let bytes = [u8::try_from(nth)? + 1; 5000];
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, at)?;
+    }
+    file.set_len(4_000_000)?;
+    shell(host.path(), "touch -d @1234567890 tree/holes tree")?;
+    for format in ["gnu", "pax"] {
+        shell(
+            host.path(),
+            &format!("tar -C tree --format={format} --sparse -cf t.tar ."),
+        )?;
+        let (archive, side) = (text(&host.join("t.tar")), text(&tree));
+        let o = extant(&["diff", "--no-owners", &archive, &side]).run()?;
+        ensure!(o.code == Some(0), "{format}: {}", o.describe());
+        for at in [102_345, 702_345, 1_504_999, 3_000_000, 2_000_000, 3_999_999] {
+            let byte = |value: u8| {
+                std::os::unix::fs::FileExt::write_all_at(
+                    &fs::File::options().write(true).open(tree.join("holes"))?,
+                    &[value],
+                    at,
+                )
+            };
+            let old = fs::read(tree.join("holes"))?;
+            byte(99)?;
+            let o = extant(&[
+                "diff",
+                "--json",
+                "--no-owners",
+                "--no-times",
+                &archive,
+                &side,
+            ])
+            .run()?;
+            let line: Value = serde_json::from_str(o.out.lines().next().unwrap_or_default())?;
+            ensure!(
+                o.code == Some(1) && line["byte"] == at,
+                "{format}, {at}: {}",
+                o.describe()
+            );
+            byte(old[usize::try_from(at)?])?;
+        }
+        shell(host.path(), "touch -d @1234567890 tree/holes tree")?;
+    }
+    Ok(())
+}
+
+/// Links on the way of a name are followed as far as Linux does, and no farther.
+#[test]
+fn links_in_an_archive_are_followed_within_a_bound() -> Result<()> {
+    if !need(&[Need::Tool("tar")]) {
+        return Ok(());
+    }
+    let host = TempDir::new("links")?;
+    shell(
+        host.path(),
+        "mkdir empty dir; printf x > f; for n in $(seq 1 45); do ln -s l$((n-1)) l$n; done
+         ln -s dir l0; tar -cf base.tar dir l*
+         for n in 39 40; do
+             cp base.tar $n.tar; tar --transform \"s,^f$,l$n/f,\" -rf $n.tar f
+         done",
+    )?;
+    let (side, left) = (text(&host.join("empty")), |name: &str| {
+        text(&host.join(name))
+    });
+    let o = extant(&["diff", &left("39.tar"), &side]).run()?;
+    ensure!(o.code == Some(1), "{}", o.describe());
+    let o = extant(&["diff", &left("40.tar"), &side]).run()?;
+    ensure!(
+        o.code == Some(2) && o.err.contains("too many links on its path"),
+        "{}",
+        o.describe()
+    );
+    Ok(())
+}
