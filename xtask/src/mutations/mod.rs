@@ -1,15 +1,16 @@
 //! A stage of the soak that changes the source, one place at a time, and looks for changes that no
 //! test notices.
 //!
-//! `cargo mutants` makes the changes in a copy of the sources and runs the short suites there. A
-//! round takes a share of them that fits its time, by its seed. What survives and does not stand
-//! in `xtask/survivors.txt`, with the reason why it changes nothing, is a failure. So is a line of
-//! that file whose change was noticed or is gone: the list may only shrink.
+//! `cargo mutants` makes the changes in a copy of the sources (`scratch`) and runs the short suites
+//! there. A round takes a share of them that fits its time, by its seed. What survives and does not
+//! stand in `xtask/survivors.txt`, with the reason why it changes nothing, is a failure. So is a
+//! line of that file whose change was noticed or is gone: the list may only shrink.
 //!
 //! `EXTANT_MUTATE` names the parts to change, separated by commas, and `EXTANT_SHARD=K/N` the share
 //! of each: every Nth change from the Kth on.
 
 mod parts;
+mod scratch;
 pub(crate) mod survivors;
 
 use std::collections::BTreeSet;
@@ -30,6 +31,13 @@ const LIMIT: &str = "60";
 pub(crate) fn run(root: &Path, seconds: u64, seed: u64) -> Totals {
     let known = survivors::read(root);
     let mut totals = Totals::default();
+    let copy = match scratch::update(root) {
+        Ok(copy) => copy,
+        Err(why) => {
+            println!("mutations: {why}");
+            return Totals::of(0, 1);
+        }
+    };
     let names = std::env::var("EXTANT_MUTATE").ok();
     let chosen = parts::chosen(names.as_deref()).unwrap_or_else(|why| {
         println!("mutations: {why}");
@@ -39,7 +47,7 @@ pub(crate) fn run(root: &Path, seconds: u64, seed: u64) -> Totals {
     let part = seconds / chosen.len().max(1) as u64;
     for subject in chosen {
         let round = Round {
-            root,
+            copy: &copy,
             subject,
             out: root.join("target/mutations").join(subject.name),
         };
@@ -63,7 +71,8 @@ fn shard(all: u64, seconds: u64, seed: u64) -> String {
 
 /// A subject's turn.
 struct Round<'a> {
-    root: &'a Path,
+    /// The copy of the sources that is changed.
+    copy: &'a Path,
     subject: &'a Subject,
     /// Where `cargo mutants` leaves its logs and lists.
     out: PathBuf,
@@ -93,21 +102,23 @@ impl Round<'_> {
 
     /// `cargo mutants` for the subject's files.
     fn mutants(&self) -> Command {
-        let mut command = binaries::cargo(self.root);
+        let mut command = binaries::cargo(self.copy);
         command.arg("mutants");
+        // No stack of it is read: links sooner, and takes less space.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "false");
         command.args(["--package", self.subject.package]);
         command.args(["--file", self.subject.files, "--no-shuffle"]);
         // Code of the models alone, which the suites do not build, and what only formats.
         command.args([
             "--exclude-re",
-            "modelled::|impl (fmt::)?Debug|impl std::fmt::Debug",
+            r"modelled(::|\.rs)|impl (fmt::)?Debug|impl std::fmt::Debug",
         ]);
         command
     }
 
     fn suites(&self, command: &mut Command, suites: &[&str], tests: &[&str]) {
         let limits = ["--minimum-test-timeout", LIMIT, "--timeout-multiplier", "5"];
-        command.args(limits);
+        command.arg("--in-place").args(limits);
         for suite in suites {
             command.args(["--cargo-arg", suite]);
         }
@@ -165,6 +176,8 @@ impl Round<'_> {
         }
         self.suites(&mut command, &["--test", "interleavings"], &[]);
         command.env(MODELLED.0, MODELLED.1);
+        // What is built with it would push out what is built without.
+        command.env("CARGO_TARGET_DIR", self.copy.join("target/interleavings"));
         let models = self.outcome(command, "models")?;
         // A name that survives anywhere stays one that survives.
         let noticed =

@@ -184,3 +184,54 @@ fn validated(fs: &Fs, to: Target, ticket: Ticket) -> Option<InodeRef> {
 fn kind_of(to: Target) -> Option<FileKind> {
     FileKind::from_file_type(FileType::from_raw(to.kind))
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::namei;
+    use crate::test_support::test_mount::TestFs;
+    use crate::types::{Cred, RenameFlags};
+
+    fn rename(fs: &TestFs, from: &str, to: &str) {
+        let root = fs.root();
+        let (from, to) = ((&root, from.as_bytes()), (&root, to.as_bytes()));
+        namei::rename(fs, from, to, RenameFlags::empty(), &Cred::root()).unwrap();
+    }
+
+    /// Between a look at an entry and the reference to its inode the name may go.
+    #[test]
+    fn an_inode_is_given_out_while_its_entry_holds() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let _file = fs.create("old");
+        let Some((Entry::Present(to), ticket)) = get(&fs, &fs.root(), b"old") else {
+            panic!("a new name is known");
+        };
+        assert!(validated(&fs, to, ticket).is_some());
+        rename(&fs, "old", "new");
+        assert!(validated(&fs, to, ticket).is_none());
+    }
+
+    /// The path led to the file before the rename, which comes between its two names, and to
+    /// nothing after it.
+    #[test]
+    fn a_path_is_found_at_once_only_if_all_of_it_still_holds() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let dir = fs.mkdir("dir");
+        let file = namei::create(&fs, &dir, b"file", 0o644, &Cred::root()).unwrap();
+        let find = |moves: bool| {
+            let names = [&b"dir"[..], b"file"].into_iter();
+            let names = names.inspect(|name| {
+                if moves && *name == b"file" {
+                    rename(&fs, "dir", "moved");
+                }
+            });
+            find_path(&fs, names, true)
+        };
+        assert!(find(false).is_some_and(|found| found.ino == file.ino));
+        assert!(find(true).is_none());
+    }
+}

@@ -11,6 +11,7 @@ use extant_pagecache::WritebackReason;
 use extant_testkit::{Image, Watchdog};
 use extant_units::{Ino, Lblk};
 
+use crate::alloc;
 use crate::config::MountOptions;
 use crate::config::Tuning;
 use crate::file::{Reader, WriteAt, fallocate, flush_all, fsync, read, truncate, write};
@@ -80,9 +81,11 @@ fn bytes_of(fs: &Arc<Fs>, inode: &InodeRef) -> Vec<u8> {
     bytes
 }
 
-/// Looks at all files on a mount that has nothing cached of them.
+/// Looks at all files on a mount that has nothing cached of them, and has e2fsck look at what that
+/// mount leaves: no block is lost.
 fn check_all(dev: Vec<u8>) {
-    let fs = mounted(Arc::new(MemoryDevice::from_bytes(&dev)));
+    let dev = Arc::new(MemoryDevice::from_bytes(&dev));
+    let fs = mounted(dev.clone());
     let root = fs.iget(Ino::ROOT).unwrap();
     for number in 0..FILES {
         let inode = namei::lookup(&fs, &root, name(number).as_bytes()).unwrap();
@@ -91,6 +94,8 @@ fn check_all(dev: Vec<u8>) {
     drop(root);
     Verifier::default().check(&fs, false).unwrap();
     mount::unmount(&fs).unwrap();
+    let after = Image::of_bytes(&dev.to_bytes()).unwrap();
+    after.fsck_clean().unwrap();
 }
 
 #[test]
@@ -268,5 +273,43 @@ fn a_sparse_file_is_written_as_a_whole() {
         assert!(!file.has_dirty_data());
     }
     drop((root, files));
+    mount::unmount(&fs).unwrap();
+}
+
+/// A file that was cut while its data was on its way: no crash may show blocks of it behind its
+/// size that count as written.
+#[test]
+fn a_file_that_was_cut_gets_no_extent() {
+    let fs = mounted(Arc::new(MemoryDevice::from_bytes(&image())));
+    let root = fs.iget(Ino::ROOT).unwrap();
+    let file = namei::create(&fs, &root, b"file", 0o644, &Cred::root()).unwrap();
+    let put = |len: usize| {
+        write(
+            &fs,
+            &file,
+            None,
+            WriteAt::Pos(0),
+            &vec![7; len],
+            &Cred::root(),
+        )
+    };
+    put(2 * 1024).unwrap();
+    for (size, enters) in [(BLOCK, false), (BLOCK + 1, true)] {
+        let held = alloc::hold_blocks(&fs, alloc::goal_for(&fs, &file), (2, 2));
+        let held = held.unwrap().unwrap();
+        let run = held.run();
+        file.size.store(size, Ordering::SeqCst);
+        let mut h = fs.start(16).unwrap();
+        let marked = held.mark(&mut h).unwrap();
+        let parts = (&marked, run);
+        let entered = map::enter_first(&fs, &mut h, &file, parts, 2 * BLOCK).unwrap();
+        assert_eq!(entered, enters, "{size}");
+        assert_eq!(map::has_no_extent(&file), !enters);
+        if !enters {
+            marked.give_back(&mut h, run).unwrap();
+        }
+    }
+    assert_eq!(file.core.read().disk_size, BLOCK + 1);
+    drop((root, file));
     mount::unmount(&fs).unwrap();
 }
