@@ -22,6 +22,7 @@ mod logging;
 mod manual;
 mod mode;
 mod mount_source;
+mod mount_users;
 mod names;
 mod operand;
 mod output;

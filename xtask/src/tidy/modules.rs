@@ -417,6 +417,7 @@ const CLI: Order = Order {
         "manual",
         "address_space",
         "mount_source",
+        "mount_users",
         "supervisor",
         "serve",
         "commands",

@@ -6,7 +6,7 @@
 //! it is not known when the image is closed, or the wait for a mount in another namespace is given
 //! up, the status is a failure: the directory is unmounted all the same.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
@@ -19,13 +19,14 @@ use rustix::process::geteuid;
 
 use crate::args::Umount;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
+use crate::mount_users::{holders_elsewhere, users_of};
 use crate::printable::harmless;
 use crate::utab;
 
 /// Between two tries to lock an image.
 const POLL: Duration = Duration::from_millis(10);
-/// How long another mount namespace may hold the mount: those of starting services and containers
-/// let go soon.
+/// How long another mount namespace may hold the mount of which no process is found: that of a
+/// process which ends, or of another user.
 const ELSEWHERE: Duration = Duration::from_secs(3);
 /// How long an image may stay locked whose daemon cannot be asked whether it is closing it.
 const LOCKED: Duration = Duration::from_secs(60);
@@ -91,38 +92,6 @@ fn busy_hint(dir: &Path) -> String {
     format!(" ({by}; -l detaches it all the same)")
 }
 
-/// Processes with a file, a directory or a program of the mount at `dir` open; the first few. The
-/// mount itself is not asked.
-fn users_of(dir: &Path) -> Vec<String> {
-    /// More than these are not named.
-    const NAMED: usize = 5;
-    let inside = |link: PathBuf| fs::read_link(link).is_ok_and(|target| target.starts_with(dir));
-    let mut users = Vec::new();
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let path = process.path();
-        let number = process.file_name();
-        let Some(number) = number.to_str().filter(|n| n.parse::<u32>().is_ok()) else {
-            continue;
-        };
-        let mut files = fs::read_dir(path.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let uses = ["cwd", "root", "exe"]
-            .iter()
-            .any(|link| inside(path.join(link)))
-            || files.any(|file| inside(file.path()));
-        if uses {
-            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            users.push(format!("{} ({number})", name.trim_end()));
-        }
-        if users.len() == NAMED {
-            break;
-        }
-    }
-    users
-}
-
 /// What tells that the image is closed.
 enum Wait {
     /// Nothing: nothing is waited for.
@@ -175,6 +144,10 @@ fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
         // The device number is this mount's only for as long as the daemon says that it is mounted:
         // it is asked before and after.
         let others = MountEntry::of_device(entry.device)?;
+        let holders = match others.as_slice() {
+            [] => holders_elsewhere(entry.device),
+            _ => Vec::new(),
+        };
         if let Some(other) = others.first()
             && !waiter.is_gone_within(Duration::ZERO)?
         {
@@ -183,11 +156,19 @@ fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
             eprintln!("extant: umount: {}", harmless(&line));
             return Ok(());
         }
-        if !waiter.is_gone_within(ELSEWHERE)? {
-            return Err(io::Error::other(
-                "unmounted here, but another mount namespace still has the mount: \
+        let patience = match holders.as_slice() {
+            [] => ELSEWHERE,
+            _ => Duration::ZERO,
+        };
+        if !waiter.is_gone_within(patience)? {
+            let of = match holders.as_slice() {
+                [] => String::new(),
+                _ => format!(" (of {})", holders.join(", ")),
+            };
+            return Err(io::Error::other(format!(
+                "unmounted here, but another mount namespace{of} still has the mount: \
                  the image stays in use until it is unmounted there",
-            ));
+            )));
         }
     }
     waiter.wait()

@@ -1,4 +1,4 @@
-//! The kernel's table of mounts, `/proc/self/mountinfo`.
+//! The kernel's tables of mounts, `/proc/PID/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,7 +30,7 @@ impl MountEntry {
     /// # Errors
     /// Those of reading the table.
     pub fn find(dir: &Path) -> io::Result<Option<MountEntry>> {
-        Ok(read()?.into_iter().rfind(|entry| entry.dir == dir))
+        Ok(read("self")?.into_iter().rfind(|entry| entry.dir == dir))
     }
 
     /// The mounts with this device number.
@@ -38,14 +38,26 @@ impl MountEntry {
     /// # Errors
     /// Those of reading the table.
     pub fn of_device(device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
-        let mut entries = read()?;
-        entries.retain(|entry| entry.device == device);
-        Ok(entries)
+        Ok(having(device, read("self")?))
+    }
+
+    /// The mounts with this device number in the mount namespace of process `pid`.
+    ///
+    /// # Errors
+    /// Those of reading its table.
+    pub fn of_process(pid: u32, device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
+        Ok(having(device, read(&pid.to_string())?))
     }
 }
 
-fn read() -> io::Result<Vec<MountEntry>> {
-    let table = fs::read("/proc/self/mountinfo")?;
+fn having(device: (u32, u32), mut entries: Vec<MountEntry>) -> Vec<MountEntry> {
+    entries.retain(|entry| entry.device == device);
+    entries
+}
+
+/// The table of a process, by its name in `/proc`.
+fn read(process: &str) -> io::Result<Vec<MountEntry>> {
+    let table = fs::read(format!("/proc/{process}/mountinfo"))?;
     let lines = table.split(|&b| b == b'\n');
     Ok(lines.filter_map(parse).collect())
 }
