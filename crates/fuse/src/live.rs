@@ -28,6 +28,7 @@ pub(crate) fn list(
     volume: &Volume,
     facts: &[(&'static str, u64)],
     (requests, rings): (&Counters, Option<&Traffic>),
+    drains: u64,
 ) -> String {
     let mut lines = String::new();
     for (name, value) in volume.stats().into_iter().chain(facts.iter().copied()) {
@@ -36,6 +37,7 @@ pub(crate) fn list(
     for (name, value) in requests.list() {
         let _ = writeln!(lines, "requests_{name} {value}");
     }
+    let _ = writeln!(lines, "space_drains {drains}");
     let carried = u64::from(rings.is_some_and(Traffic::carries));
     let _ = writeln!(lines, "transport_uring {carried}");
     for (name, value) in rings.iter().flat_map(|rings| rings.list()) {

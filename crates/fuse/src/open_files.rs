@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 
 use crate::errno::Errno;
 
-/// How often the kernel is asked to drop an unused inode whose size it has wrong. It cannot while
-/// the file is in use.
+/// How often the kernel is asked to drop an unused inode of which it has something wrong. It cannot
+/// while the file is in use.
 const MAX_PRUNES: u32 = 100;
 
 /// Bytes that writers may have dirtied since the last drain but one began.
@@ -74,8 +74,11 @@ struct OpenFile {
     marks: u64,
     /// What the last one was.
     error: Option<Errno>,
-    /// The kernel may take the file for longer than it is.
-    size_wrong: bool,
+    /// The kernel has something of the file wrong, such as a size that is too large, for as long as
+    /// it has its inode.
+    wrong: bool,
+    /// Blocks that the kernel was told of, of a file with handles.
+    blocks: u64,
     /// How often the kernel was asked to drop it since it was closed.
     prunes: u32,
     /// The kernel asks before the next write.
@@ -101,12 +104,16 @@ pub(crate) struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// A new handle of `node`, whose writer may dirty `exposed` bytes before it is checked.
-    pub(crate) fn open(&self, node: u64, exposed: u64) -> u64 {
+    /// A new handle of `node`, which has `blocks` and whose writer may dirty `exposed` bytes before
+    /// it is checked.
+    pub(crate) fn open(&self, node: u64, blocks: u64, exposed: u64) -> u64 {
         let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
         let mut inner = self.inner.lock();
         let Inner { files, total } = &mut *inner;
         let file = files.entry(node).or_default();
+        if file.handles.is_empty() {
+            file.blocks = blocks;
+        }
         let knows = Handle {
             failures: file.failures,
             marks: file.marks,
@@ -119,7 +126,7 @@ impl OpenFiles {
     }
 
     /// The handle is closed; the kernel has written back what was dirty. Returns whether it was the
-    /// last one of a file whose size the kernel has wrong.
+    /// last one of a file of which the kernel has something wrong.
     pub(crate) fn close(&self, node: u64, handle: u64) -> bool {
         let mut inner = self.inner.lock();
         let Inner { files, total } = &mut *inner;
@@ -133,7 +140,7 @@ impl OpenFiles {
         total.previous -= file.exposure.previous;
         file.exposure = Exposure::default();
         file.prunes = 0;
-        let lingers = file.size_wrong;
+        let lingers = file.wrong;
         if !lingers {
             files.remove(&node);
         }
@@ -148,7 +155,22 @@ impl OpenFiles {
         let file = inner.files.entry(node).or_default();
         file.failures += 1;
         file.error = Some(error);
-        file.size_wrong = true;
+        file.wrong = true;
+    }
+
+    /// Notes that the kernel has something of `node` wrong that it keeps with the inode. It is to
+    /// drop that once the file is closed.
+    pub(crate) fn note_wrong(&self, node: u64) {
+        self.failed.store(true, Ordering::Release);
+        self.inner.lock().files.entry(node).or_default().wrong = true;
+    }
+
+    /// Notes that the kernel is about to be told that `node` has `blocks`, if that is new to it;
+    /// returns whether it is. Of files that are not open for writing it knows.
+    pub(crate) fn shows_blocks(&self, node: u64, blocks: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let file = inner.files.get_mut(&node);
+        file.is_some_and(|file| std::mem::replace(&mut file.blocks, blocks) != blocks)
     }
 
     /// Notes that a write-back took some of the last blocks, for each handle that is open.
@@ -263,6 +285,13 @@ impl OpenFiles {
         std::mem::replace(&mut file.armed, armed) != armed
     }
 
+    /// Whether `node` is open for writing.
+    pub(crate) fn has_writers(&self, node: u64) -> bool {
+        let inner = self.inner.lock();
+        let file = inner.files.get(&node);
+        file.is_some_and(|file| !file.handles.is_empty())
+    }
+
     /// Whether the kernel will ask before the next write of `node`.
     pub(crate) fn is_armed(&self, node: u64) -> bool {
         self.armed.load(Ordering::Acquire)
@@ -283,7 +312,7 @@ impl OpenFiles {
             .collect()
     }
 
-    /// Files that are closed and whose size the kernel has wrong. Each is returned a limited number
+    /// Files that are closed and of which the kernel has something wrong. Each is returned a limited number
     /// of times after a close.
     pub(crate) fn to_prune(&self) -> Vec<u64> {
         if !self.failed.load(Ordering::Acquire) {
@@ -292,9 +321,7 @@ impl OpenFiles {
         let mut inner = self.inner.lock();
         let files = inner.files.iter_mut();
         files
-            .filter(|(_, file)| {
-                file.size_wrong && file.handles.is_empty() && file.prunes < MAX_PRUNES
-            })
+            .filter(|(_, file)| file.wrong && file.handles.is_empty() && file.prunes < MAX_PRUNES)
             .map(|(node, file)| {
                 file.prunes += 1;
                 *node
@@ -310,10 +337,10 @@ mod tests {
     #[test]
     fn each_handle_gets_failures_after_its_open_once() {
         let open = OpenFiles::default();
-        let (a, b) = (open.open(12, 0), open.open(12, 0));
+        let (a, b) = (open.open(12, 0, 0), open.open(12, 0, 0));
         assert_eq!(open.untold(12, a), None);
         open.fail(12, Errno::NOSPC);
-        let late = open.open(12, 0);
+        let late = open.open(12, 0, 0);
         assert_eq!(open.untold(12, a), Some(Refusal::Lost(Errno::NOSPC)));
         assert_eq!(open.untold(12, a), None);
         assert_eq!(open.untold(12, late), None);
@@ -340,7 +367,7 @@ mod tests {
     #[test]
     fn a_grant_counts_until_the_second_drain_or_the_last_close() {
         let open = OpenFiles::default();
-        let (a, b) = (open.open(1, 5), open.open(2, 0));
+        let (a, b) = (open.open(1, 0, 5), open.open(2, 0, 0));
         open.grant(2, 10);
         assert_eq!(open.exposed(), 15);
         open.drain();
@@ -357,7 +384,7 @@ mod tests {
     #[test]
     fn a_closed_file_whose_size_is_wrong_stays_until_it_is_forgotten() {
         let open = OpenFiles::default();
-        let handle = open.open(3, 0);
+        let handle = open.open(3, 0, 0);
         assert_eq!(open.arm_all(), [3]);
         assert!(open.arm_all().is_empty());
         assert!(open.set_armed(3, false) && !open.set_armed(3, false));
@@ -371,9 +398,30 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_news_once() {
+        let open = OpenFiles::default();
+        assert!(!open.shows_blocks(5, 8), "it is not open");
+        let handle = open.open(5, 8, 0);
+        assert!(!open.shows_blocks(5, 8));
+        open.open(5, 16, 0);
+        assert!(open.shows_blocks(5, 16) && !open.shows_blocks(5, 16));
+        open.close(5, handle);
+        assert!(open.shows_blocks(5, 24));
+    }
+
+    #[test]
+    fn a_closed_file_with_a_wrong_time_is_to_be_dropped() {
+        let open = OpenFiles::default();
+        open.note_wrong(6);
+        assert_eq!(open.to_prune(), [6]);
+        open.forget(6);
+        assert!(open.to_prune().is_empty());
+    }
+
+    #[test]
     fn a_handle_that_takes_the_last_blocks_is_refused_ever_longer() {
         let open = OpenFiles::default();
-        let (greedy, other) = (open.open(4, 0), open.open(4, 0));
+        let (greedy, other) = (open.open(4, 0, 0), open.open(4, 0, 0));
         let refused = |handle: u64| (0..).find(|_| open.untold(4, handle).is_none());
         for expected in [1, 2, 4, 8] {
             open.admit(4, greedy, true);

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -47,6 +48,8 @@ pub(crate) struct Space {
     /// The last bytes of the volume: a write-back that reaches into them is reported.
     pub(crate) last: u64,
     pub(crate) drainer: OnceLock<Drainer>,
+    /// Times that the kernel was made to write back what is dirty.
+    pub(crate) drains: AtomicU64,
     pub(crate) gate: (Mutex<Gate>, Condvar),
     pub(crate) ticker: (Mutex<Ticker>, Condvar),
 }
@@ -59,6 +62,7 @@ impl Space {
             dirty_limit,
             last: A_WRITE.min(total / 32),
             drainer: OnceLock::new(),
+            drains: AtomicU64::new(0),
             gate: (Mutex::default(), Condvar::new()),
             ticker: (Mutex::default(), Condvar::new()),
         }

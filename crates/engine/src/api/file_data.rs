@@ -5,6 +5,7 @@ use extant_iomap::ReadView;
 use super::node::Node;
 use super::volume::Volume;
 use crate::file::{self, Reader, Whence, WriteAt};
+use crate::inode;
 use crate::types::{FallocateMode, SeekTarget};
 use crate::{BufferedPath, Cred, Result};
 
@@ -71,6 +72,16 @@ impl Volume {
         let open = node.open(self.fs());
         let at = WriteAt::End;
         file::write(self.fs(), node.inode(), open, at, data, cred)
+    }
+
+    /// Notes that the file was read, by the rules of `relatime`, `strictatime` or `noatime`: for a
+    /// front end with a cache that serves reads by itself. Returns whether the time of access
+    /// changed.
+    pub fn note_access(&self, node: &Node) -> bool {
+        let inode = node.inode();
+        let before = inode.core.read().atime;
+        inode::touch_atime(self.fs(), inode);
+        inode.core.read().atime != before
     }
 
     /// Drops the clean cached pages of the file: the POSIX_FADV_DONTNEED of posix_fadvise(2). Dirty

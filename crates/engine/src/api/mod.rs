@@ -17,6 +17,7 @@ mod fiemap;
 mod file_data;
 mod free_space;
 mod info;
+mod label;
 mod node;
 mod options;
 mod vectored;

@@ -32,3 +32,4 @@ pub(crate) mod system_zones;
 
 pub(crate) use self::fs::{Fs, Upcalls};
 pub(crate) use self::rename_lock::RenameGuard;
+pub(crate) use self::superblock_update::set_label;

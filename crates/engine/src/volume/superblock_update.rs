@@ -74,6 +74,22 @@ impl MountedSuperblock {
     }
 }
 
+/// Changes the label of the volume; see `Volume::set_label`.
+///
+/// # Errors
+/// As there.
+pub(crate) fn set_label(fs: &Fs, label: &[u8]) -> Result<()> {
+    let mut name = <[u8; 16]>::default();
+    match name.get_mut(..label.len()) {
+        Some(place) if !label.contains(&0) => place.copy_from_slice(label),
+        _ => return Err(Error::Invalid),
+    }
+    fs.check_writable()?;
+    let mut h = fs.start(1)?;
+    fs.super_block
+        .update(fs, &mut h, |raw| raw.volume_name = name)
+}
+
 impl Fault {
     /// Stores the faults that are not recorded yet under a handle, where faults do not stop the
     /// file system (`errors=continue`). The caller holds no lock and no handle.

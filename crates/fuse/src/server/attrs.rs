@@ -1,11 +1,11 @@
-//! Attributes, extended attributes, and the ioctls behind chattr.
+//! Attributes and extended attributes.
+
+use std::sync::atomic::Ordering;
 
 use extant_engine::{Attr, FileKind, Node, SetAttr, SetTime, Timestamp, XattrMode};
 
-use super::{Done, FOREVER, Outcome, Server, attr_wire, perm};
-use crate::abi::{
-    self, AttrOut, GetxattrOut, InHeader, IoctlOut, SetattrValid, StatxOut, StatxTime,
-};
+use super::{Done, Outcome, Server, attr_wire, perm};
+use crate::abi::{self, AttrOut, GetxattrOut, InHeader, SetattrValid, StatxOut, StatxTime};
 use crate::errno::Errno;
 use crate::live;
 use crate::reply::ReplyBuf;
@@ -13,24 +13,6 @@ use crate::reply::ReplyBuf;
 /// `setxattr` flags.
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-
-/// Commands, as `ioctl(2)` has them.
-mod ioctl {
-    pub(super) const GETFLAGS: u32 = 0x8008_6601;
-    pub(super) const SETFLAGS: u32 = 0x4008_6602;
-    pub(super) const GETFLAGS_32: u32 = 0x8004_6601;
-    pub(super) const SETFLAGS_32: u32 = 0x4004_6602;
-    pub(super) const GETVERSION: u32 = 0x8008_7601;
-    pub(super) const GETVERSION_32: u32 = 0x8004_7601;
-    pub(super) const FSGETXATTR: u32 = 0x801c_581f;
-    pub(super) const FSSETXATTR: u32 = 0x401c_5820;
-    pub(super) const SHUTDOWN: u32 = 0x8004_587d;
-    pub(super) const FITRIM: u32 = 0xc018_5879;
-}
-
-/// Bytes of `struct fsxattr`, and where the project id stands in it.
-const FSXATTR_LEN: usize = 28;
-const FSXATTR_PROJECT: usize = 12;
 
 /// `STATX_BASIC_STATS`, `STATX_BTIME`.
 const STATX_BASIC: u32 = 0x7ff;
@@ -64,15 +46,17 @@ fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
 }
 
 impl Server<'_> {
-    pub(super) fn getattr(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
-        let attr = self.volume.getattr(node)?;
-        reply.put(&attr_out(&attr))?;
+    pub(super) fn getattr(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
+        let lasts = self.attributes_last(id);
+        let attr = self.volume.getattr(&self.nodes.get(id)?)?;
+        reply.put(&attr_out(&attr, lasts))?;
         Ok(Done::Reply)
     }
 
     /// As GETATTR, plus the time of creation.
-    pub(super) fn statx(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
-        let attr = self.volume.getattr(node)?;
+    pub(super) fn statx(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
+        let lasts = self.attributes_last(id);
+        let attr = self.volume.getattr(&self.nodes.get(id)?)?;
         let time = |t: Timestamp| StatxTime {
             secs: t.secs,
             nanos: t.nanos,
@@ -84,7 +68,7 @@ impl Server<'_> {
             (attr.rdev & 0xff) | (attr.rdev >> 12 & 0xf_ff00),
         );
         reply.put(&StatxOut {
-            attr_valid: FOREVER,
+            attr_valid: lasts,
             mask: STATX_BASIC | attr.crtime.map_or(0, |_| STATX_BTIME),
             blksize: attr.blksize,
             nlink: attr.nlink,
@@ -107,11 +91,11 @@ impl Server<'_> {
 
     pub(super) fn setattr(
         &self,
-        node: &Node,
+        header: &InHeader,
         wire: &abi::SetattrIn,
-        cred: &extant_engine::Cred,
         reply: &mut ReplyBuf,
     ) -> Outcome {
+        let node = &self.nodes.get(header.nodeid)?;
         let valid = SetattrValid::from_bits_retain(wire.valid);
         let when = |field, now, secs, nanos| {
             valid.contains(field).then_some(if valid.contains(now) {
@@ -141,8 +125,24 @@ impl Server<'_> {
             keep_priv,
             noted: valid == WRITTEN,
         };
-        let attr = self.volume.setattr(node, &changes, cred)?;
-        reply.put(&attr_out(&attr))?;
+        // Whether the caller may set the set-group-id bit the kernel has found out: it knows all
+        // their groups.
+        let mut cred = super::cred(header, 0);
+        cred.privileged |= changes.perm.is_some();
+        let attr = self.volume.setattr(node, &changes, &cred)?;
+        // Of files with a cache for writes the kernel keeps the time that it has sent.
+        let kept = writeback && node.kind() == FileKind::Regular;
+        if kept && matches!(changes.mtime, Some(SetTime::At(t)) if t.secs != attr.mtime.secs) {
+            self.open.note_wrong(header.nodeid);
+            self.space.wake();
+        }
+        // The kernel does not look at the answer to a report of its times.
+        let lasts = if changes.noted {
+            0
+        } else {
+            self.changed_attributes_last(header.nodeid)
+        };
+        reply.put(&attr_out(&attr, lasts))?;
         Ok(Done::Reply)
     }
 
@@ -161,7 +161,8 @@ impl Server<'_> {
                 return Err(Errno::ACCESS);
             }
             let requests = (self.counters, self.device.traffic());
-            let list = live::list(self.volume, &self.settings.facts, requests);
+            let drains = self.space.drains.load(Ordering::Relaxed);
+            let list = live::list(self.volume, &self.settings.facts, requests, drains);
             return sized(list.as_bytes(), size, reply);
         }
         let value = self
@@ -201,87 +202,12 @@ impl Server<'_> {
         self.volume.setxattr(node, name, value, mode, &cred)?;
         Ok(Done::Reply)
     }
-
-    /// FITRIM: takes a `struct fstrim_range` (where to begin, how far to go, the least that is
-    /// worth it) and returns it with the bytes trimmed in the place of the length.
-    fn trim(&self, data: &[u8]) -> Result<Vec<u8>, Errno> {
-        let long = |at: usize| {
-            let bytes = data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            bytes.map(u64::from_ne_bytes).ok_or(Errno::INVAL)
-        };
-        let (start, minimum) = (long(0)?, long(16)?);
-        // A length to the end of any volume is usual: the range saturates.
-        let range = start..start.saturating_add(long(8)?);
-        let trimmed = self.volume.trim(range, minimum)?;
-        let answer = [start, trimmed, minimum];
-        Ok(answer.into_iter().flat_map(u64::to_ne_bytes).collect())
-    }
-
-    pub(super) fn ioctl(
-        &self,
-        header: &InHeader,
-        node: &Node,
-        command: u32,
-        data: &[u8],
-        out_size: u32,
-        reply: &mut ReplyBuf,
-    ) -> Outcome {
-        let word = |at: usize| {
-            let bytes = data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map(u32::from_ne_bytes).ok_or(Errno::INVAL)
-        };
-        let cred = super::cred(header, 0);
-        let mut answer = Vec::new();
-        match command {
-            ioctl::GETFLAGS | ioctl::GETFLAGS_32 => {
-                answer.extend_from_slice(&self.volume.flags(node)?.to_ne_bytes());
-            }
-            ioctl::SETFLAGS | ioctl::SETFLAGS_32 => {
-                self.volume.set_flags(node, word(0)?, &cred)?;
-            }
-            ioctl::GETVERSION | ioctl::GETVERSION_32 => {
-                answer.extend_from_slice(&node.generation().to_ne_bytes());
-            }
-            ioctl::FSGETXATTR => {
-                let (xflags, project) = self.volume.xflags(node)?;
-                answer.resize(FSXATTR_LEN, 0);
-                answer[..4].copy_from_slice(&xflags.to_ne_bytes());
-                answer[FSXATTR_PROJECT..FSXATTR_PROJECT + 4]
-                    .copy_from_slice(&project.to_ne_bytes());
-            }
-            ioctl::FSSETXATTR => {
-                self.volume
-                    .set_xflags(node, word(0)?, word(FSXATTR_PROJECT)?, &cred)?;
-            }
-            // The command's number says that it returns a word, though it takes one: FUSE does not
-            // pass it on. What was done so far is committed, which is the second of the three ways
-            // that ext4 knows.
-            ioctl::SHUTDOWN => {
-                if header.uid != 0 {
-                    return Err(Errno::PERM);
-                }
-                self.volume.shutdown(true)?;
-            }
-            ioctl::FITRIM => {
-                if header.uid != 0 {
-                    return Err(Errno::PERM);
-                }
-                answer = self.trim(data)?;
-            }
-            _ => return Err(Errno::NOTTY),
-        }
-        if answer.len() > out_size as usize {
-            return Err(Errno::INVAL);
-        }
-        reply.put(&IoctlOut::default())?;
-        reply.put_bytes(&answer)?;
-        Ok(Done::Reply)
-    }
 }
 
-fn attr_out(attr: &Attr) -> AttrOut {
+/// Attributes that the kernel may keep for so many seconds.
+pub(super) fn attr_out(attr: &Attr, lasts: u64) -> AttrOut {
     AttrOut {
-        attr_valid: FOREVER,
+        attr_valid: lasts,
         attr: attr_wire(attr),
         ..AttrOut::default()
     }

@@ -1,6 +1,7 @@
 //! Content: opening, reading, writing, seeking, and the totals.
 
 use extant_engine::{Cred, FallocateMode, Node, SeekTarget};
+use rustix::fs::OFlags;
 
 use super::{Done, Outcome, Server};
 use crate::abi::{self, CopyFileRangeIn, InHeader, OpenOut, StatfsOut, WriteOut};
@@ -70,8 +71,10 @@ impl Server<'_> {
             return Err(Errno::NOSYS);
         }
         let mut handle = 0;
-        if flags & O_ACCMODE != 0 {
-            let node = self.nodes.get(nodeid)?;
+        let node = self.nodes.get(nodeid)?;
+        if flags & O_ACCMODE == 0 {
+            self.opened_for_reading(nodeid, &node, flags);
+        } else {
             let attributes = self.volume.flags(&node)?;
             let kept = attributes & IMMUTABLE != 0
                 || attributes & APPEND_ONLY != 0 && flags & O_APPEND == 0;
@@ -90,6 +93,14 @@ impl Server<'_> {
             handle,
             named: false,
         })
+    }
+
+    /// The kernel does not tell of reads that its pages serve. A file that is opened for nothing
+    /// else counts as read.
+    fn opened_for_reading(&self, id: u64, node: &Node, flags: u32) {
+        if flags & OFlags::NOATIME.bits() == 0 && self.volume.note_access(node) {
+            self.forget_attributes(id);
+        }
     }
 
     pub(super) fn opendir(&self, reply: &mut ReplyBuf) -> Outcome {
@@ -287,6 +298,19 @@ impl Server<'_> {
         }
         let size = u32::try_from(done).map_err(|_| Errno::IO)?;
         reply.put(&WriteOut { size, padding: 0 })?;
+        Ok(Done::Reply)
+    }
+
+    /// The kernel keeps the number of blocks that it was told last, though the pages which it wrote
+    /// back have got some since: it is told to ask anew.
+    pub(super) fn fsync(&self, id: u64, node: &Node, datasync: bool) -> Outcome {
+        self.volume.fsync(node, datasync)?;
+        if self
+            .open
+            .shows_blocks(id, self.volume.getattr(node)?.blocks)
+        {
+            self.forget_attributes(id);
+        }
         Ok(Done::Reply)
     }
 

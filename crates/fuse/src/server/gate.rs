@@ -20,13 +20,15 @@
 //! A writer that has to wait for a drain keeps no worker: its request is answered later. One thread
 //! drains and answers, so all workers are free for the WRITEs that the drain waits for.
 
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use extant_engine::{Attr, Node};
 use tracing::{debug, error};
 
-use super::{Done, Outcome, Server};
+use super::attrs::attr_out;
+use super::{Done, FOREVER, Outcome, Server};
 use crate::abi::{AttrOut, InHeader};
 use crate::drainer::Drainer;
 use crate::errno::Errno;
@@ -60,6 +62,11 @@ impl Server<'_> {
         self.settings.agreed.writeback && room < self.space.dirty_limit
     }
 
+    /// Whether each write passes a gate.
+    fn is_tight(&self, room: u64) -> bool {
+        self.is_short(room) && room < TIGHT
+    }
+
     /// A file is opened for writing: its handle, and whether it is to be armed before its first
     /// write. Otherwise its writers have until the next tick.
     pub(super) fn opened_for_writing(&self, node: u64, attr: &Attr) -> (u64, bool) {
@@ -69,7 +76,8 @@ impl Server<'_> {
         let room = self.room(attr);
         let short = self.is_short(room);
         let arm = !self.may_have_a_tick(room);
-        let handle = self.open.open(node, if short && !arm { A_TICK } else { 0 });
+        let exposed = if short && !arm { A_TICK } else { 0 };
+        let handle = self.open.open(node, attr.blocks, exposed);
         if arm {
             self.open.set_armed(node, true);
         } else if short {
@@ -86,19 +94,36 @@ impl Server<'_> {
         }
     }
 
-    /// A reply is to carry the attributes of `node`, after which the kernel does not ask for them
-    /// before the next write. Where that is needed the file is armed again, which makes the kernel
-    /// keep nothing of the reply; the writers have until the next tick otherwise.
-    pub(super) fn shows_attributes(&self, node: u64) {
-        if self.open.is_armed(node) && !self.may_have_a_tick(self.volume.room(false)) {
-            self.arm(node);
-        } else {
-            self.disarm(node);
+    /// For how many seconds the kernel may keep attributes of `node` that a reply carries: it does
+    /// not ask for them before a write meanwhile. An armed file whose writers may not have another
+    /// tick stays armed.
+    ///
+    /// Every reply between two [`Server::arm`] of a file that says otherwise than 0 disarms the
+    /// file first. So if the file is still armed, the kernel keeps nothing of any reply.
+    pub(super) fn attributes_last(&self, node: u64) -> u64 {
+        if self.open.is_armed(node) {
+            let room = self.volume.room(false);
+            if self.is_tight(room) || !self.may_have_a_tick(room) {
+                return 0;
+            }
         }
+        self.disarm(node);
+        FOREVER
+    }
+
+    /// The same for the answer to a change of attributes, which the kernel takes even if it is
+    /// older than the last [`Server::arm`]: it never lasts while the file has writers and space is
+    /// short.
+    pub(super) fn changed_attributes_last(&self, node: u64) -> u64 {
+        if self.open.has_writers(node) && self.is_short(self.volume.room(false)) {
+            return 0;
+        }
+        self.disarm(node);
+        FOREVER
     }
 
     /// The kernel does not ask before the next write of `node`.
-    pub(super) fn disarm(&self, node: u64) {
+    fn disarm(&self, node: u64) {
         if self.open.set_armed(node, false) {
             self.open.grant(node, A_TICK);
             self.space.wake();
@@ -139,6 +164,11 @@ impl Server<'_> {
     /// older.
     pub(super) fn arm(&self, node: u64) {
         self.open.set_armed(node, true);
+        self.forget_attributes(node);
+    }
+
+    /// Tells the kernel that what it has of the attributes of `node` is old.
+    pub(super) fn forget_attributes(&self, node: u64) {
         if let Err(error) = self.device.invalidate(node, -1) {
             error!("the kernel cannot be told of old attributes: {error}");
         }
@@ -158,10 +188,10 @@ impl Server<'_> {
         if !self.is_short(room) || self.fits(room) {
             return self.admit((header.nodeid, handle), &node, reply);
         }
-        let (gate, changed) = &self.space.gate;
-        let mut gate = gate.lock();
         // A ring's entry is kept for each: there are not as many as there may be writers. Refused,
         // nothing is lost.
+        let (gate, changed) = &self.space.gate;
+        let mut gate = gate.lock();
         if gate.unanswered >= self.device.max_later() {
             return Err(Errno::NOSPC);
         }
@@ -200,16 +230,22 @@ impl Server<'_> {
 
     /// Lets the writer pass.
     fn admit(&self, (id, handle): (u64, u64), node: &Node, reply: &mut ReplyBuf) -> Outcome {
-        let room = self.room(&self.volume.getattr(node)?);
+        let attr = self.volume.getattr(node)?;
+        let room = self.room(&attr);
         self.open.admit(id, handle, room < self.space.last);
-        let done = self.getattr(node, reply)?;
-        if self.is_short(room) && room < TIGHT {
+        let lasts = if self.is_tight(room) {
             self.open.grant(id, A_WRITE);
-            self.arm(id);
+            // It is armed as a rule, and the answer leaves it so.
+            if self.open.set_armed(id, true) {
+                self.forget_attributes(id);
+            }
+            0
         } else {
             self.disarm(id);
-        }
-        Ok(done)
+            FOREVER
+        };
+        reply.put(&attr_out(&attr, lasts))?;
+        Ok(Done::Reply)
     }
 
     /// The thread of the gates: drains, and answers the writers that wait. Returns after
@@ -230,6 +266,7 @@ impl Server<'_> {
                 std::mem::take(&mut gate.waiting)
             };
             for _ in 0..DRAINS {
+                self.space.drains.fetch_add(1, Ordering::Relaxed);
                 self.open.drain();
                 self.space.drainer.get_or_init(start).drain(self.device);
                 self.wait_for_writes();

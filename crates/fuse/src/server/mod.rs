@@ -1,8 +1,9 @@
 //! Requests into calls of the file system, and their results into replies.
 //!
 //! One file per kind: `names` (directories and what changes them), `data` (reading, writing,
-//! durability), `attrs` (attributes, extended attributes, ioctls). A handler parses nothing and
-//! sends nothing: it takes checked arguments, calls the [`Volume`] and appends to the reply.
+//! durability), `attrs` (attributes, extended attributes), `ioctls`, and `gate`, which answers
+//! before writes where space is short. A handler parses nothing and sends nothing: it takes checked
+//! arguments, calls the [`Volume`] and appends to the reply.
 //!
 //! The daemon has the image for itself, so the kernel may keep names, missing names, attributes and
 //! pages without a limit ([`FOREVER`]); an operation that changes one of them without the
@@ -14,6 +15,7 @@
 mod attrs;
 mod data;
 mod gate;
+mod ioctls;
 mod names;
 
 use std::io;
@@ -230,10 +232,7 @@ impl<'a> Server<'a> {
                 flags,
                 direct,
             } => self.write(header, &node()?, offset, data, (flags, direct), reply),
-            Op::Fsync { datasync } => {
-                self.volume.fsync(&node()?, datasync)?;
-                Ok(Done::Reply)
-            }
+            Op::Fsync { datasync } => self.fsync(header.nodeid, &node()?, datasync),
             Op::Syncfs => {
                 self.volume.sync()?;
                 Ok(Done::Reply)
@@ -256,18 +255,9 @@ impl<'a> Server<'a> {
             Op::Getattr {
                 handle: Some(handle),
             } if self.may_write(handle) => self.gate(header, handle, reply),
-            Op::Getattr { .. } => {
-                self.shows_attributes(header.nodeid);
-                self.getattr(&node()?, reply)
-            }
-            Op::Statx => {
-                self.shows_attributes(header.nodeid);
-                self.statx(&node()?, reply)
-            }
-            Op::Setattr(changes) => {
-                self.disarm(header.nodeid);
-                self.setattr(&node()?, changes, &cred(header, 0), reply)
-            }
+            Op::Getattr { .. } => self.getattr(header.nodeid, reply),
+            Op::Statx => self.statx(header.nodeid, reply),
+            Op::Setattr(changes) => self.setattr(header, changes, reply),
             Op::Getxattr { name, size } => self.getxattr(header, name, size, reply),
             Op::Listxattr { size } => self.listxattr(&node()?, size, reply),
             Op::Setxattr {
@@ -302,12 +292,11 @@ impl<'a> Server<'a> {
     /// A reply that names `node`.
     fn entry(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
         let nodeid = self.nodes.remember(node);
-        self.shows_attributes(nodeid);
         abi::EntryOut {
             nodeid,
             generation: u64::from(node.generation()),
             entry_valid: FOREVER,
-            attr_valid: FOREVER,
+            attr_valid: self.attributes_last(nodeid),
             attr: attr_wire(attr),
             ..abi::EntryOut::default()
         }

@@ -1,0 +1,250 @@
+//! How many requests calls cost that a caller waits for: the table of `docs/MOUNT.md`, on counters.
+//! A request more is one round trip more for every file of a tree.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use extant_testkit::{Image, Mount, Need, Result, Subject, content, ensure, need, report};
+use rustix::fs::{XattrFlags, getxattr, lstat, setxattr, stat};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tool("mke2fs")];
+/// Times that each call is made. What the kernel sends by itself at times is far less.
+const TIMES: u64 = 40;
+/// Requests that no caller waits for.
+const UNAWAITED: &[&str] = &["forget", "batch_forget", "release", "interrupt"];
+
+type Counters = BTreeMap<String, u64>;
+
+/// The counters of a mount. Reading them is one request, GETXATTR.
+fn counters(mount: &Mount) -> Result<Counters> {
+    let mut value = vec![0; 64 << 10];
+    let len = getxattr(mount.dir(), "extant.stats", &mut value)?;
+    let text = String::from_utf8_lossy(&value[..len]).into_owned();
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let numbers = lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+    Ok(numbers.collect())
+}
+
+/// Requests by kind that `work` costs, each divided by [`TIMES`].
+fn cost(mount: &Mount, work: impl FnOnce() -> Result<()>) -> Result<Counters> {
+    let before = counters(mount)?;
+    work()?;
+    let after = counters(mount)?;
+    let requests = after.iter().filter_map(|(name, count)| {
+        let kind = name.strip_prefix("requests_")?;
+        let mut more = count - before.get(name).copied().unwrap_or(0);
+        more -= u64::from(kind == "getxattr");
+        let each = (more + TIMES / 2) / TIMES;
+        let counts = each > 0 && !UNAWAITED.contains(&kind);
+        counts.then(|| (kind.to_owned(), each))
+    });
+    Ok(requests.collect())
+}
+
+/// Whether requests by kind are those of `expected`; `?` is for one or none.
+fn agrees(cost: &Counters, expected: &str) -> bool {
+    let mut left = cost.clone();
+    let mut words = expected.split_whitespace();
+    while let (Some(kind), Some(number)) = (words.next(), words.next()) {
+        let found = left.remove(kind).unwrap_or(0);
+        if !(number == "?" && found <= 1 || found.to_string() == number) {
+            return false;
+        }
+    }
+    left.is_empty()
+}
+
+/// Makes a call on [`TIMES`] names of `dir` and compares what it costs with `expected`, such as
+/// `lookup 1 create 1`.
+fn check(
+    mount: &Mount,
+    what: &str,
+    expected: &str,
+    mut call: impl FnMut(&Path, u64) -> Result<()>,
+) -> Result<()> {
+    let dir = mount.join("d");
+    let cost = cost(mount, || {
+        (0..TIMES).try_for_each(|number| call(&dir.join(format!("f{number}")), number))
+    })?;
+    let agrees = agrees(&cost, expected);
+    let cost: Vec<String> = cost.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+    let cost = cost.join(" ");
+    ensure!(agrees, "{what}: {cost}, not {expected}");
+    report(&format!("{what}: {cost}"));
+    Ok(())
+}
+
+/// Reads a small file with one read(2).
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; 100];
+    let len = File::open(path)?.read(&mut bytes)?;
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// A volume with so much space that no writer is asked for any.
+fn roomy() -> Result<Image> {
+    Image::of_mib(24 << 10).args("-b 4096 -N 4096").make()
+}
+
+#[test]
+fn a_call_costs_no_more_than_the_kernel_makes_it_cost() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = roomy()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    fs::create_dir(mount.join("d"))?;
+    check(
+        &mount,
+        "create",
+        "create 1 getattr 1 lookup 1",
+        |path, _| Ok(drop(File::create_new(path)?)),
+    )?;
+    // As a file is closed the kernel forgets how many blocks it has.
+    for (what, expected) in [("first", "getattr 1"), ("again", "")] {
+        check(&mount, &format!("stat, {what}"), expected, |path, _| {
+            stat(path)?;
+            Ok(())
+        })?;
+    }
+    // statx(2) for the time of creation, which no other request brings.
+    for (what, expected) in [("first", "statx 1"), ("again", "")] {
+        check(
+            &mount,
+            &format!("time of creation, {what}"),
+            expected,
+            |path, _| {
+                ensure!(fs::metadata(path)?.created().is_ok(), "none");
+                Ok(())
+            },
+        )?;
+    }
+    // Nothing is stored if the write has the time of the creation, by the kernel's clock.
+    let written = "create 1 getattr 1 getxattr 1 lookup 1 setattr ? write 1";
+    check(&mount, "create, write, close", written, |path, _| {
+        let mut file = File::create_new(path.with_extension("w"))?;
+        Ok(file.write_all(&[7; 100])?)
+    })?;
+    check(&mount, "chmod", "setattr 1", |path, _| {
+        Ok(fs::set_permissions(path, Permissions::from_mode(0o640))?)
+    })?;
+    check(&mount, "setxattr", "setattr 1 setxattr 1", |path, _| {
+        Ok(setxattr(path, "user.x", b"y", XattrFlags::empty())?)
+    })?;
+    let renamed = "getattr 1 lookup 1 rename 1 setattr 1";
+    check(&mount, "rename", renamed, |path, _| {
+        Ok(fs::rename(path, path.with_extension("r"))?)
+    })?;
+    check(
+        &mount,
+        "unlink",
+        "getattr 1 setattr 1 unlink 1",
+        |path, _| Ok(fs::remove_file(path.with_extension("w"))?),
+    )?;
+    check(&mount, "mkdir", "getattr 1 lookup 1 mkdir 1", |path, _| {
+        Ok(fs::create_dir(path)?)
+    })?;
+    check(&mount, "rmdir", "getattr 1 rmdir 1", |path, _| {
+        Ok(fs::remove_dir(path)?)
+    })?;
+    let linked = "getattr 1 lookup 1 symlink 1";
+    check(&mount, "symlink", linked, |path, _| {
+        Ok(symlink("target", path.with_extension("s"))?)
+    })?;
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+#[test]
+fn what_was_listed_or_read_once_is_not_asked_for_again() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = roomy()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    fs::create_dir(mount.join("d"))?;
+    for number in 0..TIMES {
+        fs::write(mount.join(format!("d/f{number}")), b"text")?;
+        symlink("target", mount.join(format!("d/f{number}.s")))?;
+    }
+    mount.unmount()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    let listed = cost(&mount, || {
+        for entry in fs::read_dir(mount.join("d"))? {
+            lstat(entry?.path())?;
+        }
+        Ok(())
+    })?;
+    ensure!(
+        listed.is_empty(),
+        "a listing with attributes: {listed:?} each"
+    );
+    check(&mount, "readlink, first", "readlink 1", |path, _| {
+        fs::read_link(path.with_extension("s"))?;
+        Ok(())
+    })?;
+    check(&mount, "readlink, again", "", |path, _| {
+        fs::read_link(path.with_extension("s"))?;
+        Ok(())
+    })?;
+    // The file was written after it was last read, so reading it changes its time of access.
+    for (what, expected) in [("first", "open 1 read 1"), ("again", "getattr 1 open 1")] {
+        check(&mount, &format!("read, {what}"), expected, |path, _| {
+            ensure!(read(path)? == b"text", "{}", path.display());
+            Ok(())
+        })?;
+    }
+    check(&mount, "read, later", "open 1", |path, _| {
+        ensure!(read(path)? == b"text", "{}", path.display());
+        Ok(())
+    })?;
+    check(&mount, "a missing name", "lookup 1", |path, _| {
+        ensure!(!path.with_extension("x").exists(), "it is there");
+        Ok(())
+    })?;
+    check(&mount, "a missing name, again", "", |path, _| {
+        ensure!(!path.with_extension("x").exists(), "it is there");
+        Ok(())
+    })?;
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// On a volume of less than 64 MiB every write asks for space. What it may dirty is counted, and
+/// the kernel has to write back only once the count comes near to what is left: whatever else is
+/// done to the file meanwhile.
+#[test]
+fn a_small_volume_is_written_back_only_when_its_space_could_end() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    const WRITES: u64 = 400;
+    let image = Image::of_mib(64).make()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    let file = File::create(mount.join("f"))?;
+    let before = counters(&mount)?;
+    for number in 0..WRITES {
+        let at = number % 20 * 50_000;
+        file.write_all_at(&content::fill(number, at, 50_000), at)?;
+        match number % 4 {
+            0 => file.set_len(1_200_000 - number)?,
+            1 => file.sync_all()?,
+            2 => drop(fs::metadata(mount.join("f"))?),
+            _ => file.set_permissions(Permissions::from_mode(0o600))?,
+        }
+    }
+    let after = counters(&mount)?;
+    let more = |name: &str| after[name] - before.get(name).copied().unwrap_or(0);
+    let (asked, drains) = (more("requests_getattr"), more("space_drains"));
+    ensure!(asked >= WRITES / 2, "{asked} of {WRITES} writes asked");
+    // Each may dirty 1 MiB of the 50 or so that are left, and two drains make one answer.
+    ensure!(drains > 0 && drains < WRITES / 10, "{drains} drains");
+    report(&format!("{WRITES} writes: {drains} drains"));
+    drop(file);
+    mount.unmount()?;
+    image.fsck_clean()
+}
