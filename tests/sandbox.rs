@@ -185,6 +185,14 @@ fn foreign_code_in_a_daemon_with_io_uring_is_refused() -> Result<()> {
 }
 
 #[test]
+fn foreign_code_in_a_daemon_with_requests_over_rings_is_refused() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::FuseRings]) || cfg!(not(target_arch = "x86_64")) {
+        return Ok(());
+    }
+    attempts_are_refused("transport=uring")
+}
+
+#[test]
 fn a_daemon_in_the_background_ends_with_its_keeper() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());

@@ -164,9 +164,13 @@ impl Device {
         self.bell.as_fd()
     }
 
-    /// How many requests may wait for a reply that is sent later.
-    pub(crate) fn max_later(&self) -> usize {
-        self.carrier().map_or(usize::MAX, Traffic::max_later)
+    /// Whether a request may wait for a reply that is sent later: any, unless it came by the
+    /// `queue` of a ring. If so, that reply has to follow.
+    pub(crate) fn may_wait(&self, queue: Option<u16>) -> bool {
+        match (self.carrier(), queue) {
+            (Some(traffic), Some(queue)) => traffic.may_keep(queue),
+            _ => true,
+        }
     }
 
     /// Whether the kernel tells of an interrupted request once only.
@@ -200,7 +204,11 @@ impl Device {
     /// Whether there was a moment during the call when each WRITE that the kernel had sent before
     /// was answered.
     pub(crate) fn has_no_writes(&self) -> bool {
-        !self.has_request() && self.taken.load(Ordering::SeqCst) == 0
+        match self.carrier() {
+            // By the device come only those that are no WRITEs.
+            Some(traffic) => traffic.is_idle(),
+            None => !self.has_request() && self.taken.load(Ordering::SeqCst) == 0,
+        }
     }
 
     fn read(&self, buf: &mut [u8]) -> io::Result<Received> {
@@ -228,8 +236,7 @@ impl Device {
         self.polled().intersects(PollFlags::ERR)
     }
 
-    /// Whether a request waits for a reader. Of those that come over rings, whether one may wait or
-    /// be served that the kernel sends in the background.
+    /// Whether a request waits for a reader, or over rings may wait or be served.
     pub(crate) fn has_request(&self) -> bool {
         self.polled().intersects(PollFlags::IN)
             || self.carrier().is_some_and(|traffic| !traffic.is_idle())

@@ -18,7 +18,10 @@ pub(crate) const REQUEST_LEN: usize = MAX_IO as usize + abi::REQUEST_OVERHEAD;
 pub(crate) const REPLY_LEN: usize = MAX_IO as usize;
 /// Pages of a request at most, as INIT has it.
 const MAX_PAGES: u32 = MAX_IO / 4096;
-/// Background requests (readahead, write-back, asynchronous RELEASE) that may be in flight.
+/// Background requests (readahead, write-back, asynchronous RELEASE) that may be in flight. Over
+/// rings it is as many as there can be: `traffic` relies on it, and where the kernel holds some
+/// back, Linux 6.18 gives those that it lets go to one entry of the queue, one after the other,
+/// while others are free.
 const MAX_BACKGROUND: u16 = 128;
 /// From how many on the kernel calls the device congested.
 const CONGESTION: u16 = 96;
@@ -142,6 +145,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         wanted |= InitFlags::OVER_IO_URING;
     }
     let flags = offered & wanted;
+    let rings = flags.contains(InitFlags::OVER_IO_URING);
     let bits = flags.bits();
     let out = InitOut {
         major: MAJOR,
@@ -150,7 +154,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         // Both halves fit: one is masked, one shifted.
         flags: u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0),
         flags2: u32::try_from(bits >> 32).unwrap_or(0),
-        max_background: MAX_BACKGROUND,
+        max_background: if rings { u16::MAX } else { MAX_BACKGROUND },
         congestion_threshold: CONGESTION,
         max_write: MAX_IO,
         time_gran: wishes.time_gran,
@@ -162,7 +166,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         writeback: flags.contains(InitFlags::WRITEBACK_CACHE),
         no_open: flags.contains(InitFlags::NO_OPEN_SUPPORT),
         no_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
-        rings: flags.contains(InitFlags::OVER_IO_URING),
+        rings,
     };
     (out, agreed)
 }
@@ -203,6 +207,7 @@ mod tests {
         };
         let (out, agreed) = negotiate(&everything, u32::MAX, ringed);
         assert!(agreed.rings && u64::from(out.flags2) == InitFlags::OVER_IO_URING.bits() >> 32);
+        assert_eq!(out.max_background, u16::MAX, "none is held back");
         assert!(!negotiate(&everything, 0, ringed).1.rings);
         let (_, agreed) = negotiate(&everything, 0, wishes(false));
         assert!(!agreed.writeback);

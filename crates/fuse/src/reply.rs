@@ -45,6 +45,7 @@ impl ReplySpace {
 pub(crate) struct ReplyBuf<'a> {
     bytes: &'a mut [u8],
     len: usize,
+    queue: Option<u16>,
 }
 
 /// Bytes that a directory entry's record is padded to.
@@ -57,7 +58,18 @@ impl<'a> ReplyBuf<'a> {
         Self {
             bytes,
             len: OUT_HEADER,
+            queue: None,
         }
+    }
+
+    /// The request came by this queue of a ring.
+    pub(crate) fn to_queue(&mut self, queue: u16) {
+        self.queue = Some(queue);
+    }
+
+    /// The queue that the request came by, if it was one of a ring.
+    pub(crate) fn queue(&self) -> Option<u16> {
+        self.queue
     }
 
     /// The reply so far. It is complete after [`ReplyBuf::finish`].

@@ -35,7 +35,7 @@ use crate::pool::{Habit, Pool};
 use crate::server::{Server, Settings};
 use crate::space::dirty_limit;
 use crate::unmounter::{Closing, Unmounter};
-use crate::uring::{Processors, Rings};
+use crate::uring::{BlankRings, Rings};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
 const MIN_WORKERS: usize = 4;
@@ -68,15 +68,12 @@ pub struct Mount {
 
 /// What a mount takes from its host before the process confines itself: its socket for the
 /// programs that unmount it, and what the host says of itself.
-#[derive(Debug)]
 pub struct HostSide {
     control: ControlSocket,
     cpus: usize,
     dirty_limit: u64,
-    /// The processors that rings are made for, if that is known.
-    processors: Option<Processors>,
-    /// Rings are to be made.
-    rings: bool,
+    /// The rings, if requests are to come over some.
+    rings: Option<io::Result<BlankRings>>,
 }
 
 impl HostSide {
@@ -89,23 +86,20 @@ impl HostSide {
             control: ControlSocket::bind()?,
             cpus: thread::available_parallelism().map_or(1, usize::from),
             dirty_limit: dirty_limit(),
-            processors: Processors::read()
-                .inspect_err(|error| debug!("no rings for requests: {error}"))
-                .ok(),
-            rings: false,
+            rings: None,
         })
     }
 
-    /// Decides whether the mount is going to make rings of io_uring, and returns it. Without this
-    /// call it makes none.
-    pub fn decide_rings(&mut self, options: &MountOptions) -> bool {
+    /// Makes the rings of io_uring that requests are to come over, and returns whether there are
+    /// to be some. Without this call there are none.
+    pub fn make_rings(&mut self, options: &MountOptions) -> bool {
         self.rings = match options.transport() {
             // Requests over rings were seen to wait for good under load, so they are only taken
             // when they are asked for.
-            Transport::Auto | Transport::Dev => false,
-            Transport::Uring => true,
+            Transport::Auto | Transport::Dev => None,
+            Transport::Uring => Some(BlankRings::make()),
         };
-        self.rings
+        self.rings.is_some()
     }
 }
 
@@ -176,7 +170,7 @@ impl Mount {
             point,
             device: Arc::clone(&device),
         };
-        let mut rings = rings(&host, options, &device).map_err(failed)?;
+        let mut rings = rings(host.rings, options, &device).map_err(failed)?;
         let nodes = NodeTable::new(volume.root()?);
         let control = Control::start(host.control).map_err(failed)?;
         let read_only = volume.read_only();
@@ -342,18 +336,14 @@ impl Mount {
 
 /// The rings that the mount asks for, if they can be had.
 fn rings(
-    host: &HostSide,
+    blank: Option<io::Result<BlankRings>>,
     options: &MountOptions,
     device: &Arc<Device>,
 ) -> io::Result<Option<Rings>> {
-    if !host.rings {
+    let Some(blank) = blank else {
         return Ok(None);
-    }
-    let made = match &host.processors {
-        Some(processors) => Rings::prepare(device, processors, init::payload_len()),
-        None => Err(io::Error::other("the number of processors is not known")),
     };
-    match made {
+    match blank.and_then(|blank| Rings::prepare(device, blank, init::payload_len())) {
         Ok(rings) => Ok(Some(rings)),
         Err(error) if options.transport() == Transport::Uring => {
             let what = format!("transport=uring: {error}");

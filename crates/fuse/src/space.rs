@@ -29,8 +29,6 @@ pub(crate) struct Waiting {
 pub(crate) struct Gate {
     /// Writers that came since the last drain began.
     pub(crate) waiting: Vec<Waiting>,
-    /// Writers that are not answered, those of the drain included.
-    pub(crate) unanswered: usize,
     pub(crate) stopped: bool,
 }
 

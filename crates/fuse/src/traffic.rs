@@ -2,24 +2,18 @@
 //! the replies that another thread has for them.
 //!
 //! # Concurrency
-//! [`Traffic::is_idle`] finds out whether requests wait in the kernel that it sends in the
-//! background, as it does all WRITEs from its page cache. The kernel shows no count of them. It has
-//! these rules, for each queue:
-//!
-//! 1. A request waits only while the kernel has no entry of the queue to put it in.
-//! 2. A background request may wait longer, because there are many: but only while another one of
-//!    the queue is in an entry, or waits by rule 1.
+//! [`Traffic::is_idle`] finds out whether requests wait in the kernel. The kernel shows no count of
+//! them, but a request waits only while the kernel has no entry of its queue to put it in: it would
+//! hold back requests that it sends in the background, as it does all WRITEs from its page cache,
+//! where there are many of them, but INIT allows as many as there can be.
 //!
 //! So it asks every worker, and each answers once it has served what the kernel had given to it,
 //! and has looked again and found nothing: at that moment the kernel has its entry, or its request
-//! waits for a reply, which some worker of each queue is free of ([`Traffic::max_later`]). Suppose
-//! that no worker had a background request in hand when the asking began, that none got one before
-//! the last answer, and that one waits in some queue all that time. By rule 2 another one, or
-//! itself, is in an entry or waits by rule 1 at the moment when a worker of the queue answers; by
-//! rule 1 it does not wait then. So it is in another worker's entry. That worker had it in hand at
-//! the beginning, or got it before it answered, or got it after it had answered, from a queue that
-//! was empty at that moment by rule 1. All three are excluded, but for a request that was sent
-//! meanwhile.
+//! waits for a reply, which some worker of each queue is free of ([`Traffic::may_keep`]). Take a
+//! WRITE that was sent before the question, and the first worker of its queue that answers with its
+//! entry in the kernel. At that moment nothing waits in the queue, so the WRITE is served, or in the
+//! entry of another worker. That one has not answered yet, and serves the WRITE before it does. The
+//! requests that are sent meanwhile do not matter.
 //!
 //! A reply that is sent later and the worker that keeps the entry for it meet in `late`, in either
 //! order.
@@ -32,24 +26,17 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::abi::op;
-
 /// How long workers may take to look whether they have a request.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often the one that asked looks whether they have.
 const LOOK: Duration = Duration::from_micros(20);
-
-/// Whether the kernel may send requests of this kind in the background.
-fn is_background(opcode: u32) -> bool {
-    matches!(opcode, op::WRITE | op::READ | op::RELEASE)
-}
 
 /// Where a request waits for its reply: the number of the worker and that of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +67,6 @@ struct Mailbox {
 pub(crate) struct Traffic {
     /// Requests that workers got.
     received: AtomicU64,
-    /// Of these, those that the kernel may send in the background.
-    background: AtomicU64,
-    /// Of these, those that are being served.
-    in_hand: AtomicU64,
     /// Questions so far: one at a time.
     asked: AtomicU64,
     asking: Mutex<()>,
@@ -91,13 +74,16 @@ pub(crate) struct Traffic {
     enters: AtomicU64,
     entries: AtomicU64,
     late: Mutex<HashMap<u64, Late>>,
-    max_later: usize,
+    /// By queue, entries whose requests wait for a reply that is sent later.
+    kept: Box<[AtomicUsize]>,
+    /// Entries of each queue.
+    entries_per_queue: usize,
     mailboxes: Box<[Mailbox]>,
 }
 
 impl Traffic {
-    /// For so many workers. At most `max_later` requests may wait for a reply that is sent later.
-    pub(crate) fn new(workers: usize, max_later: usize) -> io::Result<Self> {
+    /// For so many workers and queues, each of which has `entries_per_queue`.
+    pub(crate) fn new(workers: usize, queues: usize, entries_per_queue: usize) -> io::Result<Self> {
         let mailbox = || {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok(Mailbox {
@@ -109,22 +95,32 @@ impl Traffic {
         let mailboxes: io::Result<Vec<_>> = (0..workers).map(|_| mailbox()).collect();
         Ok(Self {
             received: AtomicU64::new(0),
-            background: AtomicU64::new(0),
-            in_hand: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             asking: Mutex::default(),
             enters: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             late: Mutex::default(),
-            max_later,
+            kept: (0..queues).map(|_| AtomicUsize::new(0)).collect(),
+            entries_per_queue,
             mailboxes: mailboxes?.into_boxed_slice(),
         })
     }
 
-    /// How many requests may wait for a reply that is sent later. Each keeps a worker's entry, and
-    /// each queue needs one more: what comes while the kernel has none waits for the next reply.
-    pub(crate) fn max_later(&self) -> usize {
-        self.max_later
+    /// Whether a request of `queue` may wait for a reply that is sent later; if so,
+    /// [`Traffic::let_go`] has to follow. It keeps an entry, and each queue needs one more: what
+    /// comes while the kernel has none waits for the next reply.
+    pub(crate) fn may_keep(&self, queue: u16) -> bool {
+        let more = |kept: usize| (kept + 1 < self.entries_per_queue).then_some(kept + 1);
+        let kept = self.kept.get(usize::from(queue));
+        let order = (Ordering::SeqCst, Ordering::SeqCst);
+        kept.is_some_and(|kept| kept.fetch_update(order.0, order.1, more).is_ok())
+    }
+
+    /// A request of `queue` that was allowed to wait is answered.
+    pub(crate) fn let_go(&self, queue: u16) {
+        if let Some(kept) = self.kept.get(usize::from(queue)) {
+            kept.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Whether the rings carry the kernel's requests: it has sent one. It sends none before all
@@ -142,30 +138,14 @@ impl Traffic {
     }
 
     /// A worker has a request.
-    pub(crate) fn received(&self, opcode: u32) {
-        if is_background(opcode) {
-            // In this order: `is_idle` reads them the other way round.
-            self.in_hand.fetch_add(1, Ordering::SeqCst);
-            self.background.fetch_add(1, Ordering::SeqCst);
-        }
+    pub(crate) fn received(&self) {
         self.received.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A request was served. Its reply may come later.
-    pub(crate) fn served(&self, opcode: u32) {
-        if is_background(opcode) {
-            self.in_hand.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether there was a moment during the call when each background request that the kernel had
-    /// sent before it was served. Waits until the workers have looked, [`PATIENCE`] at most.
+    /// Whether each request that the kernel had sent before the call was served, but for those that
+    /// are answered later. Waits until the workers have looked, [`PATIENCE`] at most.
     pub(crate) fn is_idle(&self) -> bool {
         let _one = self.asking.lock();
-        let before = self.background.load(Ordering::SeqCst);
-        if self.in_hand.load(Ordering::SeqCst) > 0 {
-            return false;
-        }
         let question = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = Instant::now();
         for mailbox in &self.mailboxes {
@@ -175,12 +155,12 @@ impl Traffic {
         }
         let answered = |mailbox: &Mailbox| mailbox.answered.load(Ordering::SeqCst) >= question;
         while !self.mailboxes.iter().all(answered) {
-            if self.background.load(Ordering::SeqCst) != before || begun.elapsed() > PATIENCE {
+            if begun.elapsed() > PATIENCE {
                 return false;
             }
             thread::sleep(LOOK);
         }
-        self.background.load(Ordering::SeqCst) == before
+        true
     }
 
     /// The question that workers are to answer.
@@ -276,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_idle_if_all_workers_say_so_and_got_no_write() {
-        let traffic = Traffic::new(2, 1).unwrap();
+    fn it_is_idle_if_all_workers_say_so() {
+        let traffic = Traffic::new(2, 1, 2).unwrap();
         assert!(!traffic.carries());
         assert!(!traffic.is_idle(), "no worker answers");
         let stop = AtomicBool::new(false);
@@ -285,41 +265,25 @@ mod tests {
             scope.spawn(|| work(&traffic, 0, &stop));
             assert!(!traffic.is_idle(), "one worker does not answer");
             scope.spawn(|| work(&traffic, 1, &stop));
-            assert!(traffic.is_idle());
-            traffic.received(op::WRITE);
-            assert!(
-                traffic.carries() && !traffic.is_idle(),
-                "a WRITE is in hand"
-            );
-            traffic.served(op::WRITE);
-            traffic.received(op::LOOKUP);
-            assert!(traffic.is_idle(), "a LOOKUP is no background request");
+            traffic.received();
+            assert!(traffic.carries() && traffic.is_idle());
             stop.store(true, Ordering::Relaxed);
         });
     }
 
     #[test]
-    fn a_write_while_the_workers_look_is_no_rest() {
-        let traffic = Traffic::new(1, 0).unwrap();
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while traffic.question() == 0 {
-                    thread::yield_now();
-                }
-                traffic.received(op::WRITE);
-                traffic.served(op::WRITE);
-                work(&traffic, 0, &stop);
-            });
-            assert!(!traffic.is_idle());
-            assert!(traffic.is_idle());
-            stop.store(true, Ordering::Relaxed);
-        });
+    fn each_queue_keeps_an_entry_for_what_others_wait_for() {
+        let traffic = Traffic::new(6, 2, 3).unwrap();
+        assert!(traffic.may_keep(0) && traffic.may_keep(0) && !traffic.may_keep(0));
+        assert!(traffic.may_keep(1), "another queue");
+        traffic.let_go(0);
+        assert!(traffic.may_keep(0) && !traffic.may_keep(0));
+        assert!(!traffic.may_keep(2), "no such queue");
     }
 
     #[test]
     fn a_late_reply_finds_its_entry_in_either_order() {
-        let traffic = Traffic::new(2, 1).unwrap();
+        let traffic = Traffic::new(2, 1, 2).unwrap();
         let parked = Parked {
             worker: 1,
             entry: 5,

@@ -6,7 +6,7 @@
 //! | the call is | the kernel |
 //! |---|---|
 //! | in [`ALLOWED`], or in [`RINGS`] or [`NETWORK`] where the process needs those | makes it |
-//! | in [`WITH_ARGUMENTS`], with such arguments | makes it |
+//! | in [`WITH_ARGUMENTS`] or [`RINGS_WITH_ARGUMENTS`], with such arguments | makes it |
 //! | in [`REFUSED`] | answers `EACCES` |
 //! | in [`UNKNOWN`], or newer than [`NEWEST`] | answers `ENOSYS`, as a kernel without it does |
 //! | anything else | ends the process (`SIGSYS`), and logs the call |
@@ -178,17 +178,25 @@ pub(crate) const WITH_ARGUMENTS: &[(Call, &[Condition], &str)] = &[
     ),
 ];
 
-/// For a process with rings of its own. A ring makes calls that this list does not see; Landlock
-/// still refuses it paths and ports.
+/// For a process with rings, which it has made before: it makes no more. What its rings do this list
+/// does not see; the rings were restricted when they were made.
 pub(crate) const RINGS: &[(Call, &str)] = &[
-    (SYS_io_uring_setup, "a queue of requests"),
-    (SYS_io_uring_register, "its buffers"),
     (SYS_io_uring_enter, "fetching and answering requests"),
     (
         SYS_sched_setaffinity,
         "a worker stays where its callers are",
     ),
 ];
+
+/// For the same, with some arguments.
+pub(crate) const RINGS_WITH_ARGUMENTS: &[(Call, &[Condition], &str)] = &[(
+    SYS_io_uring_register,
+    &[(1, Is(REGISTER_FILES)), (1, Is(ENABLE_RINGS))],
+    "a thread takes its ring into use",
+)];
+/// Operations of `io_uring_register`.
+const REGISTER_FILES: u64 = 2;
+const ENABLE_RINGS: u64 = 12;
 
 /// For a process that connects to its server again.
 pub(crate) const NETWORK: &[(Call, &str)] = &[(

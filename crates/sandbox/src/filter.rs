@@ -13,7 +13,7 @@ use seccompiler::{
 
 use crate::calls::{
     ALLOWED, Argument, BY_DESCRIPTOR, Call, Condition, NETWORK, NEWER, NEWEST, OLDER, REFUSED,
-    REFUSED_OLDER, RINGS, UNKNOWN, WITH_ARGUMENTS,
+    REFUSED_OLDER, RINGS, RINGS_WITH_ARGUMENTS, UNKNOWN, WITH_ARGUMENTS,
 };
 use crate::profile::{Profile, Server};
 
@@ -82,7 +82,11 @@ fn listed(profile: &Profile) -> Result<Rules, FilterError> {
     }
     rules.extend(unknown());
     rules.extend(BY_DESCRIPTOR.iter().map(|&(call, ..)| (call, Vec::new())));
-    for &(call, alternatives, _) in WITH_ARGUMENTS {
+    let of_rings = match profile.rings {
+        true => RINGS_WITH_ARGUMENTS,
+        false => &[],
+    };
+    for &(call, alternatives, _) in WITH_ARGUMENTS.iter().chain(of_rings) {
         let made = alternatives.iter().map(|&one| rule(&[one]));
         rules.insert(call, made.collect::<Result<_, _>>()?);
     }
@@ -166,7 +170,8 @@ mod tests {
             UNKNOWN,
         ];
         let plain = plain.into_iter().flatten().map(|&(call, why)| (call, why));
-        let bound = WITH_ARGUMENTS.iter().map(|&(call, _, why)| (call, why));
+        let bound = WITH_ARGUMENTS.iter().chain(RINGS_WITH_ARGUMENTS);
+        let bound = bound.map(|&(call, _, why)| (call, why));
         let by = BY_DESCRIPTOR.iter().map(|&(call, _, why)| (call, why));
         let mut seen = BTreeSet::new();
         for (call, why) in plain.chain(bound).chain(by) {
@@ -201,6 +206,8 @@ mod tests {
         .unwrap();
         assert_eq!(remote[&libc::SYS_socket].len(), 2);
         assert!(remote.contains_key(&libc::SYS_io_uring_enter));
+        assert!(!remote.contains_key(&libc::SYS_io_uring_setup));
+        assert_eq!(remote[&libc::SYS_io_uring_register].len(), 2);
         assert!(!remote.contains_key(&libc::SYS_execve));
     }
 }

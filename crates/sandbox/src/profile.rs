@@ -5,7 +5,7 @@
 pub struct Profile {
     /// The server that it connects to again.
     pub server: Option<Server>,
-    /// Whether it makes io_uring rings of its own.
+    /// Whether it uses io_uring rings that it has made before.
     pub rings: bool,
 }
 

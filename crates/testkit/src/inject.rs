@@ -32,7 +32,7 @@ pub fn inject(pid: u32, number: i64, arguments: &[&str]) -> Result<Injected> {
 
 /// What foreign code would try, and what it comes to in a confined daemon: the call's number on
 /// x86-64, its arguments, its outcome.
-pub const ATTEMPTS: [(&str, i64, &[&str], Injected); 5] = [
+pub const ATTEMPTS: [(&str, i64, &[&str], Injected); 6] = [
     (
         "open",
         257,
@@ -43,4 +43,5 @@ pub const ATTEMPTS: [(&str, i64, &[&str], Injected); 5] = [
     ("exec", 59, &["/bin/true", "0", "0"], Injected::Ended(31)),
     ("ptrace", 101, &["16", "1", "0", "0"], Injected::Ended(31)),
     ("unshare", 272, &["0x10000000"], Injected::Ended(31)),
+    ("io_uring_setup", 425, &["8", "0"], Injected::Ended(31)),
 ];

@@ -190,13 +190,11 @@ impl Server<'_> {
         }
         // A ring's entry is kept for each: there are not as many as there may be writers. Refused,
         // nothing is lost.
-        let (gate, changed) = &self.space.gate;
-        let mut gate = gate.lock();
-        if gate.unanswered >= self.device.max_later() {
+        if !self.device.may_wait(reply.queue()) {
             return Err(Errno::NOSPC);
         }
-        gate.unanswered += 1;
-        gate.waiting.push(Waiting {
+        let (gate, changed) = &self.space.gate;
+        gate.lock().waiting.push(Waiting {
             unique: header.unique,
             node: header.nodeid,
             handle,
@@ -271,7 +269,6 @@ impl Server<'_> {
                 self.space.drainer.get_or_init(start).drain(self.device);
                 self.wait_for_writes();
             }
-            gate.lock().unanswered -= waiting.len();
             for one in waiting {
                 let mut reply = space.start();
                 let outcome = self.nodes.get(one.node).and_then(|node| {

@@ -15,9 +15,9 @@
 //!
 //! # Concurrency
 //! A worker serves one request at a time, and a request waits only for what requests that are being
-//! served do. [`Rings::prepare`] makes all rings and all memory. The threads start in
-//! [`Rings::start`]; after that they enter rings, register the device with them, and bind
-//! themselves to processors.
+//! served do. [`BlankRings::make`] makes all rings, [`Rings::prepare`] all memory. The threads start
+//! in [`Rings::start`]; after that they register the device with their rings, enable and enter
+//! them, and bind themselves to processors.
 
 mod entry;
 mod processors;
@@ -35,20 +35,27 @@ use crate::in_flight::InFlight;
 use crate::serve::Serve;
 use crate::traffic::Traffic;
 use entry::Entry;
-pub(crate) use processors::Processors;
-use ring::Ring;
+use processors::Processors;
+use ring::{Blank, Ring};
 use worker::{Party, Worker};
 
 /// Workers of each queue, together with those of the other queues about so many: while one serves a
-/// long request, others take the next.
-const WORKERS: usize = 8;
+/// long request, or its request waits, others take the next. The kernel prefers the one that was
+/// busy last, so the many cost memory alone.
+const WORKERS: usize = 32;
 /// Limits of the workers of one queue.
-const PER_QUEUE: std::ops::RangeInclusive<usize> = 2..=4;
+const PER_QUEUE: std::ops::RangeInclusive<usize> = 4..=16;
 
-/// The rings of a mount, before they are used.
-pub(crate) struct Rings {
-    workers: Vec<Worker>,
-    traffic: Arc<Traffic>,
+/// What a worker is for: the queues that it has entries of, and the processor that it stays on.
+struct Duty {
+    queues: Vec<usize>,
+    processor: Option<usize>,
+}
+
+/// Rings without entries. They are made before the process confines itself, which then makes none.
+pub(crate) struct BlankRings {
+    duties: Vec<(Duty, Blank)>,
+    processors: Processors,
 }
 
 /// How many workers serve each of `queues` queues.
@@ -56,44 +63,79 @@ fn per_queue(queues: usize) -> usize {
     (WORKERS / queues.max(1)).clamp(*PER_QUEUE.start(), *PER_QUEUE.end())
 }
 
-impl Rings {
-    /// Makes the rings of `device`, for payloads of up to `payload_len` bytes.
+/// A duty for each worker.
+fn duties(processors: &Processors) -> Vec<Duty> {
+    let Processors { possible, online } = processors;
+    let per_queue = per_queue(online.len());
+    let mut duties = Vec::new();
+    for &queue in online {
+        // One stays where the callers are. The others go where there is time for them.
+        duties.extend((0..per_queue).map(|i| Duty {
+            queues: vec![queue],
+            processor: (i == 0).then_some(queue),
+        }));
+    }
+    // As many entries as a queue of a processor that is on: it may be switched on later.
+    let off: Vec<usize> = (0..*possible)
+        .filter(|p| !online.contains(p))
+        .flat_map(|p| std::iter::repeat_n(p, per_queue))
+        .collect();
+    if !off.is_empty() {
+        duties.push(Duty {
+            queues: off,
+            processor: None,
+        });
+    }
+    duties
+}
+
+impl BlankRings {
+    /// Makes them, for the processors of this machine.
     ///
     /// # Errors
-    /// The kernel refuses rings, or memory is short.
+    /// The kernel refuses rings, or does not say what processors there are.
+    pub(crate) fn make() -> io::Result<BlankRings> {
+        let processors = Processors::read()?;
+        let duties = duties(&processors).into_iter().map(|duty| {
+            let blank = Blank::make(duty.queues.len())?;
+            Ok((duty, blank))
+        });
+        Ok(BlankRings {
+            duties: duties.collect::<io::Result<_>>()?,
+            processors,
+        })
+    }
+}
+
+/// The rings of a mount, before they are used.
+pub(crate) struct Rings {
+    workers: Vec<Worker>,
+    traffic: Arc<Traffic>,
+}
+
+impl Rings {
+    /// Gives `blank` rings to `device`, for payloads of up to `payload_len` bytes.
+    ///
+    /// # Errors
+    /// Memory is short.
     pub(crate) fn prepare(
         device: &Arc<Device>,
-        processors: &Processors,
+        blank: BlankRings,
         payload_len: usize,
     ) -> io::Result<Rings> {
-        let Processors { possible, online } = processors;
-        let mut workers = Vec::new();
-        let mut add = |queues: &[usize], processor| {
+        let BlankRings { duties, processors } = blank;
+        let mut workers = Vec::with_capacity(duties.len());
+        for (duty, blank) in duties {
             let entry = |&queue: &usize| {
                 let queue = u16::try_from(queue).map_err(io::Error::other)?;
                 Entry::new(queue, payload_len)
             };
-            let entries: io::Result<Vec<_>> = queues.iter().map(entry).collect();
-            let ring = Ring::new(device, entries?)?;
-            workers.push(Worker::new(ring, workers.len(), processor)?);
-            io::Result::Ok(())
-        };
-        for &queue in online {
-            for i in 0..per_queue(online.len()) {
-                // One stays where the callers are. The others go where there is time for them.
-                add(&[queue], (i == 0).then_some(queue))?;
-            }
+            let entries: io::Result<Vec<_>> = duty.queues.iter().map(entry).collect();
+            let ring = Ring::new(device, blank, entries?);
+            workers.push(Worker::new(ring, workers.len(), duty.processor)?);
         }
-        let max_later = per_queue(online.len()) - 1;
-        // As many entries as a queue of a processor that is on: it may be switched on later.
-        let off: Vec<usize> = (0..*possible)
-            .filter(|p| !online.contains(p))
-            .flat_map(|p| std::iter::repeat_n(p, max_later + 1))
-            .collect();
-        if !off.is_empty() {
-            add(&off, None)?;
-        }
-        let traffic = Arc::new(Traffic::new(workers.len(), max_later)?);
+        let entries = per_queue(processors.online.len());
+        let traffic = Arc::new(Traffic::new(workers.len(), processors.possible, entries)?);
         Ok(Rings { workers, traffic })
     }
 
@@ -159,6 +201,21 @@ mod tests {
 
     #[test]
     fn each_queue_has_a_worker_to_spare() {
-        assert_eq!([1, 2, 3, 4, 64].map(per_queue), [4, 4, 2, 2, 2]);
+        assert_eq!([1, 2, 3, 4, 64].map(per_queue), [16, 16, 10, 8, 4]);
+    }
+
+    #[test]
+    fn queues_of_processors_that_are_off_have_entries_too() {
+        let processors = Processors {
+            possible: 4,
+            online: vec![0, 2],
+        };
+        let duties = duties(&processors);
+        assert_eq!(duties.len(), 2 * per_queue(2) + 1);
+        let queues: Vec<usize> = duties.iter().flat_map(|d| d.queues.clone()).collect();
+        let entries = |queue| queues.iter().filter(|&&q| q == queue).count();
+        assert!((0..4).all(|queue| entries(queue) == per_queue(2)));
+        let bound: Vec<_> = duties.iter().filter_map(|duty| duty.processor).collect();
+        assert_eq!(bound, [0, 2]);
     }
 }

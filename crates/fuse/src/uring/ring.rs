@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -55,6 +56,36 @@ pub(super) enum Event {
     Closed,
 }
 
+/// A ring that has no entries and no thread yet. It can do what a [`Ring`] does, and nothing else:
+/// the kernel refuses any other operation, whatever is written into the memory that it shares.
+pub(super) struct Blank {
+    io: IoUring<squeue::Entry128, cqueue::Entry>,
+    entries: usize,
+}
+
+impl Blank {
+    /// A ring for so many entries.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(super) fn make(entries: usize) -> io::Result<Blank> {
+        let depth = u32::try_from(entries + SPARE).map_err(io::Error::other)?;
+        let io = IoUring::<squeue::Entry128, cqueue::Entry>::builder()
+            .dontfork()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_r_disabled()
+            .build(depth)?;
+        // In force once the ring is enabled, from when on nothing is registered with it.
+        io.submitter().register_restrictions(&mut [
+            Restriction::sqe_op(opcode::UringCmd80::CODE),
+            Restriction::sqe_op(opcode::PollAdd::CODE),
+            Restriction::sqe_flags_allowed(squeue::Flags::FIXED_FILE.bits()),
+        ])?;
+        Ok(Blank { io, entries })
+    }
+}
+
 /// See the module's header.
 pub(super) struct Ring {
     io: IoUring<squeue::Entry128, cqueue::Entry>,
@@ -66,34 +97,24 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring of `device` with these entries.
-    ///
-    /// # Errors
-    /// The kernel refused.
-    pub(super) fn new(device: &Arc<Device>, entries: Vec<Entry>) -> io::Result<Self> {
-        let depth = u32::try_from(entries.len() + SPARE).map_err(io::Error::other)?;
-        let io = IoUring::<squeue::Entry128, cqueue::Entry>::builder()
-            .dontfork()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_r_disabled()
-            .build(depth)?;
-        Ok(Self {
-            io,
+    /// The ring of `device` with these entries, no more than it was made for.
+    pub(super) fn new(device: &Arc<Device>, blank: Blank, entries: Vec<Entry>) -> Self {
+        debug_assert!(entries.len() <= blank.entries, "room for what is in flight");
+        Self {
+            io: blank.io,
             entries,
             device: Arc::clone(device),
             device_registered: false,
-        })
+        }
     }
 
     /// From now on the ring is this thread's.
     pub(super) fn enable(&mut self) -> io::Result<()> {
         let submitter = self.io.submitter();
-        submitter.register_enable_rings()?;
         // Saves the kernel a look at the table of descriptors; it works without.
         let fd = self.device.as_fd().as_raw_fd();
         self.device_registered = submitter.register_files(&[fd]).is_ok();
-        Ok(())
+        submitter.register_enable_rings()
     }
 
     pub(super) fn len(&self) -> usize {

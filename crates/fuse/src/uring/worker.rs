@@ -5,7 +5,7 @@
 //! the one that waits for the shortest time.
 //!
 //! A request that is answered later keeps its entry, and the worker rests until the reply was sent.
-//! Fewer requests than a queue has workers may do so ([`Traffic::max_later`]). A new entry in its
+//! Fewer requests than a queue has workers may do so ([`Traffic::may_keep`]). A new entry in its
 //! place would not do: the kernel gives what waits in a queue to an entry that commits, and not to
 //! one that is registered.
 
@@ -182,7 +182,7 @@ impl Worker {
         traffic.hear(self.number);
         self.ring.hear_bell(traffic.bell(self.number));
         for (entry, reply) in traffic.take_replies(self.number) {
-            self.answer_late(entry, &reply);
+            self.answer_late(entry, &reply, traffic);
         }
     }
 
@@ -211,20 +211,17 @@ impl Worker {
         let Some(entry) = self.ring.entry(number) else {
             return Ok(());
         };
+        let queue = entry.queue;
         let no_request = || io::Error::other("the kernel sent a request that is none");
         let Opened {
             request,
             mut reply,
             in_place,
         } = entry.open(&mut self.space).ok_or_else(no_request)?;
-        let (opcode, unique) = match Request::new(request) {
-            Some(request) => (request.header.opcode, request.header.unique),
-            None => return Err(no_request().into()),
-        };
-        traffic.received(opcode);
-        let done = serve_one(party.server, (party.in_flight, slot), request, &mut reply);
-        traffic.served(opcode);
-        match done? {
+        let unique = Request::new(request).ok_or_else(no_request)?.header.unique;
+        traffic.received();
+        reply.to_queue(queue);
+        match serve_one(party.server, (party.in_flight, slot), request, &mut reply)? {
             Done::Reply | Done::Named(_) | Done::Opened { .. } => {}
             // Requests without a reply come by `/dev/fuse`.
             Done::Silent => {
@@ -237,7 +234,7 @@ impl Worker {
                     entry: number,
                 };
                 if let Some(reply) = traffic.park(unique, parked) {
-                    self.answer_late(number, &reply);
+                    self.answer_late(number, &reply, traffic);
                 }
                 return Ok(());
             }
@@ -255,10 +252,11 @@ impl Worker {
     }
 
     /// Sends a reply that another thread has made.
-    fn answer_late(&mut self, number: usize, reply: &[u8]) {
+    fn answer_late(&mut self, number: usize, reply: &[u8], traffic: &Traffic) {
         let entry = self.ring.entry(number).filter(|entry| !entry.is_lent());
         if let (Some(entry), Some((header, body))) = (entry, split(reply)) {
             entry.answer(&header, ReplyBody::Copy(body));
+            traffic.let_go(entry.queue);
             self.ring.commit(number);
         }
     }
