@@ -223,7 +223,7 @@ fn a_mount_held_by_another_namespace_is_reported_and_ended_by_a_signal() -> Resu
     let [unmounted, signalled] = [mounted(images[0].path())?, mounted(images[1].path())?];
     let holder = Namespace::holding(&[&unmounted, &signalled])?;
     let o = umount(&tools::extant()?, unmounted.dir())?;
-    // Who holds it is found at once, not waited for.
+    // The holder is found at once, not waited for.
     let reported = o.code == Some(1) && o.err.contains("another mount namespace (of s");
     ensure!(reported, "{}", o.describe());
     ensure!(is_marked(images[0].path())?, "closed, though held");

@@ -312,8 +312,8 @@ impl OpenFiles {
             .collect()
     }
 
-    /// Files that are closed and of which the kernel has something wrong. Each is returned a limited number
-    /// of times after a close.
+    /// Files that are closed and of which the kernel has something wrong. Each is returned so often
+    /// after a close, and no more.
     pub(crate) fn to_prune(&self) -> Vec<u64> {
         if !self.failed.load(Ordering::Acquire) {
             return Vec::new();

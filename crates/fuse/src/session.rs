@@ -94,8 +94,8 @@ impl HostSide {
     /// to be some. Without this call there are none.
     pub fn make_rings(&mut self, options: &MountOptions) -> bool {
         self.rings = match options.transport() {
-            // Requests over rings were seen to wait for good under load, so they are only taken
-            // when they are asked for.
+            // Not all suites have run over rings since they let writers wait, so they are only
+            // taken when they are asked for.
             Transport::Auto | Transport::Dev => None,
             Transport::Uring => Some(BlankRings::make()),
         };

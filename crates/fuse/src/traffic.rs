@@ -11,9 +11,9 @@
 //! and has looked again and found nothing: at that moment the kernel has its entry, or its request
 //! waits for a reply, which some worker of each queue is free of ([`Traffic::may_keep`]). Take a
 //! WRITE that was sent before the question, and the first worker of its queue that answers with its
-//! entry in the kernel. At that moment nothing waits in the queue, so the WRITE is served, or in the
-//! entry of another worker. That one has not answered yet, and serves the WRITE before it does. The
-//! requests that are sent meanwhile do not matter.
+//! entry in the kernel. At that moment nothing waits in the queue, so the WRITE is served, or in
+//! the entry of another worker. That one has not answered yet, and serves the WRITE before it does.
+//! The requests that are sent meanwhile do not matter.
 //!
 //! A reply that is sent later and the worker that keeps the entry for it meet in `late`, in either
 //! order.

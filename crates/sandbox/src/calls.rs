@@ -178,8 +178,8 @@ pub(crate) const WITH_ARGUMENTS: &[(Call, &[Condition], &str)] = &[
     ),
 ];
 
-/// For a process with rings, which it has made before: it makes no more. What its rings do this list
-/// does not see; the rings were restricted when they were made.
+/// For a process with rings, which it has made before: it makes no more. What its rings do this
+/// list does not see; the rings were restricted when they were made.
 pub(crate) const RINGS: &[(Call, &str)] = &[
     (SYS_io_uring_enter, "fetching and answering requests"),
     (

@@ -15,9 +15,9 @@
 //!
 //! # Concurrency
 //! A worker serves one request at a time, and a request waits only for what requests that are being
-//! served do. [`BlankRings::make`] makes all rings, [`Rings::prepare`] all memory. The threads start
-//! in [`Rings::start`]; after that they register the device with their rings, enable and enter
-//! them, and bind themselves to processors.
+//! served do. [`BlankRings::make`] makes all rings, [`Rings::prepare`] all memory. The threads
+//! start in [`Rings::start`]; after that they register the device with their rings, enable and
+//! enter them, and bind themselves to processors.
 
 mod entry;
 mod processors;
