@@ -63,7 +63,7 @@ impl<'a> ReplyBuf<'a> {
     }
 
     /// The request came by this queue of a ring.
-    pub(crate) fn to_queue(&mut self, queue: u16) {
+    pub(crate) fn set_queue(&mut self, queue: u16) {
         self.queue = Some(queue);
     }
 

@@ -220,7 +220,7 @@ impl Worker {
         } = entry.open(&mut self.space).ok_or_else(no_request)?;
         let unique = Request::new(request).ok_or_else(no_request)?.header.unique;
         traffic.received();
-        reply.to_queue(queue);
+        reply.set_queue(queue);
         match serve_one(party.server, (party.in_flight, slot), request, &mut reply)? {
             Done::Reply | Done::Named(_) | Done::Opened { .. } => {}
             // Requests without a reply come by `/dev/fuse`.
