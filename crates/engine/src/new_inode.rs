@@ -84,16 +84,16 @@ pub(crate) fn new(
         FileKind::Fifo | FileKind::Socket => {}
     }
 
-    let stored = inode::store_new(fs, h, ino, &core);
-    let entered = stored.and_then(|()| fs.inodes.insert_new(fs, ino, spec.kind, core));
-    let inode = match entered {
-        Ok(inode) => inode,
-        Err(error) => {
-            alloc::free_inode(fs, h, ino, is_dir)?;
-            return Err(error);
-        }
-    };
-    inode.note_change(h);
+    // Entered before its record is stored: else a thread that asks for the number could make a
+    // second inode of the record, and the record of an inode in use that a damaged bitmap says is
+    // free would be overwritten. Such a number stays taken.
+    let inode = fs.inodes.insert_new(fs, ino, spec.kind, core)?;
+    if let Err(error) = inode.store_new(fs, h) {
+        inode.begin_deletion();
+        fs.inodes.forget(&inode);
+        alloc::free_inode(fs, h, ino, is_dir)?;
+        return Err(error);
+    }
     let lists = [
         (XattrName::ACL_ACCESS, inherited.access),
         (XattrName::ACL_DEFAULT, inherited.default),

@@ -55,7 +55,6 @@ pub(crate) use self::inode_locks::{
 pub(crate) use self::inode_ref::InodeRef;
 pub(crate) use self::object::Inode;
 pub(crate) use self::reaper::EvictionQueue;
-pub(crate) use self::record::store_new;
 pub(crate) use self::times::{
     changed, flush_all_times, flush_times, is_write_noted, modified, now, touch_atime, touch_mtime,
 };

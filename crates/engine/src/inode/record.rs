@@ -126,7 +126,7 @@ pub(super) fn store(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Resu
 }
 
 /// As [`store`], for an inode that was just allocated: the old content of the record is cleared.
-pub(crate) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
+pub(super) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
     encode(fs, h, ino, core, true)
 }
 

@@ -3,14 +3,15 @@
 mod hostile_inodes;
 mod inodes_like_linux;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_testkit::{Cmd, Image, Rng};
+use extant_testkit::{Cmd, Image, Rng, Stop};
 use extant_units::Ino;
 
 use super::*;
+use crate::alloc;
 use crate::attr::{FlagSet, get_flags, getattr, set_flags, setattr};
 use crate::file;
 use crate::namei;
@@ -19,6 +20,7 @@ use crate::test_support::test_mount::TestFs;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{FileKind, SetAttr, SetTime, Timestamp, XattrMode};
+use crate::volume::credits;
 use crate::xattr;
 use crate::xattr::privileges::file_modified;
 
@@ -143,6 +145,52 @@ fn a_number_is_reused_with_another_generation() {
     let second = fs.create("f");
     assert_eq!(second.ino, ino);
     assert_ne!(second.generation, generation);
+}
+
+/// What a damaged bitmap says is free keeps its record while it is in use.
+#[test]
+fn a_record_in_use_is_not_overwritten() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "errors=continue");
+    let file = fs.create("f");
+    let mut h = fs.start(credits::inode_delete(&fs)).unwrap();
+    alloc::free_inode(&fs, &mut h, file.ino, false).unwrap();
+    drop(h);
+    let made = namei::create(&fs, &fs.root(), b"g", 0o600, &Cred::root());
+    assert_eq!(errno(made), 117);
+    let stored = record::read(&fs, file.ino).unwrap();
+    assert_eq!(
+        (stored.generation, stored.mode),
+        (file.generation, 0o100_644)
+    );
+    assert_ne!(fs.create("h").ino, file.ino, "its number stays taken");
+}
+
+/// A thread may ask for any number at any time, as one of NFS does.
+#[test]
+fn asking_for_a_number_that_is_given_out_is_no_damage() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "errors=continue");
+    let first = fs.create("f").ino;
+    fs.unlink("f");
+    fs.reap_all();
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                if let Err(error) = fs.iget(first) {
+                    assert_eq!(error.errno(), 116, "{error}");
+                }
+            }
+        });
+        let _end = Stop::at_end(&end);
+        for _ in 0..10_000 {
+            fs.create("f");
+            fs.unlink("f");
+            fs.reap_all();
+        }
+    });
+    assert_eq!(fs.stats.faults.get(), 0);
 }
 
 #[test]

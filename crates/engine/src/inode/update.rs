@@ -54,6 +54,18 @@ impl Inode {
         Ok(result)
     }
 
+    /// Stores the record of an inode that was just allocated and entered into the cache, under `h`:
+    /// what the record held before is cleared.
+    ///
+    /// # Errors
+    /// As [`Inode::update`].
+    pub(crate) fn store_new(&self, fs: &Fs, h: &mut Handle) -> Result<()> {
+        let core = self.core.read();
+        record::store_new(fs, h, self.ino, &core)?;
+        self.note_change(h);
+        Ok(())
+    }
+
     /// The seed of the checksums of everything the inode owns (directory, extent and orphan
     /// blocks); `None` without metadata checksums.
     pub(crate) fn csum_seed(&self, fs: &Fs) -> Option<Crc32c> {
