@@ -161,12 +161,16 @@ fn cut(
     // The size on disk may be less than the size that the file is cut to.
     write_before(ops, Pos::new(size))?;
     let no_fills = ops.data.address_space.invalidate_lock().write();
+    let mut recorded = false;
     if size < old {
         let mut h = fs.start(credits::ORPHAN + credits::INODE_UPDATE)?;
-        if has_blocks() {
+        crate::file::set_sizes(fs, &mut h, inode, size, guard)?;
+        // Delayed blocks count: a writeback under way may allocate them before they are dropped,
+        // and a commit come in between.
+        recorded = map::takes_space(inode);
+        if recorded {
             orphan::add(fs, &mut h, inode)?;
         }
-        crate::file::set_sizes(fs, &mut h, inode, size, guard)?;
     }
     debug_assert_eq!(inode.size(), size, "the end is locked");
     // Waits for writeback: nothing behind the end is allocated after this.
@@ -174,15 +178,16 @@ fn cut(
         .address_space
         .drop_range(&no_fills, Pos::new(size), Pos::MAX);
     if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {
-        remove_blocks(fs, inode, Lblk::new(first), has_blocks())?;
+        remove_blocks(fs, inode, Lblk::new(first), recorded || has_blocks())?;
     }
     alloc::release_window(fs, inode.ino);
     Ok(())
 }
 
-/// Frees everything from `first` on. Afterwards the inode is no orphan, unless it has no name.
-fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> Result<()> {
-    if !has_blocks {
+/// Frees everything from `first` on: without a handle, if it is known that there are only delayed
+/// blocks. Afterwards the inode is no orphan, unless it has no name.
+fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, may_have_blocks: bool) -> Result<()> {
+    if !may_have_blocks {
         map::drop_delayed(fs, inode, first, 1 << 32);
         return Ok(());
     }
