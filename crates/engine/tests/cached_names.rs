@@ -167,9 +167,17 @@ fn a_path_is_found_at_once_or_left_to_a_walk() {
         let found = volume.find_cached(names, follow).unwrap();
         found.map(|node| node.ino())
     };
+    let stat = |path: &'static str, follow| {
+        let names = path.split('/').map(str::as_bytes);
+        volume
+            .stat_cached(names, follow)
+            .unwrap()
+            .map(|attr| attr.ino)
+    };
     assert_eq!(find("dir", true), Some(dir.ino()));
     assert_eq!(find("dir/file", true), Some(file.ino()));
     assert_eq!(find("dir/link", false), Some(link.ino()));
+    assert_eq!(stat("dir/link", false), Some(link.ino()));
     for (path, follow) in [
         ("dir/link", true),
         ("dir/missing", true),
@@ -178,6 +186,7 @@ fn a_path_is_found_at_once_or_left_to_a_walk() {
         ("dir/link/x", false),
     ] {
         assert_eq!(find(path, follow), None, "{path}");
+        assert_eq!(stat(path, follow), None, "{path}");
     }
     let flags = RenameFlags::empty();
     volume
@@ -185,6 +194,8 @@ fn a_path_is_found_at_once_or_left_to_a_walk() {
         .unwrap();
     assert_eq!(find("dir/file", true), None);
     assert_eq!(find("other/file", true), Some(file.ino()));
+    assert_eq!(stat("dir/file", true), None);
+    assert_eq!(stat("other/file", true), Some(file.ino()));
     volume.unmount().unwrap();
 }
 
@@ -224,8 +235,14 @@ fn threads_find_no_file_of_another_name() {
                 let mut rng = Rng::new(100 + seed);
                 while !done.load(Ordering::Relaxed) {
                     let number = rng.below(NAMES);
-                    let dir = &dirs[rng.index(dirs.len())];
-                    match volume.lookup(dir, &names(number)) {
+                    let at = rng.index(dirs.len());
+                    let (dir, name) = (&dirs[at], names(number));
+                    let parent = at.checked_sub(1).map(|dir| format!("dir{dir}"));
+                    let path = parent.iter().map(String::as_bytes).chain([&name[..]]);
+                    if let Some(attr) = volume.stat_cached(path, false).unwrap() {
+                        assert_eq!(u64::from(attr.perm >> 6), number);
+                    }
+                    match volume.lookup(dir, &name) {
                         Ok(node) => {
                             let attr = volume.getattr(&node).unwrap();
                             assert_eq!(u64::from(attr.perm >> 6), number);

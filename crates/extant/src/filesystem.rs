@@ -16,7 +16,7 @@ use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
 use crate::options::Options;
 use crate::read_dir::ReadDir;
-use crate::walk::{canonical, parent_of_new, resolve, resolve_parent};
+use crate::walk::{attributes, canonical, parent_of_new, resolve, resolve_parent};
 
 /// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths
 /// inside of the file system, and follow symbolic links inside of it.
@@ -116,8 +116,7 @@ impl Filesystem {
     }
 
     fn attributes(&self, path: &Path, follow: bool) -> Result<Metadata> {
-        let node = resolve(&self.volume, path, follow)?;
-        Ok(Metadata(self.volume.getattr(&node)?))
+        attributes(&self.volume, path, follow).map(Metadata)
     }
 
     /// Whether `path` leads to an inode.

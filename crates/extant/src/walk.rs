@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant_engine::{Error, FileKind, Node, Result, Volume};
+use extant_engine::{Attr, Error, FileKind, Node, Result, Volume};
 
 /// The most symbolic links followed on one path: `MAXSYMLINKS` of Linux.
 const MAX_LINKS: u32 = 40;
@@ -70,6 +70,19 @@ pub(crate) fn canonical(volume: &Volume, path: &Path) -> Result<PathBuf> {
     let mut whole = PathBuf::from("/");
     whole.extend(names.iter().map(|name| OsStr::from_bytes(name)));
     Ok(whole)
+}
+
+/// The attributes of what `path` leads to.
+pub(crate) fn attributes(volume: &Volume, path: &Path, follow: bool) -> Result<Attr> {
+    let bytes = checked(path)?;
+    // A path that ends in a slash needs a look at the kind on the way.
+    if !means_dir(bytes) {
+        let known = volume.stat_cached(components(bytes), follow)?;
+        if let Some(attr) = known {
+            return Ok(attr);
+        }
+    }
+    volume.getattr(&resolve(volume, path, follow)?)
 }
 
 /// The directory that holds the last component of `path`, and that component: for calls that create

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 
 use crate::block::{Block, BlockGuard, CheckKey, zeroed};
 use crate::error::BlockError;
-use crate::hash::BlockHash;
+use crate::hash::NumberHash;
 
 /// Shards: enough that threads rarely contend for one.
 const SHARDS: usize = 64;
@@ -46,7 +46,7 @@ pub struct BlockCache {
     block_size: BlockSize,
     device_blocks: Blocks,
     shard_budget: usize,
-    hash: BlockHash,
+    hash: NumberHash,
     shards: Box<[PaddedShard]>,
     misses: AtomicU64,
 }
@@ -57,7 +57,7 @@ struct PaddedShard(Mutex<Shard>);
 
 #[derive(Default)]
 struct Shard {
-    map: HashMap<u64, Block, BlockHash>,
+    map: HashMap<u64, Block, NumberHash>,
     /// Every key of `map` once, the next one to look at first.
     clock: VecDeque<u64>,
     hits: u64,
@@ -76,7 +76,7 @@ impl BlockCache {
     /// A cache of `dev`'s blocks that keeps about `budget_bytes` of them, and every block that is
     /// referenced.
     pub fn new(dev: Arc<dyn BlockDevice>, block_size: BlockSize, budget_bytes: usize) -> Arc<Self> {
-        let hash = BlockHash::default();
+        let hash = NumberHash::default();
         let shards = (0..SHARDS)
             .map(|_| {
                 PaddedShard(Mutex::new(Shard {
@@ -155,6 +155,16 @@ impl BlockCache {
     pub fn is_cached(&self, p: Pblk) -> bool {
         let shard = self.shard(p).lock();
         shard.map.get(&p.get()).is_some_and(|b| b.key().is_some())
+    }
+
+    /// Block `p`, if its bytes are in the cache.
+    pub fn cached(&self, p: Pblk) -> Option<Block> {
+        let mut shard = self.shard(p).lock();
+        let block = shard.map.get(&p.get()).filter(|b| b.key().is_some())?;
+        let block = block.clone();
+        block.mark_referenced();
+        shard.hits += 1;
+        Some(block)
     }
 
     /// Reads up to `count` blocks from `first` into the cache with one large read of at most 4 MiB.

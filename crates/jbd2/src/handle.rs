@@ -38,6 +38,8 @@ use crate::transaction::Transaction;
 pub struct Handle {
     journal: Arc<Journal>,
     transaction: Arc<Transaction>,
+    /// The transaction's, beside it: the words of the transaction are written by other threads.
+    tid: Tid,
     grant: Grant,
     used: Usage,
     /// False after a restart that failed: the handle can do nothing more.
@@ -77,6 +79,7 @@ impl Journal {
         let transaction = shared.join(grant)?;
         shared.note_handle_started();
         Ok(Handle {
+            tid: transaction.tid,
             transaction,
             journal: Arc::clone(self),
             grant,
@@ -93,7 +96,7 @@ impl Handle {
     /// The transaction this handle belongs to. Changes at a restart.
     #[inline]
     pub fn tid(&self) -> Tid {
-        self.transaction.tid
+        self.tid
     }
 
     /// Credits that are left: zero for a handle that used more than it declared.
@@ -166,7 +169,7 @@ impl Handle {
         let shared = self.journal.shared();
         let block = shared.cache.find_or_insert(p)?;
         let mut guard = block.lock();
-        let committing = guard.release(self.transaction.tid);
+        let committing = guard.release(self.tid);
         if shared.has_log() {
             let is_new = self.transaction.add(|parts| {
                 parts.forgotten.insert(p.get());
@@ -217,10 +220,11 @@ impl Handle {
         self.check()?;
         self.leave();
         let shared = self.journal.shared();
-        shared.request_commit(self.transaction.tid);
+        shared.request_commit(self.tid);
         shared.commit_before_start()?;
         self.grant.credits = credits;
         self.transaction = shared.join(self.grant)?;
+        self.tid = self.transaction.tid;
         shared.note_handle_started();
         self.joined = true;
         Ok(())
@@ -269,8 +273,8 @@ impl Handle {
 
     #[inline]
     fn attach(&mut self, block: &Block, guard: &mut BlockGuard<'_>) -> Result<(), JournalError> {
-        if !guard.is_attached_to(self.transaction.tid) {
-            guard.attach(self.transaction.tid);
+        if !guard.is_attached_to(self.tid) {
+            guard.attach(self.tid);
             self.transaction.add(|parts| parts.attach(block))?;
             self.spend_credit();
         }
@@ -318,7 +322,7 @@ impl Drop for Handle {
         }
         self.leave();
         if self.sync {
-            self.journal.request_commit(self.transaction.tid);
+            self.journal.request_commit(self.tid);
         }
     }
 }
@@ -326,7 +330,7 @@ impl Drop for Handle {
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Handle")
-            .field("tid", &self.transaction.tid)
+            .field("tid", &self.tid)
             .field("grant", &self.grant)
             .field("used", &self.used)
             .finish_non_exhaustive()

@@ -1,18 +1,18 @@
-//! A hasher for block numbers.
+//! A hasher for the numbers of blocks and inodes.
 //!
-//! Block numbers come from untrusted images, so the hash is keyed with random numbers of this
-//! process. Every metadata access hashes one, so the hash is two multiplications and not SipHash.
+//! They come from untrusted images, so the hash is keyed with random numbers of this process. Every
+//! metadata access hashes one, so the hash is two multiplications and not SipHash.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Builds [`BlockHasher`]s that share one random key.
+/// Builds [`NumberHasher`]s that share one random key.
 #[derive(Clone, Debug)]
-pub(crate) struct BlockHash {
+pub struct NumberHash {
     mask: u64,
     factor: u64,
 }
 
-impl Default for BlockHash {
+impl Default for NumberHash {
     fn default() -> Self {
         let seed = RandomState::new();
         Self {
@@ -22,25 +22,26 @@ impl Default for BlockHash {
     }
 }
 
-impl BuildHasher for BlockHash {
-    type Hasher = BlockHasher;
+impl BuildHasher for NumberHash {
+    type Hasher = NumberHasher;
 
     #[inline]
-    fn build_hasher(&self) -> BlockHasher {
-        BlockHasher {
+    fn build_hasher(&self) -> NumberHasher {
+        NumberHasher {
             value: self.mask,
             factor: self.factor,
         }
     }
 }
 
-/// Hashes one `u64`.
-pub(crate) struct BlockHasher {
+/// Hashes one `u32` or `u64`.
+#[derive(Debug)]
+pub struct NumberHasher {
     value: u64,
     factor: u64,
 }
 
-impl Hasher for BlockHasher {
+impl Hasher for NumberHasher {
     #[inline]
     fn finish(&self) -> u64 {
         self.value
@@ -50,6 +51,11 @@ impl Hasher for BlockHasher {
         for &byte in bytes {
             self.write_u64(u64::from(byte));
         }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
     }
 
     #[inline]
@@ -67,7 +73,7 @@ mod tests {
 
     #[test]
     fn neighbours_and_strides_spread() {
-        let hash = BlockHash::default();
+        let hash = NumberHash::default();
         for stride in [1u64, 8, 32768, 1 << 32] {
             let low: HashSet<u64> = (0..4096)
                 .map(|i| hash.hash_one(i * stride) & 4095)

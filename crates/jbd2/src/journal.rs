@@ -37,6 +37,10 @@ use crate::stats::JournalStats;
 const MAX_BLOCKS_WITHOUT_LOG: u32 = 32 << 10;
 
 /// The journal of one file system. See the module's header.
+///
+/// On cache lines of its own: each handle writes the count of references before it, and each change
+/// of a block reads the pointer in it.
+#[repr(align(128))]
 pub struct Journal {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -81,6 +81,7 @@ pub use cache::BlockCache;
 pub use config::Config;
 pub use error::{BlockError, JournalError, StopReason};
 pub use handle::Handle;
+pub use hash::{NumberHash, NumberHasher};
 pub use journal::Journal;
 pub use log_map::LogMap;
 pub use ordered::OrderedData;

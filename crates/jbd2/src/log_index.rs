@@ -24,7 +24,7 @@ use extant_units::{Pblk, Tid};
 
 use crate::block::Block;
 use crate::error::{JournalError, ensure, ensure_some};
-use crate::hash::BlockHash;
+use crate::hash::NumberHash;
 use crate::ring::Ring;
 use crate::transaction::{PblkSet, Snapshot};
 
@@ -39,7 +39,7 @@ pub(crate) struct LogIndex {
     queue: VecDeque<Logged>,
     /// Blocks that are pending in any transaction.
     pending: usize,
-    blocks: HashMap<u64, Resident, BlockHash>,
+    blocks: HashMap<u64, Resident, NumberHash>,
     in_flight: PblkSet,
     /// The checkpoint thread is to end.
     pub(crate) stopping: bool,

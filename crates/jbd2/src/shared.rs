@@ -16,9 +16,9 @@
 //! The tail of the log does not move after it (J27). The journal sees only its own flushes, so the
 //! device must remember a failed one ([`extant_blockdev::LatchedDevice`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use extant_counter::Counter;
 use extant_failpoint::Failpoint;
 use extant_units::Tid;
 use parking_lot::{Condvar, Mutex};
@@ -53,23 +53,23 @@ pub(crate) struct Shared {
 /// The counters behind [`JournalStats`].
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) handles: AtomicU64,
-    pub(crate) ordered: AtomicU64,
-    pub(crate) commits: AtomicU64,
-    pub(crate) commit_waits: AtomicU64,
-    pub(crate) blocks_logged: AtomicU64,
-    pub(crate) log_blocks_written: AtomicU64,
-    pub(crate) revokes: AtomicU64,
-    pub(crate) blocks_checkpointed: AtomicU64,
-    pub(crate) tail_updates: AtomicU64,
-    pub(crate) space_waits: AtomicU64,
-    pub(crate) cow_copies: AtomicU64,
-    pub(crate) credit_overflows: AtomicU64,
+    pub(crate) handles: Counter,
+    pub(crate) ordered: Counter,
+    pub(crate) commits: Counter,
+    pub(crate) commit_waits: Counter,
+    pub(crate) blocks_logged: Counter,
+    pub(crate) log_blocks_written: Counter,
+    pub(crate) revokes: Counter,
+    pub(crate) blocks_checkpointed: Counter,
+    pub(crate) tail_updates: Counter,
+    pub(crate) space_waits: Counter,
+    pub(crate) cow_copies: Counter,
+    pub(crate) credit_overflows: Counter,
 }
 
 /// Adds to a counter.
-pub(crate) fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
+pub(crate) fn count(counter: &Counter, by: u64) {
+    counter.add(by);
 }
 
 impl Shared {
@@ -186,7 +186,7 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> JournalStats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let get = Counter::get;
         let c = &self.counters;
         let cache = self.cache.stats();
         JournalStats {

@@ -50,7 +50,9 @@ impl Grant {
     }
 }
 
-/// The transactions, and what callers ask of them.
+/// The transactions, and what callers ask of them. On cache lines of its own, as each handle writes
+/// it and each change of a block reads what stands beside it.
+#[repr(align(128))]
 pub(crate) struct State {
     pub(crate) running: Option<Running>,
     pub(crate) committing: Option<Committing>,

@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 
 use crate::block::Block;
 use crate::error::{JournalError, ensure_some};
-use crate::hash::BlockHash;
+use crate::hash::NumberHash;
 use crate::ordered::OrderedData;
 
 /// A set of block numbers.
-pub(crate) type PblkSet = HashSet<u64, BlockHash>;
+pub(crate) type PblkSet = HashSet<u64, NumberHash>;
 
 /// Runs when a transaction is durable.
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;

@@ -43,6 +43,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "extant-units",
             "extant-failpoint",
+            "extant-counter",
             "extant-lock-order",
             "extant-disk",
             "extant-blockdev",

@@ -44,7 +44,7 @@ pub(crate) struct AllocatorCore {
     pub(super) pending: Pending,
     pub(super) trimming: Trimming,
     pub(super) windows: Windows,
-    /// Mixed into the generations of new inodes.
+    /// Mixed into the generations of new inodes. Moves with each new directory.
     pub(super) generation: AtomicU32,
 }
 

@@ -37,16 +37,22 @@ impl AllocatorCore {
             if free == 0 {
                 continue;
             }
-            if let Some(ino) = self.inode_in_group(h, group, request.directory)? {
+            if let Some(made) = self.inode_in_group(h, group, request.directory)? {
                 self.stats.inode_allocs.bump();
                 self.counts.inode_used(request.directory);
-                return Ok((ino, self.next_generation()));
+                return Ok(made);
             }
         }
         Err(Error::NoSpace)
     }
 
-    fn inode_in_group(&self, h: &mut Handle, group: Group, directory: bool) -> Result<Option<Ino>> {
+    /// An inode of `group`, and its generation.
+    fn inode_in_group(
+        &self,
+        h: &mut Handle,
+        group: Group,
+        directory: bool,
+    ) -> Result<Option<(Ino, u32)>> {
         let disk = self.disk();
         let layout = &self.layout;
         let inodes = layout.inodes_per_group;
@@ -86,8 +92,10 @@ impl AllocatorCore {
                 }
                 return Err(error);
             }
-            // A group with an inode in use is expected to have a block bitmap.
-            disk.writable_block_bitmap(h, group, &mut locked.state)?;
+            if locked.state.desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                // A group with an inode in use is expected to have a block bitmap.
+                disk.writable_block_bitmap(h, group, &mut locked.state)?;
+            }
         }
         disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
         let desc = &mut locked.state.desc;
@@ -95,7 +103,8 @@ impl AllocatorCore {
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(directory));
         locked.store_desc(layout, &self.cache, h)?;
         locked.publish(None);
-        Ok(Some(ino))
+        let generation = self.next_generation(&mut locked.state, directory);
+        Ok(Some((ino, generation)))
     }
 
     /// Makes the table block of inode `index` readable, and moves `itable_unused` past the inode.
@@ -161,9 +170,16 @@ impl AllocatorCore {
         Ok(())
     }
 
-    /// A number that tells successive users of one inode number apart.
-    fn next_generation(&self) -> u32 {
-        let mut x = self.generation.fetch_add(0x9E37_79B9, Relaxed);
+    /// A number that tells successive users of one inode number apart. Both terms only grow, and
+    /// the group's own with each inode, so none comes twice in a group before the sum wraps.
+    fn next_generation(&self, group: &mut GroupState, directory: bool) -> u32 {
+        const STEP: u32 = 0x9E37_79B9;
+        group.made = group.made.wrapping_add(1);
+        let before = match directory {
+            true => self.generation.fetch_add(STEP, Relaxed),
+            false => self.generation.load(Relaxed),
+        };
+        let mut x = before.wrapping_add(group.made.wrapping_mul(STEP));
         x ^= x >> 16;
         x = x.wrapping_mul(0x85EB_CA6B);
         x ^= x >> 13;

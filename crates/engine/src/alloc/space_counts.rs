@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use extant_counter::Counter;
 use extant_units::Blocks;
 
 /// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
@@ -34,7 +35,13 @@ pub(crate) struct SpaceCounts {
     root_reserved: u64,
     /// Blocks kept for metadata at writeback.
     pool: u64,
-    free_inodes: AtomicU64,
+    /// Free inodes at the mount.
+    inodes_at_mount: u64,
+    /// Inodes allocated since. Every thread that creates a file counts one, so no two write a
+    /// common word.
+    inodes_used: Counter,
+    /// Inodes freed since.
+    inodes_freed: Counter,
     dirs: AtomicU64,
     /// Reservations that were dropped while they held blocks. Each is a bug.
     leaked: AtomicU64,
@@ -56,7 +63,9 @@ impl SpaceCounts {
             available: AtomicU64::new(free.get()),
             root_reserved: root_reserved.get(),
             pool: (total.get() / 50).min(POOL_MAX),
-            free_inodes: AtomicU64::new(free_inodes),
+            inodes_at_mount: free_inodes,
+            inodes_used: Counter::default(),
+            inodes_freed: Counter::default(),
             dirs: AtomicU64::new(dirs),
             leaked: AtomicU64::new(0),
         }
@@ -117,14 +126,18 @@ impl SpaceCounts {
 
     /// Counts an inode as allocated.
     pub(super) fn inode_used(&self, is_dir: bool) {
-        self.free_inodes.fetch_sub(1, Relaxed);
-        self.dirs.fetch_add(u64::from(is_dir), Relaxed);
+        self.inodes_used.bump();
+        if is_dir {
+            self.dirs.fetch_add(1, Relaxed);
+        }
     }
 
     /// Counts an inode as freed.
     pub(super) fn inode_freed(&self, is_dir: bool) {
-        self.free_inodes.fetch_add(1, Relaxed);
-        self.dirs.fetch_sub(u64::from(is_dir), Relaxed);
+        self.inodes_freed.bump();
+        if is_dir {
+            self.dirs.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Counts a reservation that was dropped while it held blocks.
@@ -179,9 +192,12 @@ impl SpaceCounts {
         }
     }
 
-    /// Free inodes.
+    /// Free inodes; while inodes are freed, maybe some too many.
     pub(crate) fn free_inodes(&self) -> u64 {
-        self.free_inodes.load(Relaxed)
+        // In this order: an inode that is freed and used again meanwhile is not missed twice.
+        let used = self.inodes_used.get();
+        let all = self.inodes_at_mount.saturating_add(self.inodes_freed.get());
+        all.saturating_sub(used)
     }
 
     /// Directories.

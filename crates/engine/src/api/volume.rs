@@ -98,20 +98,33 @@ impl Volume {
         Ok(Node::new(namei::lookup(self.fs(), dir.inode(), name)?))
     }
 
-    /// The inode that `names`, from the root on, lead to, if memory has the answer: earlier lookups
-    /// found each name, the inode is in memory, and no symbolic link has to be followed (the last
-    /// one is followed, with `follow`). `None` says nothing: then [`Volume::lookup`] has the
-    /// answer, name by name.
+    /// The inode that `names`, from the root on, lead to, if earlier lookups found each name, and
+    /// no symbolic link has to be followed (the last one is followed, with `follow`). `None` says
+    /// nothing: then [`Volume::lookup`] has the answer, name by name.
     ///
     /// # Errors
-    /// Only a file system that is shut down.
+    /// Those of reading the inode.
     pub fn find_cached<'a>(
         &self,
         names: impl Iterator<Item = &'a [u8]>,
         follow: bool,
     ) -> Result<Option<Node>> {
         self.fs().fault.check_alive()?;
-        Ok(namei::find_path(self.fs(), names, follow).map(Node::new))
+        Ok(namei::find_path(self.fs(), names, follow)?.map(Node::new))
+    }
+
+    /// The attributes of what `names`, from the root on, lead to: as [`Volume::find_cached`], but
+    /// only if memory has the answer, and an inode that is not in memory stays out of it.
+    ///
+    /// # Errors
+    /// Only a file system that is shut down.
+    pub fn stat_cached<'a>(
+        &self,
+        names: impl Iterator<Item = &'a [u8]>,
+        follow: bool,
+    ) -> Result<Option<Attr>> {
+        self.fs().fault.check_alive()?;
+        Ok(namei::stat_path(self.fs(), names, follow))
     }
 
     /// Calls `each` for the entries of `dir` from position `pos` (0 for the first) until it returns

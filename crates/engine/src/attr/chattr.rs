@@ -34,7 +34,12 @@ const CHANGEABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::PROJINHERIT);
 /// The flags in the numbers of `FS_IOC_GETFLAGS` (`FS_*_FL`).
 pub(crate) fn get_flags(inode: &Inode) -> u32 {
-    (inode.flags() & VISIBLE).bits()
+    visible(inode.flags())
+}
+
+/// Those of `flags` that callers see.
+pub(super) fn visible(flags: InodeFlags) -> u32 {
+    (flags & VISIBLE).bits()
 }
 
 /// Sets the flags (`FS_IOC_SETFLAGS`). Visible flags that cannot be changed keep their value, as

@@ -11,6 +11,8 @@ mod chattr;
 
 use std::sync::Arc;
 
+use extant_units::Ino;
+
 pub(crate) use self::chattr::{FlagSet, get_flags, set_flags};
 use crate::file;
 use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeTime, devnum};
@@ -35,32 +37,42 @@ pub(crate) fn getattr(fs: &Fs, inode: &Inode) -> Attr {
     };
     let per_block = fs.layout.block_size.bytes_u64() / 512;
     let core = inode.core.read();
-    let rdev = match inode.kind {
+    let stored = stored(fs, inode.ino, inode.kind, &core);
+    Attr {
+        size: match inode.kind {
+            FileKind::Regular => inode.size(),
+            _ => stored.size,
+        },
+        blocks: stored
+            .blocks
+            .saturating_add(delayed.saturating_mul(per_block)),
+        ..stored
+    }
+}
+
+/// The attributes of an inode that `core` says everything of.
+pub(crate) fn stored(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Attr {
+    let rdev = match kind {
         FileKind::BlockDevice | FileKind::CharDevice => devnum::decode(&core.i_block),
         _ => 0,
     };
     Attr {
-        ino: inode.ino,
-        generation: inode.generation,
-        kind: inode.kind,
+        ino,
+        generation: core.generation,
+        kind,
         perm: core.perm(),
         nlink: u32::from(core.links),
         uid: core.uid,
         gid: core.gid,
         rdev,
-        size: match inode.kind {
-            FileKind::Regular => inode.size(),
-            _ => core.disk_size,
-        },
-        blocks: core
-            .sectors
-            .saturating_add(delayed.saturating_mul(per_block)),
+        size: core.disk_size,
+        blocks: core.sectors,
         blksize: extant_units::exact_u32(fs.layout.block_size.bytes_u64()),
         atime: core.atime.into(),
         mtime: core.mtime.into(),
         ctime: core.ctime.into(),
         crtime: core.crtime.map(Into::into),
-        flags: get_flags(inode),
+        flags: chattr::visible(core.flags),
     }
 }
 

@@ -102,6 +102,7 @@ impl GroupCell {
                 desc,
                 map: None,
                 trimmed: None,
+                made: 0,
                 broken: false,
             }),
         }

@@ -26,7 +26,7 @@ mod tests;
 
 pub(crate) use self::bitmaps::Bitmaps;
 pub(crate) use self::free_map::FreeMap;
-pub(crate) use self::group_state::{GroupState, locate};
+pub(crate) use self::group_state::{GroupState, InodeLocation, locate};
 pub(crate) use self::group_table::GroupTable;
 pub(crate) use self::load_groups::Totals;
 pub(crate) use self::locked_group::LockedGroup;

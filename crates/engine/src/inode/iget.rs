@@ -45,7 +45,7 @@ impl InodeCache {
         let shard = self.shard(ino);
         let mut state = shard.state.lock();
         loop {
-            match state.slots.get(&ino) {
+            match state.slot(ino) {
                 Some(CacheSlot::Ready(inode)) => {
                     if asker == Asker::User && inode.is_unlinked() {
                         return Err(Error::Stale);
@@ -56,7 +56,7 @@ impl InodeCache {
                 None => break,
             }
         }
-        state.slots.insert(ino, CacheSlot::Busy);
+        state.fill(ino, CacheSlot::Busy);
         drop(state);
 
         let loaded = record::load(fs, ino, asker);
@@ -70,11 +70,11 @@ impl InodeCache {
                 }
                 let inode = Arc::new(inode);
                 let first = InodeRef::first(&inode);
-                state.slots.insert(ino, CacheSlot::Ready(inode));
+                state.fill(ino, CacheSlot::Ready(inode));
                 Ok(first)
             }
             Err(error) => {
-                state.slots.remove(&ino);
+                state.empty(ino);
                 drop(state);
                 fs.fault.report(fs, &error);
                 Err(error)
@@ -85,7 +85,7 @@ impl InodeCache {
     /// A reference to inode `ino`, if it is in memory and has a link.
     pub(crate) fn in_memory(&self, ino: Ino) -> Option<InodeRef> {
         let state = self.shard(ino).state.lock();
-        match state.slots.get(&ino) {
+        match state.slot(ino) {
             Some(CacheSlot::Ready(inode)) if !inode.is_unlinked() => reference(inode),
             _ => None,
         }
@@ -102,7 +102,7 @@ impl InodeCache {
         let shard = self.shard(ino);
         let mut state = shard.state.lock();
         loop {
-            match state.slots.get(&ino) {
+            match state.slot(ino) {
                 // Another thread reads the free inode's number; that ends with an error.
                 Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
                 Some(CacheSlot::Ready(_)) => {
@@ -117,9 +117,9 @@ impl InodeCache {
                 None => break,
             }
         }
-        let inode = Arc::new(Inode::new(fs.inodes.weak_home(), ino, kind, core));
+        let inode = Arc::new(Inode::new(self.home_of(ino), ino, kind, core));
         let first = InodeRef::first(&inode);
-        state.slots.insert(ino, CacheSlot::Ready(inode));
+        state.fill(ino, CacheSlot::Ready(inode));
         Ok(first)
     }
 }

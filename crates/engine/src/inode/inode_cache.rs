@@ -14,25 +14,30 @@
 //!   so its fsync waits for every change that was made before.
 //! - The last reference to an unlinked inode hands it to the reaper ([`super::reaper`]). From then
 //!   on no reference to it is given out.
+//! - A shard counts the inodes that enter it. While the count stays, an inode that was not in
+//!   memory still is not, so its record in the table is all there is of it (see [`super::peek`]).
 //!
 //! # Locks
 //! A shard's lock is a leaf, except that an inode's orphan record is tried under it. It is never
 //! held over a read, nor while an inode is dropped.
 //!
 //! # Concurrency
-//! Shards are chosen by number: requests for numbers in different shards never meet.
+//! Shards are chosen by number: requests for numbers in different shards never meet. An inode knows
+//! its shard, and not the cache: threads that make and drop inodes of different shards write no
+//! common word.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use extant_jbd2::NumberHash;
 use extant_units::{Ino, Tid};
 use parking_lot::{Condvar, Mutex};
 
 use super::Inode;
 use super::inode_ref::{InodeRef, reference};
 use super::object::{InodeHome, TidCell};
-use super::reaper::Reaper;
+use super::reaper::{EvictionQueue, Reaper};
 use crate::volume::stats::Stats;
 
 const SHARDS: usize = 64;
@@ -44,8 +49,7 @@ const STEPS: usize = 4;
 
 /// The inodes in memory.
 pub(crate) struct InodeCache {
-    stats: Arc<Stats>,
-    shards: Box<[Shard]>,
+    shards: Box<[Arc<Shard>]>,
     /// Unlinked inodes that wait for their eviction.
     pub(crate) reaper: Reaper,
     /// Inodes that got deferred times. By number, as the list keeps no inode in memory: one whose
@@ -54,18 +58,21 @@ pub(crate) struct InodeCache {
 }
 
 /// The inodes whose numbers fall into one shard, on cache lines of their own.
-#[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Shard {
     pub(super) state: Mutex<ShardState>,
     /// A busy slot got its inode, or became empty.
     pub(super) loaded: Condvar,
+    stats: Arc<Stats>,
+    evictions: Arc<EvictionQueue>,
 }
 
 /// What a shard's lock guards.
 #[derive(Default)]
 pub(super) struct ShardState {
-    pub(super) slots: HashMap<Ino, CacheSlot>,
+    slots: HashMap<Ino, CacheSlot, NumberHash>,
+    /// Slots that were filled so far.
+    arrivals: u64,
     unused: VecDeque<Arc<Inode>>,
     /// The newest transaction that changed an inode which has left.
     left: TidCell,
@@ -80,23 +87,31 @@ pub(super) enum CacheSlot {
 
 impl InodeCache {
     /// An empty cache.
-    pub(crate) fn new(stats: Arc<Stats>) -> Arc<Self> {
+    pub(crate) fn new(stats: &Arc<Stats>) -> Arc<Self> {
+        let reaper = Reaper::default();
+        let shard = |_| {
+            Arc::new(Shard {
+                state: Mutex::default(),
+                loaded: Condvar::new(),
+                stats: Arc::clone(stats),
+                evictions: Arc::clone(reaper.queue()),
+            })
+        };
         Arc::new(Self {
-            stats,
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            reaper: Reaper::default(),
+            shards: (0..SHARDS).map(shard).collect(),
+            reaper,
             late: Mutex::default(),
         })
     }
 
-    /// The cache as its inodes know it.
-    pub(super) fn weak_home(self: &Arc<Self>) -> Weak<dyn InodeHome> {
-        Arc::downgrade(self) as Weak<dyn InodeHome>
+    /// The cache as inode `ino` knows it.
+    pub(super) fn home_of(&self, ino: Ino) -> Weak<dyn InodeHome> {
+        Arc::downgrade(self.shard(ino)) as Weak<dyn InodeHome>
     }
 
     /// Whether `inode` belongs to this cache, and so to its file system.
     pub(crate) fn is_home_of(&self, inode: &Inode) -> bool {
-        std::ptr::addr_eq(inode.home.as_ptr(), self)
+        std::ptr::addr_eq(inode.home.as_ptr(), Arc::as_ptr(self.shard(inode.ino)))
     }
 
     /// A reference to an inode in memory, for work that starts at the inode itself. `None` once it
@@ -121,7 +136,7 @@ impl InodeCache {
 
     /// The shard of a number.
     #[inline]
-    pub(super) fn shard(&self, ino: Ino) -> &Shard {
+    pub(super) fn shard(&self, ino: Ino) -> &Arc<Shard> {
         let at = ino.get() as usize % self.shards.len();
         &self.shards[at]
     }
@@ -176,6 +191,24 @@ impl InodeCache {
         }
     }
 
+    /// Evicts every unused inode that may go.
+    #[cfg(test)]
+    pub(crate) fn evict_unused(&self) {
+        for shard in &self.shards {
+            let mut state = shard.state.lock();
+            for inode in std::mem::take(&mut state.unused) {
+                inode.life.touched.store(false, Ordering::Relaxed);
+                if matches!(fate(&inode), Fate::Go) {
+                    inode.life.dead.store(true, Ordering::Release);
+                    state.slots.remove(&inode.ino);
+                    state.note_left(&inode);
+                } else {
+                    state.unused.push_back(inode);
+                }
+            }
+        }
+    }
+
     /// Inodes in memory, used or not.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -194,18 +227,18 @@ impl InodeCache {
     }
 }
 
-impl InodeHome for InodeCache {
+impl InodeHome for Shard {
     fn unused(&self, inode: &Arc<Inode>) {
         let life = &inode.life;
-        let mut let_go = Vec::new();
-        let mut state = self.shard(inode.ino).state.lock();
+        let mut let_go = [const { None }; STEPS];
+        let mut state = self.state.lock();
         if life.refs.load(Ordering::Acquire) != 0 || life.dead.load(Ordering::Acquire) {
             return;
         }
         if inode.is_unlinked() {
             life.dead.store(true, Ordering::Release);
             drop(state);
-            self.reaper.push(Arc::clone(inode));
+            self.evictions.push(Arc::clone(inode));
             return;
         }
         if life.queued.swap(true, Ordering::AcqRel) {
@@ -213,7 +246,7 @@ impl InodeHome for InodeCache {
         }
         life.touched.store(false, Ordering::Relaxed);
         state.unused.push_back(Arc::clone(inode));
-        for _ in 0..STEPS {
+        for gone in &mut let_go {
             if state.unused.len() <= UNUSED_PER_SHARD {
                 break;
             }
@@ -234,12 +267,13 @@ impl InodeHome for InodeCache {
                     oldest.life.dead.store(true, Ordering::Release);
                     state.slots.remove(&oldest.ino);
                     state.note_left(&oldest);
-                    let_go.push(oldest);
+                    *gone = Some(oldest);
                 }
             }
         }
         drop(state);
-        self.stats.inode_evictions.add(let_go.len() as u64);
+        let evicted = let_go.iter().flatten().count();
+        self.stats.inode_evictions.add(evicted as u64);
         // Dropped here, without the lock: its pages go with it.
     }
 }
@@ -272,6 +306,28 @@ fn fate(inode: &Inode) -> Fate {
 }
 
 impl ShardState {
+    /// What there is of `ino`.
+    #[inline]
+    pub(super) fn slot(&self, ino: Ino) -> Option<&CacheSlot> {
+        self.slots.get(&ino)
+    }
+
+    /// Fills the slot of `ino`.
+    pub(super) fn fill(&mut self, ino: Ino, slot: CacheSlot) {
+        self.arrivals += 1;
+        self.slots.insert(ino, slot);
+    }
+
+    /// Empties the slot of `ino`, whose inode could not be read.
+    pub(super) fn empty(&mut self, ino: Ino) {
+        self.slots.remove(&ino);
+    }
+
+    /// Slots that were filled so far.
+    pub(super) fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
     /// Remembers the newest change of an inode that leaves.
     fn note_left(&mut self, inode: &Inode) {
         if let Some(tid) = inode.last_change(false) {

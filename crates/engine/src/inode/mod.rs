@@ -34,6 +34,7 @@ mod inode_ref;
 pub(crate) mod kind_flags;
 mod object;
 pub(crate) mod path_choice;
+mod peek;
 mod reaper;
 mod reaping;
 mod record;
@@ -54,9 +55,11 @@ pub(crate) use self::inode_locks::{
 };
 pub(crate) use self::inode_ref::InodeRef;
 pub(crate) use self::object::Inode;
+pub(crate) use self::peek::Seen;
 pub(crate) use self::reaper::EvictionQueue;
 pub(crate) use self::times::{
-    changed, flush_all_times, flush_times, is_write_noted, modified, now, touch_atime, touch_mtime,
+    are_many_late, changed, flush_all_times, flush_times, is_write_noted, modified, now,
+    touch_atime, touch_mtime,
 };
 use crate::volume::layout::Layout;
 

@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ pub(crate) struct Reaper {
 #[derive(Default)]
 pub(crate) struct EvictionQueue {
     state: Mutex<QueueState>,
+    /// The length of the queue, for callers that need no exact answer.
+    waiting: AtomicUsize,
     /// An inode was queued, or the thread shall stop.
     work: Condvar,
     /// Nothing is queued or under way any more.
@@ -46,29 +49,39 @@ struct QueueState {
     inodes: VecDeque<Arc<Inode>>,
     /// Evictions under way, and the round of the thread.
     busy: usize,
+    /// The next round is due.
+    hurry: bool,
     stop: bool,
 }
 
 impl Reaper {
-    /// Queues an inode whose last reference went.
+    /// The queue.
+    pub(super) fn queue(&self) -> &Arc<EvictionQueue> {
+        &self.queue
+    }
+
+    /// See [`EvictionQueue::push`].
     pub(crate) fn push(&self, inode: Arc<Inode>) {
-        let mut state = self.queue.state.lock();
-        state.inodes.push_back(inode);
-        if state.inodes.len() == 1 {
-            self.queue.work.notify_one();
-        }
+        self.queue.push(inode);
     }
 
     /// Takes an inode. It counts as being evicted until the returned [`Busy`] is dropped.
     pub(crate) fn pop(&self) -> Option<(Arc<Inode>, Busy<'_>)> {
         let mut state = self.queue.state.lock();
         let inode = state.inodes.pop_front()?;
+        self.queue.publish(&state);
         Some((inode, self.queue.busy(&mut state)))
+    }
+
+    /// Has the thread begin its round now, if it has rounds.
+    pub(super) fn hurry(&self) {
+        self.queue.state.lock().hurry = true;
+        self.queue.work.notify_one();
     }
 
     /// Whether so many inodes wait that operations should help.
     pub(crate) fn is_behind(&self) -> bool {
-        self.queue.state.lock().inodes.len() > BEHIND
+        self.queue.waiting.load(Ordering::Relaxed) > BEHIND
     }
 
     /// Waits until the queue is empty, no eviction is under way, and the thread's round is over.
@@ -118,6 +131,16 @@ impl Reaper {
 }
 
 impl EvictionQueue {
+    /// Queues an inode whose last reference went.
+    pub(super) fn push(&self, inode: Arc<Inode>) {
+        let mut state = self.state.lock();
+        state.inodes.push_back(inode);
+        self.publish(&state);
+        if state.inodes.len() == 1 {
+            self.work.notify_one();
+        }
+    }
+
     /// Waits for work, with `rounds` for a limited time. `None` when the thread shall stop.
     pub(crate) fn next_round(&self, rounds: bool) -> Option<Busy<'_>> {
         let due = Instant::now() + ROUND;
@@ -125,11 +148,17 @@ impl EvictionQueue {
         while !state.stop && state.inodes.is_empty() {
             if !rounds {
                 self.work.wait(&mut state);
-            } else if self.work.wait_until(&mut state, due).timed_out() {
+            } else if std::mem::take(&mut state.hurry)
+                || self.work.wait_until(&mut state, due).timed_out()
+            {
                 break;
             }
         }
         (!state.stop).then(|| self.busy(&mut state))
+    }
+
+    fn publish(&self, state: &QueueState) {
+        self.waiting.store(state.inodes.len(), Ordering::Relaxed);
     }
 
     fn busy(&self, state: &mut QueueState) -> Busy<'_> {

@@ -4,6 +4,7 @@ use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Pblk};
 
 use super::{Inode, InodeCore, InodeFlags, format};
+use crate::group::InodeLocation;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
@@ -44,6 +45,24 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
 /// Reads and checks inode `ino`.
 pub(super) fn load(fs: &Fs, ino: Ino, asker: Asker) -> Result<Inode> {
     let core = read(fs, ino)?;
+    let kind = kind_of(fs, ino, asker, &core)?;
+    Ok(Inode::new(fs.inodes.home_of(ino), ino, kind, core))
+}
+
+/// What the table says of inode `ino`, if its block is in memory, and checked as [`load`] does for
+/// a user. `None` if anything is wrong with it.
+pub(super) fn peek(fs: &Fs, ino: Ino) -> Option<(FileKind, InodeCore)> {
+    check_number(fs, ino, Asker::User).ok()?;
+    let location = fs.groups.inode_location(&fs.layout, ino).ok()?;
+    let block = fs.cache.cached(location.block)?;
+    let core = decode(fs, ino, location, &block.data()).ok()?;
+    let kind = kind_of(fs, ino, Asker::User, &core).ok()?;
+    Some((kind, core))
+}
+
+/// The kind of a decoded inode, checked against its number, its asker and the rest of the file
+/// system.
+fn kind_of(fs: &Fs, ino: Ino, asker: Asker, core: &InodeCore) -> Result<FileKind> {
     // A free or unlinked inode is no damage of the inode: the entry that led here is wrong.
     if core.mode == 0 || (core.links == 0 && asker == Asker::User) {
         return Err(Error::Stale);
@@ -51,18 +70,25 @@ pub(super) fn load(fs: &Fs, ino: Ino, asker: Asker) -> Result<Inode> {
     let damaged = |what: &str| Error::corrupt(Location::Inode(ino), what);
     let kind = FileKind::from_mode(core.mode)
         .ok_or_else(|| damaged(&format!("unknown file type in mode {:#o}", core.mode)))?;
-    judge(fs, ino, kind, &core)?;
-    Ok(Inode::new(fs.inodes.weak_home(), ino, kind, core))
+    judge(fs, ino, kind, core)?;
+    Ok(kind)
 }
 
 /// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.
 pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     let location = fs.groups.inode_location(&fs.layout, ino)?;
-    if !fs.cache.is_cached(location.block) {
-        readahead(fs, ino, location.block);
-    }
-    let block = fs.cache.read_unchecked(location.block)?;
-    let bytes = block.data();
+    let block = match fs.cache.cached(location.block) {
+        Some(block) => block,
+        None => {
+            readahead(fs, ino, location.block);
+            fs.cache.read_unchecked(location.block)?
+        }
+    };
+    decode(fs, ino, location, &block.data())
+}
+
+/// Inode `ino` in `bytes`, its block of the table.
+fn decode(fs: &Fs, ino: Ino, location: InodeLocation, bytes: &[u8]) -> Result<InodeCore> {
     let end = location.offset + usize::from(fs.layout.inode_size);
     let record = bytes.get(location.offset..end).unwrap_or_default();
     if record.iter().all(|byte| *byte == 0) {

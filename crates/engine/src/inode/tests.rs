@@ -6,14 +6,18 @@ mod inodes_like_linux;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_testkit::{Cmd, Image, Rng, Stop};
+use extant_blockdev::{
+    Fault, FaultyDevice, FileDevice, MemoryDevice, OpenMode, Request, RequestKind,
+};
+use extant_testkit::{Cmd, Image, Rng, Stop, wait_until};
 use extant_units::Ino;
 
 use super::*;
 use crate::alloc;
 use crate::attr::{FlagSet, get_flags, getattr, set_flags, setattr};
+use crate::config::{MountOptions, Tuning};
 use crate::file;
+use crate::mount;
 use crate::namei;
 use crate::namei::symlink_target::readlink;
 use crate::test_support::test_mount::TestFs;
@@ -114,6 +118,34 @@ fn the_table_is_read_ahead_in_few_requests() {
     assert_eq!(reads.load(Ordering::Relaxed), 0);
 }
 
+/// Times that wait keep their inodes in memory, but not any number of them.
+#[test]
+fn many_lazy_times_are_stored_before_they_are_due() {
+    let image = Image::of_mib(64).args("-N 24000").make().unwrap();
+    let tuning = Tuning {
+        page_cache_bytes: Some(16 << 20),
+        flushers: 1,
+        ..Tuning::default()
+    };
+    let dev = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
+    let options = MountOptions::parse("lazytime,commit=3000").unwrap();
+    let fs = TestFs {
+        fs: mount::mount(Arc::new(dev), options, tuning).unwrap(),
+    };
+    let names = || (0..2 * times::MANY).map(|i| format!("f{i}"));
+    names().for_each(|name| drop(fs.create(&name)));
+    // An access in the same tick of the clock as the creation changes nothing.
+    let created = fs.find("f0").core.read().atime;
+    wait_until("the clock to advance", || now() > created);
+    for name in names() {
+        touch_atime(&fs, fs.find(&name).shared());
+    }
+    let deferred = || fs.inodes.all().iter().filter(|i| i.has_deferred()).count();
+    wait_until("times to be stored", || deferred() < times::MANY);
+    fs.unmount();
+    image.fsck_clean().unwrap();
+}
+
 #[test]
 fn numbers_that_no_name_leads_to_are_refused() {
     let image = Image::of_mib(8).args("-O orphan_file").make().unwrap();
@@ -145,6 +177,86 @@ fn a_number_is_reused_with_another_generation() {
     let second = fs.create("f");
     assert_eq!(second.ino, ino);
     assert_ne!(second.generation, generation);
+}
+
+/// A look at an inode that is not in memory sees what there is, and leaves it out of memory.
+#[test]
+fn attributes_come_from_the_record_of_an_inode_that_left() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    for (name, kind) in [("file", 0), ("dir", 1), ("link", 2), ("node", 3)] {
+        let (root, cred, name) = (fs.root(), Cred::root(), name.as_bytes());
+        let made = match kind {
+            0 => namei::create(&fs, &root, name, 0o640, &cred),
+            1 => namei::mkdir(&fs, &root, name, 0o750, &cred),
+            2 => namei::symlink(&fs, &root, name, b"target", &cred),
+            _ => {
+                let device = (FileKind::CharDevice, 0x0103);
+                namei::mknod(&fs, &root, name, device, 0o600, &cred)
+            }
+        };
+        let inode = made.unwrap();
+        if kind == 0 {
+            let at = file::WriteAt::Pos(0);
+            file::write(&fs, &inode, None, at, &[7; 5000], &cred).unwrap();
+            file::fsync(&fs, &inode, None, false).unwrap();
+        }
+        let expected = getattr(&fs, &inode);
+        let look = || namei::stat_path(&fs, std::iter::once(name), false);
+        assert_eq!(look(), Some(expected));
+        drop((inode, root));
+        fs.inodes.evict_unused();
+        let (loads, there) = (fs.stats.inode_loads.get(), fs.inodes.len());
+        assert!(fs.inodes.in_memory(expected.ino).is_none());
+        assert_eq!(look(), Some(expected));
+        assert_eq!(
+            (fs.stats.inode_loads.get(), fs.inodes.len()),
+            (loads, there)
+        );
+        // A name that is gone leads to no record.
+        match kind {
+            1 => namei::rmdir(&fs, &fs.root(), name).unwrap(),
+            _ => namei::unlink(&fs, &fs.root(), name).unwrap(),
+        }
+        assert_eq!(look(), None);
+    }
+}
+
+/// Of a record that is read while the inode is in memory, grows there, and has its permissions
+/// stored, nothing is shown: the permissions are newer than the size.
+#[test]
+fn a_record_is_not_shown_when_its_inode_came_to_memory() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let ino = fs.create("f").ino;
+    let meanwhile = |leave: bool| {
+        let (inode, cred) = (fs.find("f"), Cred::root());
+        file::write(&fs, &inode, None, file::WriteAt::End, b"x", &cred).unwrap();
+        let to = SetAttr {
+            perm: Some(0o600),
+            ..SetAttr::default()
+        };
+        setattr(&fs, &inode, &to, &cred).unwrap();
+        let seen = record::peek(&fs, ino);
+        assert!(
+            seen.as_ref()
+                .is_some_and(|(_, core)| core.disk_size < inode.size())
+        );
+        drop(inode);
+        if leave {
+            file::flush_all(&fs).unwrap();
+            fs.inodes.evict_unused();
+            assert!(fs.inodes.in_memory(ino).is_none());
+        }
+        seen
+    };
+    for leave in [false, true] {
+        file::flush_all(&fs).unwrap();
+        fs.inodes.evict_unused();
+        let seen = fs.inodes.peek_by(ino, || record::peek(&fs, ino));
+        assert!(matches!(seen, Some(Seen::Record(FileKind::Regular, _))));
+        assert!(fs.inodes.peek_by(ino, || meanwhile(leave)).is_none());
+    }
 }
 
 /// What a damaged bitmap says is free keeps its record while it is in use.

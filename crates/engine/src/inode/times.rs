@@ -4,7 +4,8 @@
 //! marks the inode. The time is stored by [`flush_times`] (before an fsync, with writeback), with
 //! any other update of the inode, or in the reaper's round a few seconds later. Under `lazytime`
 //! access times wait for another reason to be written: an update, `sync`, or unmount, half a day at
-//! most. A crash loses deferred times and nothing else.
+//! most. An inode with deferred times stays in memory, so the round comes at once, and stores all
+//! kinds, when [`MANY`] inodes are listed. A crash loses deferred times and nothing else.
 //!
 //! Most reads and writes find that there is nothing to note: `deferred_times::Noted` tells them
 //! without a lock, by comparing ticks of the coarse clock. A tick is one value of that clock, which
@@ -36,6 +37,8 @@ const DAY_SECS: i64 = 24 * 60 * 60;
 const NANOS: u64 = 1_000_000_000;
 /// Inodes whose times are stored under one handle.
 const BATCH: usize = 16;
+/// Inodes with deferred times that may stay in memory for them: some 10 MiB.
+pub(super) const MANY: usize = 8192;
 
 /// The coarse clock in nanoseconds since 1970. Reading it costs next to nothing.
 #[inline]
@@ -174,9 +177,21 @@ pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
 /// Marks a time in `_core`, the inode's, as newer than its stored form.
 fn defer(fs: &Fs, inode: &Arc<Inode>, _core: &mut InodeCore, how: u8) {
     if inode.deferred.mark(how) {
-        fs.inodes.late.lock().push(inode.ino);
+        let listed = {
+            let mut late = fs.inodes.late.lock();
+            late.push(inode.ino);
+            late.len()
+        };
+        if listed.is_multiple_of(MANY) {
+            fs.inodes.reaper.hurry();
+        }
     }
     fs.stats.times_deferred.bump();
+}
+
+/// Whether so many inodes have deferred times that lazy ones are stored as well.
+pub(crate) fn are_many_late(fs: &Fs) -> bool {
+    fs.inodes.late.lock().len() >= MANY
 }
 
 /// Stores deferred times, if there are any. Starts a handle: see the lock order.

@@ -73,7 +73,7 @@ pub(super) fn build(
         files: Files::new(&tuning, logged),
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
-        inodes: InodeCache::new(Arc::clone(&stats)),
+        inodes: InodeCache::new(&stats),
         names: NameCache::new(at_most_usize(tuning.name_cache_bytes)),
         maps: SharedMaps {
             status: StatusCache::default(),

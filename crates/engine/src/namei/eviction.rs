@@ -81,8 +81,9 @@ fn run(fs: &Weak<Fs>, queue: &EvictionQueue, rounds: bool) {
         };
         let Some(fs) = fs.upgrade() else { return };
         fs.reap();
+        let lazy = round % LAZY_ROUNDS == 0 || inode::are_many_late(&fs);
         if fs.check_writable().is_ok()
-            && let Err(error) = inode::flush_all_times(&fs, round % LAZY_ROUNDS == 0)
+            && let Err(error) = inode::flush_all_times(&fs, lazy)
         {
             tracing::warn!(%error, "times could not be stored");
         }

@@ -8,7 +8,9 @@
 //!   both first ([`forget`]). The operation then enters what it has made.
 //! - **Validate.** [`find`] takes a reference to an inode in memory and asks for its ticket. An
 //!   inode that has to be read is read under the directory's `lock` only: without it the number may
-//!   be free, or be given to a new inode at this moment.
+//!   be free, or be given to a new inode at this moment. [`stat_path`] may look at the record of an
+//!   inode that is not in memory, and asks for the ticket after that: until then the name led to
+//!   the inode, so its number was not free.
 //!
 //! An entry has the inode's generation. On a hostile image two directories may share a block, so
 //! that a name goes without its directory's change; the cache then never shows the next file that
@@ -16,6 +18,7 @@
 //!
 //! "." and "..", and directories that are removed, are not in the cache.
 
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use extant_disk::dirent::FileType;
@@ -24,10 +27,11 @@ use extant_units::Ino;
 
 use super::child::child;
 use super::name_checks::{check_length, is_dot};
+use crate::attr;
 use crate::dir;
-use crate::inode::{ExclusiveInode, Inode, InodeRef, LockedInode};
-use crate::types::FileKind;
+use crate::inode::{ExclusiveInode, Inode, InodeRef, LockedInode, Seen};
 use crate::types::error::Result;
+use crate::types::{Attr, FileKind};
 use crate::volume::Fs;
 
 /// What the cache says of a name.
@@ -58,14 +62,84 @@ pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Known {
     }
 }
 
-/// The inode that `names`, from the root on, lead to, if each of them is known, the inode is in
-/// memory, and no symbolic link has to be followed; the last one is, with `follow`.
+/// The end of a path whose names are all known.
+struct PathEnd<'a> {
+    /// The directory of the last name, and the ticket of the way to it; none for the root.
+    dir: Ino,
+    above: Option<Ticket>,
+    name: &'a [u8],
+    to: Target,
+    ticket: Ticket,
+    /// Names of the path.
+    count: u64,
+}
+
+/// The inode that `names`, from the root on, lead to, if each of them is known and no symbolic link
+/// has to be followed; the last one is, with `follow`.
+///
+/// # Errors
+/// Those of reading the inode.
 pub(crate) fn find_path<'a>(
+    fs: &Arc<Fs>,
+    names: impl Iterator<Item = &'a [u8]>,
+    follow: bool,
+) -> Result<Option<InodeRef>> {
+    let mut names = names.peekable();
+    if names.peek().is_none() {
+        return Ok(fs.inodes.in_memory(Ino::ROOT));
+    }
+    let Some(end) = end_of_path(fs, names, follow) else {
+        return Ok(None);
+    };
+    if let Some(inode) = validated(fs, end.to, end.ticket) {
+        note_hits(fs, end.count, end.count);
+        return Ok(Some(inode));
+    }
+    let Some(dir) = fs.inodes.in_memory(end.dir) else {
+        return Ok(None);
+    };
+    if end.above.is_some_and(|above| !fs.names.holds(&above)) {
+        return Ok(None);
+    }
+    let found = {
+        let shared = dir.lock_shared();
+        locked(fs, shared.inode(), end.name)?
+    };
+    // The name may lead elsewhere by now.
+    let found = found.filter(|inode| !(follow && inode.kind == FileKind::Symlink));
+    if found.is_some() {
+        // The last hit is counted.
+        note_hits(fs, end.count, end.count - 1);
+    }
+    Ok(found)
+}
+
+/// The attributes of what `names` lead to, as [`find_path`], if the inode or its record is in
+/// memory.
+pub(crate) fn stat_path<'a>(
     fs: &Fs,
     names: impl Iterator<Item = &'a [u8]>,
     follow: bool,
-) -> Option<InodeRef> {
-    let mut names = names.peekable();
+) -> Option<Attr> {
+    let end = end_of_path(fs, names.peekable(), follow)?;
+    let attr = match fs.inodes.peek(fs, end.to.ino)? {
+        Seen::Inode(inode) => attr::getattr(fs, &inode),
+        Seen::Record(kind, core) => attr::stored(fs, end.to.ino, kind, &core),
+    };
+    if attr.generation != end.to.generation || !fs.names.holds(&end.ticket) {
+        return None;
+    }
+    note_hits(fs, end.count, end.count);
+    Some(attr)
+}
+
+/// Where `names`, from the root on, end. `None` if there is no name, or one of them is not known or
+/// is a symbolic link that has to be followed.
+fn end_of_path<'a>(
+    fs: &Fs,
+    mut names: Peekable<impl Iterator<Item = &'a [u8]>>,
+    follow: bool,
+) -> Option<PathEnd<'a>> {
     let mut count = 0;
     let mut dir = Ino::ROOT;
     let mut above: Option<Ticket> = None;
@@ -83,20 +157,27 @@ pub(crate) fn find_path<'a>(
         }
         let kind = kind_of(to);
         if names.peek().is_none() {
-            if kind == Some(FileKind::Symlink) && follow {
-                return None;
-            }
-            let inode = validated(fs, to, ticket)?;
-            fs.stats.lookups.add(count);
-            fs.stats.name_hits.add(count);
-            return Some(inode);
+            let end = PathEnd {
+                dir,
+                above,
+                name,
+                to,
+                ticket,
+                count,
+            };
+            return (kind != Some(FileKind::Symlink) || !follow).then_some(end);
         }
         if kind != Some(FileKind::Directory) {
             return None;
         }
         (dir, above) = (to.ino, Some(ticket));
     }
-    fs.inodes.in_memory(Ino::ROOT)
+    None
+}
+
+fn note_hits(fs: &Fs, lookups: u64, hits: u64) {
+    fs.stats.lookups.add(lookups);
+    fs.stats.name_hits.add(hits);
 }
 
 /// The inode number that `name` leads to.
@@ -231,7 +312,11 @@ mod tests {
             });
             find_path(&fs, names, true)
         };
-        assert!(find(false).is_some_and(|found| found.ino == file.ino));
-        assert!(find(true).is_none());
+        assert!(
+            find(false)
+                .unwrap()
+                .is_some_and(|found| found.ino == file.ino)
+        );
+        assert!(find(true).unwrap().is_none());
     }
 }

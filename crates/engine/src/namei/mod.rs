@@ -36,7 +36,7 @@ mod unlink;
 
 pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::eviction::evict;
-pub(crate) use self::known_names::find_path;
+pub(crate) use self::known_names::{find_path, stat_path};
 pub(crate) use self::link::link;
 pub(crate) use self::lookup_name::lookup;
 pub(crate) use self::rename::rename;

@@ -8,7 +8,7 @@ use extant_units::{Pblk, Tid};
 use super::reader::LogReader;
 use super::scan::{LoggedCopy, Scan};
 use crate::error::JournalError;
-use crate::hash::BlockHash;
+use crate::hash::NumberHash;
 
 /// The copies to be written, and the revokes that decided about them.
 pub(super) struct LastCopies {
@@ -18,13 +18,13 @@ pub(super) struct LastCopies {
     pub(super) revoked: u64,
     /// The last revoke of each block that has copies. It voids the copies of its own transaction
     /// and of earlier ones.
-    revokes: HashMap<u64, Tid, BlockHash>,
+    revokes: HashMap<u64, Tid, NumberHash>,
 }
 
 impl LastCopies {
     /// Chooses the copies to be written.
     pub(super) fn choose(reader: &LogReader<'_>, scan: &Scan) -> Result<Self, JournalError> {
-        let mut last: HashMap<u64, LoggedCopy, BlockHash> = HashMap::default();
+        let mut last: HashMap<u64, LoggedCopy, NumberHash> = HashMap::default();
         for copy in &scan.copies {
             last.insert(copy.target.get(), *copy);
         }

@@ -11,7 +11,7 @@ use super::reader::LogReader;
 use super::scan::{LoggedCopy, Scan};
 use crate::blockio::write_blocks;
 use crate::error::JournalError;
-use crate::hash::BlockHash;
+use crate::hash::NumberHash;
 
 /// Copies that are in memory together.
 const BATCH: usize = 1024;
@@ -53,7 +53,7 @@ pub(super) fn skip_damaged(
     }
     let mut block = reader.buffer();
     let mut good = Vec::with_capacity(last.copies.len());
-    let mut damaged: HashSet<u64, BlockHash> = HashSet::default();
+    let mut damaged: HashSet<u64, NumberHash> = HashSet::default();
     let mut first = None;
     for copy in &last.copies {
         reader.read(copy.at, &mut block)?;
