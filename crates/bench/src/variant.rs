@@ -490,3 +490,45 @@ fn kernel_knows(kind: &str) -> bool {
         .lines()
         .any(|l| l.split_whitespace().last() == Some(kind))
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::need;
+    use rustix::fs::OFlags;
+
+    use super::*;
+
+    /// Whether this process has a file below `dir` open past the host's cache.
+    fn has_open_past_cache(dir: &Path) -> bool {
+        let opened = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let below = opened
+            .filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file.starts_with(dir)));
+        let flags = below.filter_map(|fd| {
+            let info = Path::new("/proc/self/fdinfo").join(fd.file_name());
+            let info = std::fs::read_to_string(info).ok()?;
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+            u32::from_str_radix(flags.trim(), 8).ok()
+        });
+        flags
+            .into_iter()
+            .any(|flags| flags & OFlags::DIRECT.bits() != 0)
+    }
+
+    #[test]
+    fn only_a_disk_by_that_name_is_past_the_hosts_cache() {
+        let dir = TempDir::new_in(std::env::temp_dir().as_path(), "disk").unwrap();
+        if !need(&[Need::Tool("mke2fs")]) || no_direct(dir.path()).is_some() {
+            return;
+        }
+        let plan = Plan {
+            dir: dir.path().to_owned(),
+            ..Plan::tiny("/nonexistent".into())
+        };
+        let iomap = ALL.iter().find(|variant| variant.name == "iomap").unwrap();
+        for (setup, expected) in [(Setup::Disk, true), (Setup::DiskCached, false)] {
+            let target = iomap.target(&plan, setup).unwrap();
+            assert_eq!(has_open_past_cache(dir.path()), expected, "{setup:?}");
+            target.close().unwrap();
+        }
+    }
+}

@@ -1,28 +1,13 @@
 //! Every case once, tiny: that it runs, that what is counted fits what is claimed, and that the
 //! report has the agreed form. Never how long it took.
 
-use std::path::PathBuf;
+mod kit;
 
 use extant_bench::{Bench, Plan, Report};
 use extant_testkit::{Need, Result, TempDir, ensure, need, tools};
 use serde_json::Value;
 
-fn plan(variants: &[&str], extant: PathBuf) -> Plan {
-    Plan {
-        variants: variants.iter().map(|v| (*v).to_owned()).collect(),
-        ..Plan::tiny(extant)
-    }
-}
-
-fn row<'a>(rows: &'a [Value], case: &str, variant: &str) -> &'a Value {
-    rows.iter()
-        .find(|r| r["case"] == case && r["variant"] == variant)
-        .unwrap_or_else(|| panic!("no row {case} of {variant}"))
-}
-
-fn counted(row: &Value, name: &str) -> u64 {
-    row["counters"][name].as_u64().unwrap_or(0)
-}
+use kit::{counted, plan, row};
 
 #[test]
 fn every_case_runs_in_the_library() -> Result<()> {

@@ -20,14 +20,19 @@ pub(super) const CALLS: &[(&str, Unit)] = &[
 const BLOCK: u64 = 4096;
 const FILE: &str = "extents";
 
+/// Where block `number` is of a file of so many extents. From the last to the first: each step is
+/// far enough from the last to be no readahead's.
+fn offset(extents: u32, number: u32) -> u64 {
+    u64::from(extents - 1 - number) * 2 * BLOCK
+}
+
 pub(super) fn measure(variant: &Variant, plan: &Plan, step: Step) -> Result<Vec<Figure>> {
     let (_, extents) = step;
     let mib = 256 + u64::from(extents) * 2 * BLOCK / (1 << 20);
     let mut opened = Closed::make(variant, plan, &medium(mib, ""))?.open()?;
     let file = opened.bed.fresh(FILE)?;
     let mut block = [5; 4096];
-    // From the last to the first: each step is far enough from the last to be no readahead's.
-    let offset = |number: u32| u64::from(extents - 1 - number) * 2 * BLOCK;
+    let offset = |number: u32| offset(extents, number);
     let mut figures = Vec::new();
     for call in ["write", "overwrite"] {
         let took = each(extents, || {
@@ -51,4 +56,20 @@ pub(super) fn measure(variant: &Variant, plan: &Plan, step: Step) -> Result<Vec<
     }
     opened.bed.close()?;
     Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_block_joins_another() {
+        let mut blocks: Vec<u64> = (0..40).map(|number| offset(40, number) / BLOCK).collect();
+        blocks.sort_unstable();
+        assert!(
+            blocks.windows(2).all(|two| two[1] - two[0] > 1),
+            "{blocks:?}"
+        );
+        assert_eq!(blocks.first(), Some(&0));
+    }
 }

@@ -220,3 +220,28 @@ impl Names for Host {
         Ok(fs::remove_file(self.at(file))?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_host::TempDir;
+
+    use super::*;
+
+    /// Calls by which this thread has written.
+    fn writes() -> Option<u64> {
+        let text = fs::read_to_string("/proc/thread-self/io").ok()?;
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix("syscw: ")?.parse().ok())
+    }
+
+    #[test]
+    fn a_vectored_write_is_one_call() {
+        let dir = TempDir::new("vectors").unwrap();
+        let mut file = File::create(dir.join("file")).unwrap();
+        let before = writes();
+        Data::writev(&mut file, &[7; 100]).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 100 * VECTORS as u64);
+        // A kernel that does not count calls says nothing.
+        assert_eq!(writes(), before.map(|before| before + 1));
+    }
+}
