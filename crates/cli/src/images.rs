@@ -89,8 +89,8 @@ impl Images {
         tuning.name_cache_bytes = NAME_CACHE;
         options.tuning(tuning);
         options.write(self.write).cred(Cred {
-            uid: geteuid().as_raw(),
-            gid: getegid().as_raw(),
+            uid: self.maker().0,
+            gid: self.maker().1,
             groups: Vec::new(),
             // A process that can write the image could change anything in it anyway.
             privileged: true,
@@ -128,6 +128,11 @@ impl Images {
             return Err(Failure::at(path.display(), "the image itself"));
         }
         Ok(())
+    }
+
+    /// The user and the group that new files belong to.
+    pub(crate) fn maker(&self) -> (u32, u32) {
+        (geteuid().as_raw(), getegid().as_raw())
     }
 
     /// The umask of this process.

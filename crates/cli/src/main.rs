@@ -35,6 +35,7 @@ mod serve;
 mod size;
 mod source;
 mod supervisor;
+mod topics;
 mod utab;
 mod visited;
 mod walk;
@@ -81,6 +82,7 @@ fn run(command: Command) -> Outcome {
         Command::Mkfs(args) => commands::mkfs::run(&args),
         Command::Build(args) => commands::build::run(&args),
         Command::Info(args) => commands::info::run(&args),
+        Command::Help { words } => topics::run(&words),
         Command::Manual { dir } => manual::write(&dir),
         Command::Completions { shell } => manual::complete(shell),
         Command::Check(args) => commands::check::run(&args),

@@ -35,6 +35,11 @@ enum Bits {
 const ALL: u16 = 0o7777;
 
 impl ModeChange {
+    /// As [`ModeChange::parse`], for the command line's grammar.
+    pub(crate) fn read(text: &str) -> Result<ModeChange, &'static str> {
+        ModeChange::parse(text).ok_or("neither octal, as 644, nor words, as u=rwx,go-w")
+    }
+
     /// Reads a mode; `None` if it is none.
     pub(crate) fn parse(text: &str) -> Option<ModeChange> {
         if text.starts_with(|c: char| c.is_ascii_digit()) {

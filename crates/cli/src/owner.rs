@@ -3,8 +3,11 @@
 
 use std::fs;
 
+/// A user, a group, or both.
+pub(crate) type Owner = (Option<u32>, Option<u32>);
+
 /// Reads `USER`, `USER:GROUP`, `USER:` (with the user's own group) or `:GROUP`.
-pub(crate) fn parse(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
+pub(crate) fn parse(text: &str) -> Result<Owner, String> {
     let (user, group) = match text.split_once(':') {
         Some((user, group)) => (user, Some(group)),
         None => (text, None),

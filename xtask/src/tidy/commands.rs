@@ -88,8 +88,7 @@ fn subcommands(grammar: &str) -> BTreeSet<String> {
         name.starts_with(|c: char| c.is_ascii_uppercase())
             .then(|| name.to_lowercase())
     });
-    // Clap adds one.
-    variants.chain(["help".to_owned()]).collect()
+    variants.collect()
 }
 
 /// The names before colons at the start of lines.
@@ -128,7 +127,7 @@ mod tests {
     fn the_lists_are_read() {
         let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
         let all = commands();
-        assert_eq!(list(&all.extant), "help ls manual");
+        assert_eq!(list(&all.extant), "ls manual");
         assert_eq!(list(&all.make), "lint test");
         assert_eq!(list(&all.xtask), "tidy");
         assert_eq!(Commands::default().check_themselves().len(), 3);

@@ -3,6 +3,7 @@
 mod blocks;
 mod building;
 mod comparing;
+mod given;
 mod listing;
 mod making;
 mod measuring;
@@ -18,6 +19,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
 pub(crate) use building::Build;
 pub(crate) use comparing::Diff;
+pub(crate) use given::Given;
 pub(crate) use listing::{Cat, Ls, Stat, Tree};
 pub(crate) use making::{Extended, ExtendedList, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
@@ -64,6 +66,7 @@ Examples:
     name = "extant",
     version,
     propagate_version = true,
+    disable_help_subcommand = true,
     max_term_width = 100,
     after_long_help = AFTER_HELP
 )]
@@ -104,6 +107,12 @@ pub(crate) enum Command {
     Trim(Trim),
     Stats(Stats),
     Bench(Bench),
+    /// Print the help of a command or of a topic: images, durability, journal or options
+    Help {
+        /// The command or the topic
+        #[arg(value_name = "COMMAND|TOPIC")]
+        words: Vec<String>,
+    },
     /// Write the manual pages
     #[command(name = "manual", hide = true)]
     Manual {
@@ -150,6 +159,7 @@ impl Command {
             Command::Trim(_) => "trim",
             Command::Stats(_) => "stats",
             Command::Bench(_) => "bench",
+            Command::Help { .. } => "help",
             Command::Manual { .. } => "manual",
             Command::Completions { .. } => "completions",
         }

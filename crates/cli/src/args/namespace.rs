@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 
 use crate::operand::ImagePath;
+use crate::owner::{self, Owner};
 
 /// Rename and move within an image
 ///
@@ -48,6 +49,9 @@ pub(crate) struct Mkdir {
     /// Permissions, as for chmod
     #[arg(short, long)]
     pub(crate) mode: Option<String>,
+    /// The owner of what is made: USER, USER:GROUP or :GROUP, as for chown
+    #[arg(long, value_name = "OWNER", value_parser = owner::parse)]
+    pub(crate) owner: Option<Owner>,
     /// The new directory
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
@@ -62,6 +66,9 @@ pub(crate) struct Ln {
     /// Replace what exists
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// The owner of the symbolic link: USER, USER:GROUP or :GROUP, as for chown
+    #[arg(long, value_name = "OWNER", value_parser = owner::parse, requires = "symbolic")]
+    pub(crate) owner: Option<Owner>,
     /// What the link leads to
     pub(crate) target: OsString,
     /// The link

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
+use super::given::Given;
 use crate::operand::{ImagePath, Operand};
 
 /// Copy files and trees into, out of and between images
@@ -38,6 +39,8 @@ pub(crate) struct Cp {
     /// zeros
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub(crate) sparse: Sparse,
+    #[command(flatten)]
+    pub(crate) given: Given,
     /// Never show a progress bar. It shows on a terminal only, for copies that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -111,6 +114,8 @@ pub(crate) struct Untar {
     /// Read from a file instead
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) given: Given,
     /// Never show a progress bar. It shows on a terminal only, for archives that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,

@@ -27,19 +27,28 @@ pub(crate) fn run(args: &Cp) -> Outcome {
     // Only the destination is written to, and then it may be a source as well.
     let mut read = Images::read();
     let mut write = Images::write();
+    let mut given = args.given.clone();
+    if let Some(owner) = &mut given.owner
+        && !(args.preserve || args.archive)
+    {
+        // What is not named is as of any new file.
+        let (uid, gid) = write.maker();
+        *owner = (owner.0.or(Some(uid)), owner.1.or(Some(gid)));
+    }
     let rules = CopyRules {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
         archive: args.archive,
         no_clobber: args.no_clobber,
         sparse: args.sparse,
+        given,
         umask: write.umask(),
     };
     let progress = Progress::new(args.quiet);
     let copied = copy(
         sources,
         to,
-        rules,
+        &rules,
         &mut read,
         &mut write,
         &progress,
@@ -54,7 +63,7 @@ pub(crate) fn run(args: &Cp) -> Outcome {
 fn copy(
     sources: &[Operand],
     to: &Operand,
-    rules: CopyRules,
+    rules: &CopyRules,
     read: &mut Images,
     write: &mut Images,
     progress: &Progress,
@@ -91,11 +100,11 @@ fn copy(
             return Err(Failure::at(to, extant::Error::NotDir));
         }
         if progress.wanted() {
-            total += size(&*from, source.path(), rules);
+            total += size(&*from, source.path(), rules.clone());
             progress.expect(total);
         }
         let same = source.same(&target);
-        let mut job = Job::new(&*from, &*tree, same, rules, progress, failures);
+        let mut job = Job::new(&*from, &*tree, same, rules.clone(), progress, failures);
         match below {
             Some(name) => job.copy(source.path(), &target.path().join(name), false),
             None => job.copy(source.path(), target.path(), true),

@@ -22,7 +22,8 @@ fn link(args: &Ln, images: &mut Images) -> Result<(), Failure> {
     if args.symbolic {
         let place = place(&fs, &args.link, Path::new(&args.target))?;
         clear(args, &fs, &place)?;
-        return fs.symlink(&args.target, &place.path).at(&place);
+        fs.symlink(&args.target, &place.path).at(&place)?;
+        return super::own(&fs, &place, args.owner);
     }
     let target = ImagePath::parse(&args.target)
         .ok_or_else(|| Failure::at(args.target.display(), "not of the form IMAGE:/path"))?;

@@ -1,5 +1,7 @@
 //! `extant mkdir`: making directories.
 
+use std::path::Path;
+
 use extant::{Error, Permissions};
 
 use crate::args::Mkdir;
@@ -29,6 +31,12 @@ fn make(
     at: &ImagePath,
 ) -> Result<(), Failure> {
     let fs = images.of(at)?;
+    // Missing parents are made as well, and are as much the owner's.
+    let mut made: Vec<&Path> = Vec::new();
+    if args.parents && args.owner.is_some() {
+        let missing = |path: &&Path| matches!(fs.metadata(path), Err(Error::NotFound));
+        made.extend(at.path.ancestors().skip(1).take_while(missing));
+    }
     let existed = match fs.metadata(&at.path) {
         Ok(metadata) => metadata.is_dir(),
         Err(Error::NotFound) => false,
@@ -44,6 +52,12 @@ fn make(
         let perm = mode.apply(0o777 & !images.umask(), true, images.umask());
         fs.set_permissions(&at.path, Permissions::from_mode(u32::from(perm)))
             .at(at)?;
+    }
+    if !existed {
+        made.push(&at.path);
+    }
+    for path in made {
+        super::own(&fs, &at.with_path(path.to_owned()), args.owner)?;
     }
     Ok(())
 }

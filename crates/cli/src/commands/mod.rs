@@ -31,8 +31,25 @@ pub(crate) mod trim;
 pub(crate) mod umount;
 pub(crate) mod untar;
 
-use crate::failure::{Failures, Outcome};
+use extant::{Filesystem, SetAttr};
+
+use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
+use crate::operand::ImagePath;
+use crate::owner::Owner;
+
+/// Gives what was made at a path the owner that the caller names, if one is named.
+fn own(fs: &Filesystem, at: &ImagePath, owner: Option<Owner>) -> Result<(), Failure> {
+    let Some((uid, gid)) = owner else {
+        return Ok(());
+    };
+    let changes = SetAttr {
+        uid,
+        gid,
+        ..SetAttr::default()
+    };
+    fs.set_attributes(&at.path, false, &changes).at(at)
+}
 
 /// Ends a command that went through its operands: whatever was changed is durable when it succeeds.
 fn finish(images: Images, mut failures: Failures) -> Outcome {

@@ -19,7 +19,7 @@ use extant::{Error, FileKind, FileTimes, Filesystem, Ino, Node, SetAttr, Timesta
 use extant_archive::{Member, Piece, Reader, Stream, acl, fill, kind};
 use tracing::warn;
 
-use crate::args::Untar;
+use crate::args::{Given, Untar};
 use crate::descent::Descent;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::images::Images;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Untar) -> Outcome {
     let progress = Progress::new(args.quiet);
     let unpacked = input::open(args, &progress).and_then(|(name, input)| {
         let fs = images.of(&args.to)?;
-        Unpack::new(&fs, &args.to, &progress, &mut failures)?.all(&name, input)
+        Unpack::new(&fs, args, &progress, &mut failures)?.all(&name, input)
     });
     progress.finish();
     failures.note(unpacked);
@@ -83,6 +83,7 @@ impl<T> Space<T> for extant::Result<T> {
 struct Unpack<'a> {
     fs: &'a Filesystem,
     top: &'a ImagePath,
+    given: &'a Given,
     descent: Descent<'a>,
     progress: &'a Progress,
     failures: &'a mut Failures,
@@ -103,10 +104,11 @@ struct EntryTarget<'a> {
 impl<'a> Unpack<'a> {
     fn new(
         fs: &'a Filesystem,
-        top: &'a ImagePath,
+        args: &'a Untar,
         progress: &'a Progress,
         failures: &'a mut Failures,
     ) -> Result<Self, Failure> {
+        let top = &args.to;
         let dir = fs.node(&top.path, true).at(top)?;
         if dir.kind() != FileKind::Directory {
             return Err(Failure::at(top, Error::NotDir));
@@ -114,6 +116,7 @@ impl<'a> Unpack<'a> {
         Ok(Unpack {
             fs,
             top,
+            given: &args.given,
             descent: Descent::new(fs, top, dir),
             progress,
             failures,
@@ -400,9 +403,10 @@ impl<'a> Unpack<'a> {
         storable(member, at)?;
         let (volume, cred) = (self.fs.volume(), self.fs.cred());
         let link = member.kind == kind::SYMLINK;
+        let (uid, gid) = self.given.owner(member.uid, member.gid);
         let mut changes = SetAttr {
-            uid: Some(member.uid),
-            gid: Some(member.gid),
+            uid: Some(uid),
+            gid: Some(gid),
             ..more
         };
         let mut xattrs = member.xattrs.clone();
@@ -415,7 +419,9 @@ impl<'a> Unpack<'a> {
                 let what = format!("{what}: left out, and its group may nothing");
                 failed = Some(Failure::at(at, what));
             }
-            changes.perm = Some(u16::try_from(mode & 0o7777).unwrap_or(0));
+            let perm = u16::try_from(mode & 0o7777).unwrap_or(0);
+            let is_dir = member.kind == kind::DIRECTORY;
+            changes.perm = Some(self.given.perm(perm, is_dir, cred.umask));
         }
         self.set(node, &changes).at(at)?;
         // Made below a directory with a default ACL, it has inherited what the archive does not

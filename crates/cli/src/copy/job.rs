@@ -24,13 +24,13 @@ use super::host::STDIN;
 use super::sides::{
     Attributes, Change, Dir, FileTree, First, Found, Id, Names, Target, UNKNOWN, Xattr,
 };
-use crate::args::Sparse;
+use crate::args::{Given, Sparse};
 use crate::failure::{At, Failure, Failures};
 use crate::progress::Progress;
 use crate::visited::Visited;
 
 /// What is copied, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CopyRules {
     pub(crate) recursive: bool,
     /// Keep owners, permissions and times.
@@ -39,6 +39,8 @@ pub(crate) struct CopyRules {
     pub(crate) archive: bool,
     pub(crate) no_clobber: bool,
     pub(crate) sparse: Sparse,
+    /// The owner and the permissions that the caller names.
+    pub(crate) given: Given,
     /// Bits that new files do not get.
     pub(crate) umask: u16,
 }
@@ -424,9 +426,15 @@ impl<'j, 'a> Job<'j, 'a> {
         Ok(())
     }
 
+    /// Whether a copy gets other attributes than those that a new file has.
+    fn sets_attributes(&self) -> bool {
+        let given = &self.rules.given;
+        self.rules.preserve || given.owner.is_some() || given.mode.is_some()
+    }
+
     /// Keeps the attributes of what is no regular file; returns what the copy is.
     fn finish(&self, from: &AnyItem<'a>, made: &AnyItem<'a>) -> Result<Option<Id>, Failure> {
-        if self.rules.preserve {
+        if self.sets_attributes() {
             let xattrs = || self.there(from.xattrs());
             self.keep(xattrs, made.change(), from.attributes())?;
         }
@@ -468,7 +476,7 @@ impl<'j, 'a> Job<'j, 'a> {
         let Some(made) = target.change() else {
             return Ok(None);
         };
-        if self.rules.preserve {
+        if self.sets_attributes() {
             self.keep(|| self.there(from.xattrs()), made, attributes)?;
         }
         Ok(Some(made.id()))
@@ -498,16 +506,26 @@ impl<'j, 'a> Job<'j, 'a> {
         to: &(impl Change + ?Sized),
         attributes: &Attributes,
     ) -> Result<(), Failure> {
+        let CopyRules { given, umask, .. } = &self.rules;
         let link = attributes.kind == FileKind::Symlink;
+        let perm = |perm| given.perm(perm, attributes.kind == FileKind::Directory, *umask);
+        let mut owner = attributes.clone();
+        (owner.uid, owner.gid) = given.owner(owner.uid, owner.gid);
         if !self.rules.preserve {
-            let perm = attributes.perm & 0o777 & !self.rules.umask;
+            if given.owner.is_some() {
+                self.here(to.set_owner(&owner))?;
+            }
+            if link {
+                return Ok(());
+            }
+            let perm = perm(attributes.perm & 0o777 & !umask);
             return self.here(to.set_perm(perm));
         }
-        let owned = self.here(to.set_owner(attributes))?;
+        let owned = self.here(to.set_owner(&owner))?;
         if !link {
             // Set-id bits would be another owner's.
             let bits = if owned { 0o7777 } else { 0o777 };
-            self.here(to.set_perm(attributes.perm & bits))?;
+            self.here(to.set_perm(perm(attributes.perm) & bits))?;
         }
         if self.rules.archive {
             let xattrs = xattrs()?;

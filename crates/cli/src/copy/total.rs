@@ -14,13 +14,14 @@ const DEPTH_MAX: usize = 64;
 
 /// Bytes in the files of a tree, as far as they can be found out.
 pub(crate) fn size<'a>(tree: &dyn FileTree<'a>, top: &Path, rules: CopyRules) -> u64 {
+    let recursive = rules.recursive;
     let mut count = Count {
         rules,
         total: 0,
         visited: Visited::default(),
     };
     let mut stack = Vec::new();
-    let top = tree.item(top, !rules.recursive).ok().flatten();
+    let top = tree.item(top, !recursive).ok().flatten();
     stack.extend(top.and_then(|top| count.one(&top)));
     while let Some((dir, names)) = stack.last_mut() {
         let Some(name) = names.next() else {
@@ -74,7 +75,7 @@ mod tests {
     use extant_testkit::{Result, TempDir, ensure};
 
     use super::*;
-    use crate::args::Sparse;
+    use crate::args::{Given, Sparse};
     use crate::copy::Host;
     use crate::images::Images;
 
@@ -92,6 +93,7 @@ mod tests {
             archive,
             no_clobber: false,
             sparse: Sparse::Auto,
+            given: Given::default(),
             umask: 0,
         };
         for (archive, right) in [(false, 1400), (true, 1200)] {
