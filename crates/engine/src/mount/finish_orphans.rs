@@ -9,7 +9,7 @@ use extant_disk::superblock::{State, Superblock};
 use super::build_fs::{build, start};
 use super::find_journal::FoundJournal;
 use super::read_superblock;
-use super::unmount::unmount;
+use super::unmount::end;
 use crate::config::{MountOptions, Tuning};
 use crate::types::error::Result;
 
@@ -42,7 +42,7 @@ pub(super) fn finish_orphans(
     let latched = (Arc::clone(dev), Arc::clone(latch));
     let finished = build(latched, &sb, found, how, tuning).and_then(|fs| {
         let started = start(&fs);
-        started.and(unmount(&fs))
+        started.and(end(&fs))
     });
     let sb = read_superblock::read(dev, &mut options.clone())?;
     match finished {

@@ -12,12 +12,24 @@ use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::volume::mounted_superblock::write_directly;
 
-/// Writes everything home and marks the file system clean. Idempotent; later operations fail.
+/// Writes everything home, marks the file system clean and lets go of the device. Idempotent; later
+/// operations fail.
 ///
 /// # Errors
 /// The first failure of writing data or metadata. Unless only data failed, the image is left to be
 /// replayed.
 pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
+    let ended = end(fs);
+    // Files and queues that the caller still holds refer to `fs`, and must not keep the image.
+    fs.dev.release();
+    ended
+}
+
+/// The same for a mount on the way to another one, which goes on with the device.
+///
+/// # Errors
+/// See [`unmount`].
+pub(super) fn end(fs: &Arc<Fs>) -> Result<()> {
     if !fs.super_block.begin_unmount() {
         return Ok(());
     }
@@ -50,8 +62,6 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     if let Some(mmp) = fs.mmp.get() {
         mmp.release();
     }
-    // Files and queues that the caller still holds refer to `fs`, and must not keep the image.
-    fs.dev.release();
     if writable && data.is_ok() {
         check_reservations(fs);
     }
