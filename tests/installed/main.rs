@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use extant_testkit::tools::{cargo, extant, target_dir, workspace};
+use extant_testkit::tools::{cargo, extant, library, target_dir, workspace};
 use extant_testkit::{Cmd, Need};
 
 /// What `scripts/deb` needs.
@@ -43,19 +43,10 @@ fn is_long_run() -> bool {
 /// A run of the whole workspace, which xtask starts, has made it beside this test's program. Else
 /// it is built: with its own choice of features, which takes a while.
 fn built(package: &str, stem: &str, extension: &str) -> PathBuf {
-    let this = std::env::current_exe().unwrap();
-    let files = fs::read_dir(this.parent().unwrap()).unwrap();
-    let made = files.map(|file| file.unwrap()).filter(|file| {
-        let name = file.file_name().into_string().unwrap_or_default();
-        let name = name.strip_suffix(&format!(".{extension}"));
-        let rest = name.and_then(|name| name.strip_prefix(stem));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    });
-    let newest = made.max_by_key(|file| file.metadata().unwrap().modified().unwrap());
-    if let Some(newest) = newest
-        && std::env::var_os("EXTANT_SKIP_LOG").is_some()
+    if std::env::var_os("EXTANT_SKIP_LOG").is_some()
+        && let Ok(made) = library(stem, extension)
     {
-        return newest.path();
+        return made;
     }
     let build = cargo().dir(workspace()).limit(Duration::from_secs(3600));
     let mut build = build.args(["build", "-q", "-p", package]);

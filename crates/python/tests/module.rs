@@ -8,24 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_testkit::tools::{find, workspace};
+use extant_testkit::tools::{find, library, workspace};
 use extant_testkit::{Cmd, Image, Need, TempDir, need, report};
 
 fn crate_dir() -> PathBuf {
     workspace().join("crates/python")
-}
-
-/// The library that cargo made of this crate for this run, beside the test's program. The newest
-/// one: another was made with other features, of the same sources or of older ones.
-fn library() -> PathBuf {
-    let this = std::env::current_exe().unwrap();
-    let files = fs::read_dir(this.parent().unwrap()).unwrap();
-    let libraries = files.map(|file| file.unwrap()).filter(|file| {
-        let name = file.file_name().into_string().unwrap_or_default();
-        name.starts_with("lib_extant") && name.ends_with(".so")
-    });
-    let newest = libraries.max_by_key(|file| file.metadata().unwrap().modified().unwrap());
-    newest.unwrap().path()
 }
 
 /// A folder with the package as a wheel would install it.
@@ -35,7 +22,7 @@ fn package() -> TempDir {
     let copied = Cmd::new("cp").arg("-r").arg(sources).arg(dir.path());
     copied.ok().unwrap();
     let module = dir.join("extant/_extant.abi3.so");
-    std::os::unix::fs::symlink(library(), module).unwrap();
+    std::os::unix::fs::symlink(library("lib_extant", "so").unwrap(), module).unwrap();
     dir
 }
 

@@ -85,6 +85,35 @@ fn locate_extant() -> Result<PathBuf> {
     Ok(bin)
 }
 
+/// The library that cargo made of a package in a build of the whole workspace: `STEM.EXTENSION`, with
+/// its hash. It lies beside the tests' programs, or where these were built. The newest one counts:
+/// one of other features that is newer was made of the same sources.
+///
+/// # Errors
+/// There is none.
+pub fn library(stem: &str, extension: &str) -> Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    let deps = target_dir().join("debug/deps");
+    let beside = this.parent().unwrap_or(&deps);
+    let mut made = Vec::new();
+    for dir in [beside, &deps] {
+        for file in std::fs::read_dir(dir).into_iter().flatten() {
+            let file = file?;
+            let name = file.file_name().into_string().unwrap_or_default();
+            let name = name.strip_suffix(&format!(".{extension}"));
+            let rest = name.and_then(|name| name.strip_prefix(stem));
+            if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-')) {
+                made.push((file.metadata()?.modified()?, file.path()));
+            }
+        }
+    }
+    let newest = made.into_iter().max().map(|(_, path)| path);
+    newest.ok_or_else(|| {
+        let what = format!("no {stem}.{extension}: a build of the workspace makes it");
+        crate::Error::new(what)
+    })
+}
+
 /// A program from crates.io, installed under the target directory.
 pub fn from_crates_io((name, version): (&str, &str)) -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -13,7 +13,7 @@ mod programs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use extant_testkit::tools::{target_dir, workspace};
+use extant_testkit::tools::{library, target_dir, workspace};
 use extant_testkit::{Cmd, TempDir};
 
 /// The folder of this crate.
@@ -26,7 +26,7 @@ fn crate_dir() -> PathBuf {
 fn libraries() -> PathBuf {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
-        let archive = archive();
+        let archive = library("libextant_capi", "a").unwrap();
         let (prefix, lib) = (target_dir().join("capi"), target_dir().join("capi/lib"));
         let link = Cmd::new(workspace().join("scripts/libextant"));
         let link = link.arg(archive).arg(&lib).arg(&prefix).arg(&lib);
@@ -37,19 +37,6 @@ fn libraries() -> PathBuf {
         lib
     });
     dir.clone()
-}
-
-/// The archive that cargo made of this crate for this run, beside the test's program. It is the
-/// newest one there: an archive of other features that is newer was made from the same sources.
-fn archive() -> PathBuf {
-    let this = std::env::current_exe().unwrap();
-    let files = std::fs::read_dir(this.parent().unwrap()).unwrap();
-    let archives = files.map(|file| file.unwrap()).filter(|file| {
-        let name = file.file_name().into_string().unwrap_or_default();
-        name.starts_with("libextant_capi-") && name.ends_with(".a")
-    });
-    let newest = archives.max_by_key(|file| file.metadata().unwrap().modified().unwrap());
-    newest.unwrap().path()
 }
 
 /// Compiles a source with `flags` in front of it and the library behind it.
