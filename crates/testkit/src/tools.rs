@@ -85,9 +85,9 @@ fn locate_extant() -> Result<PathBuf> {
     Ok(bin)
 }
 
-/// The library that cargo made of a package in a build of the whole workspace: `STEM.EXTENSION`, with
-/// its hash. It lies beside the tests' programs, or where these were built. The newest one counts:
-/// one of other features that is newer was made of the same sources.
+/// The library that cargo made of a package in a build of the whole workspace: `STEM.EXTENSION`,
+/// with its hash. It lies beside the tests' programs, or where these were built. The newest one
+/// counts: one of other features that is newer was made of the same sources.
 ///
 /// # Errors
 /// There is none.

@@ -283,12 +283,17 @@ impl AllocatorCore {
     /// Finds `min` to `want` blocks in one run near `goal`, and holds them: no request gets them.
     pub(super) fn find_and_hold(&self, goal: Pblk, (min, want): (u64, u64)) -> Result<Option<Run>> {
         let limit = self.layout.blocks_per_group;
-        let narrow = |n: u64| u32::try_from(n).map_or(limit, |n| n.min(limit));
+        let want = u32::try_from(want).map_or(limit, |want| want.min(limit));
+        let min = u32::try_from(min).ok().filter(|&min| min <= want);
+        let Some(min) = min else {
+            // No run is longer than a group, which an image may have as short as eight blocks.
+            return Ok(None);
+        };
         let wish = SizedRequest {
             goal,
-            min: narrow(min),
-            want: narrow(want),
-            target: narrow(want),
+            min,
+            want,
+            target: want,
             groups: self.layout.groups,
         };
         let mut hold = |locked: &mut LockedGroup<'_>, run: Range<u32>| {

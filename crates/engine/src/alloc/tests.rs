@@ -249,6 +249,12 @@ fn a_minimum_is_kept_or_refused() {
         ..ask(0, 4000)
     };
     assert!(matches!(rig.take(&too_long), Err(Error::NoSpace)));
+    // Nor is less than the least held for files that are written together.
+    let held = rig
+        .core()
+        .find_and_hold(Pblk::new(0), (1025, 4000))
+        .unwrap();
+    assert_eq!(held, None);
     rig.finish();
 }
 

@@ -58,15 +58,26 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     if mapped && (asked - inode.flags()).contains(InodeFlags::EXTENTS) {
         file::convert_to_extents(fs, inode)?;
     }
-    let whole = file::lock(fs, inode);
+    let switches = |old: InodeFlags, new: InodeFlags| {
+        inode.kind == FileKind::Regular && (old ^ new).contains(InodeFlags::JOURNAL_DATA)
+    };
+    // A file whose data mode stays does not wait for its direct requests.
+    let whole = switches(inode.flags(), asked).then(|| file::lock(fs, inode));
+    let lock = whole.is_none().then(|| inode.lock_exclusively());
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;
-    let journalled = (old ^ new).contains(InodeFlags::JOURNAL_DATA);
-    if journalled && inode.kind == FileKind::Regular {
-        let on = new.contains(InodeFlags::JOURNAL_DATA);
-        return file::set_journalled(fs, &whole, inode, on, || store(fs, inode, old, new));
+    match whole {
+        Some(whole) if switches(old, new) => {
+            let on = new.contains(InodeFlags::JOURNAL_DATA);
+            file::set_journalled(fs, &whole, inode, on, || store(fs, inode, old, new))
+        }
+        None if switches(old, new) => {
+            // Another thread switched the data mode before this one had the lock.
+            drop(lock);
+            set_flags(fs, inode, flags, cred)
+        }
+        _ => store(fs, inode, old, new),
     }
-    store(fs, inode, old, new)
 }
 
 /// The flags after the change.

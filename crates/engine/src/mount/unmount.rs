@@ -19,7 +19,11 @@ use crate::volume::mounted_superblock::write_directly;
 /// The first failure of writing data or metadata. Unless only data failed, the image is left to be
 /// replayed.
 pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
-    let ended = end(fs);
+    if !fs.super_block.begin_unmount() {
+        // Another thread ends the mount, and needs the device until then.
+        return Ok(());
+    }
+    let ended = write_home(fs);
     // Files and queues that the caller still holds refer to `fs`, and must not keep the image.
     fs.dev.release();
     ended
@@ -33,6 +37,10 @@ pub(super) fn end(fs: &Arc<Fs>) -> Result<()> {
     if !fs.super_block.begin_unmount() {
         return Ok(());
     }
+    write_home(fs)
+}
+
+fn write_home(fs: &Arc<Fs>) -> Result<()> {
     let writable = !fs.options.read_only();
     file::wait_for_range_locks(fs);
     let data = if writable { write_all(fs) } else { Ok(()) };

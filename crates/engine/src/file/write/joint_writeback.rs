@@ -167,6 +167,7 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
             used = with_it;
             fitting.push(part);
         }
+        debug_assert!(!fitting.is_empty(), "the run has room for the first file");
         held.keep_front(used);
         write_into(fs, held, fitting);
     }
