@@ -27,14 +27,17 @@ const TABLE_BLOCKS: u64 = 64;
 const MARGIN: u64 = 5;
 
 /// The operations, and the instructions of one call.
-const RECORDED: [(&str, u64); 7] = [
+const RECORDED: [(&str, u64); 10] = [
     ("guarded_overwrite", 1257),
     ("guarded_append", 1550),
     ("guarded_read", 1172),
     ("guarded_direct", 2400),
-    ("guarded_create", 54600),
-    ("guarded_lookup", 3150),
+    ("guarded_create", 51800),
+    ("guarded_lookup", 2800),
     ("guarded_listing", 3350),
+    ("guarded_open", 3240),
+    ("guarded_first_write", 18510),
+    ("guarded_unlink", 23580),
 ];
 
 #[inline(never)]
@@ -134,6 +137,31 @@ fn guarded_listing(fs: &Filesystem) {
     assert_eq!(names.map(black_box).count() as u64, CALLS);
 }
 
+#[inline(never)]
+fn guarded_open(fs: &Filesystem) {
+    for i in 0..CALLS {
+        let found = fs.open_file(format!("/dir/new{i}"));
+        drop(black_box(found.expect("a file")));
+    }
+}
+
+#[inline(never)]
+fn guarded_first_write(fs: &Filesystem) {
+    for i in 0..CALLS {
+        let mut options = fs.open_options();
+        let file = options.write(true).open(format!("/dir/new{i}"));
+        let file = file.expect("a file");
+        file.write_at(black_box(&[7; 100]), 0).expect("a write");
+    }
+}
+
+#[inline(never)]
+fn guarded_unlink(fs: &Filesystem) {
+    for i in 0..CALLS {
+        fs.remove_file(format!("/dir/new{i}")).expect("a name");
+    }
+}
+
 /// The counted operations. Runs in a process of its own, under callgrind.
 #[test]
 fn operations() {
@@ -178,6 +206,9 @@ fn operations() {
     guarded_create(&fs);
     guarded_lookup(&fs);
     guarded_listing(&fs);
+    guarded_open(&fs);
+    guarded_first_write(&fs);
+    guarded_unlink(&fs);
     drop((file, log));
     fs.unmount().expect("an unmount");
 }
