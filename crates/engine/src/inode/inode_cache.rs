@@ -141,18 +141,6 @@ impl InodeCache {
         &self.shards[at]
     }
 
-    /// Begins the eviction of an inode that only `last` refers to. Returns whether it has begun.
-    pub(crate) fn claim(&self, last: &InodeRef) -> bool {
-        let _state = self.shard(last.ino).state.lock();
-        last.life.refs.load(Ordering::Acquire) == 1 && last.begin_deletion()
-    }
-
-    /// Takes back what [`InodeCache::claim`] began: the inode was not changed.
-    pub(crate) fn unclaim(&self, last: &InodeRef) {
-        let _state = self.shard(last.ino).state.lock();
-        last.life.dead.store(false, Ordering::Release);
-    }
-
     /// Takes `inode` out of the cache: its number is about to be freed.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         let mut state = self.shard(inode.ino).state.lock();

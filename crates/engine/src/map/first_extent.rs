@@ -1,6 +1,6 @@
 //! The first extent of a file, entered once its data is on the device.
 
-use extant_disk::extent::{Extent, Node, NodeMut, ROOT_BYTES, ROOT_CAPACITY};
+use extant_disk::extent::{Extent, NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
@@ -19,13 +19,6 @@ use crate::volume::Fs;
 /// Whether `inode` has an extent tree without an extent.
 pub(crate) fn has_no_extent(inode: &Inode) -> bool {
     has_extents(inode) && inode.core.read().i_block == empty_root()
-}
-
-/// Whether `inode` has an extent tree of one extent at most, in the inode.
-pub(crate) fn has_one_extent(inode: &Inode) -> bool {
-    let core = inode.core.read();
-    let root = Node::open(&core.i_block);
-    has_extents(inode) && root.is_ok_and(|root| root.depth() == 0 && root.len() <= 1)
 }
 
 /// Enters `run`, a part of `marked` whose data is on the device, as the first blocks of `inode`,

@@ -56,7 +56,7 @@ pub(crate) use distinct_runs::DistinctRuns;
 pub(crate) use exchange_blocks::exchange;
 pub(crate) use extent_status::{Status, StatusCache};
 pub(crate) use extent_tree::Shift;
-pub(crate) use first_extent::{enter_first, has_no_extent, has_one_extent};
+pub(crate) use first_extent::{enter_first, has_no_extent};
 pub(crate) use known_map::{KnownMap, known};
 #[cfg(test)]
 pub(crate) use locked_map::{ExclusiveMap, SharedMap};

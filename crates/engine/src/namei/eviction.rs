@@ -16,7 +16,6 @@
 use std::sync::{Arc, Weak};
 
 use extant_disk::inode::BLOCK_AREA;
-use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk};
 
 use crate::alloc;
@@ -99,11 +98,6 @@ fn run(fs: &Weak<Fs>, queue: &EvictionQueue, rounds: bool) {
 /// Evicts an inode from the queue. After a failure it stays on the orphan list.
 pub(crate) fn evict(fs: &Arc<Fs>, inode: &Arc<Inode>) {
     let result = fs.check_writable().and_then(|()| delete(fs, inode));
-    end(fs, inode, result);
-}
-
-/// Counts an eviction, or reports why it failed.
-pub(super) fn end(fs: &Fs, inode: &Arc<Inode>, result: Result<()>) {
     match result {
         Ok(()) => fs.stats.inode_deletions.bump(),
         Err(error) => {
@@ -120,25 +114,20 @@ pub(super) fn end(fs: &Fs, inode: &Arc<Inode>, result: Result<()>) {
 fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     debug_assert!(inode.is_unlinked(), "inode {} has a name", inode.ino);
     file::evict(fs, inode);
+    let has_map = inode::has_blocks(fs, inode);
     let last = credits::inode_delete(fs);
     let mut h =
         fs.start_with_revokes(credits::sum([credits::remove(fs), last]), credits::REVOKES)?;
-    if inode::has_blocks(fs, inode) && inode.core.read().sectors != 0 {
+    if has_map && inode.core.read().sectors != 0 {
         inode.update(fs, &mut h, |core| core.disk_size = 0)?;
         map::remove(fs, &mut h, inode, Lblk::ZERO, 1 << 32)?;
         if !h.ensure(last)? {
             h.restart(last)?;
         }
     }
-    free(fs, &mut h, inode)
-}
-
-/// Frees what an inode without blocks has, and its number: [`credits::inode_delete`].
-pub(super) fn free(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
-    let has_map = inode::has_blocks(fs, inode);
-    xattr::release(fs, h, inode)?;
-    orphan::remove(fs, h, inode)?;
-    inode.update(fs, h, |core| {
+    xattr::release(fs, &mut h, inode)?;
+    orphan::remove(fs, &mut h, inode)?;
+    inode.update(fs, &mut h, |core| {
         core.links = 0;
         core.disk_size = 0;
         core.sectors = 0;
@@ -158,7 +147,7 @@ pub(super) fn free(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     // Out of the cache before the number is free: the next owner of the number makes a new inode of
     // it.
     fs.inodes.forget(inode);
-    alloc::free_inode(fs, h, inode.ino, inode.kind == FileKind::Directory)
+    alloc::free_inode(fs, &mut h, inode.ino, inode.kind == FileKind::Directory)
 }
 
 /// The clock in 32 bits, never zero, which would mean "not deleted".

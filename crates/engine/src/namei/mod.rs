@@ -33,7 +33,6 @@ mod pending_commit;
 mod rename;
 pub(crate) mod symlink_target;
 mod unlink;
-mod whole_file;
 
 pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::eviction::evict;

@@ -7,9 +7,8 @@ use super::links::{drop_link, drop_subdir};
 use super::lookup_name::look;
 use super::name_checks::{check_length, is_dot, may_remove};
 use super::pending_commit::PendingCommit;
-use super::whole_file;
 use crate::dir;
-use crate::inode::{self, ExclusiveGuards, Inode, InodeRef};
+use crate::inode::{self, ExclusiveGuards, Inode};
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -59,7 +58,7 @@ fn remove_locked(
     fs: &Fs,
     locked: &ExclusiveGuards<'_>,
     (dir, name): (&Inode, &[u8]),
-    victim: &InodeRef,
+    victim: &Arc<Inode>,
     directory: bool,
 ) -> Result<PendingCommit> {
     may_remove(dir, victim)?;
@@ -71,9 +70,6 @@ fn remove_locked(
     ancestry::check_not_own(fs, dir, victim)?;
     if directory && !dir::is_empty(fs, locked.of(victim).shared())? {
         return Err(Error::NotEmpty);
-    }
-    if let Some(pending) = whole_file::remove(fs, locked.of(dir), name, victim)? {
-        return Ok(pending);
     }
     let needed = credits::DIR_REMOVE + 2 * credits::INODE_UPDATE + credits::ORPHAN;
     let mut h = fs.start(needed)?;

@@ -68,48 +68,6 @@ fn free(fs: &TestFs) -> (u64, u64) {
     (counts.free_blocks().get(), counts.free_inodes())
 }
 
-/// A file that no thread uses, and that one handle can free, goes with its last name. Any other is
-/// an orphan until its eviction.
-#[test]
-fn a_small_file_without_users_is_no_orphan() {
-    for args in CONFIGURATIONS {
-        let image = Image::of_mib(16).args(args).make().unwrap();
-        let fs = TestFs::mount(image.path(), "");
-        let before = free(&fs);
-        let put = |name: &str, at: u64, len: usize| {
-            let (file, at) = (fs.create(name), WriteAt::Pos(at));
-            file::write(&fs, &file, None, at, &vec![7; len], &Cred::root()).unwrap();
-            file
-        };
-        let unlinked = |name: &str| {
-            let done = || (fs.stats.orphans_added.get(), fs.stats.inode_deletions.get());
-            let (orphans, deleted) = done();
-            fs.unlink(name);
-            (done().0 - orphans, done().1 - deleted)
-        };
-        put("empty", 0, 0);
-        put("one extent", 0, 50_000);
-        put("far", 1 << 20, 1);
-        file::flush_all(&fs).unwrap();
-        for name in ["empty", "one extent", "far"] {
-            assert_eq!(unlinked(name), (0, 1), "{name}");
-        }
-        put("dirty", 0, 100);
-        let used = put("used", 0, 0);
-        let linked = put("linked", 0, 0);
-        namei::link(&fs, &linked, &fs.root(), b"other", &Cred::root()).unwrap();
-        drop(linked);
-        assert_eq!(unlinked("linked"), (0, 0));
-        assert_eq!(unlinked("other"), (0, 1));
-        assert_eq!(unlinked("used"), (1, 0));
-        assert_eq!(unlinked("dirty").0, 1);
-        drop(used);
-        assert_eq!(free(&fs), before);
-        fs.unmount();
-        image.fsck_clean().unwrap();
-    }
-}
-
 #[test]
 fn a_crash_leaves_orphans_that_everyone_finishes() {
     for args in CONFIGURATIONS {
