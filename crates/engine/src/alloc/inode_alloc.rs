@@ -92,10 +92,9 @@ impl AllocatorCore {
                 }
                 return Err(error);
             }
-            if locked.state.desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
-                // A group with an inode in use is expected to have a block bitmap.
-                disk.writable_block_bitmap(h, group, &mut locked.state)?;
-            }
+            // A group with an inode in use is expected to have a block bitmap. Damage of it is found
+            // before anything counts on the group.
+            disk.writable_block_bitmap(h, group, &mut locked.state)?;
         }
         disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
         let desc = &mut locked.state.desc;

@@ -61,8 +61,10 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     let switches = |old: InodeFlags, new: InodeFlags| {
         inode.kind == FileKind::Regular && (old ^ new).contains(InodeFlags::JOURNAL_DATA)
     };
-    // A file whose data mode stays does not wait for its direct requests.
-    let whole = switches(inode.flags(), asked).then(|| file::lock(fs, inode));
+    // Writes end before a file becomes immutable or switches its data mode.
+    let fixed = (asked - inode.flags()).contains(InodeFlags::IMMUTABLE);
+    let waits = switches(inode.flags(), asked) || (fixed && inode.kind == FileKind::Regular);
+    let whole = waits.then(|| file::lock(fs, inode));
     let lock = whole.is_none().then(|| inode.lock_exclusively());
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;

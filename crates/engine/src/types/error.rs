@@ -405,14 +405,20 @@ impl Error {
     }
 
     /// The errno of an [`io::Error`]: its own, or that of the error of this library that it
-    /// carries.
+    /// carries, or that is the source of what it carries.
     pub fn errno_of(error: &io::Error) -> Option<i32> {
         let carried = Self::carried(error).map(Self::errno);
         carried.or_else(|| error.raw_os_error())
     }
 
     fn carried(error: &io::Error) -> Option<&Self> {
-        error.get_ref()?.downcast_ref()
+        let mut inner: &(dyn std::error::Error + 'static) = error.get_ref()?;
+        loop {
+            if let Some(own) = inner.downcast_ref() {
+                return Some(own);
+            }
+            inner = inner.source()?;
+        }
     }
 
     fn is_same_kind(&self, other: &Self) -> bool {
@@ -461,6 +467,12 @@ mod tests {
             assert_eq!(back.to_string(), rich.to_string());
             assert!(back.is_same_kind(&rich), "{rich}");
         }
+        // So does one that is the cause of another one.
+        #[derive(Debug, thiserror::Error)]
+        #[error("a copy failed")]
+        struct Copy(#[source] Error);
+        let there = io::Error::other(Copy(Error::NoSpace));
+        assert_eq!(Error::errno_of(&there), Some(28));
         // What a device reports is a failure of it, whatever the number.
         let device = Error::from(io::Error::from_raw_os_error(28));
         assert!(matches!(device, Error::Io(_)));

@@ -55,8 +55,8 @@ fn iomap_02_privileges_and_times_go_once_per_operation() {
         assert_eq!(after.perm, 0o755, "the bit is gone");
         assert!(after.mtime > before.mtime);
         assert_eq!(after.mtime, after.ctime, "one moment");
-        // Of 1024 blocks, none stored the inode again.
-        assert!(counted["inode_dirty_calls"] <= 4, "{counted:?}");
+        // Of 1024 blocks, none stored the inode again. A cut file is an orphan for a while.
+        assert!(counted["inode_dirty_calls"] <= 5, "{counted:?}");
     }
     rig.end();
 }

@@ -164,13 +164,13 @@ fn cut(
     let mut recorded = false;
     if size < old {
         let mut h = fs.start(credits::ORPHAN + credits::INODE_UPDATE)?;
-        crate::file::set_sizes(fs, &mut h, inode, size, guard)?;
         // Delayed blocks count: a writeback under way may allocate them before they are dropped,
         // and a commit come in between.
         recorded = map::takes_space(inode);
         if recorded {
             orphan::add(fs, &mut h, inode)?;
         }
+        crate::file::set_sizes(fs, &mut h, inode, size, guard)?;
     }
     debug_assert_eq!(inode.size(), size, "the end is locked");
     // Waits for writeback: nothing behind the end is allocated after this.
