@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use extant_testkit::{Image, Mount, Need, Result, Subject, content, ensure, need, report};
+use extant_testkit::{Image, Mount, Need, Result, Subject, ensure, need, report};
 use rustix::fs::{XattrFlags, getxattr, lstat, setxattr, stat};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tool("mke2fs")];
@@ -213,43 +213,6 @@ fn what_was_listed_or_read_once_is_not_asked_for_again() -> Result<()> {
         ensure!(!path.with_extension("x").exists(), "it is there");
         Ok(())
     })?;
-    mount.unmount()?;
-    image.fsck_clean()
-}
-
-/// On a volume of less than 64 MiB every write asks for space. What it may dirty is counted, and
-/// the kernel has to write back only once the count comes near to what is left: whatever else is
-/// done to the file meanwhile.
-#[test]
-fn a_small_volume_is_written_back_only_when_its_space_could_end() -> Result<()> {
-    if !need(NEEDS) {
-        return Ok(());
-    }
-    const WRITES: u64 = 400;
-    let image = Image::of_mib(64).make()?;
-    let mount = Subject::Extant.mount(image.path(), "")?;
-    let file = File::create(mount.join("f"))?;
-    let before = counters(&mount)?;
-    for number in 0..WRITES {
-        let at = number % 20 * 50_000;
-        file.write_all_at(&content::fill(number, at, 50_000), at)?;
-        match number % 4 {
-            0 => file.set_len(1_200_000 - number)?,
-            1 => file.sync_all()?,
-            2 => {
-                fs::metadata(mount.join("f"))?;
-            }
-            _ => file.set_permissions(Permissions::from_mode(0o600))?,
-        }
-    }
-    let after = counters(&mount)?;
-    let more = |name: &str| after[name] - before.get(name).copied().unwrap_or(0);
-    let (asked, drains) = (more("requests_getattr"), more("space_drains"));
-    ensure!(asked >= WRITES / 2, "{asked} of {WRITES} writes asked");
-    // Each may dirty 1 MiB of the 50 or so that are left, and two drains make one answer.
-    ensure!(drains > 0 && drains < WRITES / 10, "{drains} drains");
-    report(&format!("{WRITES} writes: {drains} drains"));
-    drop(file);
     mount.unmount()?;
     image.fsck_clean()
 }

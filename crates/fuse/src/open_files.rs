@@ -285,13 +285,6 @@ impl OpenFiles {
         std::mem::replace(&mut file.armed, armed) != armed
     }
 
-    /// Whether `node` is open for writing.
-    pub(crate) fn has_writers(&self, node: u64) -> bool {
-        let inner = self.inner.lock();
-        let file = inner.files.get(&node);
-        file.is_some_and(|file| !file.handles.is_empty())
-    }
-
     /// Whether the kernel will ask before the next write of `node`.
     pub(crate) fn is_armed(&self, node: u64) -> bool {
         self.armed.load(Ordering::Acquire)

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use extant_engine::{Attr, FileKind, Node, SetAttr, SetTime, Timestamp, XattrMode};
 
-use super::{Done, Outcome, Server, attr_wire, perm};
+use super::{Done, FOREVER, Outcome, Server, attr_wire, perm};
 use crate::abi::{self, AttrOut, GetxattrOut, InHeader, SetattrValid, StatxOut, StatxTime};
 use crate::errno::Errno;
 use crate::live;
@@ -47,15 +47,15 @@ fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
 
 impl Server<'_> {
     pub(super) fn getattr(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
-        let lasts = self.attributes_last(id);
+        self.shows_attributes(id);
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
-        reply.put(&attr_out(&attr, lasts))?;
+        reply.put(&attr_out(&attr))?;
         Ok(Done::Reply)
     }
 
     /// As GETATTR, plus the time of creation.
     pub(super) fn statx(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
-        let lasts = self.attributes_last(id);
+        self.shows_attributes(id);
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
         let time = |t: Timestamp| StatxTime {
             secs: t.secs,
@@ -68,7 +68,7 @@ impl Server<'_> {
             (attr.rdev & 0xff) | (attr.rdev >> 12 & 0xf_ff00),
         );
         reply.put(&StatxOut {
-            attr_valid: lasts,
+            attr_valid: FOREVER,
             mask: STATX_BASIC | attr.crtime.map_or(0, |_| STATX_BTIME),
             blksize: attr.blksize,
             nlink: attr.nlink,
@@ -125,6 +125,10 @@ impl Server<'_> {
             keep_priv,
             noted: valid == WRITTEN,
         };
+        // The kernel does not look at the answer to a report of its times.
+        if !changes.noted {
+            self.disarm(header.nodeid);
+        }
         // Whether the caller may set the set-group-id bit the kernel has found out: it knows all
         // their groups.
         let mut cred = super::cred(header, 0);
@@ -136,13 +140,7 @@ impl Server<'_> {
             self.open.note_wrong(header.nodeid);
             self.space.wake();
         }
-        // The kernel does not look at the answer to a report of its times.
-        let lasts = if changes.noted {
-            0
-        } else {
-            self.changed_attributes_last(header.nodeid)
-        };
-        reply.put(&attr_out(&attr, lasts))?;
+        reply.put(&attr_out(&attr))?;
         Ok(Done::Reply)
     }
 
@@ -204,10 +202,10 @@ impl Server<'_> {
     }
 }
 
-/// Attributes that the kernel may keep for so many seconds.
-pub(super) fn attr_out(attr: &Attr, lasts: u64) -> AttrOut {
+/// Attributes that the kernel may keep.
+pub(super) fn attr_out(attr: &Attr) -> AttrOut {
     AttrOut {
-        attr_valid: lasts,
+        attr_valid: FOREVER,
         attr: attr_wire(attr),
         ..AttrOut::default()
     }

@@ -28,7 +28,7 @@ use extant_engine::{Attr, Node};
 use tracing::{debug, error};
 
 use super::attrs::attr_out;
-use super::{Done, FOREVER, Outcome, Server};
+use super::{Done, Outcome, Server};
 use crate::abi::{AttrOut, InHeader};
 use crate::drainer::Drainer;
 use crate::errno::Errno;
@@ -94,36 +94,22 @@ impl Server<'_> {
         }
     }
 
-    /// For how many seconds the kernel may keep attributes of `node` that a reply carries: it does
-    /// not ask for them before a write meanwhile. An armed file whose writers may not have another
-    /// tick stays armed.
+    /// A reply is to carry the attributes of `node`, after which the kernel does not ask for them
+    /// before the next write. Where that is needed the file is armed again, which makes the kernel
+    /// keep nothing of the reply; the writers have until the next tick otherwise.
     ///
-    /// Every reply between two [`Server::arm`] of a file that says otherwise than 0 disarms the
-    /// file first. So if the file is still armed, the kernel keeps nothing of any reply.
-    pub(super) fn attributes_last(&self, node: u64) -> u64 {
-        if self.open.is_armed(node) {
-            let room = self.volume.room(false);
-            if self.is_tight(room) || !self.may_have_a_tick(room) {
-                return 0;
-            }
+    /// A reply that does not last would arm the file as well. But then the kernel asks before reads
+    /// at the end of the file, too, which must not be refused for space.
+    pub(super) fn shows_attributes(&self, node: u64) {
+        if self.open.is_armed(node) && !self.may_have_a_tick(self.volume.room(false)) {
+            self.arm(node);
+        } else {
+            self.disarm(node);
         }
-        self.disarm(node);
-        FOREVER
-    }
-
-    /// The same for the answer to a change of attributes, which the kernel takes even if it is
-    /// older than the last [`Server::arm`]: it never lasts while the file has writers and space is
-    /// short.
-    pub(super) fn changed_attributes_last(&self, node: u64) -> u64 {
-        if self.open.has_writers(node) && self.is_short(self.volume.room(false)) {
-            return 0;
-        }
-        self.disarm(node);
-        FOREVER
     }
 
     /// The kernel does not ask before the next write of `node`.
-    fn disarm(&self, node: u64) {
+    pub(super) fn disarm(&self, node: u64) {
         if self.open.set_armed(node, false) {
             self.open.grant(node, A_TICK);
             self.space.wake();
@@ -231,18 +217,13 @@ impl Server<'_> {
         let attr = self.volume.getattr(node)?;
         let room = self.room(&attr);
         self.open.admit(id, handle, room < self.space.last);
-        let lasts = if self.is_tight(room) {
+        reply.put(&attr_out(&attr))?;
+        if self.is_tight(room) {
             self.open.grant(id, A_WRITE);
-            // It is armed as a rule, and the answer leaves it so.
-            if self.open.set_armed(id, true) {
-                self.forget_attributes(id);
-            }
-            0
+            self.arm(id);
         } else {
             self.disarm(id);
-            FOREVER
-        };
-        reply.put(&attr_out(&attr, lasts))?;
+        }
         Ok(Done::Reply)
     }
 
@@ -269,7 +250,12 @@ impl Server<'_> {
                 self.space.drainer.get_or_init(start).drain(self.device);
                 self.wait_for_writes();
             }
-            for one in waiting {
+            for (number, one) in waiting.into_iter().enumerate() {
+                if number > 0 && !self.fits(self.volume.room(false)) {
+                    // What those before it were granted may be all that there is.
+                    gate.lock().waiting.push(one);
+                    continue;
+                }
                 let mut reply = space.start();
                 let outcome = self.nodes.get(one.node).and_then(|node| {
                     self.check_reported(one.node, one.handle, &node)?;

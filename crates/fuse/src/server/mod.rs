@@ -292,11 +292,12 @@ impl<'a> Server<'a> {
     /// A reply that names `node`.
     fn entry(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
         let nodeid = self.nodes.remember(node);
+        self.shows_attributes(nodeid);
         abi::EntryOut {
             nodeid,
             generation: u64::from(node.generation()),
             entry_valid: FOREVER,
-            attr_valid: self.attributes_last(nodeid),
+            attr_valid: FOREVER,
             attr: attr_wire(attr),
             ..abi::EntryOut::default()
         }

@@ -103,7 +103,7 @@ impl Server<'_> {
             if let Some((node, attr)) = &with {
                 out.nodeid = self.nodes.id(attr.ino);
                 out.generation = u64::from(node.generation());
-                (out.entry_valid, out.attr_valid) = (FOREVER, self.attributes_last(out.nodeid));
+                (out.entry_valid, out.attr_valid) = (FOREVER, FOREVER);
                 out.attr = attr_wire(attr);
             }
             if !reply.put_dirent(limit, Some(&out), &head, &entry.name)? {
@@ -111,7 +111,9 @@ impl Server<'_> {
             }
             // Named only now that it is known to fit.
             if let Some((node, _)) = &with {
-                ids.push(self.nodes.remember(node));
+                let id = self.nodes.remember(node);
+                self.shows_attributes(id);
+                ids.push(id);
             }
         }
         Ok(Done::Named(ids))
