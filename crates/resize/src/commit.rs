@@ -104,7 +104,14 @@ impl Volume {
     }
 
     /// Writes the new volume.
+    ///
+    /// # Errors
+    /// [`Error::Begun`], whatever it was: what the new volume has may be needed.
     pub(crate) fn commit(&self) -> Result<()> {
+        self.write().map_err(|error| Error::Begun(Box::new(error)))
+    }
+
+    fn write(&self) -> Result<()> {
         let dev = self.dev.base();
         let changes = self.changes()?;
         for block in &changes.direct {

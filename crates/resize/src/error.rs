@@ -70,6 +70,9 @@ pub enum Error {
     /// A structure cannot be read.
     #[error("{0}")]
     Unreadable(String),
+    /// A write failed after the first one of the new volume.
+    #[error("the resize had begun: extant fix ends it: {0}")]
+    Begun(#[source] Box<Error>),
     /// The check found something after the resize; nothing was written.
     #[error("internal error: {count} findings after the resize ({first}); nothing was written")]
     Internal {

@@ -17,7 +17,7 @@ use crate::volume::read_super;
 ///
 /// # Errors
 /// [`Error::Open`](crate::Error::Open) if another process uses it or it cannot be opened; else as
-/// [`resize`](crate::resize). A file has its old length then.
+/// [`resize`](crate::resize). A file has its old length then, but for [`Error::Begun`].
 pub fn resize_image(
     path: impl AsRef<Path>,
     target: Target,
@@ -56,7 +56,11 @@ pub fn resize_image(
     let outcome = resize_on(&dev, target, zeros_from, options);
     drop(dev);
     match &outcome {
-        Ok(report) if is_file => set_len(path, report.bytes())?,
+        Ok(report) if is_file && report.blocks != report.blocks_before => {
+            set_len(path, report.bytes())?;
+        }
+        // The new volume may have something behind the old end.
+        Err(Error::Begun(_)) => {}
         Err(_) if grows && volume_bytes(path).is_some_and(|bytes| bytes <= len) => {
             set_len(path, len)?;
         }

@@ -107,7 +107,14 @@ impl Volume {
             return Ok(None);
         };
         let old = self.old_log(ino)?;
-        Ok(Some(inspect(self.dev.base(), self.old.block_size(), &old)?))
+        let superblock = inspect(self.dev.base(), self.old.block_size(), &old)?;
+        if superblock.start() != 0 {
+            // The volume does not say so. A replay would bring old blocks back.
+            return Err(Error::Unsupported(
+                "its journal is not empty, though it says that nothing waits: e2fsck first",
+            ));
+        }
+        Ok(Some(superblock))
     }
 
     /// Where the log lies on the device.
