@@ -1,8 +1,7 @@
 //! The primary superblock when only its checksum is wrong, as a torn write leaves it.
 //!
-//! A copy in another group with the same geometry confirms the fields. Without a copy, the first
-//! check has to: everything that the superblock leads to must turn out sound, before anything is
-//! repaired. A repair would only fit the volume to a field that is wrong.
+//! A copy in another group with the same geometry confirms the fields. Without a copy, the check
+//! has to: everything that the superblock leads to must turn out sound.
 
 use extant_blockdev::BlockDevice;
 use extant_disk::features::{Compat, Incompat, RoCompat};

@@ -94,9 +94,9 @@ impl Outcome {
     /// Takes in that the superblock got a new checksum.
     ///
     /// # Errors
-    /// Nothing confirms the superblock: neither a copy, nor a first check without findings.
+    /// Nothing confirms the superblock.
     pub(crate) fn note_resealed(&mut self, resealed: Resealed) -> Result<()> {
-        if !resealed.confirmed && self.before > 0 {
+        if !resealed.confirmed && !self.last.is_clean() {
             return Err(resealed.error.into());
         }
         self.note(&resealed.error.to_string());
