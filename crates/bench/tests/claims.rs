@@ -33,14 +33,14 @@ fn calls_on_names_are_made() -> Result<()> {
     let rows = rows_of(Bench::Meta, &[])?;
     for (case, counter) in [
         ("create/1K", "inode_allocs"),
-        ("create/1K/2", "inode_allocs"),
+        ("create/threads/2", "inode_allocs"),
         ("write100/1K", "delalloc_sets"),
         ("stat/1K", "lookups"),
         ("open/1K", "lookups"),
         ("chmod/1K", "inode_dirty_calls"),
     ] {
         let r = row(&rows, case, "iomap");
-        let threads = if case == "create/1K/2" { 2 } else { 1 };
+        let threads = if case == "create/threads/2" { 2 } else { 1 };
         ensure!(counted(r, "calls") == threads * 20, "{r}");
         ensure!(counted(r, counter) >= counted(r, "calls"), "{r}");
     }

@@ -19,6 +19,8 @@ pub struct OpenOptions<'a> {
     create: bool,
     create_new: bool,
     no_follow: bool,
+    sync: bool,
+    data_sync: bool,
     mode: u32,
 }
 
@@ -46,6 +48,8 @@ impl<'a> OpenOptions<'a> {
             create: false,
             create_new: false,
             no_follow: false,
+            sync: false,
+            data_sync: false,
             mode: 0o666,
         }
     }
@@ -96,19 +100,22 @@ impl<'a> OpenOptions<'a> {
 
     /// Makes content and attributes durable before a write returns (`O_SYNC`).
     pub fn sync(&mut self, yes: bool) -> &mut Self {
-        self.access.after = match yes {
-            true => AfterWrite::SyncAll,
-            false => AfterWrite::Nothing,
-        };
-        self
+        self.sync = yes;
+        self.set_after_write()
     }
 
     /// Makes content durable before a write returns, and those attributes that are needed to read
     /// it back (`O_DSYNC`).
     pub fn data_sync(&mut self, yes: bool) -> &mut Self {
-        self.access.after = match yes {
-            true => AfterWrite::SyncData,
-            false => AfterWrite::Nothing,
+        self.data_sync = yes;
+        self.set_after_write()
+    }
+
+    fn set_after_write(&mut self) -> &mut Self {
+        self.access.after = match (self.sync, self.data_sync) {
+            (true, _) => AfterWrite::SyncAll,
+            (false, true) => AfterWrite::SyncData,
+            (false, false) => AfterWrite::Nothing,
         };
         self
     }

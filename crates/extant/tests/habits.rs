@@ -132,6 +132,7 @@ fn options_follow_links_and_sync_as_asked() -> Result<()> {
     let synced = both(&fs).sync(true).open("/synced")?;
     let data_synced = both(&fs)
         .data_sync(true)
+        .sync(false)
         .append(true)
         .open("/data_synced")?;
     fs.sync()?;

@@ -32,12 +32,12 @@ const RECORDED: [(&str, u64); 10] = [
     ("guarded_append", 1550),
     ("guarded_read", 1172),
     ("guarded_direct", 2400),
-    ("guarded_create", 51800),
-    ("guarded_lookup", 2800),
+    ("guarded_create", 54400),
+    ("guarded_lookup", 2970),
     ("guarded_listing", 3350),
-    ("guarded_open", 3240),
-    ("guarded_first_write", 18510),
-    ("guarded_unlink", 23580),
+    ("guarded_open", 3430),
+    ("guarded_first_write", 19700),
+    ("guarded_unlink", 25110),
 ];
 
 #[inline(never)]

@@ -28,6 +28,9 @@ const POLL: Duration = Duration::from_millis(10);
 /// How long another mount namespace may hold the mount of which no process is found: that of a
 /// process which ends, or of another user.
 const ELSEWHERE: Duration = Duration::from_secs(3);
+/// How long another mount namespace may hold the mount where a process of it is found: one that is
+/// just made for a service lets go within moments.
+const PASSING: Duration = Duration::from_millis(300);
 /// How long an image may stay locked whose daemon cannot be asked whether it is closing it.
 const LOCKED: Duration = Duration::from_secs(60);
 
@@ -158,7 +161,7 @@ fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
         }
         let patience = match holders.as_slice() {
             [] => ELSEWHERE,
-            _ => Duration::ZERO,
+            _ => PASSING,
         };
         if !waiter.is_gone_within(patience)? {
             let of = match holders.as_slice() {
