@@ -16,7 +16,7 @@ use crate::volume::read_super;
 /// holds; what it had behind the volume is cut off. See [`resize`](crate::resize).
 ///
 /// # Errors
-/// [`Error::Open`](crate::Error::Open) if another process uses it or it cannot be opened; else as
+/// [`Error::Open`] if another process uses it or it cannot be opened; else as
 /// [`resize`](crate::resize). A file has its old length then, but for [`Error::Begun`].
 pub fn resize_image(
     path: impl AsRef<Path>,

@@ -92,8 +92,8 @@ impl AllocatorCore {
                 }
                 return Err(error);
             }
-            // A group with an inode in use is expected to have a block bitmap. Damage of it is found
-            // before anything counts on the group.
+            // A group with an inode in use is expected to have a block bitmap. Damage of it is
+            // found before anything counts on the group.
             disk.writable_block_bitmap(h, group, &mut locked.state)?;
         }
         disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
