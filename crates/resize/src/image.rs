@@ -56,9 +56,7 @@ pub fn resize_image(
     let outcome = resize_on(&dev, target, zeros_from, options);
     drop(dev);
     match &outcome {
-        Ok(report) if is_file && report.blocks != report.blocks_before => {
-            set_len(path, report.bytes())?;
-        }
+        Ok(report) if is_file => set_len(path, report.bytes())?,
         // The new volume may have something behind the old end.
         Err(Error::Begun(_)) => {}
         Err(_) if grows && volume_bytes(path).is_some_and(|bytes| bytes <= len) => {
