@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 use extant_engine::{
     Cred, DirectTarget, Error, Extents, FallocateMode, Node, ReadView, Result, SeekTarget, SetAttr,
     Volume,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
+
+use crate::position::Position;
 
 /// The access for which a file is opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,8 +61,7 @@ pub struct File {
     cred: Cred,
     node: Node,
     access: Access,
-    /// The position, which clones share.
-    pos: Arc<Mutex<u64>>,
+    pos: Position,
 }
 
 impl File {
@@ -73,7 +73,7 @@ impl File {
             cred: cred.clone(),
             node,
             access,
-            pos: Arc::default(),
+            pos: Position::default(),
         }
     }
 
@@ -83,13 +83,26 @@ impl File {
     /// None now.
     pub fn try_clone(&self) -> Result<File> {
         let mut clone = File::new(&self.volume, &self.cred, self.node.clone(), self.access);
-        clone.pos = Arc::clone(&self.pos);
+        clone.pos = self.pos.share();
         Ok(clone)
     }
 
     /// The position of reads and writes that name none, locked.
     pub(crate) fn position(&self) -> MutexGuard<'_, u64> {
         self.pos.lock()
+    }
+
+    /// What `go` does at the position, which takes a lock only where the handle has clones.
+    #[inline]
+    pub(crate) fn at_position<R>(&mut self, go: impl FnOnce(&File, &mut u64) -> R) -> R {
+        let Some(&mut mut pos) = self.pos.alone() else {
+            return go(self, &mut self.position());
+        };
+        let done = go(self, &mut pos);
+        if let Some(own) = self.pos.alone() {
+            *own = pos;
+        }
+        done
     }
 
     /// Reads from byte `pos`; less than asked for only at the end of the file.

@@ -76,6 +76,7 @@ mod fix;
 mod metadata;
 mod open_options;
 mod options;
+mod position;
 mod read_dir;
 mod sides;
 pub mod testing;

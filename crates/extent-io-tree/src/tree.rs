@@ -146,11 +146,14 @@ impl<H: Hooks> IoTree<H> {
     /// Whether a byte of `range` has one of the lock bits `bits`; as [`IoTree::is_locked`].
     #[inline]
     pub fn is_locked_by(&self, range: ByteRange, bits: Bits) -> bool {
-        self.may_be_locked(bits) && {
-            let state = self.state.lock();
-            let id = state.records.find(range.start(), Id::NONE);
-            state.owned(range, bits, id).is_some()
-        }
+        self.may_be_locked(bits) && self.is_owned(range, bits)
+    }
+
+    #[cold]
+    fn is_owned(&self, range: ByteRange, bits: Bits) -> bool {
+        let state = self.state.lock();
+        let id = state.records.find(range.start(), Id::NONE);
+        state.owned(range, bits, id).is_some()
     }
 
     /// Whether a request to lock `range` with `bits` would have to wait: a byte of it is

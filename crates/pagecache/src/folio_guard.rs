@@ -343,8 +343,9 @@ impl<'a> FolioGuard<'a> {
             dirty,
             ..
         } = &*self.state;
-        uptodate.contains(blocks.clone())
-            && (backed.contains(blocks.clone()) || dirty.contains(blocks))
+        // Dirty blocks are uptodate. Most writes meet blocks that an earlier one made dirty.
+        dirty.contains(blocks.clone())
+            || (uptodate.contains(blocks.clone()) && backed.contains(blocks))
     }
 
     /// Begins writeback of the dirty blocks below byte `end`: calls `each` with every run of bytes,

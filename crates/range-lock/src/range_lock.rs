@@ -276,7 +276,7 @@ impl RangeLock {
     }
 
     /// Whose words the holder of `own` reads.
-    #[inline]
+    #[inline(always)]
     fn reads(&self, own: Own) -> Reads {
         let omits = |step| self.failpoints.omits(step);
         match own {
@@ -316,7 +316,7 @@ impl RangeLock {
     }
 
     /// Step 3: whether a word of another thread conflicts with `own`.
-    #[inline]
+    #[inline(always)]
     fn sees(&self, own: Own, range: ByteRange, file: &impl FileLock) -> bool {
         let reads = self.reads(own);
         let records = || match own {

@@ -235,6 +235,7 @@ const EXTANT: Order = Order {
         "metadata",
         "walk",
         "options",
+        "position",
         "file",
         "file_attributes",
         "vectored",
