@@ -54,10 +54,10 @@ stop:
 build:
 	$(CARGO) build --release -p extant-cli
 
+# What of the lint takes seconds comes first; clippy and rustdoc run beside the suites.
 test:
 	@scripts/need test
-	@$(MAKE) --no-print-directory lint
-	$(CARGO) xtask test
+	$(CARGO) xtask test --lint
 
 soak:
 	@scripts/need test
@@ -72,11 +72,8 @@ sanitize:
 	CARGO="$(CARGO)" scripts/sanitize address
 	CARGO="$(CARGO)" scripts/sanitize miri
 
-lint: tidy
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy -q --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -q --workspace --no-deps --document-private-items
-	@if command -v cargo-deny >/dev/null; then $(CARGO) deny -L error check licenses bans sources; fi
+lint:
+	$(CARGO) xtask lint
 
 tidy:
 	$(CARGO) xtask tidy

@@ -34,6 +34,12 @@ pub(crate) fn cargo(root: &Path) -> Command {
     cargo
 }
 
+/// Cargo's target directory.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR");
+    root.join(named.unwrap_or_else(|| "target".into()))
+}
+
 /// Builds the command that most suites run, and its examples, without the test features that a
 /// build of the whole workspace has. No suite then builds anything while another one runs.
 /// `target` is cargo's target directory; `args` may name a profile. Returns the command's path.
@@ -134,6 +140,21 @@ impl Binary {
             *program = kept.display().to_string();
         }
         Ok(())
+    }
+
+    /// Gives the binary arguments more, and its environment `env`.
+    pub(crate) fn narrow(&mut self, env: &[&str], args: &[&str]) {
+        let own = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|&text| text.to_owned())
+                .collect::<Vec<_>>()
+        };
+        if !env.is_empty() {
+            let first = ["env".to_owned()].into_iter().chain(own(env));
+            self.command.splice(..0, first);
+        }
+        self.command.extend(own(args));
     }
 
     /// Runs the binary as cargo does, but watched: none may hang.

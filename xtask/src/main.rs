@@ -3,20 +3,25 @@
 //! - `book`: the pages of `docs` and a reference as a site, by mdBook.
 //! - `tidy`: rules that no compiler checks (layers, circles, lengths, words, names in documents,
 //!   manifests). `--api` writes the lists of public items.
+//! - `lint`: format, `tidy`, clippy, rustdoc, licences.
 //! - `test [ARGS]`: all suites, some at once, or `cargo test --workspace ARGS`; skips and totals
-//!   counted over all of them, and at the end what failed.
+//!   counted over all of them, and at the end what failed. `test --lint` has `lint` as well: what
+//!   takes seconds first, the rest beside the suites.
 //! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test`
 //!   and `soak`.
-//! - `rounds N [ARGS]`: all test binaries N times, ten at once; goes on where it was stopped.
+//! - `rounds N [--timed] [ARGS]`: all test binaries N times, ten at once, or those that another
+//!   round can give another result; goes on where it was stopped.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 
 mod binaries;
 mod book;
 mod failures;
+mod lint;
 mod mutations;
 mod rounds;
 mod soak;
+mod steady;
 mod suite;
 mod tidy;
 mod watch;
@@ -30,19 +35,29 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("book") => book::run(&root()),
         Some("tidy") => tidy::run(&root(), rest),
-        Some("test") => suite::test(&root(), rest),
+        Some("lint") => lint::run(&root()),
+        Some("test") if matches!(rest, [only] if only == "--lint") => test_and_lint(&root()),
+        Some("test") => suite::test(&root(), rest, None),
         Some("watch") => watch::run(rest),
         Some("rounds") => rounds::run(&root(), rest),
         Some("note") => binaries::note(rest),
         Some("soak") => soak::run_all(&root(), rest),
         _ => {
             eprintln!(
-                "usage: cargo xtask book | tidy | test [cargo test's arguments] | \
-                 rounds N [cargo test's arguments] | soak [minutes] [stages]"
+                "usage: cargo xtask book | tidy | lint | test [--lint | cargo test's arguments] | \
+                 rounds N [--timed] [cargo test's arguments] | soak [minutes] [stages]"
             );
             ExitCode::from(2)
         }
     }
+}
+
+/// What of the lint takes seconds, then all suites with the rest of the lint beside them.
+fn test_and_lint(root: &Path) -> ExitCode {
+    if !lint::quick(root) {
+        return ExitCode::FAILURE;
+    }
+    suite::test(root, &[], Some(&|| lint::slow_behind(root)))
 }
 
 /// The checkout's root.

@@ -1,8 +1,9 @@
-//! Rounds of all test binaries under load: `cargo xtask rounds N [CARGO TEST'S ARGUMENTS]`.
+//! Rounds of test binaries under load: `cargo xtask rounds N [--timed] [CARGO TEST'S ARGUMENTS]`.
 //!
 //! A round runs each test binary once, ten of them at a time (`EXTANT_AT_ONCE`). Each has as many
 //! threads as the machine has processors, so on two of them about twenty threads want to run. The
-//! order differs from round to round, and with it the neighbours.
+//! order differs from round to round, and with it the neighbours. With `--timed` a round leaves out
+//! what gives the same result in every round ([`crate::steady`]).
 //!
 //! `target/rounds` has the state: `binaries` what is run, `done` a line for each binary of a round
 //! that has ended, and `failed/` the output of those that failed, with the stacks of panics and
@@ -20,6 +21,7 @@ use std::time::Instant;
 
 use crate::binaries::{self, Binary};
 use crate::failures::Failures;
+use crate::{steady, watch};
 
 /// Test binaries that run at once, unless the environment says otherwise.
 const AT_ONCE: usize = 10;
@@ -34,13 +36,15 @@ struct Ended {
     is_fine: bool,
     seconds: f64,
     load: f64,
+    /// Seconds of processor time, of the processes that were waited for.
+    cpu: f64,
 }
 
 /// Runs as many rounds as `args` says, of the binaries that the rest of it chooses.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     let rounds = args.first().and_then(|first| first.parse::<usize>().ok());
     let Some(rounds) = rounds else {
-        eprintln!("usage: cargo xtask rounds N [cargo test's arguments]");
+        eprintln!("usage: cargo xtask rounds N [--timed] [cargo test's arguments]");
         return ExitCode::from(2);
     };
     match Rounds::new(root, args.get(1..).unwrap_or_default()) {
@@ -56,8 +60,8 @@ impl Ended {
     fn line(&self) -> String {
         let how = if self.is_fine { "ok" } else { "FAILED" };
         format!(
-            "{}\t{}\t{how}\t{:.1}\t{:.1}\n",
-            self.round, self.name, self.seconds, self.load
+            "{}\t{}\t{how}\t{:.1}\t{:.1}\t{:.1}\n",
+            self.round, self.name, self.seconds, self.load, self.cpu
         )
     }
 
@@ -69,6 +73,7 @@ impl Ended {
             is_fine: parts.next()? == "ok",
             seconds: parts.next()?.parse().ok()?,
             load: parts.next()?.parse().ok()?,
+            cpu: parts.next()?.parse().ok()?,
         })
     }
 }
@@ -83,7 +88,7 @@ struct Rounds {
 impl Rounds {
     /// Takes up the state that is there, or builds the binaries that `args` choose.
     fn new(root: &Path, args: &[String]) -> std::io::Result<Rounds> {
-        let state = root.join("target/rounds");
+        let state = binaries::target(root).join("rounds");
         std::fs::create_dir_all(state.join("failed"))?;
         if !state.join("binaries").exists() {
             keep(root, &state, args)?;
@@ -165,8 +170,10 @@ impl Rounds {
         let log = self.state.join(format!("{round}-{}.log", binary.name));
         let output = File::create(&log)?;
         let begin = Instant::now();
+        let cpu = self.state.join(format!("{round}-{}.cpu", binary.name));
         let status = binary
             .watched()?
+            .env(watch::CPU_NOTE, &cpu)
             .env("RUST_BACKTRACE", "1")
             .env("EXTANT_BIN", self.state.join("bin/extant"))
             .env("EXTANT_SKIP_LOG", self.state.join("skipped"))
@@ -192,6 +199,7 @@ impl Rounds {
             is_fine: status.success(),
             seconds: begin.elapsed().as_secs_f64(),
             load: load(),
+            cpu: watch::take_cpu_note(&cpu),
         })
     }
 
@@ -227,9 +235,10 @@ impl Rounds {
             println!("failed {times} times: {test}");
         }
         let (binaries, all) = (runs.len(), ended.len());
+        let cpu = ended.iter().map(|one| one.cpu).sum::<f64>() / 60.0;
         println!(
             "{complete} complete rounds of {binaries} binaries; {all} runs, {failed} failed; \
-             mean load {load:.1}"
+             mean load {load:.1}; {cpu:.1} minutes of processor time"
         );
         if failed == 0 && complete > 0 {
             ExitCode::SUCCESS
@@ -268,12 +277,17 @@ impl Rounds {
 fn keep(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
     let bin = state.join("bin");
     std::fs::create_dir_all(&bin)?;
-    let mut lines = String::new();
-    for mut binary in binaries::build(root, &state.join("notes"), args)? {
+    let timed = args.first().is_some_and(|first| first == "--timed");
+    let args = args.get(usize::from(timed)..).unwrap_or_default();
+    let mut all = binaries::build(root, &state.join("notes"), args)?;
+    for binary in &mut all {
         binary.keep_in(&bin)?;
-        lines += &binary.line();
     }
-    let extant = binaries::build_command(root, &root.join("target"), args)?;
+    if timed {
+        steady::leave_out(&mut all);
+    }
+    let lines: String = all.iter().map(Binary::line).collect();
+    let extant = binaries::build_command(root, &binaries::target(root), args)?;
     let kept = bin.join("extant");
     let _ = std::fs::remove_file(&kept);
     std::fs::hard_link(extant, kept)?;
@@ -309,6 +323,7 @@ mod tests {
             is_fine,
             seconds: 1.5,
             load: 20.5,
+            cpu: 2.5,
         }
     }
 

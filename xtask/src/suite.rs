@@ -5,7 +5,8 @@
 //! so do ignored ones. A run that could not even be built counts as one failure. Before it stands
 //! once more what failed, and what that said.
 //!
-//! A run of all suites has some of them run at once: many wait for daemons, disks and clocks.
+//! A run of all suites has some of them run at once: many wait for daemons, disks and clocks. For
+//! the same reason another check may run beside them.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -76,19 +77,23 @@ pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 
 /// All suites with the interleavings and the examples of the documentation, their noise left out,
-/// their totals at the end. With arguments, `cargo test --workspace` with these.
-pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
+/// their totals at the end, and `beside` them what else is checked. With arguments, `cargo test
+/// --workspace` with these.
+pub(crate) fn test(root: &Path, args: &[String], beside: Option<Beside<'_>>) -> ExitCode {
     let logs = Logs::fresh(root);
     let all = if args.is_empty() {
-        run_all(root, &logs)
+        run_all(root, beside, &logs)
     } else {
         run(root, "--workspace", args, &[], &logs)
     };
     conclude(all, &logs)
 }
 
+/// A check that runs beside the suites: the number of its parts that failed, and what it says.
+pub(crate) type Beside<'a> = &'a (dyn Fn() -> (u64, Vec<u8>) + Sync);
+
 /// Builds all suites and runs them, some at once.
-fn run_all(root: &Path, logs: &Logs) -> Totals {
+fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> Totals {
     let built = binaries::build(root, &logs.binaries, &[])
         .and_then(|built| Ok((built, binaries::build_command(root, &logs.target, &[])?)));
     let (mut built, command) = match built {
@@ -114,11 +119,17 @@ fn run_all(root: &Path, logs: &Logs) -> Totals {
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
+        let beside = beside.map(|check| scope.spawn(check));
         let mut all = run(root, INTERLEAVINGS, &[], &[MODELLED], logs);
         all += run(root, "--workspace --doc", &[], &[], logs);
         for worker in workers {
             // A worker that panicked lost the results of its binaries.
             all += worker.join().unwrap_or(Totals::of(0, 1));
+        }
+        if let Some(beside) = beside {
+            let (failed, said) = beside.join().unwrap_or((1, Vec::new()));
+            print!("{}", String::from_utf8_lossy(&said));
+            all += Totals::of(0, failed);
         }
         all
     })
@@ -159,10 +170,7 @@ pub(crate) struct Logs {
 impl Logs {
     /// Both, empty.
     pub(crate) fn fresh(root: &Path) -> Logs {
-        let target = match std::env::var_os("CARGO_TARGET_DIR") {
-            Some(d) => root.join(d),
-            None => root.join("target"),
-        };
+        let target = binaries::target(root);
         let logs = Logs {
             skips: target.join("skipped-tests.log"),
             reports: target.join("test-reports.log"),

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -30,12 +31,23 @@ const LOOK: Duration = Duration::from_millis(250);
 /// open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// Names the file that gets the processor time of the binary and of what it waited for.
+pub(crate) const CPU_NOTE: &str = "EXTANT_CPU_NOTE";
+/// The unit of the times in `/proc`, the same on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// Runs the test binary `args` to its end.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let own = std::env::var("EXTANT_TEST_LIMIT").ok();
     let own = own.and_then(|text| text.parse().ok());
     let limit = own.map_or(TEST_LIMIT, Duration::from_secs);
-    match watch(args, limit, &mut std::io::stdout().lock()) {
+    let ended = watch(args, limit, &mut std::io::stdout().lock());
+    if let Some(note) = std::env::var_os(CPU_NOTE) {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The time is for a table: a run without it is a run all the same.
+        let _ = std::fs::write(note, children_seconds(&stat).unwrap_or(0.0).to_string());
+    }
+    match ended {
         Ok(0) => ExitCode::SUCCESS,
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(101)),
         Err(error) => {
@@ -43,6 +55,24 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
             ExitCode::from(101)
         }
     }
+}
+
+/// Reads and removes what a run left under [`CPU_NOTE`], in seconds.
+pub(crate) fn take_cpu_note(note: &Path) -> f64 {
+    let text = std::fs::read_to_string(note).unwrap_or_default();
+    // Missing where the runner itself was ended.
+    let _ = std::fs::remove_file(note);
+    text.parse().unwrap_or(0.0)
+}
+
+/// The processor time of the children that a process has waited for, by its `/proc/PID/stat`.
+fn children_seconds(stat: &str) -> Option<f64> {
+    // The second field is a name in parentheses, with any bytes in it.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(13);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / TICKS_PER_SECOND)
 }
 
 /// What is known of the tests of a binary.
@@ -242,6 +272,13 @@ mod tests {
         assert_eq!(code, 101);
         assert!(output.contains("\ntest b::hung ... FAILED\n"), "{output}");
         assert!(!output.contains("test a::fine ... FAILED"), "{output}");
+    }
+
+    #[test]
+    fn the_time_of_children_is_in_fields_16_and_17() {
+        let stat = "7 (a ) name) S 1 7 7 0 -1 4194560 1 2 3 4 100 200 250 50 20 0 1 0 9";
+        assert_eq!(children_seconds(stat), Some(3.0));
+        assert_eq!(children_seconds("7 (cut"), None);
     }
 
     #[test]

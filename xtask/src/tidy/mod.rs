@@ -45,22 +45,29 @@ type Findings = BTreeMap<&'static str, Vec<Finding>>;
 ///
 /// `--api` writes the lists of public items first.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
-    let repository = Repository::read(root);
     if args.iter().any(|arg| arg == "--api")
-        && let Err(e) = public_items::write(&repository)
+        && let Err(e) = public_items::write(&Repository::read(root))
     {
         eprintln!("cannot write the lists of public items: {e}");
         return ExitCode::FAILURE;
     }
-    let lines = lines(&check(&repository));
+    if is_tidy(root) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Checks everything and prints what is wrong; returns whether nothing is.
+pub(crate) fn is_tidy(root: &Path) -> bool {
+    let lines = lines(&check(&Repository::read(root)));
     for line in &lines {
         eprintln!("{line}");
     }
-    if lines.is_empty() {
-        return ExitCode::SUCCESS;
+    if !lines.is_empty() {
+        eprintln!("tidy: {} findings", lines.len());
     }
-    eprintln!("tidy: {} findings", lines.len());
-    ExitCode::FAILURE
+    lines.is_empty()
 }
 
 /// The findings of all rules, one a line.

@@ -1,0 +1,145 @@
+//! What needs no run of the code: format, the project's own rules, clippy, rustdoc, licences.
+//!
+//! [`quick`] takes seconds and finds simple mistakes before anything else is built. The slow part
+//! compiles the workspace once more and takes minutes: in a run of all suites it goes on beside
+//! them, at low priority, as many of them wait most of their time. Its output is printed as a whole
+//! at its end.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use crate::{binaries, tidy};
+
+/// A part of the check, and how it is run.
+struct Step {
+    name: &'static str,
+    command: Command,
+}
+
+/// Runs all of it, one step after the other.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    let fine = quick(root)
+        && slow(root).into_iter().all(|mut step| {
+            let status = step.command.status();
+            status.is_ok_and(|status| status.success())
+        });
+    if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The project's rules and the format; returns whether both are kept.
+pub(crate) fn quick(root: &Path) -> bool {
+    let format = cargo(root, "fmt --all --check").status();
+    format.is_ok_and(|status| status.success()) && tidy::is_tidy(root)
+}
+
+/// Clippy, rustdoc, and the licences where cargo-deny is installed.
+fn slow(root: &Path) -> Vec<Step> {
+    let clippy = cargo(root, "clippy -q --workspace --all-targets -- -D warnings");
+    let mut doc = cargo(
+        root,
+        "doc -q --workspace --no-deps --document-private-items",
+    );
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    let mut steps = vec![
+        Step {
+            name: "clippy",
+            command: clippy,
+        },
+        Step {
+            name: "rustdoc",
+            command: doc,
+        },
+    ];
+    let mut deny = cargo(root, "deny --version");
+    let deny = deny.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if deny.is_ok_and(|status| status.success()) {
+        steps.push(Step {
+            name: "licences",
+            command: cargo(root, "deny -L error check licenses bans sources"),
+        });
+    }
+    steps
+}
+
+fn cargo(root: &Path, args: &str) -> Command {
+    let mut cargo = binaries::cargo(root);
+    cargo.args(args.split_whitespace());
+    cargo
+}
+
+/// The slow part at low priority, every step of it, so that one run tells of all that is wrong.
+/// Returns how many steps failed, and what they said.
+pub(crate) fn slow_behind(root: &Path) -> (u64, Vec<u8>) {
+    run_behind(slow(root))
+}
+
+fn run_behind(steps: Vec<Step>) -> (u64, Vec<u8>) {
+    let begin = Instant::now();
+    let (mut failed, mut said) = (0, Vec::new());
+    for Step { name, command } in steps {
+        let output = match behind(&command).output() {
+            Ok(output) if output.status.success() => continue,
+            Ok(output) => [output.stdout, output.stderr].concat(),
+            Err(error) => error.to_string().into_bytes(),
+        };
+        println!("lint: {name} failed; its output follows the suites");
+        failed += 1;
+        said.extend(format!("---- lint: {name} ----\n").bytes());
+        said.extend(output);
+    }
+    let seconds = begin.elapsed().as_secs();
+    said.extend(format!("lint: {failed} steps failed ({seconds} s)\n").bytes());
+    (failed, said)
+}
+
+/// `command` at low priority, without input.
+fn behind(command: &Command) -> Command {
+    let mut behind = Command::new("nice");
+    behind
+        .args(["-n", "10"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => behind.env(name, value),
+            None => behind.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        behind.current_dir(dir);
+    }
+    behind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(name: &'static str, script: &str) -> Step {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir("/");
+        command.env("SAID", "from the environment");
+        Step { name, command }
+    }
+
+    #[test]
+    fn every_step_runs_and_what_failed_is_printed_whole() {
+        let (failed, said) = run_behind(vec![
+            step("first", "echo \"$SAID\"; pwd >&2; exit 3"),
+            step("fine", "echo not to be seen"),
+            step("last", "exit 1"),
+        ]);
+        assert_eq!(failed, 2);
+        let out = String::from_utf8(said).unwrap();
+        let expected = "---- lint: first ----\nfrom the environment\n/\n---- lint: last ----\n";
+        assert!(out.starts_with(expected), "{out}");
+        assert!(out.contains("\nlint: 2 steps failed ("), "{out}");
+        assert!(!out.contains("not to be seen"), "{out}");
+    }
+}
