@@ -60,11 +60,13 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file's dirty data and waits for it, so that a transaction that starts later is not
-/// durable before the data. Failures are recorded for fsync. The caller holds no handle.
+/// Writes a file's dirty data and waits for it and for what other threads are writing, so that a
+/// transaction that starts later is not durable before the data. Failures are recorded for fsync.
+/// The caller holds no handle.
 pub(crate) fn write_and_wait(fs: &Fs, inode: &Arc<Inode>) {
     fs.journal.assert_no_handle();
-    if inode.kind == FileKind::Regular && inode.has_dirty_data() {
+    // Data that a flusher has taken is not dirty any more: a pass of this thread waits for its end.
+    if inode.kind == FileKind::Regular && inode.data.get().is_some() {
         // fsync reports it.
         let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
     }

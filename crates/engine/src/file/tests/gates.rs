@@ -345,6 +345,43 @@ fn a_commit_waits_for_ordered_data_in_flight() {
     stage.end();
 }
 
+/// A rename over another file waits for data that a flusher has handed to the device: a crash after
+/// its commit shows the old content or the new one.
+#[test]
+fn a_rename_over_a_file_waits_for_data_in_flight() {
+    let stage = Stage::new("");
+    let (fs, inode) = (&stage.fs, &stage.create("new"));
+    let old = stage.file();
+    stage.put(inode, 0, &[7; 4 * BLOCK_LEN]);
+    let closed = stage.dev.gate().close(writes_of(7));
+    std::thread::scope(|scope| {
+        let closed = closed;
+        let all = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
+        let flusher = scope.spawn(move || write_range(fs, inode, all).unwrap());
+        closed.wait_for(1);
+        assert!(!inode.has_dirty_data(), "all of it is in flight");
+        let work = || {
+            let root = fs.iget(Ino::ROOT).unwrap();
+            let (from, to) = ((&root, &b"new"[..]), (&root, &b"file"[..]));
+            let flags = crate::RenameFlags::default();
+            namei::rename(fs, from, to, flags, &Cred::root()).unwrap();
+        };
+        // Nothing tells that a thread waits for a pass. A rename that does not is over by then.
+        let mut looks = 0;
+        let rename = waiting(scope, "a rename", work, || {
+            std::thread::sleep(Duration::from_millis(1));
+            looks += 1;
+            looks == 100
+        });
+        drop(closed);
+        rename.join().unwrap();
+        flusher.join().unwrap();
+    });
+    assert_eq!(inode.core.read().disk_size, 4 * BLOCK);
+    drop(old);
+    stage.end();
+}
+
 /// data=ordered: a commit writes the data of a file that no thread uses. Another inode of the same
 /// number would read what the device had before.
 #[test]
