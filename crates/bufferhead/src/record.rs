@@ -107,3 +107,34 @@ impl BufferHead {
                 .intersects(BufferState::DELAY | BufferState::UNWRITTEN)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unmapped_is_asked_for_again_and_keeps_its_bytes() {
+        let at = DevOff::new(8192);
+        let cached = BufferState::UPTODATE | BufferState::DIRTY;
+        for location in [
+            BlockLocation::Delayed,
+            BlockLocation::Unwritten(at),
+            BlockLocation::Written(at),
+        ] {
+            let mut head = BufferHead::new(cached);
+            head.map(BlockMap {
+                location,
+                new: true,
+            });
+            assert!(head.is(BufferState::MAPPED | BufferState::NEW | cached));
+            head.unmap();
+            assert_eq!(head, BufferHead::new(cached), "{location:?}");
+            // Nothing of the location before is left.
+            head.map(BlockMap {
+                location: BlockLocation::Written(at),
+                new: false,
+            });
+            assert!(head.has_written_space() && head.at() == Some(at));
+        }
+    }
+}

@@ -333,3 +333,41 @@ fn add(submissions: &mut Vec<Submission>, block: &DirtyBlock, size: usize) {
         parts: vec![(block.folio, bytes)],
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of 1 KiB at these places of the file, with this space.
+    fn blocks(of: &[(u64, Option<u64>, bool)]) -> Vec<DirtyBlock> {
+        of.iter()
+            .map(|&(number, at, unwritten)| DirtyBlock {
+                folio: 0,
+                offset: 0,
+                pos: Pos::new(number * 1024),
+                at: at.map(DevOff::new),
+                unwritten,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_run_is_of_adjacent_blocks_in_the_same_state() {
+        let long: Vec<_> = (0..u64::from(MAX_RUN) + 5)
+            .map(|n| (n, None, false))
+            .collect();
+        for (of, length) in [
+            (&[(3, None, false)][..], 1),
+            (&[(3, None, false), (4, None, false), (5, None, false)], 3),
+            (&[(3, None, false), (4, None, false), (6, None, false)], 2),
+            (
+                &[(3, Some(0), true), (4, Some(9), true), (5, Some(8), false)],
+                2,
+            ),
+            (&[(3, None, false), (4, Some(0), false)], 1),
+            (&long, MAX_RUN as usize),
+        ] {
+            assert_eq!(run_length(&blocks(of), 1024), length, "{of:?}");
+        }
+    }
+}

@@ -180,3 +180,27 @@ fn a_commit_writes_ordered_data_and_starts_no_handle() {
     assert!(rig.toy.on_disk()[1000..] == [2; 1000]);
     rig.check_rings();
 }
+
+/// Where data goes through the journal, writeback logs it, and allocates space for what has none.
+#[test]
+fn logged_blocks_get_space_once() {
+    let rig = Rig::new(Setup::default(), true);
+    rig.write(0, &[1; 8192]).unwrap();
+    rig.sync().unwrap();
+    rig.at_once.store(true, Ordering::Relaxed);
+    rig.write(4096, &[2; 4096]).unwrap();
+    rig.at_once.store(false, Ordering::Relaxed);
+    rig.write(8192, &[3; 4096]).unwrap();
+    rig.allocated.lock().unwrap().clear();
+    rig.logs.store(true, Ordering::Relaxed);
+    rig.at_once.store(true, Ordering::Relaxed);
+    assert_eq!(rig.sync().unwrap(), 8192);
+    assert_eq!(*rig.logged.lock().unwrap(), [2, 3]);
+    assert_eq!(
+        *rig.allocated.lock().unwrap(),
+        [8192],
+        "the other has its own"
+    );
+    assert_eq!((rig.toy.reserved(), rig.toy.pages.dirty_bytes()), (0, 0));
+    rig.check_rings();
+}

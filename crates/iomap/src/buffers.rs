@@ -283,4 +283,15 @@ mod tests {
         }
         assert_eq!([a, c].concat(), bytes);
     }
+    #[test]
+    fn one_buffer_is_taken_as_it_is_and_several_are_joined() {
+        let bytes: Vec<u8> = (0..200).collect();
+        let whole = bytes[..].contiguous();
+        assert!(matches!(whole, Cow::Borrowed(all) if all == bytes));
+        let one = [IoSlice::new(&bytes)];
+        assert!(matches!(one[..].contiguous(), Cow::Borrowed(all) if all == bytes));
+        let several = [&bytes[..7], &[], &bytes[7..]].map(IoSlice::new);
+        assert_eq!(several[..].contiguous(), bytes);
+        assert!(several[1..2].contiguous().is_empty());
+    }
 }

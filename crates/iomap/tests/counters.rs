@@ -5,8 +5,8 @@ mod toy;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_iomap::*;
-use extant_pagecache::PageCacheStats;
-use extant_units::{BlockSize, Pos};
+use extant_pagecache::{PageCacheStats, Tag};
+use extant_units::{BlockSize, PageIdx, Pos};
 use toy::{Block, Rng, Setup};
 
 #[test]
@@ -213,6 +213,52 @@ fn readers_grow_their_window() {
     }
     let reads = toy.stats.snapshot().fill_reads - before.fill_reads;
     assert!(reads < 40, "{reads} device reads instead of 2048");
+}
+
+#[test]
+fn a_read_out_of_order_fills_what_it_asks_for() {
+    let toy = Setup::default().build();
+    toy.write(0, &Rng(4).bytes(1 << 20)).unwrap();
+    toy.sync().unwrap();
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
+    // Eight pages, and parts of two.
+    for (pos, len, first, end) in [(160 << 10, 32 << 10, 40, 48), (84_000, 3000, 20, 22)] {
+        let before = toy.stats.snapshot().fill_reads;
+        toy.read(pos, len);
+        assert_eq!(toy.stats.snapshot().fill_reads - before, 1, "at {pos}");
+        let cached = |page: u64| toy.pages.get(PageIdx::new(page)).is_some();
+        assert!(!cached(first - 1) && !cached(end), "no more than that");
+        assert!((first..end).all(cached), "at {pos}");
+    }
+}
+
+#[test]
+fn a_joint_write_knows_whether_all_of_it_is_one_run_from_the_start() {
+    for (writes, run) in [
+        (&[(0, 10_000)][..], Some(12_288)),
+        (&[(0, 4096), (4096, 4096)], Some(8192)),
+        (&[(4096, 4096)], None),
+        (&[(0, 4096), (12_288, 4096)], None),
+    ] {
+        // Folios of one page, so that a gap is one.
+        let setup = Setup {
+            order: 0,
+            ..Setup::default()
+        };
+        let toy = setup.build();
+        toy.set_size(64 << 10);
+        for &(pos, len) in writes {
+            toy.write(pos, &vec![7; len]).unwrap();
+        }
+        let pass = toy.pages.writeback_pass();
+        let folios = toy.pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, 16);
+        let joint = JointWrite::take(&*toy, pass, &folios).unwrap();
+        assert_eq!(joint.run_from_start(), run, "{writes:?}");
+        let bytes: usize = joint.slices().map(|slice| slice.len()).sum();
+        assert!(run.is_none_or(|run| run == bytes as u64));
+        joint.write_alone().unwrap();
+        assert_eq!((toy.reserved(), toy.pages.dirty_bytes()), (0, 0));
+    }
 }
 
 /// Set by one test alone.

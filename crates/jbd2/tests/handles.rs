@@ -415,3 +415,24 @@ fn many_threads_lose_nothing_in_a_tiny_log() {
     assert_eq!(stats.credit_overflows, 0, "{stats:?}");
     assert!(stats.cow_copies > 0 && stats.revokes > 0, "{stats:?}");
 }
+
+/// What a transaction or the log holds is newer than the device; what is home is not.
+#[test]
+fn a_block_is_newer_than_the_device_until_it_is_home() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev, LEN, manual());
+    let (p, other) = (Pblk::new(3), Pblk::new(4));
+    let block = cache.read_unchecked(p).unwrap();
+    assert!(journal.newer_than_device(p).is_none());
+    let mut handle = journal.start(1).unwrap();
+    handle.modify(&block, |bytes| stamp(bytes, 77)).unwrap();
+    let seen = |p| journal.newer_than_device(p).map(|bytes| bytes.to_vec());
+    let newer = Some(block.data().to_vec());
+    assert_eq!(seen(p), newer, "in the running transaction");
+    drop(handle);
+    journal.force_commit().unwrap();
+    assert_eq!(seen(p), newer, "in the log");
+    assert_eq!(seen(other), None);
+    journal.checkpoint_all().unwrap();
+    assert_eq!(seen(p), None, "home");
+}

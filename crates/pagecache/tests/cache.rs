@@ -411,3 +411,25 @@ fn seeking_in_the_cache_sees_blocks() {
     assert_eq!(seek((1 << 20) + 1024, true), None);
     assert_eq!(seek(0, false), Some(0));
 }
+
+/// A write may go without a block map where the bytes around it are known and their space is there.
+#[test]
+fn blocks_with_bytes_and_space_can_be_overwritten() {
+    let cache = PageCache::new(config(8 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB1);
+    let folio = file.mapping.get_or_create(Pos::ZERO, 4096);
+    let mut guard = file.mapping.lock(&folio).unwrap();
+    assert!(!guard.can_overwrite(0..1), "nothing is known");
+    guard.mark_uptodate(0..3072);
+    assert!(!guard.can_overwrite(0..1024), "no space");
+    guard.set_backed(1024..4096);
+    assert!(guard.can_overwrite(1024..3072) && guard.can_overwrite(1500..1501));
+    assert!(
+        !guard.can_overwrite(0..2048),
+        "the first block has no space"
+    );
+    assert!(!guard.can_overwrite(2048..4096), "the last has no bytes");
+    // What is dirty has its space, allocated or reserved.
+    guard.mark_dirty(0..1024);
+    assert!(guard.can_overwrite(0..1024));
+}

@@ -15,7 +15,7 @@ use extant_iomap::{
     WritebackOps, zero_range,
 };
 use extant_pagecache::{AddressSpace, FolioLocked, WritebackFault};
-use extant_units::{PAGE_SIZE, Pos};
+use extant_units::{DevOff, PAGE_SIZE, Pos};
 
 use crate::toy::{Setup, Toy, ToyError};
 
@@ -39,6 +39,12 @@ pub struct Rig {
     pub wrote: Mutex<Vec<FolioWrite>>,
     /// Per completion: whether its folio was under writeback still.
     pub completed: Mutex<Vec<bool>>,
+    /// Writeback logs what is dirty.
+    pub logs: AtomicBool,
+    /// The blocks that were logged: their first bytes.
+    pub logged: Mutex<Vec<u8>>,
+    /// Where space was allocated.
+    pub allocated: Mutex<Vec<u64>>,
 }
 
 impl Rig {
@@ -53,6 +59,9 @@ impl Rig {
             patience: AtomicU32::new(0),
             wrote: Mutex::default(),
             completed: Mutex::default(),
+            logs: AtomicBool::new(false),
+            logged: Mutex::default(),
+            allocated: Mutex::default(),
         }
     }
 
@@ -246,6 +255,21 @@ impl BufferOps for Rig {
         })
     }
 
+    fn logs_data(&self) -> bool {
+        self.logs.load(Ordering::Relaxed)
+    }
+
+    fn log_data(
+        &self,
+        _: FolioLocked<'_>,
+        _: Option<&mut Handle>,
+        blocks: &[(DevOff, &[u8])],
+    ) -> Result<(), ToyError> {
+        let bytes = blocks.iter().map(|(_, bytes)| bytes[0]);
+        self.logged.lock().unwrap().extend(bytes);
+        Ok(())
+    }
+
     fn end_write(&self, _handle: Option<Handle>, wrote: FolioWrite) -> Result<(), ToyError> {
         self.wrote.lock().unwrap().push(wrote);
         Ok(())
@@ -279,6 +303,7 @@ impl BufferWriteback for Rig {
         if self.crowd.load(Ordering::Relaxed) > 0 {
             return Err(ToyError::NoSpace);
         }
+        self.allocated.lock().unwrap().push(pos.get());
         self.toy.map_blocks(pos, len)
     }
 

@@ -13,6 +13,7 @@ use extant_units::{Blocks, Group, Ino, Pblk};
 
 use super::allocator::AllocatorCore;
 use super::*;
+use crate::test_support::test_mount::TestFs;
 use crate::test_support::test_rig::{Rig, dump};
 
 fn image(mib: u64, args: &str) -> Image {
@@ -417,4 +418,54 @@ fn a_full_and_fragmented_volume_gives_its_last_blocks() {
     let again = std::iter::from_fn(|| rig.take(&pool).ok()).count();
     assert_eq!(again, by_start.values().step_by(2).count());
     rig.finish();
+}
+
+#[test]
+fn roots_reserve_is_for_the_user_and_the_group_that_the_options_name() {
+    let image = image(16, "-b 4096");
+    let cred = |uid, gid, groups: &[u32]| Cred {
+        uid,
+        gid,
+        groups: groups.to_vec(),
+        privileged: false,
+        umask: 0,
+    };
+    for (options, may, may_not) in [
+        ("resuid=7,resgid=9", cred(7, 5, &[]), cred(0, 0, &[5])),
+        ("resuid=7,resgid=9", cred(5, 9, &[]), cred(5, 7, &[])),
+        ("resuid=7,resgid=9", cred(5, 5, &[4, 9]), cred(9, 5, &[7])),
+        // Group 0 stands for none.
+        ("", cred(0, 5, &[]), cred(5, 0, &[0])),
+    ] {
+        let fs = TestFs::mount(image.path(), options);
+        assert!(may_use_reserve(&fs, &may), "{options}: {may:?}");
+        assert!(!may_use_reserve(&fs, &may_not), "{options}: {may_not:?}");
+        let root = Cred {
+            privileged: true,
+            ..may_not
+        };
+        assert!(may_use_reserve(&fs, &root), "{options}: root");
+    }
+}
+
+#[test]
+fn a_trim_is_of_one_block_at_least() {
+    let image = image(16, "-b 4096");
+    let bytes = std::fs::read(image.path()).unwrap();
+    let dev = Arc::new(extant_blockdev::MemoryDevice::from_bytes(&bytes));
+    let fs = TestFs::on(dev, "").unwrap();
+    let last = fs.layout.end.get() * 4096;
+    for shorter in [0..4095, 4096..4096, last - 4095..last] {
+        let refused = trim(&fs, shorter.clone(), 0);
+        assert!(
+            matches!(refused, Err(Error::Invalid)),
+            "{shorter:?}: {refused:?}"
+        );
+    }
+    assert_eq!(
+        trim(&fs, 0..4096, 0).unwrap(),
+        0,
+        "the superblock is in use"
+    );
+    assert_eq!(trim(&fs, last - 4096..last, 0).unwrap(), 4096);
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use extant_blockdev::MemoryDevice;
+use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
@@ -14,6 +14,7 @@ use crate::namei;
 use crate::test_support::test_mount::TestFs;
 use crate::types::Cred;
 use crate::types::XattrMode;
+use crate::types::error::Error;
 use crate::xattr;
 
 mod number_reuse;
@@ -401,5 +402,41 @@ fn hostile_orphan_files_end() {
                 assert!(error.to_string().contains("orphan block magic"), "{error}");
             }
         }
+    }
+}
+
+/// An orphan whose inode the device does not give is no damage: the mount fails, and the orphan is
+/// there for the next one.
+#[test]
+fn an_orphan_that_cannot_be_read_fails_the_mount() {
+    for args in ["-O orphan_file", "-O ^orphan_file"] {
+        let image = Image::of_mib(16).args(args).make().unwrap();
+        let (fs, dev) = in_memory(&image, "");
+        // Far from the root's inode, in a block of the table that only the orphan needs.
+        let others: Vec<_> = (0..40).map(|i| fs.create(&format!("f{i}"))).collect();
+        let files = nameless(&fs, 1);
+        fs.journal.checkpoint_all().unwrap();
+        let bytes = dev.to_bytes();
+        let place = snapshot(&dev).debugfs(&format!("imap <{}>", files[0].ino));
+        let place = place.unwrap();
+        let (_, block) = place.split_once("located at block ").unwrap();
+        let block: u64 = block.split_once(',').unwrap().0.parse().unwrap();
+        drop((files, others, fs));
+
+        let at = block * image.block_size().unwrap();
+        let fails = move |request: Request<'_>| {
+            let first = request.offset.get();
+            let covers = (first..first + request.len).contains(&at);
+            if request.kind == RequestKind::Read && covers {
+                Fault::Fail(std::io::ErrorKind::Other)
+            } else {
+                Fault::Pass
+            }
+        };
+        let faulty = FaultyDevice::new(MemoryDevice::from_bytes(&bytes), fails);
+        let refused = TestFs::on(Arc::new(faulty), "errors=continue").map(drop);
+        assert!(matches!(refused, Err(Error::Io(_))), "{args}: {refused:?}");
+        let fs = TestFs::on(Arc::new(MemoryDevice::from_bytes(&bytes)), "").unwrap();
+        assert_eq!(fs.stats.orphans_processed.get(), 1, "{args}");
     }
 }

@@ -1,5 +1,6 @@
 //! Claims about the data path, as counters of a mounted image.
 
+mod borders;
 mod crash;
 mod gates;
 mod joint;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use extant_disk::extent::{Extent, MAX_DEPTH, MAX_END, MAX_UNWRITTEN, MAX_WRITTEN};
 use extant_units::{BlockSize, Lblk, Pblk};
 
-use super::super::{Found, Limit, convert_one, find, insert, prepare, remove_some};
+use super::super::{Found, Limit, convert_one, count, find, insert, prepare, remove_some};
 use super::memory_nodes::MemoryNodes;
 use crate::test_support::test_rng::Rng;
 use crate::types::error::Error;
@@ -341,4 +341,24 @@ fn steps_touch_few_nodes() {
     }
     assert_eq!(tree.depth(), 3);
     assert!(tree.depth() < MAX_DEPTH);
+}
+
+#[test]
+fn a_count_is_of_its_range_and_ends_above_its_limit() {
+    let mut tree = MemoryNodes::new(BlockSize::KIB1, true);
+    for i in 0..1000 {
+        insert(&mut tree, ext(i * 2, 1, 1000 + u64::from(i) * 3, false)).unwrap();
+    }
+    let counted = |from, to, most| {
+        let counted = count(&tree, from, to, most).unwrap();
+        (counted.nodes, counted.extents)
+    };
+    // 84 extents in a leaf, and one node above the leaves.
+    assert_eq!(counted(0, 336, 99), (3, 168));
+    assert_eq!(counted(0, 337, 99), (4, 169));
+    assert_eq!(counted(336, 336, 99), (0, 0));
+    assert_eq!(counted(0, MAX_END, 99), (13, 1000));
+    // Reading ends with the first node too many.
+    assert_eq!(counted(0, MAX_END, 1), (2, 84));
+    assert_eq!(counted(0, MAX_END, 2), (3, 168));
 }
