@@ -1,9 +1,9 @@
 //! What stat(2) and ioctl(2) show of a mount's files, where the kernel keeps things by itself: the
 //! blocks of an open file, times of access, times that the format does not hold, the label.
 
-use std::fs::{self, File, FileTimes, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -129,6 +129,43 @@ fn a_member_of_a_files_group_sets_its_set_group_id_bit() -> Result<()> {
     }
     mount.unmount()?;
     image.fsck_clean()
+}
+
+/// Makes files of mode 2755 in a set-group-id directory of group 2000, by users of these groups;
+/// returns the modes.
+fn made_by_users(subject: Subject, options: &str) -> Result<Vec<String>> {
+    const MAKE: &str = "umask 0; sysopen(F, $ARGV[0], O_CREAT | O_WRONLY, 02755) or die $!";
+    let image = Image::of_mib(64).make()?;
+    let mount = subject.mount(image.path(), options)?;
+    let dir = mount.join("d");
+    fs::create_dir(&dir)?;
+    std::os::unix::fs::chown(&dir, None, Some(2000))?;
+    fs::set_permissions(&dir, Permissions::from_mode(0o2777))?;
+    let made = ["1000", "2000", "3000"].map(|groups| {
+        let path = dir.join(format!("by{groups}"));
+        let groups = format!("--groups={groups}");
+        let cmd = Cmd::new("setpriv").args(["--reuid=1000", "--regid=1000", &groups]);
+        cmd.args(["perl", "-MFcntl", "-e", MAKE]).arg(&path).ok()?;
+        let made = fs::metadata(&path)?;
+        ensure!(made.gid() == 2000, "{groups}: {}", made.gid());
+        Ok(format!("{:o}", made.mode() & 0o7777))
+    });
+    mount.unmount()?;
+    image.fsck_clean()?;
+    made.into_iter().collect()
+}
+
+#[test]
+fn a_member_of_a_directorys_group_makes_set_group_id_files() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("setpriv"), Need::Tool("perl"), Need::Loop]) {
+        return Ok(());
+    }
+    let expected = ["755", "2755", "755"];
+    let linux = made_by_users(Subject::Ext4, "")?;
+    ensure!(linux == expected, "Linux: {linux:?}");
+    let here = made_by_users(Subject::Extant, "allow_other")?;
+    ensure!(here == expected, "{here:?}");
+    Ok(())
 }
 
 /// Gets the label by FS_IOC_GETFSLABEL, or sets it by FS_IOC_SETFSLABEL; prints it, or the error.

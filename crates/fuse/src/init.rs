@@ -25,6 +25,9 @@ const MAX_PAGES: u32 = MAX_IO / 4096;
 const MAX_BACKGROUND: u16 = 128;
 /// From how many on the kernel calls the device congested.
 const CONGESTION: u16 = 96;
+/// The minor version of Linux 6.1. Since 6.0, which has no version of its own, the check is made
+/// above the file systems.
+const CHECKS_SET_GID: u32 = 37;
 /// How long the kernel may take to send INIT. It does so as part of the mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -48,6 +51,9 @@ pub(crate) struct Agreed {
     pub(crate) no_opendir: bool,
     /// The kernel waits for rings before it sends requests.
     pub(crate) rings: bool,
+    /// The kernel takes the set-group-id bit from the mode of what is made in a set-group-id
+    /// directory, unless the caller may give it: it knows all groups of the caller.
+    pub(crate) checks_set_gid: bool,
 }
 
 /// What the mount wants, where it has a choice.
@@ -167,6 +173,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         no_open: flags.contains(InitFlags::NO_OPEN_SUPPORT),
         no_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
         rings,
+        checks_set_gid: init.minor >= CHECKS_SET_GID,
     };
     (out, agreed)
 }
@@ -217,7 +224,13 @@ mod tests {
         };
         let (out, _) = negotiate(&everything, 0, coarse);
         assert_eq!(out.time_gran, 1_000_000_000);
-        let (out, _) = negotiate(&abi::InitIn::default(), 0, wishes(true));
-        assert_eq!(out.flags, 0);
+        let (out, agreed) = negotiate(&abi::InitIn::default(), 0, wishes(true));
+        assert!(out.flags == 0 && !agreed.checks_set_gid);
+        let older = abi::InitIn {
+            minor: 36,
+            ..everything
+        };
+        assert!(!negotiate(&older, 0, wishes(true)).1.checks_set_gid);
+        assert!(negotiate(&everything, 0, wishes(true)).1.checks_set_gid);
     }
 }

@@ -162,6 +162,17 @@ impl Server<'_> {
         })
     }
 
+    /// A caller that makes a file in `dir`. A request names one group of the caller: where the
+    /// kernel has left the set-group-id bit in `mode`, the caller is in the directory's group.
+    fn maker(&self, dir: &Node, mode: u32, cred: &Cred) -> Result<Cred, Errno> {
+        const SET_GID: u16 = 0o2000;
+        let mut cred = cred.clone();
+        if perm(mode) & SET_GID != 0 && self.settings.agreed.checks_set_gid {
+            cred.groups.push(self.volume.getattr(dir)?.gid);
+        }
+        Ok(cred)
+    }
+
     pub(super) fn mknod(
         &self,
         dir: &Node,
@@ -172,7 +183,8 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let kind = FileKind::from_mode(low_bits(mode)).ok_or(Errno::INVAL)?;
-        let node = self.volume.mknod(dir, name, kind, perm(mode), rdev, cred)?;
+        let (perm, cred) = (perm(mode), self.maker(dir, mode, cred)?);
+        let node = self.volume.mknod(dir, name, kind, perm, rdev, &cred)?;
         self.named(&node, reply)
     }
 
@@ -213,7 +225,8 @@ impl Server<'_> {
         if !self.sends_open() {
             return Err(Errno::NOSYS);
         }
-        let node = self.volume.create(dir, name, perm(mode), cred)?;
+        let cred = self.maker(dir, mode, cred)?;
+        let node = self.volume.create(dir, name, perm(mode), &cred)?;
         self.named_open(&node, reply)
     }
 
@@ -224,7 +237,8 @@ impl Server<'_> {
         cred: &Cred,
         reply: &mut ReplyBuf,
     ) -> Outcome {
-        let node = self.volume.tmpfile(dir, perm(mode), cred)?;
+        let cred = self.maker(dir, mode, cred)?;
+        let node = self.volume.tmpfile(dir, perm(mode), &cred)?;
         self.named_open(&node, reply)
     }
 
