@@ -167,7 +167,7 @@ impl Device {
     /// Whether a request may wait for a reply that is sent later: any, unless it came by the
     /// `queue` of a ring. If so, that reply has to follow.
     pub(crate) fn may_wait(&self, queue: Option<u16>) -> bool {
-        match (self.carrier(), queue) {
+        match (self.traffic(), queue) {
             (Some(traffic), Some(queue)) => traffic.may_keep(queue),
             _ => true,
         }
@@ -277,11 +277,17 @@ impl Device {
         Ok(repeat(&self.closed, after_write, write)?.is_ok())
     }
 
-    /// Sends the reply to a request whose server said `Done::Later`.
-    pub(crate) fn send_later(&self, unique: u64, reply: &[u8]) -> io::Result<()> {
-        match self.carrier() {
-            Some(traffic) => traffic.send_later(unique, reply),
-            None => self.send(reply).map(drop),
+    /// Sends the reply to a request whose server said `Done::Later`, the way that the request came:
+    /// by the `queue` of a ring or by the device, whichever carries requests by now.
+    pub(crate) fn send_later(
+        &self,
+        queue: Option<u16>,
+        unique: u64,
+        reply: &[u8],
+    ) -> io::Result<()> {
+        match (self.traffic(), queue) {
+            (Some(traffic), Some(_)) => traffic.send_later(unique, reply),
+            _ => self.send(reply).map(drop),
         }
     }
 
@@ -335,6 +341,7 @@ fn message_len(len: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::traffic::Parked;
 
     /// A kernel that fails as listed before it takes what is written.
     fn writes(errors: &[Sys], closed: &AtomicBool) -> (io::Result<Result<(), Reaction>>, usize) {
@@ -373,6 +380,34 @@ mod tests {
         assert_eq!(after_read(Sys::AGAIN), Reaction::Nothing);
         assert_eq!(after_read(Sys::NODEV), Reaction::Gone);
         assert_eq!(after_read(Sys::IO), Reaction::Fail);
+    }
+
+    #[test]
+    fn a_late_reply_goes_the_way_that_its_request_came() {
+        let kind = rustix::net::SocketType::SEQPACKET;
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let family = rustix::net::AddressFamily::UNIX;
+        let (ours, kernel) = rustix::net::socketpair(family, kind, flags, None).unwrap();
+        let device = Device::new(ours).unwrap();
+        assert!(device.may_wait(None));
+        // Rings take over while the request waits.
+        let traffic = Arc::new(Traffic::new(1, 1, 2).unwrap());
+        device.use_rings(Arc::clone(&traffic));
+        traffic.received();
+        device.send_later(None, 7, b"by the device").unwrap();
+        let mut reply = [0; 32];
+        let len = rustix::io::read(&kernel, &mut reply).unwrap();
+        assert_eq!(&reply[..len], b"by the device");
+        // One that came by a ring waits there.
+        assert!(device.may_wait(Some(0)) && !device.may_wait(Some(0)));
+        let parked = Parked {
+            worker: 0,
+            entry: 0,
+        };
+        assert_eq!(traffic.park(8, parked), None);
+        device.send_later(Some(0), 8, b"by the ring").unwrap();
+        assert_eq!(traffic.take_replies(0), [(0, b"by the ring".to_vec())]);
+        assert_eq!(rustix::io::read(&kernel, &mut reply), Err(Sys::AGAIN));
     }
 
     #[test]

@@ -26,14 +26,46 @@ use crate::errno::Errno;
 /// while the file is in use.
 const MAX_PRUNES: u32 = 100;
 
-/// Bytes that writers may have dirtied since the last drain but one began.
+/// How often a file is armed again, tick after tick, after a reply whose attributes the kernel
+/// takes whatever it was told meanwhile. So the caller may take a quarter of a second to look at
+/// it.
+const REARMS: u32 = 64;
+
+/// Bytes that writers may have dirtied, and no drain has shown to be written back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Exposure {
     /// Granted since the last drain began.
     current: u64,
     /// Granted between the last drain but one and the last. A writer may not have used a grant yet
-    /// when a drain begins, so a grant counts until the second drain after it.
+    /// when a drain begins, so a grant counts until the end of the second drain after it.
     previous: u64,
+    /// Granted before that: the drain that is under way is the second one.
+    draining: u64,
+}
+
+impl Exposure {
+    fn total(self) -> u64 {
+        self.current + self.previous + self.draining
+    }
+
+    /// The exposure of a file that is no longer counted.
+    fn subtract(&mut self, other: Exposure) {
+        self.current -= other.current;
+        self.previous -= other.previous;
+        self.draining -= other.draining;
+    }
+
+    fn begin_drain(&mut self) {
+        self.draining = self.previous;
+        self.previous = std::mem::take(&mut self.current);
+    }
+
+    fn end_drain(&mut self, done: bool) {
+        let draining = std::mem::take(&mut self.draining);
+        if !done {
+            self.current += std::mem::replace(&mut self.previous, draining);
+        }
+    }
 }
 
 /// The most writes of a handle that are refused for one that took space, as a power of two.
@@ -83,6 +115,8 @@ struct OpenFile {
     prunes: u32,
     /// The kernel asks before the next write.
     armed: bool,
+    /// How often it is still to be armed though it seems to be.
+    rearms: u32,
     exposure: Exposure,
 }
 
@@ -90,6 +124,13 @@ struct OpenFile {
 struct Inner {
     files: HashMap<u64, OpenFile>,
     total: Exposure,
+}
+
+impl Inner {
+    fn exposures(&mut self) -> impl Iterator<Item = &mut Exposure> {
+        let files = self.files.values_mut().map(|file| &mut file.exposure);
+        files.chain([&mut self.total])
+    }
 }
 
 /// See the module's header. Files are named by node number.
@@ -136,10 +177,9 @@ impl OpenFiles {
         if file.handles.remove(&handle).is_none() || !file.handles.is_empty() {
             return false;
         }
-        total.current -= file.exposure.current;
-        total.previous -= file.exposure.previous;
-        file.exposure = Exposure::default();
+        total.subtract(std::mem::take(&mut file.exposure));
         file.prunes = 0;
+        file.rearms = 0;
         let lingers = file.wrong;
         if !lingers {
             files.remove(&node);
@@ -233,8 +273,7 @@ impl OpenFiles {
         }
         let mut inner = self.inner.lock();
         if let Some(file) = inner.files.remove(&node) {
-            inner.total.current -= file.exposure.current;
-            inner.total.previous -= file.exposure.previous;
+            inner.total.subtract(file.exposure);
         }
     }
 
@@ -250,24 +289,21 @@ impl OpenFiles {
 
     /// Bytes that may be dirty in the kernel and were not checked against the space that is left.
     pub(crate) fn exposed(&self) -> u64 {
-        let total = self.inner.lock().total;
-        total.current + total.previous
+        self.inner.lock().total.total()
     }
 
-    /// The kernel is about to write back all that is dirty.
-    pub(crate) fn drain(&self) {
+    /// The kernel is about to write back all that is dirty. [`OpenFiles::end_drain`] has to follow.
+    pub(crate) fn begin_drain(&self) {
+        self.inner
+            .lock()
+            .exposures()
+            .for_each(Exposure::begin_drain);
+    }
+
+    /// The drain has ended. Unless it is `done`, everything counts as before.
+    pub(crate) fn end_drain(&self, done: bool) {
         let mut inner = self.inner.lock();
-        let Inner { files, total } = &mut *inner;
-        for exposure in files
-            .values_mut()
-            .map(|file| &mut file.exposure)
-            .chain([total])
-        {
-            *exposure = Exposure {
-                current: 0,
-                previous: exposure.current,
-            };
-        }
+        inner.exposures().for_each(|one| one.end_drain(done));
     }
 
     /// Notes whether the kernel will ask before the next write of `node`. Returns whether that
@@ -291,18 +327,29 @@ impl OpenFiles {
             && self.inner.lock().files.get(&node).is_some_and(|f| f.armed)
     }
 
-    /// Arms all files; returns those that were not.
-    pub(crate) fn arm_all(&self) -> Vec<u64> {
+    /// A reply is under way whose attributes of `node` the kernel takes even if it is told before
+    /// that they are old: the file is to be armed again for a while.
+    pub(crate) fn doubt(&self, node: u64) {
+        if let Some(file) = self.inner.lock().files.get_mut(&node) {
+            file.rearms = REARMS;
+        }
+    }
+
+    /// Arms all files; returns those that were not, or about which there is doubt, and whether
+    /// doubt is left.
+    pub(crate) fn arm_all(&self) -> (Vec<u64>, bool) {
         self.armed.store(true, Ordering::Release);
         let mut inner = self.inner.lock();
-        let files = inner.files.iter_mut();
-        files
-            .filter(|(_, file)| !file.handles.is_empty() && !file.armed)
-            .map(|(node, file)| {
+        let (mut nodes, mut is_doubt_left) = (Vec::new(), false);
+        for (node, file) in &mut inner.files {
+            if !file.handles.is_empty() && (!file.armed || file.rearms > 0) {
                 file.armed = true;
-                *node
-            })
-            .collect()
+                file.rearms = file.rearms.saturating_sub(1);
+                is_doubt_left |= file.rearms > 0;
+                nodes.push(*node);
+            }
+        }
+        (nodes, is_doubt_left)
     }
 
     /// Files that are closed and of which the kernel has something wrong. Each is returned so often
@@ -357,35 +404,83 @@ mod tests {
         assert!(open.inner.lock().files.is_empty());
     }
 
+    fn drain(open: &OpenFiles) {
+        open.begin_drain();
+        open.end_drain(true);
+    }
+
     #[test]
     fn a_grant_counts_until_the_second_drain_or_the_last_close() {
         let open = OpenFiles::default();
         let (a, b) = (open.open(1, 0, 5), open.open(2, 0, 0));
         open.grant(2, 10);
         assert_eq!(open.exposed(), 15);
-        open.drain();
+        drain(&open);
         open.grant(1, 1);
         assert_eq!(open.exposed(), 16);
         open.close(2, b);
         assert_eq!(open.exposed(), 6);
-        open.drain();
+        drain(&open);
         assert_eq!(open.exposed(), 1);
         open.close(1, a);
         assert_eq!(open.exposed(), 0);
     }
 
     #[test]
+    fn a_drain_that_does_not_end_in_time_takes_nothing_off() {
+        let open = OpenFiles::default();
+        let (a, b) = (open.open(1, 0, 100), open.open(2, 0, 0));
+        drain(&open);
+        open.grant(2, 10);
+        for _ in 0..3 {
+            open.begin_drain();
+            open.grant(1, 1);
+            open.end_drain(false);
+        }
+        assert_eq!(open.exposed(), 113);
+        // The drain that is under way may be over before the pages are written.
+        open.begin_drain();
+        assert_eq!(open.exposed(), 113);
+        open.end_drain(true);
+        assert_eq!(open.exposed(), 13, "what was granted before the first one");
+        open.begin_drain();
+        open.close(2, b);
+        assert_eq!(open.exposed(), 3);
+        open.end_drain(true);
+        assert_eq!(open.exposed(), 0);
+        open.close(1, a);
+    }
+
+    #[test]
+    fn a_file_in_doubt_is_armed_again_and_again() {
+        let open = OpenFiles::default();
+        open.doubt(3);
+        let handle = open.open(3, 0, 0);
+        assert_eq!(open.arm_all(), (vec![3], false));
+        assert_eq!(open.arm_all(), (Vec::new(), false));
+        open.doubt(3);
+        for tick in 1..=REARMS {
+            assert_eq!(open.arm_all(), (vec![3], tick < REARMS));
+        }
+        assert_eq!(open.arm_all(), (Vec::new(), false));
+        open.doubt(3);
+        open.close(3, handle);
+        open.open(3, 0, 0);
+        assert_eq!(open.arm_all(), (vec![3], false), "closed meanwhile");
+    }
+
+    #[test]
     fn a_closed_file_whose_size_is_wrong_stays_until_it_is_forgotten() {
         let open = OpenFiles::default();
         let handle = open.open(3, 0, 0);
-        assert_eq!(open.arm_all(), [3]);
-        assert!(open.arm_all().is_empty());
+        assert_eq!(open.arm_all(), (vec![3], false));
+        assert!(open.arm_all().0.is_empty());
         assert!(open.set_armed(3, false) && !open.set_armed(3, false));
         open.fail(3, Errno::NOSPC);
         assert!(open.to_prune().is_empty(), "it is open");
         open.close(3, handle);
         assert_eq!(open.to_prune(), [3]);
-        assert!(open.arm_all().is_empty());
+        assert!(open.arm_all().0.is_empty());
         open.forget(3);
         assert!(open.to_prune().is_empty());
     }

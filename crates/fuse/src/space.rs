@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -17,12 +18,20 @@ const DIRTY_LIMIT: u64 = 1 << 30;
 /// What one write is assumed to dirty at most.
 pub(crate) const A_WRITE: u64 = 1 << 20;
 
+/// How long a drain waits at most until all WRITEs are answered: other writers may keep the queue
+/// from being empty.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// A writer that waits for the answer to its GETATTR.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) unique: u64,
+    /// The queue of a ring that it came by, if it did.
+    pub(crate) queue: Option<u16>,
     pub(crate) node: u64,
     pub(crate) handle: u64,
+    /// Rounds that it has waited for without a drain that ended.
+    pub(crate) in_vain: u32,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +57,8 @@ pub(crate) struct Space {
     pub(crate) drainer: OnceLock<Drainer>,
     /// Times that the kernel was made to write back what is dirty.
     pub(crate) drains: AtomicU64,
+    /// How long a drain waits at most until all WRITEs are answered.
+    pub(crate) patience: Duration,
     pub(crate) gate: (Mutex<Gate>, Condvar),
     pub(crate) ticker: (Mutex<Ticker>, Condvar),
 }
@@ -61,6 +72,7 @@ impl Space {
             last: A_WRITE.min(total / 32),
             drainer: OnceLock::new(),
             drains: AtomicU64::new(0),
+            patience: PATIENCE,
             gate: (Mutex::default(), Condvar::new()),
             ticker: (Mutex::default(), Condvar::new()),
         }
@@ -73,6 +85,28 @@ impl Space {
             ticker.wanted = true;
             self.ticker.1.notify_all();
         }
+    }
+
+    /// Has a writer wait for a drain.
+    pub(crate) fn wait(&self, one: Waiting) {
+        let (gate, changed) = &self.gate;
+        gate.lock().waiting.push(one);
+        changed.notify_all();
+    }
+
+    /// The writers that wait, as soon as there are some; `None` after [`Space::stop`].
+    pub(crate) fn next_waiting(&self) -> Option<Vec<Waiting>> {
+        let (gate, changed) = &self.gate;
+        let mut gate = gate.lock();
+        while gate.waiting.is_empty() && !gate.stopped {
+            changed.wait(&mut gate);
+        }
+        (!gate.stopped).then(|| std::mem::take(&mut gate.waiting))
+    }
+
+    /// These go on waiting, before those that came meanwhile.
+    pub(crate) fn wait_again(&self, before: Vec<Waiting>) {
+        self.gate.0.lock().waiting.splice(0..0, before);
     }
 
     /// Ends the ticker, and the thread that answers writers.

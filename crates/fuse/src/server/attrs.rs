@@ -127,7 +127,7 @@ impl Server<'_> {
         };
         // The kernel does not look at the answer to a report of its times.
         if !changes.noted {
-            self.disarm(header.nodeid);
+            self.shows_attributes_for_good(header.nodeid);
         }
         // Whether the caller may set the set-group-id bit the kernel has found out: it knows all
         // their groups.

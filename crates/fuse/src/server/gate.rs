@@ -45,11 +45,11 @@ const TIGHT: u64 = 64 << 20;
 
 /// How often a drain looks whether the WRITEs are answered.
 const LOOK: Duration = Duration::from_micros(20);
-/// How long it waits for that at most: other writers may keep the queue from being empty.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Drains for one answer: a grant counts until the second one after it.
 const DRAINS: u32 = 2;
+/// Rounds without a drain that ended, after which a writer is refused: nothing of it is lost.
+const ROUNDS_IN_VAIN: u32 = 3;
 
 impl Server<'_> {
     /// Bytes that a write-back of `attr`'s file may still take.
@@ -106,6 +106,14 @@ impl Server<'_> {
         } else {
             self.disarm(node);
         }
+    }
+
+    /// The same for the reply to CREATE, LINK or a change of attributes. The kernel takes their
+    /// attributes even if it was told after they were made that they are old, and its caller may
+    /// look at them late: so arming the file once may be in vain.
+    pub(super) fn shows_attributes_for_good(&self, node: u64) {
+        self.disarm(node);
+        self.open.doubt(node);
     }
 
     /// The kernel does not ask before the next write of `node`.
@@ -179,13 +187,13 @@ impl Server<'_> {
         if !self.device.may_wait(reply.queue()) {
             return Err(Errno::NOSPC);
         }
-        let (gate, changed) = &self.space.gate;
-        gate.lock().waiting.push(Waiting {
+        self.space.wait(Waiting {
             unique: header.unique,
+            queue: reply.queue(),
             node: header.nodeid,
             handle,
+            in_vain: 0,
         });
-        changed.notify_all();
         Ok(Done::Later)
     }
 
@@ -231,51 +239,68 @@ impl Server<'_> {
     /// [`Server::stop`].
     pub(crate) fn answer_writers(&self) {
         let mut space = ReplySpace::new(size_of::<AttrOut>());
-        let start = || Drainer::start(&self.space.point);
-        let (gate, changed) = &self.space.gate;
-        loop {
-            let waiting = {
-                let mut gate = gate.lock();
-                while gate.waiting.is_empty() && !gate.stopped {
-                    changed.wait(&mut gate);
-                }
-                if gate.stopped {
-                    return;
-                }
-                std::mem::take(&mut gate.waiting)
-            };
-            for _ in 0..DRAINS {
-                self.space.drains.fetch_add(1, Ordering::Relaxed);
-                self.open.drain();
-                self.space.drainer.get_or_init(start).drain(self.device);
-                self.wait_for_writes();
-            }
-            for (number, one) in waiting.into_iter().enumerate() {
-                if number > 0 && !self.fits(self.volume.room(false)) {
-                    // What those before it were granted may be all that there is.
-                    gate.lock().waiting.push(one);
-                    continue;
-                }
-                let mut reply = space.start();
-                let outcome = self.nodes.get(one.node).and_then(|node| {
-                    self.check_reported(one.node, one.handle, &node)?;
-                    self.admit((one.node, one.handle), &node, &mut reply)
-                });
-                let answer = reply.finish(one.unique, outcome.map(|_| ()));
-                if let Err(error) = self.device.send_later(one.unique, answer) {
-                    error!("a writer is not answered: {error}");
+        while let Some(waiting) = self.space.next_waiting() {
+            let drained = (0..DRAINS).all(|_| self.drain());
+            let mut left = Vec::new();
+            for (number, mut one) in waiting.into_iter().enumerate() {
+                one.in_vain += u32::from(!drained);
+                // What those before it were granted may be all that there is.
+                if number == 0 && drained || self.fits(self.volume.room(false)) {
+                    self.answer(&one, &mut space, |reply| self.pass(&one, reply));
+                } else if one.in_vain < ROUNDS_IN_VAIN {
+                    left.push(one);
+                } else {
+                    self.answer(&one, &mut space, |_| Err(Errno::NOSPC));
                 }
             }
+            self.space.wait_again(left);
         }
+    }
+
+    /// Admits a writer that has waited, unless it has to be told something.
+    fn pass(&self, one: &Waiting, reply: &mut ReplyBuf) -> Outcome {
+        let node = self.nodes.get(one.node)?;
+        self.check_reported(one.node, one.handle, &node)?;
+        self.admit((one.node, one.handle), &node, reply)
+    }
+
+    fn answer(
+        &self,
+        one: &Waiting,
+        space: &mut ReplySpace,
+        outcome: impl FnOnce(&mut ReplyBuf) -> Outcome,
+    ) {
+        let mut reply = space.start();
+        let outcome = outcome(&mut reply);
+        let answer = reply.finish(one.unique, outcome.map(|_| ()));
+        if let Err(error) = self.device.send_later(one.queue, one.unique, answer) {
+            error!("a writer is not answered: {error}");
+        }
+    }
+
+    /// Has the kernel write back what is dirty. Returns whether the WRITEs were answered in time:
+    /// otherwise what writers may have dirtied still counts.
+    fn drain(&self) -> bool {
+        let start = || Drainer::start(&self.space.point);
+        self.space.drains.fetch_add(1, Ordering::Relaxed);
+        self.open.begin_drain();
+        self.space.drainer.get_or_init(start).drain(self.device);
+        let done = self.wait_for_writes();
+        self.open.end_drain(done);
+        done
     }
 
     /// Waits until the WRITEs that the kernel has sent are answered: starting to write back all
     /// files, which is what the drainer asks for, does not wait for that.
-    fn wait_for_writes(&self) {
+    fn wait_for_writes(&self) -> bool {
         let begun = Instant::now();
-        while !self.device.has_no_writes() && !self.device.is_gone() && begun.elapsed() < PATIENCE {
+        while !self.device.has_no_writes() {
+            if self.device.is_gone() || begun.elapsed() > self.space.patience {
+                return false;
+            }
             thread::sleep(LOOK);
         }
+        true
     }
 
     /// The ticker: arms the files that are open for writing while space is short, and has the
@@ -297,8 +322,12 @@ impl Server<'_> {
                 ticker.wanted = false;
             }
             if self.is_short(self.volume.room(false)) {
-                for node in self.open.arm_all() {
+                let (nodes, is_doubt_left) = self.open.arm_all();
+                for node in nodes {
                     self.arm(node);
+                }
+                if is_doubt_left {
+                    self.space.wake();
                 }
             }
             let wrong = self.open.to_prune();
@@ -323,3 +352,6 @@ impl Server<'_> {
 fn a_grant(room: u64) -> u64 {
     if room < TIGHT { A_WRITE } else { A_TICK }
 }
+
+#[cfg(test)]
+mod tests;

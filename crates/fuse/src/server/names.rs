@@ -251,6 +251,8 @@ impl Server<'_> {
             // The kernel does not know the node yet: its attributes are out of date from the
             // beginning.
             entry.attr_valid = 0;
+        } else {
+            self.open.doubt(entry.nodeid);
         }
         reply.put(&entry)?;
         reply.put(&super::data::opened(abi::FOPEN_KEEP_CACHE, handle))?;
@@ -271,7 +273,9 @@ impl Server<'_> {
     ) -> Outcome {
         let node = self.nodes.get(old)?;
         self.volume.link(&node, dir, name, cred)?;
-        self.named(&node, reply)
+        let named = self.named(&node, reply);
+        self.shows_attributes_for_good(old);
+        named
     }
 
     pub(super) fn rename(

@@ -1,0 +1,259 @@
+//! A server without a kernel: a socket stands for `/dev/fuse`, whose other end the tests read.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use extant_engine::{FallocateMode, Node, Volume, VolumeOptions};
+use extant_testkit::{Image, Need, need, wait_until};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::*;
+use crate::abi::{
+    CreateIn, GETATTR_FH, GetattrIn, InvalInodeOut, LinkIn, NOTIFY_INVAL_INODE, OUT_HEADER,
+    OutHeader, SetattrIn, SetattrValid, op,
+};
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::in_flight::InFlight;
+use crate::init::Agreed;
+use crate::mount::Connection;
+use crate::node_table::NodeTable;
+use crate::serve::Serve;
+use crate::server::Settings;
+
+const MIB: u64 = 1 << 20;
+/// What the kernel reads at once.
+const MESSAGE: usize = 4096;
+
+/// A server, its two files, and the kernel's end of its device.
+struct Setup<'a> {
+    server: Server<'a>,
+    volume: &'a Volume,
+    nodes: &'a NodeTable,
+    kernel: OwnedFd,
+}
+
+/// Ends the server's threads when it is dropped, so that a test that fails ends.
+struct End<'a>(&'a Server<'a>);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Calls `work` with a server of a volume of `mib` MiB, of which `left` bytes are free at most.
+fn with_server(mib: u64, left: u64, work: impl FnOnce(&mut Setup<'_>)) {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return;
+    }
+    let image = Image::of_mib(mib).args("-b 4096 -m 0").make().unwrap();
+    let volume = VolumeOptions::new().write(true).open(image.path()).unwrap();
+    let root = volume.root().unwrap();
+    let cred = extant_engine::Cred::root();
+    let filler = volume.create(&root, b"filler", 0o600, &cred).unwrap();
+    let len = volume.room(false).saturating_sub(left);
+    let allocate = FallocateMode::Allocate { keep_size: false };
+    if len > 0 {
+        volume.fallocate(&filler, allocate, 0, len, &cred).unwrap();
+    }
+    let flags = SocketFlags::NONBLOCK;
+    let (ours, kernel) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let device = Device::new(ours).unwrap();
+    let nodes = NodeTable::new(root);
+    let (counters, in_flight) = (Counters::new(), InFlight::new(1));
+    let null = std::fs::File::open("/dev/null").unwrap().into();
+    let settings = Settings {
+        agreed: Agreed {
+            setxattr_ext: true,
+            writeback: true,
+            no_open: true,
+            no_opendir: true,
+            rings: false,
+            checks_set_gid: true,
+        },
+        strict_open: true,
+        control: Vec::new(),
+        point: Connection::handed_over(null, "/nowhere".as_ref()).0.point,
+        dirty_limit: 1 << 30,
+        facts: Vec::new(),
+        volume_len: mib * MIB,
+    };
+    work(&mut Setup {
+        server: Server::new(&volume, &device, &nodes, &counters, &in_flight, settings),
+        volume: &volume,
+        nodes: &nodes,
+        kernel,
+    });
+    drop(nodes);
+    volume.unmount().unwrap();
+}
+
+impl Setup<'_> {
+    /// A new file that is open for writing: its number and its handle.
+    fn open(&self, name: &[u8]) -> (u64, u64) {
+        let cred = extant_engine::Cred::root();
+        let root = self.volume.root().unwrap();
+        let node: Node = self.volume.create(&root, name, 0o600, &cred).unwrap();
+        let id = self.nodes.remember(&node);
+        let attr = self.volume.getattr(&node).unwrap();
+        (id, self.server.opened_for_writing(id, &attr).0)
+    }
+
+    /// Has a request served, and returns its reply if there is one.
+    fn serve(&self, opcode: u32, nodeid: u64, unique: u64, body: &[u8]) -> Option<OutHeader> {
+        let header = InHeader {
+            len: u32::try_from(size_of::<InHeader>() + body.len()).unwrap(),
+            opcode,
+            unique,
+            nodeid,
+            ..InHeader::default()
+        };
+        let mut space = ReplySpace::new(MESSAGE);
+        let mut reply = space.start();
+        let bytes = [header.as_bytes(), body].concat();
+        match self.server.serve(&bytes, &mut reply).unwrap() {
+            Done::Later | Done::Silent => None,
+            _ => Some(OutHeader::read_from_prefix(reply.bytes()).unwrap().0),
+        }
+    }
+
+    /// The writer of `file` asks before a write.
+    fn ask(&self, (id, fh): (u64, u64), unique: u64) -> Option<OutHeader> {
+        let getattr = GetattrIn {
+            getattr_flags: GETATTR_FH,
+            dummy: 0,
+            fh,
+        };
+        self.serve(op::GETATTR, id, unique, getattr.as_bytes())
+    }
+
+    /// What the server has sent next, if it has sent something.
+    fn sent(&self) -> Option<(OutHeader, Vec<u8>)> {
+        let mut message = [0; MESSAGE];
+        let len = rustix::io::read(&self.kernel, &mut message).ok()?;
+        let (header, _) = OutHeader::read_from_prefix(&message[..len]).unwrap();
+        Some((header, message[OUT_HEADER..len].to_vec()))
+    }
+
+    /// The next `count` replies to requests, by number and error.
+    fn replies(&self, count: usize) -> Vec<(u64, i32)> {
+        let mut replies = Vec::new();
+        wait_until("the writers are answered", || {
+            let sent = self.sent().filter(|(header, _)| header.unique != 0);
+            replies.extend(sent.map(|(header, _)| (header.unique, header.error)));
+            replies.len() >= count
+        });
+        replies
+    }
+
+    /// Waits until the kernel was told `times` that its attributes of `node` are old.
+    fn wait_for_arms(&self, node: u64, times: u32) {
+        let mut seen = 0;
+        wait_until("a file is armed again", || {
+            let told = self.sent().is_some_and(|(header, body)| {
+                let body = InvalInodeOut::read_from_prefix(&body);
+                header.error == NOTIFY_INVAL_INODE && body.is_ok_and(|(b, _)| b.nodeid == node)
+            });
+            seen += u32::from(told);
+            seen >= times
+        });
+    }
+
+    fn drains(&self) -> u64 {
+        self.server.space.drains.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn writers_that_wait_are_admitted_one_by_one() {
+    with_server(16, 3 * MIB / 2, |setup| {
+        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
+        setup.server.open.grant(a.0, MIB);
+        // For the grant there is room, for another one beside it there is none.
+        assert!(setup.ask(a, 2).is_none() && setup.ask(b, 4).is_none());
+        thread::scope(|scope| {
+            let _end = End(&setup.server);
+            scope.spawn(|| setup.server.answer_writers());
+            assert_eq!(setup.replies(2), [(2, 0), (4, 0)]);
+        });
+        // Two for each: what the first was granted had to be written before the second.
+        assert_eq!(setup.drains(), 4);
+        assert_eq!(setup.server.open.exposed(), MIB);
+    });
+}
+
+#[test]
+fn a_drain_that_does_not_end_admits_no_writer_beyond_the_room() {
+    with_server(16, 3 * MIB / 2, |setup| {
+        setup.server.space.patience = Duration::from_millis(5);
+        let file = setup.open(b"a");
+        setup.server.open.grant(file.0, 2 * MIB);
+        assert!(setup.ask(file, 2).is_none());
+        // A request that no worker takes: it may be a WRITE of what was dirty.
+        rustix::io::write(&setup.kernel, &[0; 80]).unwrap();
+        thread::scope(|scope| {
+            let _end = End(&setup.server);
+            scope.spawn(|| setup.server.answer_writers());
+            assert_eq!(setup.replies(1), [(2, Errno::NOSPC.negative())]);
+        });
+        assert_eq!(setup.drains(), u64::from(ROUNDS_IN_VAIN));
+        assert_eq!(
+            setup.server.open.exposed(),
+            2 * MIB,
+            "it may still be dirty"
+        );
+    });
+}
+
+/// The kernel takes the attributes of these replies whenever their callers look at them: a file
+/// that is armed once meanwhile would not be armed.
+#[test]
+fn a_file_whose_attributes_were_shown_for_good_is_armed_repeatedly() {
+    let setattr = SetattrIn {
+        valid: SetattrValid::MODE.bits(),
+        mode: 0o640,
+        ..SetattrIn::default()
+    };
+    type Change = fn(&Setup<'_>, u64, &SetattrIn) -> u64;
+    let changes: [(&str, Change); 3] = [
+        ("SETATTR", |setup, file, setattr| {
+            let reply = setup.serve(op::SETATTR, file, 2, setattr.as_bytes());
+            assert_eq!(reply.map(|reply| reply.error), Some(0));
+            file
+        }),
+        ("LINK", |setup, file, _| {
+            let link = LinkIn { oldnodeid: file };
+            let body = [link.as_bytes(), b"linked\0"].concat();
+            let reply = setup.serve(op::LINK, crate::abi::ROOT_ID, 2, &body);
+            assert_eq!(reply.map(|reply| reply.error), Some(0));
+            file
+        }),
+        ("CREATE", |setup, file, _| {
+            let create = CreateIn {
+                mode: 0o100_600,
+                ..CreateIn::default()
+            };
+            let body = [create.as_bytes(), b"new\0"].concat();
+            let reply = setup.serve(op::CREATE, crate::abi::ROOT_ID, 2, &body);
+            assert_eq!(reply.map(|reply| reply.error), Some(0));
+            file + 1
+        }),
+    ];
+    for (name, change) in changes {
+        // Short of space, but with a tick for each of the writers.
+        with_server(160, u64::MAX, |setup| {
+            let (file, _) = setup.open(b"a");
+            setup.server.arm(file);
+            let node = change(setup, file, &setattr);
+            assert!(!setup.server.open.is_armed(node), "{name}");
+            thread::scope(|scope| {
+                let _end = End(&setup.server);
+                scope.spawn(|| setup.server.tick());
+                setup.wait_for_arms(node, 5);
+            });
+        });
+    }
+}
