@@ -11,6 +11,7 @@
 //! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
 //! detaches, `control` reports to a `waiter` how an unmount ended, `live` serves the counters,
 //! `keeper` does for a confined daemon what needs privileges, `session` puts them together.
+//! `testing` serves requests that no kernel has sent.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
@@ -37,6 +38,8 @@ mod serve;
 mod server;
 mod session;
 mod space;
+#[doc(hidden)]
+pub mod testing;
 mod traffic;
 mod unmounter;
 mod uring;

@@ -12,7 +12,7 @@ pub fn of(target: Target) -> Vec<Vec<u8>> {
         Target::Structures => structures(),
         Target::FastCommit => (0..20).map(|_| noise(&mut rng, 200)).collect(),
         Target::Names => names(),
-        _ => recipes(&mut rng, 4),
+        _ => recipes(target, &mut rng),
     }
 }
 
@@ -38,7 +38,7 @@ pub fn random(target: Target, rng: &mut Rng, samples: &[Vec<u8>]) -> Vec<u8> {
         }
         _ => {
             let seed = rng.next_u64().to_le_bytes()[0];
-            one(rng, seed, 3)
+            one(target, rng, seed, 3)
         }
     }
 }
@@ -48,17 +48,26 @@ fn noise(rng: &mut Rng, most: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
 }
 
-/// Each seed as it is, and `each` mutations of it.
-fn recipes(rng: &mut Rng, each: u64) -> Vec<Vec<u8>> {
+/// The most bytes that say what is done with an image: a request takes more than an operation.
+fn most_rest(target: Target) -> u64 {
+    match target {
+        Target::Requests => 1000,
+        _ => 200,
+    }
+}
+
+/// Each seed as it is, and four mutations of it.
+fn recipes(target: Target, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for (seed, _) in (0u8..).zip(seeds::all()) {
-        all.push(recipe::write(seed, 0, &[], &noise(rng, 200)));
-        all.extend((0..each).map(|_| one(rng, seed, 4)));
+        let rest = noise(rng, most_rest(target));
+        all.push(recipe::write(seed, 0, &[], &rest));
+        all.extend((0..4).map(|_| one(target, rng, seed, 4)));
     }
     all
 }
 
-fn one(rng: &mut Rng, seed: u8, most: u64) -> Vec<u8> {
+fn one(target: Target, rng: &mut Rng, seed: u8, most: u64) -> Vec<u8> {
     let mut steps = Vec::new();
     for _ in 0..rng.between(1, most) {
         let mut step = [0; STEP_BYTES];
@@ -68,7 +77,7 @@ fn one(rng: &mut Rng, seed: u8, most: u64) -> Vec<u8> {
         steps.push(step);
     }
     let [flags, ..] = rng.next_u64().to_le_bytes();
-    let rest = noise(rng, 200);
+    let rest = noise(rng, most_rest(target));
     recipe::write(seed, flags, &steps, &rest)
 }
 

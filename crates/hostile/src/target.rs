@@ -23,11 +23,13 @@ pub enum Target {
     Check,
     /// Paths, mount options and names of attributes.
     Names,
+    /// Requests of a hostile kernel, by `/dev/fuse` and in entries of rings.
+    Requests,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Target; 10] = [
+    pub const ALL: [Target; 11] = [
         Target::Structures,
         Target::Walk,
         Target::Operations,
@@ -38,6 +40,7 @@ impl Target {
         Target::FastCommit,
         Target::Check,
         Target::Names,
+        Target::Requests,
     ];
 
     /// The name of the fuzz target.
@@ -53,6 +56,7 @@ impl Target {
             Target::FastCommit => "fast_commit",
             Target::Check => "check",
             Target::Names => "names",
+            Target::Requests => "requests",
         }
     }
 }

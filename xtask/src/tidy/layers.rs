@@ -161,6 +161,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant",
             "extant-units",
             "extant-disk",
+            "extant-fuse",
             "extant-blockdev",
             "extant-testkit",
         ],

@@ -388,6 +388,7 @@ const FUSE: Order = Order {
         "waiter",
         "server",
         "session",
+        "testing",
     ],
 };
 

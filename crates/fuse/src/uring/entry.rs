@@ -154,6 +154,37 @@ impl Entry {
         }
     }
 
+    /// Puts a request there as the kernel does, with what it says of the payload. Of parts that are
+    /// too long only the beginning.
+    pub(super) fn fill(
+        &mut self,
+        header: &[u8],
+        operation: &[u8],
+        payload: &[u8],
+        in_out: &RingInOut,
+    ) {
+        let bytes = self.bytes();
+        let parts = [
+            (0..IN_HEADER, header),
+            (OPERATION..OPERATION + RING_HEADER, operation),
+            (IN_OUT..HEADER_LEN, in_out.as_bytes()),
+            (PAYLOAD..bytes.len(), payload),
+        ];
+        for (place, part) in parts {
+            let len = part.len().min(place.len());
+            bytes[place][..len].copy_from_slice(&part[..len]);
+        }
+    }
+
+    /// The reply that [`Entry::answer`] has put there, in one piece.
+    pub(super) fn answered(&mut self) -> Vec<u8> {
+        let bytes = self.bytes();
+        let in_out = RingInOut::read_from_prefix(&bytes[IN_OUT..]);
+        let len = in_out.map_or(0, |(in_out, _)| in_out.payload_len as usize);
+        let payload = &bytes[PAYLOAD..];
+        [&bytes[..OUT_HEADER], &payload[..len.min(payload.len())]].concat()
+    }
+
     /// What the kernel calls the request in the entry.
     pub(super) fn commit_id(&mut self) -> u64 {
         let in_out = RingInOut::read_from_prefix(&self.bytes()[IN_OUT..]);
@@ -216,16 +247,12 @@ mod tests {
     /// An entry as the kernel fills it.
     fn filled(header: InHeader, operation: &[u8], payload: &[u8], said: u32) -> Entry {
         let mut entry = Entry::new(3, PAYLOAD_LEN).unwrap();
-        let bytes = entry.bytes();
-        bytes[..IN_HEADER].copy_from_slice(header.as_bytes());
-        bytes[OPERATION..OPERATION + operation.len()].copy_from_slice(operation);
-        bytes[PAYLOAD..PAYLOAD + payload.len()].copy_from_slice(payload);
         let in_out = RingInOut {
             commit_id: 99,
             payload_len: said,
             ..RingInOut::default()
         };
-        bytes[IN_OUT..HEADER_LEN].copy_from_slice(in_out.as_bytes());
+        entry.fill(header.as_bytes(), operation, payload, &in_out);
         entry
     }
 

@@ -22,6 +22,7 @@
 mod entry;
 mod processors;
 mod ring;
+mod untrusted;
 mod worker;
 
 use std::io;
@@ -37,6 +38,7 @@ use crate::traffic::Traffic;
 use entry::Entry;
 use processors::Processors;
 use ring::{Blank, Ring};
+pub(crate) use untrusted::serve_entry;
 use worker::{Party, Worker};
 
 /// Workers of each queue, together with those of the other queues about so many: while one serves a

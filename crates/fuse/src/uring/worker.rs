@@ -27,7 +27,7 @@ use crate::serve::{Done, Serve, serve_one};
 use crate::traffic::{Parked, Traffic};
 
 /// Room for a reply to a request with a payload: the largest is the value of an extended attribute.
-const SPACE_LEN: usize = (64 << 10) + 4096;
+pub(super) const SPACE_LEN: usize = (64 << 10) + 4096;
 
 /// What a worker owns before it runs.
 pub(super) struct Worker {
@@ -263,7 +263,7 @@ impl Worker {
 }
 
 /// A reply's header and the bytes behind it.
-fn split(reply: &[u8]) -> Option<(OutHeader, &[u8])> {
+pub(super) fn split(reply: &[u8]) -> Option<(OutHeader, &[u8])> {
     let (header, _) = OutHeader::read_from_prefix(reply).ok()?;
     Some((header, reply.get(OUT_HEADER..)?))
 }

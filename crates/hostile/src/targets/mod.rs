@@ -8,6 +8,7 @@ mod htree;
 mod names;
 mod operations;
 mod replay;
+mod requests;
 mod structures;
 mod walk;
 mod world;
@@ -28,5 +29,6 @@ pub(crate) fn run(target: Target, data: &[u8]) -> Cost {
         Target::FastCommit => fast_commit::run(data),
         Target::Check => check::run(data),
         Target::Names => names::run(data),
+        Target::Requests => requests::run(data),
     }
 }
