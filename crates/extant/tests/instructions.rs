@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use extant::{DirectQueue, Filesystem, IoBuf, Tuning};
+use extant::{DirectQueue, Filesystem, IoBuf, Node, Permissions, Tuning};
 use extant_blockdev::MemoryDevice;
 use extant_testkit::{Cmd, Image, Need, TempDir, need, report};
 
@@ -27,17 +27,20 @@ const TABLE_BLOCKS: u64 = 64;
 const MARGIN: u64 = 5;
 
 /// The operations, and the instructions of one call.
-const RECORDED: [(&str, u64); 10] = [
-    ("guarded_overwrite", 1257),
+const RECORDED: [(&str, u64); 13] = [
+    ("guarded_overwrite", 1235),
     ("guarded_append", 1550),
     ("guarded_read", 1172),
     ("guarded_direct", 2400),
-    ("guarded_create", 54400),
-    ("guarded_lookup", 2970),
+    ("guarded_create", 52700),
+    ("guarded_stat", 2780),
+    ("guarded_first_stat", 17300),
+    ("guarded_lookup", 1630),
     ("guarded_listing", 3350),
-    ("guarded_open", 3430),
-    ("guarded_first_write", 19700),
-    ("guarded_unlink", 25110),
+    ("guarded_open", 3060),
+    ("guarded_chmod", 6520),
+    ("guarded_first_write", 20740),
+    ("guarded_unlink", 24560),
 ];
 
 #[inline(never)]
@@ -123,9 +126,27 @@ fn guarded_create(fs: &Filesystem) {
 }
 
 #[inline(never)]
-fn guarded_lookup(fs: &Filesystem) {
+fn guarded_stat(fs: &Filesystem) {
     for i in 0..CALLS {
         let found = fs.symlink_metadata(format!("/dir/new{i}"));
+        black_box(found.expect("a file"));
+    }
+}
+
+/// Of names that no lookup has found, and inodes that are not in memory.
+#[inline(never)]
+fn guarded_first_stat(fs: &Filesystem) {
+    for i in 0..CALLS {
+        let found = fs.symlink_metadata(format!("/kept/new{i}"));
+        black_box(found.expect("a file"));
+    }
+}
+
+/// As a front end looks names up.
+#[inline(never)]
+fn guarded_lookup(fs: &Filesystem, dir: &Node) {
+    for i in 0..CALLS {
+        let found = fs.volume().lookup(dir, format!("new{i}").as_bytes());
         black_box(found.expect("a file"));
     }
 }
@@ -142,6 +163,15 @@ fn guarded_open(fs: &Filesystem) {
     for i in 0..CALLS {
         let found = fs.open_file(format!("/dir/new{i}"));
         drop(black_box(found.expect("a file")));
+    }
+}
+
+#[inline(never)]
+fn guarded_chmod(fs: &Filesystem) {
+    for i in 0..CALLS {
+        let bits = Permissions::from_mode(0o640);
+        let changed = fs.set_permissions(format!("/dir/new{i}"), bits);
+        changed.expect("permissions");
     }
 }
 
@@ -169,16 +199,16 @@ fn operations() {
         return;
     };
     let bytes = std::fs::read(image).expect("the image");
-    let mut tuning = Tuning::default();
-    tuning.flushers = 0;
-    let mut options = Filesystem::options();
-    let fs = options
-        .write(true)
-        .tuning(tuning)
-        .mount_options("commit=3000");
-    let fs = fs
-        .open_device(Arc::new(MemoryDevice::from_bytes(&bytes)))
-        .expect("a mount");
+    let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let mounted = || {
+        let mut tuning = Tuning::default();
+        tuning.flushers = 0;
+        let mut options = Filesystem::options();
+        let options = options.write(true).tuning(tuning);
+        let options = options.mount_options("commit=3000");
+        options.open_device(device.clone()).expect("a mount")
+    };
+    let fs = mounted();
     let mut options = fs.open_options();
     let file = options
         .create(true)
@@ -204,12 +234,24 @@ fn operations() {
     guarded_direct(&mut table);
     drop(table);
     guarded_create(&fs);
-    guarded_lookup(&fs);
+    guarded_stat(&fs);
+    let dir = fs.node("/dir", false).expect("the directory");
+    guarded_lookup(&fs, &dir);
+    drop(dir);
     guarded_listing(&fs);
     guarded_open(&fs);
+    guarded_chmod(&fs);
     guarded_first_write(&fs);
     guarded_unlink(&fs);
     drop((file, log));
+    fs.create_dir("/kept").expect("a directory");
+    for i in 0..CALLS {
+        fs.create(format!("/kept/new{i}")).expect("a new file");
+    }
+    fs.unmount().expect("an unmount");
+    let fs = mounted();
+    fs.symlink_metadata("/kept/new0").expect("a file");
+    guarded_first_stat(&fs);
     fs.unmount().expect("an unmount");
 }
 

@@ -28,8 +28,9 @@ const STEP: u64 = 0b1000;
 #[derive(Default)]
 pub struct WritebackErrors(AtomicU64);
 
-/// How far one opener has looked. Sampled at open, moved forward by every check.
-#[derive(Debug)]
+/// How far one opener has looked. Sampled at open, moved forward by every check. The default is
+/// that of an opener from before the first fault.
+#[derive(Debug, Default)]
 pub struct ErrorCursor(AtomicU64);
 
 impl WritebackErrors {

@@ -1,6 +1,7 @@
 //! A reference to an inode.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extant_units::Ino;
@@ -18,14 +19,23 @@ use crate::volume::Fs;
 #[derive(Clone)]
 pub struct Node {
     inode: InodeRef,
-    open: Arc<OnceLock<OpenState>>,
+    opener: Arc<Opener>,
+}
+
+/// What the clones of a [`Node`] share.
+#[derive(Default)]
+struct Opener {
+    state: OnceLock<OpenState>,
+    /// Opened when memory had no data of the file, so no writeback of it had failed: the state that
+    /// is made at first use tells all failures.
+    before_data: AtomicBool,
 }
 
 impl Node {
     pub(super) fn new(inode: InodeRef) -> Node {
         Node {
             inode,
-            open: Arc::default(),
+            opener: Arc::default(),
         }
     }
 
@@ -52,15 +62,62 @@ impl Node {
         &self.inode
     }
 
-    /// The opener's state, if the inode has data.
+    /// Opens the file: from now on its failures of writeback are this opener's. Makes no data in
+    /// memory where there is none.
+    pub(super) fn begin(&self, fs: &Fs) {
+        if self.inode.data.get().is_some() {
+            self.open(fs);
+        } else {
+            self.opener.before_data.store(true, Ordering::Release);
+        }
+    }
+
+    /// The opener's state, if the inode is a regular file.
     pub(super) fn open(&self, fs: &Fs) -> Option<&OpenState> {
+        let opener = &*self.opener;
+        let make = || match opener.before_data.load(Ordering::Acquire) {
+            true => file::opened_before_data(fs, self.inode()),
+            false => file::open(fs, self.inode()),
+        };
         let regular = self.kind() == FileKind::Regular;
-        regular.then(|| self.open.get_or_init(|| file::open(fs, self.inode())))
+        regular.then(|| opener.state.get_or_init(make))
     }
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Node({} {:?})", self.ino(), self.kind())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::test_support::test_mount::TestFs;
+
+    /// An open makes no data, so the state of the opener comes later, and begins at the open.
+    #[test]
+    fn an_opener_from_before_the_data_is_told_of_its_loss() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let inode = fs.create("file");
+        let told = |node: &Node| file::fsync(&fs, &inode, node.open(&fs), false).is_err();
+        let open = || {
+            let node = Node::new(inode.clone());
+            node.begin(&fs);
+            node
+        };
+        let early = open();
+        assert!(inode.data.get().is_none());
+        let writer = Node::new(inode.clone());
+        assert!(!told(&writer));
+        inode.data.get().unwrap().note_lost_writes();
+        assert!(told(&writer));
+        let late = open();
+        assert!(told(&early));
+        assert!(!told(&early), "once");
+        assert!(!told(&late));
     }
 }

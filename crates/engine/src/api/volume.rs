@@ -81,7 +81,7 @@ impl Volume {
     /// Opens `node`: its next [`Volume::fsync`] reports failures of writeback from here on. Without
     /// this, its first read or write opens it.
     pub fn open(&self, node: &Node) {
-        node.open(self.fs());
+        node.begin(self.fs());
     }
 
     /// Whether `other` is the same mount.

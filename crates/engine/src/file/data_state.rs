@@ -87,12 +87,12 @@ pub(crate) struct OpenState {
 }
 
 impl OpenState {
-    /// The state of a new opener.
-    pub(super) fn new(mapping: &AddressSpace) -> Self {
+    /// The state of an opener that is told the failures after `errors`.
+    pub(super) fn new(errors: ErrorCursor) -> Self {
         Self {
             readahead: Readahead::new(READAHEAD_BYTES),
             recent: RecentFolios::default(),
-            errors: mapping.errors().cursor(),
+            errors,
         }
     }
 }

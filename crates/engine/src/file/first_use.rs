@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extant_pagecache::{AddressSpace, AddressSpaceParams};
+use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
 
 use crate::file::data_state::{FileData, OpenState};
@@ -15,7 +15,13 @@ use crate::volume::Fs;
 
 /// The state of a new opener of `inode`, a regular file.
 pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
-    OpenState::new(&data(fs, inode).address_space)
+    OpenState::new(data(fs, inode).address_space.errors().cursor())
+}
+
+/// The state of an opener of `inode`, a regular file, that came before the file's data.
+pub(crate) fn opened_before_data(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
+    data(fs, inode);
+    OpenState::new(ErrorCursor::default())
 }
 
 /// The data of `inode`, a regular file.
@@ -29,7 +35,7 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             max_order: u32::from(fs.tuning.max_folio_order),
         };
         let address_space = AddressSpace::new(&fs.files.pages, owner, params);
-        let shared = OpenState::new(&address_space);
+        let shared = OpenState::new(ErrorCursor::default());
         let data_path = DataPath::of(fs, inode.flags());
         address_space.set_folios_in_handle(data_path.folios_in_handle());
         FileData {

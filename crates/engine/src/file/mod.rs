@@ -67,7 +67,7 @@ pub(crate) use self::direct::fast_path::What;
 pub(crate) use self::direct::read as read_direct;
 pub(crate) use self::files::Files;
 use self::first_use::data;
-pub(crate) use self::first_use::open;
+pub(crate) use self::first_use::{open, opened_before_data};
 pub(crate) use self::lock::range_lock::lock;
 pub(crate) use self::mapping::logged_device::LoggedDevice;
 pub(crate) use self::range::fallocate;
