@@ -9,6 +9,10 @@
 //!   chances. One that is used again stays in the queue, so the drop of its last reference then
 //!   takes no lock. An inode that is evicted needs no write (see [`super`]). One that has dirty
 //!   data or deferred times stays until these are written.
+//! - In a full queue an inode that was asked for once and has nothing but its record gets a place
+//!   only one time in [`ADMITTED`]; the others leave at once. So a walk over more inodes than there
+//!   is room for keeps those in memory that other work uses, and its own use the same memory one
+//!   after the other.
 //! - An inode may leave before its newest change is durable. The shard remembers the newest
 //!   transaction of those that left, and an inode that is read again takes that one for its own:
 //!   so its fsync waits for every change that was made before.
@@ -38,6 +42,7 @@ use super::Inode;
 use super::inode_ref::{InodeRef, reference};
 use super::object::{InodeHome, TidCell};
 use super::reaper::{EvictionQueue, Reaper};
+use crate::types::FileKind;
 use crate::volume::stats::Stats;
 
 const SHARDS: usize = 64;
@@ -46,6 +51,9 @@ const UNUSED_PER_SHARD: usize = 256;
 /// Steps of the queue per inode that becomes unused: more than one, so that a queue that grew
 /// shrinks again.
 const STEPS: usize = 4;
+/// Of the inodes that come to a full queue and may leave at once, one in so many gets a place, so
+/// that new work displaces what was in use before.
+const ADMITTED: u64 = 8;
 
 /// The inodes in memory.
 pub(crate) struct InodeCache {
@@ -74,6 +82,8 @@ pub(super) struct ShardState {
     /// Slots that were filled so far.
     arrivals: u64,
     unused: VecDeque<Arc<Inode>>,
+    /// Inodes that came to a full queue and could leave at once.
+    passing: u64,
     /// The newest transaction that changed an inode which has left.
     left: TidCell,
 }
@@ -199,9 +209,7 @@ impl InodeCache {
             for inode in std::mem::take(&mut state.unused) {
                 inode.life.touched.store(false, Ordering::Relaxed);
                 if matches!(fate(&inode), Fate::Go) {
-                    inode.life.dead.store(true, Ordering::Release);
-                    state.slots.remove(&inode.ino);
-                    state.note_left(&inode);
+                    state.let_go(&inode);
                 } else {
                     state.unused.push_back(inode);
                 }
@@ -241,9 +249,19 @@ impl InodeHome for Shard {
             self.evictions.push(Arc::clone(inode));
             return;
         }
-        if life.queued.swap(true, Ordering::AcqRel) {
+        if life.queued.load(Ordering::Acquire) {
             return;
         }
+        if state.unused.len() >= UNUSED_PER_SHARD && leaves_at_once(inode) {
+            state.passing += 1;
+            if !state.passing.is_multiple_of(ADMITTED) {
+                state.let_go(inode);
+                drop(state);
+                self.stats.inode_evictions.bump();
+                return;
+            }
+        }
+        life.queued.store(true, Ordering::Release);
         life.touched.store(false, Ordering::Relaxed);
         state.unused.push_back(Arc::clone(inode));
         for gone in &mut let_go {
@@ -264,9 +282,7 @@ impl InodeHome for Shard {
                 }
                 Fate::Stay => state.unused.push_back(oldest),
                 Fate::Go => {
-                    oldest.life.dead.store(true, Ordering::Release);
-                    state.slots.remove(&oldest.ino);
-                    state.note_left(&oldest);
+                    state.let_go(&oldest);
                     *gone = Some(oldest);
                 }
             }
@@ -286,6 +302,14 @@ enum Fate {
     /// knows, has a data path that only memory knows, or is on the orphan list: back to the end.
     Stay,
     Go,
+}
+
+/// Whether an inode that became unused has nothing in memory but its record, and was asked for
+/// once. A directory keeps what is known of its blocks, a file its data.
+fn leaves_at_once(inode: &Inode) -> bool {
+    inode.kind != FileKind::Directory
+        && inode.data.get().is_none()
+        && matches!(fate(inode), Fate::Go)
 }
 
 /// Decides about the oldest inode in the queue.
@@ -328,8 +352,10 @@ impl ShardState {
         self.arrivals
     }
 
-    /// Remembers the newest change of an inode that leaves.
-    fn note_left(&mut self, inode: &Inode) {
+    /// Evicts `inode`, and remembers its newest change.
+    fn let_go(&mut self, inode: &Inode) {
+        inode.life.dead.store(true, Ordering::Release);
+        self.slots.remove(&inode.ino);
         if let Some(tid) = inode.last_change(false) {
             self.left.note(tid);
         }
@@ -369,6 +395,31 @@ mod tests {
         let changes = inode.orphan.lock();
         assert!(!goes(), "a thread changes the record");
         drop(changes);
+    }
+
+    /// Twice over more inodes than there is room for, each asked for once a time.
+    #[test]
+    fn a_walk_leaves_inodes_in_memory_that_are_in_use() {
+        let image = Image::of_mib(256).args("-N 40000 -J size=64");
+        let image = image.make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let all = 0..SHARDS * UNUSED_PER_SHARD + 2000;
+        let all: Vec<Ino> = all.map(|i| fs.create(&format!("f{i}")).ino).collect();
+        let (used, walked) = all.split_at(100);
+        let loads = |inodes: &[Ino]| {
+            let before = fs.stats.inode_loads.get();
+            inodes.iter().for_each(|ino| drop(fs.iget(*ino).unwrap()));
+            fs.stats.inode_loads.get() - before
+        };
+        loads(walked);
+        // What is used again and again gets its places.
+        for _ in 0..4 * ADMITTED {
+            loads(used);
+        }
+        assert_eq!(loads(used), 0);
+        let read = loads(walked) + loads(walked);
+        assert!(read > 2000, "{read} inodes were not in memory");
+        assert_eq!(loads(used), 0);
     }
 
     /// With the inode its openers to come would lose the report.
