@@ -12,6 +12,8 @@ use extant_units::Ino;
 pub(crate) struct Key<'a> {
     pub(crate) dir: Ino,
     pub(crate) name: &'a [u8],
+    /// The bytes behind the last whole word of the name, as a word.
+    pub(crate) rest: u64,
     pub(crate) hash: u64,
 }
 
@@ -36,9 +38,22 @@ impl KeyMaker {
     #[inline]
     pub(crate) fn key<'a>(&self, dir: Ino, name: &'a [u8]) -> Key<'a> {
         let owner = u64::from(dir.get()) << 32 | name.len() as u64;
-        let start = fold(self.start ^ owner, self.factor);
-        let hash = words(name).fold(start, |hash, word| fold(hash ^ word, self.factor));
-        Key { dir, name, hash }
+        let mut hash = fold(self.start ^ owner, self.factor);
+        let (whole, rest) = name.as_chunks::<8>();
+        for bytes in whole {
+            hash = fold(hash ^ u64::from_le_bytes(*bytes), self.factor);
+        }
+        let word = word_of(rest);
+        if !rest.is_empty() {
+            hash = fold(hash ^ word, self.factor);
+        }
+        let rest = word;
+        Key {
+            dir,
+            name,
+            rest,
+            hash,
+        }
     }
 }
 
@@ -48,14 +63,41 @@ fn fold(a: u64, b: u64) -> u64 {
     low ^ high
 }
 
-/// The bytes of a name as words, the last one filled with zeros.
+/// Up to seven bytes as a word, filled with zeros. Not byte by byte: each lookup has some.
 #[inline]
-pub(crate) fn words(name: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    let (whole, rest) = name.as_chunks::<8>();
-    let last = rest.iter().rev();
-    let last = last.fold(0, |word, byte| word << 8 | u64::from(*byte));
-    let whole = whole.iter().map(|bytes| u64::from_le_bytes(*bytes));
-    whole.chain((!rest.is_empty()).then_some(last))
+fn word_of(bytes: &[u8]) -> u64 {
+    let (mut word, mut filled, mut rest) = (0, 0, bytes);
+    if let Some((four, behind)) = rest.split_first_chunk() {
+        word = u64::from(u32::from_le_bytes(*four));
+        (filled, rest) = (32, behind);
+    }
+    if let Some((two, behind)) = rest.split_first_chunk() {
+        word |= u64::from(u16::from_le_bytes(*two)) << filled;
+        (filled, rest) = (filled + 16, behind);
+    }
+    if let [last, ..] = rest {
+        word |= u64::from(*last) << filled;
+    }
+    word
+}
+
+impl Key<'_> {
+    /// The bytes of the name as words, the last one filled with zeros.
+    #[inline]
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        let (whole, rest) = self.name.as_chunks::<8>();
+        let whole = whole.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        whole.chain((!rest.is_empty()).then_some(self.rest))
+    }
+
+    /// Whether `stored(i)` is word `i` of the name for all of them.
+    #[inline]
+    pub(crate) fn has_words(&self, stored: impl Fn(usize) -> u64) -> bool {
+        let (whole, rest) = self.name.as_chunks::<8>();
+        let mut words = whole.iter().enumerate();
+        words.all(|(at, bytes)| stored(at) == u64::from_le_bytes(*bytes))
+            && (rest.is_empty() || stored(whole.len()) == self.rest)
+    }
 }
 
 #[cfg(test)]
@@ -67,11 +109,18 @@ mod tests {
     #[test]
     fn words_keep_every_byte() {
         let name: Vec<u8> = (1..=19).collect();
+        let maker = KeyMaker::default();
         for len in 0..=name.len() {
-            let bytes: Vec<u8> = words(&name[..len]).flat_map(u64::to_le_bytes).collect();
+            let key = maker.key(Ino::ROOT, &name[..len]);
+            let words: Vec<u64> = key.words().collect();
+            let bytes: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
             assert_eq!(bytes.len(), len.next_multiple_of(8));
             assert_eq!(bytes[..len], name[..len]);
             assert!(bytes[len..].iter().all(|byte| *byte == 0));
+            assert!(key.has_words(|at| words[at]));
+            for other in 0..words.len() {
+                assert!(!key.has_words(|at| words[at] ^ u64::from(at == other)));
+            }
         }
     }
 

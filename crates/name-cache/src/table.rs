@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use extant_units::{Ino, index};
 
 use crate::failpoint::{Failpoints, Step};
-use crate::key::{Key, words};
+use crate::key::Key;
 use crate::sync::{AtomicU64, Line, WORDS, WriterLock, fence, zeroed_lines};
 
 /// Names of a set: as many as have a tag in the head line.
@@ -240,9 +240,7 @@ impl Table {
         let [.., len, _, _, _] = load(1).to_le_bytes();
         u32::from_le_bytes([d0, d1, d2, d3]) == key.dir.get()
             && usize::from(len) == key.name.len()
-            && words(key.name)
-                .enumerate()
-                .all(|(at, word)| load(FIXED + at) == word)
+            && key.has_words(|at| load(FIXED + at))
     }
 
     #[inline]
@@ -269,7 +267,7 @@ impl Table {
         let dir_and_ino = u64::from(key.dir.get()) | u64::from(ino) << 32;
         let len = key.name.len() as u64;
         let rest = u64::from(generation) | len << 32 | u64::from(kind) << 40;
-        let all = [dir_and_ino, rest].into_iter().chain(words(key.name));
+        let all = [dir_and_ino, rest].into_iter().chain(key.words());
         for (at, word) in all.enumerate() {
             self.word(set, way, at).store(word, Ordering::Relaxed);
         }
