@@ -261,3 +261,46 @@ fn threads_find_no_file_of_another_name() {
     assert_eq!(counters(&volume)["faults"], 0);
     volume.unmount().unwrap();
 }
+
+/// The directory is known and the file in it is not: one lookup under the directory's lock, which
+/// brings no inode to memory.
+#[test]
+fn attributes_of_an_unknown_name_are_found_without_its_inode() {
+    let image = image();
+    let device = Arc::new(MemoryDevice::from_bytes(&image));
+    let cred = Cred::root();
+    let open = || {
+        let mut options = VolumeOptions::new();
+        options.write(true).open_on(device.clone()).unwrap()
+    };
+    let volume = open();
+    let root = volume.root().unwrap();
+    let dir = volume.mkdir(&root, b"dir", 0o755, &cred).unwrap();
+    let file = volume.create(&dir, b"file", 0o640, &cred).unwrap();
+    volume.symlink(&dir, b"link", b"file", &cred).unwrap();
+    let expected = volume.getattr(&file).unwrap();
+    drop((root, dir, file));
+    volume.unmount().unwrap();
+
+    let volume = open();
+    let path = |name: &'static [u8]| [&b"dir"[..], name].into_iter();
+    let stat = |name, follow| volume.stat_cached(path(name), follow).unwrap();
+    assert!(stat(b"file", true).is_none(), "the directory is not known");
+    let dir = volume.lookup(&volume.root().unwrap(), b"dir").unwrap();
+    let before = counters(&volume);
+    assert_eq!(stat(b"file", true), Some(expected));
+    assert_eq!(grown(&volume, &before, "name_misses"), 1);
+    assert_eq!(grown(&volume, &before, "inode_loads"), 0);
+    assert_eq!(stat(b"file", true), Some(expected));
+    assert_eq!(grown(&volume, &before, "name_misses"), 1, "known by now");
+    assert_eq!(grown(&volume, &before, "inode_loads"), 0);
+    for name in [&b"link"[..], b"missing", b".."] {
+        assert!(stat(name, true).is_none());
+        assert!(volume.find_cached(path(name), true).unwrap().is_none());
+    }
+    assert!(stat(b"link", false).is_some());
+    volume.unlink(&dir, b"file").unwrap();
+    assert!(stat(b"file", true).is_none());
+    drop(dir);
+    volume.unmount().unwrap();
+}

@@ -18,6 +18,33 @@ impl InodeCore {
     /// A wrong checksum, an `extra_isize` out of bounds, a size with the top bit set, or a slice of
     /// another length than the format says.
     pub fn decode(format: &InodeFormat, ino: Ino, record: &[u8]) -> Result<Self, InodeError> {
+        let (mut core, area) = Self::decode_fields(format, ino, record)?;
+        core.xattrs = match area {
+            Some(area) => area.into(),
+            None => vec![0; usize::from(format.extra_room() - core.extra_isize)].into_boxed_slice(),
+        };
+        Ok(core)
+    }
+
+    /// The same without the attributes in the record: `xattrs` is empty. For a look at an inode
+    /// that allocates nothing; such an inode is never encoded.
+    ///
+    /// # Errors
+    /// As [`InodeCore::decode`].
+    pub fn decode_without_xattrs(
+        format: &InodeFormat,
+        ino: Ino,
+        record: &[u8],
+    ) -> Result<Self, InodeError> {
+        Self::decode_fields(format, ino, record).map(|(core, _)| core)
+    }
+
+    /// The fixed fields, and the attribute area; `None` for one that is not used.
+    fn decode_fields<'a>(
+        format: &InodeFormat,
+        ino: Ino,
+        record: &'a [u8],
+    ) -> Result<(Self, Option<&'a [u8]>), InodeError> {
         let (raw, extra) = split(format, record)?;
         let x = if format.is_large() {
             extra.extra_isize.get()
@@ -38,17 +65,13 @@ impl InodeCore {
         // A large record that says 0 has its extra space unused: the inode gets the known fields
         // and starts with no attributes.
         let extra_isize = if x == 0 { format.known_extra_size() } else { x };
-        let xattrs = if x == 0 {
-            vec![0; usize::from(room - extra_isize)].into_boxed_slice()
-        } else {
-            let area = record.get(GOOD_OLD_SIZE + usize::from(x)..);
-            area.unwrap_or_default().into()
-        };
+        let area = record.get(GOOD_OLD_SIZE + usize::from(x)..);
+        let area = (x != 0).then(|| area.unwrap_or_default());
         let flags = InodeFlags::from_bits_retain(raw.flags.get());
         let field = |fits: bool, value: u32| if fits { value } else { 0 };
         let version_hi = field(fits!(x, version_hi), extra.version_hi.get());
         let [atime, ctime, mtime, crtime] = decode_times(raw, &extra, x);
-        Ok(Self {
+        let core = Self {
             mode: raw.mode.get(),
             links: raw.links.get(),
             uid: join16(raw.uid_lo.get(), raw.uid_hi.get()),
@@ -67,8 +90,9 @@ impl InodeCore {
             file_acl: decode_xattr_block(format, raw),
             i_block: raw.block,
             extra_isize,
-            xattrs,
-        })
+            xattrs: Box::default(),
+        };
+        Ok((core, area))
     }
 
     /// Writes the inode into its `record`, checksum included. Bytes that belong to no known field

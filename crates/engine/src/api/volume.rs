@@ -98,9 +98,9 @@ impl Volume {
         Ok(Node::new(namei::lookup(self.fs(), dir.inode(), name)?))
     }
 
-    /// The inode that `names`, from the root on, lead to, if earlier lookups found each name, and
-    /// no symbolic link has to be followed (the last one is followed, with `follow`). `None` says
-    /// nothing: then [`Volume::lookup`] has the answer, name by name.
+    /// The inode that `names`, from the root on, lead to, if earlier lookups found each name above
+    /// the last, and no symbolic link has to be followed (the last one is followed, with `follow`).
+    /// `None` says nothing: then [`Volume::lookup`] has the answer, name by name.
     ///
     /// # Errors
     /// Those of reading the inode.
@@ -114,17 +114,17 @@ impl Volume {
     }
 
     /// The attributes of what `names`, from the root on, lead to: as [`Volume::find_cached`], but
-    /// only if memory has the answer, and an inode that is not in memory stays out of it.
+    /// an inode that is not in memory stays out of it, if the cache of metadata has its record.
     ///
     /// # Errors
-    /// Only a file system that is shut down.
+    /// Those of reading the inode.
     pub fn stat_cached<'a>(
         &self,
         names: impl Iterator<Item = &'a [u8]>,
         follow: bool,
     ) -> Result<Option<Attr>> {
         self.fs().fault.check_alive()?;
-        Ok(namei::stat_path(self.fs(), names, follow))
+        namei::stat_path(self.fs(), names, follow)
     }
 
     /// Calls `each` for the entries of `dir` from position `pos` (0 for the first) until it returns

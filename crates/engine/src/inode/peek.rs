@@ -23,30 +23,28 @@ use crate::types::FileKind;
 use crate::volume::Fs;
 
 /// What a look at an inode has found.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "lives for a moment; a box would cost an allocation"
-)]
-pub(crate) enum Seen {
+pub(crate) enum Seen<R> {
     /// It is in memory.
     Inode(InodeRef),
-    /// It is not; its record, checked.
-    Record(FileKind, InodeCore),
+    /// It is not; what its record was shown as.
+    Record(R),
 }
 
 impl InodeCache {
-    /// Inode `ino`, or its record if that is in memory without the inode. `None` if neither is, the
-    /// inode has no link, or anything is wrong with it: [`Fs::iget`] has the answer.
-    pub(crate) fn peek(&self, fs: &Fs, ino: Ino) -> Option<Seen> {
-        self.peek_by(ino, || record::peek(fs, ino))
+    /// Inode `ino`, or what `show` makes of its record, without attributes in it, if that is in
+    /// memory without the inode. `None` if neither is, the inode has no link, or anything is wrong
+    /// with it: [`Fs::iget`] has the answer.
+    pub(crate) fn peek<R>(
+        &self,
+        fs: &Fs,
+        ino: Ino,
+        show: impl FnOnce(FileKind, &InodeCore) -> R,
+    ) -> Option<Seen<R>> {
+        self.peek_by(ino, || record::peek(fs, ino, show))
     }
 
     /// The same, with `read` as step 2.
-    pub(super) fn peek_by(
-        &self,
-        ino: Ino,
-        read: impl FnOnce() -> Option<(FileKind, InodeCore)>,
-    ) -> Option<Seen> {
+    pub(super) fn peek_by<R>(&self, ino: Ino, read: impl FnOnce() -> Option<R>) -> Option<Seen<R>> {
         let shard = self.shard(ino);
         let arrivals = {
             let state = shard.state.lock();
@@ -58,7 +56,7 @@ impl InodeCache {
                 Some(_) => return None,
             }
         };
-        let (kind, core) = read()?;
-        (shard.state.lock().arrivals() == arrivals).then_some(Seen::Record(kind, core))
+        let shown = read()?;
+        (shard.state.lock().arrivals() == arrivals).then_some(Seen::Record(shown))
     }
 }

@@ -49,15 +49,22 @@ pub(super) fn load(fs: &Fs, ino: Ino, asker: Asker) -> Result<Inode> {
     Ok(Inode::new(fs.inodes.home_of(ino), ino, kind, core))
 }
 
-/// What the table says of inode `ino`, if its block is in memory, and checked as [`load`] does for
-/// a user. `None` if anything is wrong with it.
-pub(super) fn peek(fs: &Fs, ino: Ino) -> Option<(FileKind, InodeCore)> {
+/// What `show` makes of what the table says of inode `ino` but for attributes in the record, if its
+/// block is in memory, and checked as [`load`] does for a user. `None` if anything is wrong with
+/// it.
+pub(super) fn peek<R>(
+    fs: &Fs,
+    ino: Ino,
+    show: impl FnOnce(FileKind, &InodeCore) -> R,
+) -> Option<R> {
     check_number(fs, ino, Asker::User).ok()?;
     let location = fs.groups.inode_location(&fs.layout, ino).ok()?;
     let block = fs.cache.cached(location.block)?;
-    let core = decode(fs, ino, location, &block.data()).ok()?;
+    let bytes = block.data();
+    let record = record_at(fs, location, &bytes).ok()?;
+    let core = InodeCore::decode_without_xattrs(&format(&fs.layout), ino, record).ok()?;
     let kind = kind_of(fs, ino, Asker::User, &core).ok()?;
-    Some((kind, core))
+    Some(show(kind, &core))
 }
 
 /// The kind of a decoded inode, checked against its number, its asker and the rest of the file
@@ -84,19 +91,22 @@ pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
             fs.cache.read_unchecked(location.block)?
         }
     };
-    decode(fs, ino, location, &block.data())
+    let bytes = block.data();
+    let record = record_at(fs, location, &bytes)?;
+    InodeCore::decode(&format(&fs.layout), ino, record)
+        .map_err(|e| Error::corrupt(Location::Inode(ino), e))
 }
 
-/// Inode `ino` in `bytes`, its block of the table.
-fn decode(fs: &Fs, ino: Ino, location: InodeLocation, bytes: &[u8]) -> Result<InodeCore> {
+/// The record at `location` in `bytes`, its block of the table; [`Error::Stale`] if it was never
+/// used.
+fn record_at<'a>(fs: &Fs, location: InodeLocation, bytes: &'a [u8]) -> Result<&'a [u8]> {
     let end = location.offset + usize::from(fs.layout.inode_size);
     let record = bytes.get(location.offset..end).unwrap_or_default();
     if record.iter().all(|byte| *byte == 0) {
-        // Never used: it has no checksum yet either.
+        // It has no checksum yet either.
         return Err(Error::Stale);
     }
-    InodeCore::decode(&format(&fs.layout), ino, record)
-        .map_err(|e| Error::corrupt(Location::Inode(ino), e))
+    Ok(record)
 }
 
 /// Reads the part of the inode table around `block` at once: neighbours in a directory are

@@ -10,7 +10,7 @@
 //!   inode that has to be read is read under the directory's `lock` only: without it the number may
 //!   be free, or be given to a new inode at this moment. [`stat_path`] may look at the record of an
 //!   inode that is not in memory, and asks for the ticket after that: until then the name led to
-//!   the inode, so its number was not free.
+//!   the inode, so its number was not free. It looks under the lock if the name is not known.
 //!
 //! An entry has the inode's generation. On a hostile image two directories may share a block, so
 //! that a name goes without its directory's change; the cache then never shows the next file that
@@ -62,20 +62,20 @@ pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Known {
     }
 }
 
-/// The end of a path whose names are all known.
+/// The end of a path whose names are known, but for the last one maybe.
 struct PathEnd<'a> {
     /// The directory of the last name, and the ticket of the way to it; none for the root.
     dir: Ino,
     above: Option<Ticket>,
     name: &'a [u8],
-    to: Target,
-    ticket: Ticket,
-    /// Names of the path.
-    count: u64,
+    /// Where the last name leads, if that is known.
+    to: Option<(Target, Ticket)>,
+    /// Names before the last.
+    above_count: u64,
 }
 
-/// The inode that `names`, from the root on, lead to, if each of them is known and no symbolic link
-/// has to be followed; the last one is, with `follow`.
+/// The inode that `names`, from the root on, lead to, if all but the last are known and no symbolic
+/// link has to be followed; the last one is, with `follow`.
 ///
 /// # Errors
 /// Those of reading the inode.
@@ -91,82 +91,142 @@ pub(crate) fn find_path<'a>(
     let Some(end) = end_of_path(fs, names, follow) else {
         return Ok(None);
     };
-    if let Some(inode) = validated(fs, end.to, end.ticket) {
-        note_hits(fs, end.count, end.count);
+    if let Some((to, ticket)) = end.to
+        && let Some(inode) = validated(fs, to, ticket)
+    {
+        note_path(fs, &end);
+        fs.stats.name_hits.bump();
         return Ok(Some(inode));
     }
-    let Some(dir) = fs.inodes.in_memory(end.dir) else {
+    let Some(dir) = directory(fs, &end) else {
         return Ok(None);
     };
-    if end.above.is_some_and(|above| !fs.names.holds(&above)) {
-        return Ok(None);
-    }
     let found = {
         let shared = dir.lock_shared();
         locked(fs, shared.inode(), end.name)?
     };
-    // The name may lead elsewhere by now.
+    // What the name leads to was not known, or is another inode by now.
     let found = found.filter(|inode| !(follow && inode.kind == FileKind::Symlink));
     if found.is_some() {
-        // The last hit is counted.
-        note_hits(fs, end.count, end.count - 1);
+        note_path(fs, &end);
     }
     Ok(found)
 }
 
-/// The attributes of what `names` lead to, as [`find_path`], if the inode or its record is in
-/// memory.
+/// The attributes of what `names` lead to, as [`find_path`]. An inode that is not in memory stays
+/// out of it, if its record is there.
+///
+/// # Errors
+/// Those of reading the inode.
 pub(crate) fn stat_path<'a>(
-    fs: &Fs,
+    fs: &Arc<Fs>,
     names: impl Iterator<Item = &'a [u8]>,
     follow: bool,
-) -> Option<Attr> {
-    let end = end_of_path(fs, names.peekable(), follow)?;
-    let attr = match fs.inodes.peek(fs, end.to.ino)? {
-        Seen::Inode(inode) => attr::getattr(fs, &inode),
-        Seen::Record(kind, core) => attr::stored(fs, end.to.ino, kind, &core),
+) -> Result<Option<Attr>> {
+    let Some(end) = end_of_path(fs, names.peekable(), follow) else {
+        return Ok(None);
     };
-    if attr.generation != end.to.generation || !fs.names.holds(&end.ticket) {
-        return None;
+    if let Some((to, ticket)) = end.to {
+        let attr = peeked(fs, to.ino).filter(|attr| attr.generation == to.generation);
+        let Some(attr) = attr.filter(|_| fs.names.holds(&ticket)) else {
+            return Ok(None);
+        };
+        note_path(fs, &end);
+        fs.stats.name_hits.bump();
+        return Ok(Some(attr));
     }
-    note_hits(fs, end.count, end.count);
-    Some(attr)
+    let Some(dir) = directory(fs, &end) else {
+        return Ok(None);
+    };
+    let found = {
+        let shared = dir.lock_shared();
+        stat_locked(fs, shared.inode(), end.name)?
+    };
+    let found = found.filter(|attr| !(follow && attr.kind == FileKind::Symlink));
+    if found.is_some() {
+        note_path(fs, &end);
+    }
+    Ok(found)
 }
 
-/// Where `names`, from the root on, end. `None` if there is no name, or one of them is not known or
-/// is a symbolic link that has to be followed.
+/// The attributes of what `name` leads to, and enters the name, which was not known.
+fn stat_locked(fs: &Arc<Fs>, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Attr>> {
+    if dir.kind != FileKind::Directory || dir.is_unlinked() {
+        return Ok(None);
+    }
+    let Some(ino) = search(fs, dir, name)? else {
+        return Ok(None);
+    };
+    let attr = match peeked(fs, ino) {
+        Some(attr) => attr,
+        None => {
+            let inode = child(fs, dir, ino)?;
+            attr::getattr(fs, &inode)
+        }
+    };
+    let target = Target {
+        ino,
+        generation: attr.generation,
+        kind: attr.kind.file_type() as u8,
+    };
+    put(fs, dir, name, Entry::Present(target));
+    Ok(Some(attr))
+}
+
+/// The attributes of inode `ino`, if it or its record is in memory.
+fn peeked(fs: &Fs, ino: Ino) -> Option<Attr> {
+    let show = |kind, core: &_| attr::stored(fs, ino, kind, core);
+    Some(match fs.inodes.peek(fs, ino, show)? {
+        Seen::Inode(inode) => attr::getattr(fs, &inode),
+        Seen::Record(attr) => attr,
+    })
+}
+
+/// The directory of the last name of a path, if it is in memory and the path still led to it when
+/// the reference was taken.
+fn directory(fs: &Fs, end: &PathEnd<'_>) -> Option<InodeRef> {
+    let dir = fs.inodes.in_memory(end.dir)?;
+    let held = end.above.is_none_or(|above| fs.names.holds(&above));
+    held.then_some(dir)
+}
+
+/// Where `names`, from the root on, end. `None` if there is no name, or one of them is a symbolic
+/// link that has to be followed, or is known to be missing, or one before the last is not known.
 fn end_of_path<'a>(
     fs: &Fs,
     mut names: Peekable<impl Iterator<Item = &'a [u8]>>,
     follow: bool,
 ) -> Option<PathEnd<'a>> {
-    let mut count = 0;
+    let mut above_count = 0;
     let mut dir = Ino::ROOT;
     let mut above: Option<Ticket> = None;
     while let Some(name) = names.next() {
         if is_dot(name) || check_length(name).is_err() {
             return None;
         }
-        let (Entry::Present(to), ticket) = fs.names.get(dir, name)? else {
-            return None;
+        let last = names.peek().is_none();
+        let mut end = PathEnd {
+            dir,
+            above,
+            name,
+            to: None,
+            above_count,
         };
-        count += 1;
+        let (to, ticket) = match fs.names.get(dir, name) {
+            Some((Entry::Present(to), ticket)) => (to, ticket),
+            None if last => return Some(end),
+            None | Some((Entry::Absent, _)) => return None,
+        };
         // The way to `dir` held when the name in it was read.
         if above.is_some_and(|above| !fs.names.holds(&above)) {
             return None;
         }
         let kind = kind_of(to);
-        if names.peek().is_none() {
-            let end = PathEnd {
-                dir,
-                above,
-                name,
-                to,
-                ticket,
-                count,
-            };
+        if last {
+            end.to = Some((to, ticket));
             return (kind != Some(FileKind::Symlink) || !follow).then_some(end);
         }
+        above_count += 1;
         if kind != Some(FileKind::Directory) {
             return None;
         }
@@ -175,9 +235,10 @@ fn end_of_path<'a>(
     None
 }
 
-fn note_hits(fs: &Fs, lookups: u64, hits: u64) {
-    fs.stats.lookups.add(lookups);
-    fs.stats.name_hits.add(hits);
+/// Counts the lookups of a path that was found, and the hits above its last name.
+fn note_path(fs: &Fs, end: &PathEnd<'_>) {
+    fs.stats.lookups.add(end.above_count + 1);
+    fs.stats.name_hits.add(end.above_count);
 }
 
 /// The inode number that `name` leads to.
