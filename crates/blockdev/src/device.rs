@@ -97,6 +97,19 @@ pub trait BlockDevice: Send + Sync {
         write_zeroes_plainly(self, offset, len)
     }
 
+    /// Makes the device at least `len` bytes long: a regular file of the host gets longer, with a
+    /// hole at its end, and the length of a block device is read anew. Requests that run meanwhile
+    /// are not disturbed.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] if the device is shorter and cannot grow.
+    fn grow(&self, len: u64) -> io::Result<()> {
+        if len <= self.len() {
+            return Ok(());
+        }
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The device's counters, by name.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
@@ -151,6 +164,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
         (**self).write_zeroes(offset, len)
+    }
+    fn grow(&self, len: u64) -> io::Result<()> {
+        (**self).grow(len)
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         (**self).counters()

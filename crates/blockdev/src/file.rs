@@ -168,6 +168,15 @@ impl FileDevice {
         &self.loops
     }
 
+    /// Gives a regular file `len` bytes, durably: what lies behind them is cut off. No request past
+    /// the end may be under way.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] for a block device; those of the host.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.host.set_len(len)
+    }
+
     /// The alignment of I/O past the host's cache; `None` if all I/O goes through it.
     pub fn direct_alignment(&self) -> Option<u64> {
         self.host.direct_alignment()
@@ -250,6 +259,10 @@ impl BlockDevice for FileDevice {
         }
         // The host's file system or device knows neither, or not for this range.
         write_zeroes_plainly(self, offset, len)
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        self.host.grow(len)
     }
 
     fn queueing(&self, depth: usize) -> Queueing {

@@ -10,9 +10,10 @@
 //! Past the cache, a request that is not aligned goes through an aligned copy (`direct.rs`).
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_units::DevOff;
 use rustix::io::Errno;
@@ -40,7 +41,8 @@ pub(crate) struct HostFile {
     mark: Option<File>,
     /// The same file opened once more, for rings: neither locked nor exclusive.
     for_rings: Option<Arc<File>>,
-    len: u64,
+    /// Grows, see [`HostFile::grow`].
+    len: AtomicU64,
     read_only: bool,
     direct: Option<Direct>,
     counters: IoCounters,
@@ -67,7 +69,7 @@ impl HostFile {
             file,
             mark,
             for_rings: for_rings.map(Arc::new),
-            len,
+            len: AtomicU64::new(len),
             read_only,
             direct,
             counters: IoCounters::default(),
@@ -88,7 +90,43 @@ impl HostFile {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Makes a regular file at least `len` bytes long, and takes the length that a block device has
+    /// now. A length that I/O past the cache cannot reach to its end is rounded up.
+    pub(crate) fn grow(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut file = &self.file;
+        let is_regular = file.metadata()?.is_file();
+        let unit = self.direct_alignment().unwrap_or(1);
+        let wanted = len.checked_next_multiple_of(unit);
+        let wanted = wanted.ok_or(io::ErrorKind::FileTooLarge)?;
+        let now = file.seek(SeekFrom::End(0))?;
+        let now = match is_regular && now < wanted {
+            true => {
+                file.set_len(wanted)?;
+                wanted
+            }
+            false => now - now % unit,
+        };
+        if now < len {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.len.fetch_max(now, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Gives a regular file `len` bytes, durably.
+    pub(crate) fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        if !self.file.metadata()?.is_file() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.file.set_len(len)?;
+        self.file.sync_all()?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) fn read_only(&self) -> bool {
@@ -112,7 +150,7 @@ impl HostFile {
     }
 
     pub(crate) fn read(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        check_range(offset, buf.len(), self.len)?;
+        check_range(offset, buf.len(), self.len())?;
         match &self.direct {
             Some(direct) if !direct.takes(offset, buf.len(), [&*buf]) => {
                 let bufs = &mut [IoSliceMut::new(buf)];
@@ -128,7 +166,7 @@ impl HostFile {
         bufs: &mut [IoSliceMut<'_>],
     ) -> io::Result<()> {
         let total = bufs.iter().map(|buf| buf.len()).sum();
-        check_range(offset, total, self.len)?;
+        check_range(offset, total, self.len())?;
         if let Some(direct) = &self.direct
             && !direct.takes(offset, total, bufs.iter().map(|buf| &**buf))
         {
@@ -154,7 +192,7 @@ impl HostFile {
 
     pub(crate) fn write(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.check_writable()?;
-        check_range(offset, buf.len(), self.len)?;
+        check_range(offset, buf.len(), self.len())?;
         match &self.direct {
             Some(direct) if !direct.takes(offset, buf.len(), [buf]) => {
                 direct.write(&self.file, offset, &[IoSlice::new(buf)], &self.counters)
@@ -166,7 +204,7 @@ impl HostFile {
     pub(crate) fn write_vectored(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.check_writable()?;
         let total = bufs.iter().map(|buf| buf.len()).sum();
-        check_range(offset, total, self.len)?;
+        check_range(offset, total, self.len())?;
         if let Some(direct) = &self.direct
             && !direct.takes(offset, total, bufs.iter().map(|buf| &**buf))
         {

@@ -15,6 +15,7 @@
 //! see [`FlushLatch`].
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extant_units::DevOff;
@@ -28,7 +29,8 @@ use crate::queue::Queueing;
 /// A device that remembers its first failed flush. See the module's header.
 pub struct LatchedDevice {
     inner: LentDevice,
-    len: u64,
+    /// The inner device's, also after it was given back.
+    len: AtomicU64,
     latch: Arc<FlushLatch>,
     /// The inner device's counters when it was released.
     last_counters: OnceLock<Vec<(&'static str, u64)>>,
@@ -39,7 +41,7 @@ impl LatchedDevice {
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
         Self {
             inner: LentDevice::new(&inner),
-            len: inner.len(),
+            len: AtomicU64::new(inner.len()),
             latch: Arc::default(),
             last_counters: OnceLock::new(),
         }
@@ -57,13 +59,13 @@ impl LatchedDevice {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
         self.latch.check_write()?;
-        check_range(offset, len, self.len)
+        check_range(offset, len, self.len())
     }
 }
 
 impl BlockDevice for LatchedDevice {
     fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Acquire)
     }
 
     fn is_read_only(&self) -> bool {
@@ -124,6 +126,16 @@ impl BlockDevice for LatchedDevice {
     fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
         self.latch.check_write()?;
         self.inner.request(|inner| inner.write_zeroes(offset, len))
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        self.latch.check_write()?;
+        let len = self.inner.request(|inner| {
+            inner.grow(len)?;
+            Ok(inner.len())
+        })?;
+        self.len.fetch_max(len, Ordering::AcqRel);
+        Ok(())
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -36,6 +36,7 @@ mod config;
 mod dir;
 mod file;
 mod group;
+mod grow;
 mod inode;
 mod inspect;
 mod map;

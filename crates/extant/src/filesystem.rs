@@ -399,6 +399,16 @@ impl Filesystem {
         self.volume.trim(0..u64::MAX, 0)
     }
 
+    /// Grows the mounted file system to at most `bytes`, and a file that it is in with it. Other
+    /// threads go on meanwhile. See [`Volume::grow`] for what is refused; [`crate::resize`] shrinks,
+    /// and grows further, what is not mounted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn grow(&self, bytes: u64) -> Result<()> {
+        self.volume.grow(bytes)
+    }
+
     /// Makes everything durable.
     ///
     /// # Errors

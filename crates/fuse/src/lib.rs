@@ -10,8 +10,8 @@
 //! what both ways have in common. `node_table` counts what the kernel
 //! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
 //! detaches, `control` reports to a `waiter` how an unmount ended, `live` serves the counters,
-//! `keeper` does for a confined daemon what needs privileges, `session` puts them together.
-//! `testing` serves requests that no kernel has sent.
+//! `resize` is the request to grow, `keeper` does for a confined daemon what needs privileges,
+//! `session` puts them together. `testing` serves requests that no kernel has sent.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
@@ -34,6 +34,7 @@ mod open_files;
 mod pool;
 mod reply;
 mod request;
+mod resize;
 mod serve;
 mod server;
 mod session;
@@ -51,6 +52,7 @@ pub use keeper::Keeper;
 pub use keeper_service::{Left, keep};
 pub use live::{STATS_ATTRIBUTE, stats};
 pub use mount::{Connection, MountEntry, MountOptions, OptionError, detach, remount};
+pub use resize::grow;
 pub use session::{HostSide, Mount, MountError, Requests};
 pub use unmounter::Unmounter;
 pub use waiter::Waiter;

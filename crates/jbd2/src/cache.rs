@@ -44,7 +44,6 @@ const READAHEAD_BYTES: usize = 4 << 20;
 pub struct BlockCache {
     dev: Arc<dyn BlockDevice>,
     block_size: BlockSize,
-    device_blocks: Blocks,
     shard_budget: usize,
     hash: NumberHash,
     shards: Box<[PaddedShard]>,
@@ -86,7 +85,6 @@ impl BlockCache {
             })
             .collect();
         Arc::new(Self {
-            device_blocks: Blocks::new(dev.len() >> block_size.log2()),
             shard_budget: (budget_bytes / block_size.bytes() / SHARDS).max(4),
             dev,
             block_size,
@@ -111,9 +109,9 @@ impl BlockCache {
         &self.dev
     }
 
-    /// The device's length in whole blocks.
+    /// The device's length in whole blocks, which grows with the device.
     pub(crate) fn device_blocks(&self) -> Blocks {
-        self.device_blocks
+        Blocks::new(self.dev.len() >> self.block_size.log2())
     }
 
     /// Finds or reads block `p`. Calls `check`, without a lock, when the bytes came from the device
@@ -234,11 +232,9 @@ impl BlockCache {
             shard.hits += u64::from(block.key().is_some());
             return Ok(block);
         }
-        if p.get() >= self.device_blocks.get() {
-            return Err(BlockError::OutOfRange {
-                block: p,
-                device: self.device_blocks,
-            });
+        let device = self.device_blocks();
+        if p.get() >= device.get() {
+            return Err(BlockError::OutOfRange { block: p, device });
         }
         shard.make_room(self.shard_budget);
         let block = Block::unloaded(p);
@@ -261,7 +257,7 @@ impl BlockCache {
         let p = block.pblk();
         let offset = self.block_size.dev_off(p).ok_or(BlockError::OutOfRange {
             block: p,
-            device: self.device_blocks,
+            device: self.device_blocks(),
         })?;
         let mut data = zeroed(self.block_size.bytes());
         // New bytes have one reference, so they are not copied here.

@@ -3,7 +3,6 @@
 use extant_disk::bitmap;
 use extant_disk::features::Incompat;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
-use extant_disk::superblock::RawSuperblock;
 use extant_jbd2::LogMap;
 use extant_units::{Blocks, Group, at_most_u32, index};
 
@@ -113,11 +112,12 @@ impl Volume {
         let (old, new) = (&self.old, &self.new);
         let journal = self.log.as_ref().map_or(0, LogMap::len);
         let raw = &mut self.raw;
-        set_blocks(raw, new.blocks);
+        raw.set_blocks_count(Blocks::new(new.blocks));
         // The share that only root may take stays.
-        let reserved = u128::from(reserved_blocks(raw)) * u128::from(new.blocks);
+        let reserved = u128::from(raw.reserved_blocks().get()) * u128::from(new.blocks);
         let reserved = reserved / u128::from(old.blocks.max(1));
-        set_reserved(raw, u64::try_from(reserved).unwrap_or(0).min(new.blocks));
+        let reserved = u64::try_from(reserved).unwrap_or(0).min(new.blocks);
+        raw.set_reserved_blocks(Blocks::new(reserved));
         raw.set_free_blocks_count(Blocks::new(free));
         raw.inodes_count.set(new.inodes());
         raw.free_inodes_count.set(at_most_u32(inodes));
@@ -136,31 +136,4 @@ impl Volume {
         let raw = raw.clone();
         edit_super(&*self.dev, |stored| *stored = raw)
     }
-}
-
-/// Stores the count of blocks, both halves.
-fn set_blocks(raw: &mut RawSuperblock, blocks: u64) {
-    let [low, high] = halves(blocks);
-    raw.blocks_count_lo.set(low);
-    raw.blocks_count_hi.set(high);
-}
-
-/// Blocks that only root may take.
-fn reserved_blocks(raw: &RawSuperblock) -> u64 {
-    u64::from(raw.r_blocks_count_lo.get()) | u64::from(raw.r_blocks_count_hi.get()) << 32
-}
-
-fn set_reserved(raw: &mut RawSuperblock, blocks: u64) {
-    let [low, high] = halves(blocks);
-    raw.r_blocks_count_lo.set(low);
-    raw.r_blocks_count_hi.set(high);
-}
-
-/// The low and the high half of a count of blocks.
-fn halves(blocks: u64) -> [u32; 2] {
-    let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
-    [
-        u32::from_le_bytes([a, b, c, d]),
-        u32::from_le_bytes([e, f, g, h]),
-    ]
 }

@@ -36,6 +36,7 @@ pub(crate) const ALLOWED: &[(Call, &str)] = &[
     (SYS_fdatasync, "flush of the image"),
     (SYS_fsync, "flush of the image"),
     (SYS_fallocate, "discarding and zeroing blocks of the image"),
+    (SYS_ftruncate, "a longer image, when its volume grows"),
     (
         SYS_fadvise64,
         "dropping the host's pages before a block is read afresh",

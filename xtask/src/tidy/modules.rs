@@ -139,6 +139,7 @@ const ENGINE: Order = Order {
         "types",
         "config",
         // State: what `Fs` is made of, and so does not name it.
+        "volume/growing_size",
         "volume/layout",
         "volume/stats",
         "volume/metadata_kind",
@@ -193,6 +194,7 @@ const ENGINE: Order = Order {
         "attr",
         "namei",
         "inspect",
+        "grow",
         "mount",
         "api",
     ],
@@ -222,7 +224,7 @@ const FIX: Order = Order {
 const RESIZE: Order = Order {
     root: "crates/resize/src",
     modules: &[
-        "error", "options", "shape", "bits", "volume", "space", "extents", "pointers", "files",
+        "options", "error", "shape", "bits", "volume", "space", "extents", "pointers", "files",
         "groups", "store", "numbers", "log", "least", "prepare", "commit", "image",
     ],
 };

@@ -63,9 +63,15 @@ pub(crate) struct Fix {
     pub(crate) image: PathBuf,
 }
 
-/// Grow or shrink an image
+/// Grow or shrink an image, or grow a mount
 ///
-/// The image must not be mounted. An image file gets the length of its file system; a block device
+/// A directory stands for the mount there, which grows while it is in use, its image file with it;
+/// a block device has to be longer first. Root and the user of the mount may do that. It grows
+/// within what is reserved for descriptors (1024 times the size at which it was made, unless mkfs
+/// was told otherwise), and not past 2^32 blocks; without that reserve, by a few groups at most.
+/// What it cannot do, it does once the image is not mounted.
+///
+/// Otherwise the image must not be mounted. An image file gets the length of its file system; a block device
 /// keeps its own. A journal that waits for a replay is replayed first, and the image must be sound:
 /// extant check runs before, and once more over what is about to be written. SIZE may end in K, M,
 /// G ... (KB, MB, GB ... are powers of 1000). The file system gets whole blocks of it, and a last
@@ -79,7 +85,8 @@ pub(crate) struct Resize {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Image file or block device
+    /// Image file, block device, or the directory of a mount
+    #[arg(value_name = "IMAGE|DIR")]
     pub(crate) image: PathBuf,
     /// Bytes, or "min"
     #[arg(value_parser = parse_size)]

@@ -1,7 +1,8 @@
-//! `extant resize`: another size for an image.
+//! `extant resize`: another size for an image, or more of it for a mount.
 
 use extant::CheckOptions;
-use extant::resize::{ResizeOptions, resize_image};
+use extant::resize::{ResizeOptions, Target, resize_image};
+use rustix::fs::statvfs;
 use serde_json::json;
 
 use crate::args::Resize;
@@ -10,6 +11,9 @@ use crate::output::{Output, size_word};
 use crate::progress::Steps;
 
 pub(crate) fn run(args: &Resize) -> Result<(), Failure> {
+    if args.image.is_dir() {
+        return grow(args);
+    }
     let steps = Steps::new();
     let progress = |done: u64, total: u64| steps.show(done, total);
     let options = ResizeOptions {
@@ -39,6 +43,36 @@ pub(crate) fn run(args: &Resize) -> Result<(), Failure> {
         };
         let size = size_word(report.bytes());
         out.text(format!("{image}: {what}: {blocks} blocks, {size}\n"))?;
+    }
+    out.finish()
+}
+
+/// Grows what is mounted at a directory.
+fn grow(args: &Resize) -> Result<(), Failure> {
+    let (dir, place) = (args.image.as_path(), args.image.display());
+    let Target::Bytes(bytes) = args.size else {
+        let what = "a mounted file system can only grow: \"min\" is for images";
+        return Err(Failure::at(place, what.to_owned()));
+    };
+    let before = statvfs(dir).at(&place)?;
+    extant_fuse::grow(dir, bytes).at(&place)?;
+    let after = statvfs(dir).at(&place)?;
+    let mut out = Output::new();
+    // What statfs counts are the blocks without the format's own.
+    let (old, new) = (before.f_blocks, after.f_blocks);
+    if args.json {
+        out.json(&json!({
+            "block_size": after.f_frsize,
+            "usable_blocks_before": old,
+            "usable_blocks": new,
+        }))?;
+    } else {
+        let what = match old == new {
+            true => "has this size already",
+            false => "grown",
+        };
+        let size = size_word(new.saturating_mul(after.f_frsize));
+        out.text(format!("{place}: {what}: {size} for files\n"))?;
     }
     out.finish()
 }

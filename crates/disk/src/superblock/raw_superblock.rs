@@ -235,6 +235,26 @@ impl RawSuperblock {
         self.state.set(state.bits());
     }
 
+    /// `s_blocks_count`, both halves.
+    pub fn blocks_count(&self) -> Blocks {
+        Blocks::new(join(self.blocks_count_lo, self.blocks_count_hi))
+    }
+
+    /// Stores `s_blocks_count`, both halves.
+    pub fn set_blocks_count(&mut self, count: Blocks) {
+        (self.blocks_count_lo, self.blocks_count_hi) = split(count.get());
+    }
+
+    /// `s_r_blocks_count`, the blocks that only root may take, both halves.
+    pub fn reserved_blocks(&self) -> Blocks {
+        Blocks::new(join(self.r_blocks_count_lo, self.r_blocks_count_hi))
+    }
+
+    /// Stores `s_r_blocks_count`, both halves.
+    pub fn set_reserved_blocks(&mut self, count: Blocks) {
+        (self.r_blocks_count_lo, self.r_blocks_count_hi) = split(count.get());
+    }
+
     /// `s_free_blocks_count`, both halves.
     pub fn free_blocks_count(&self) -> Blocks {
         Blocks::new(join(self.free_blocks_count_lo, self.free_blocks_count_hi))

@@ -143,7 +143,7 @@ impl AllocatorCore {
 
     /// Number of groups, from group 0 on, whose blocks `request` may use.
     fn groups_for(&self, request: &AllocRequest) -> u32 {
-        let groups = self.layout.groups;
+        let groups = self.layout.groups();
         if !request.narrow {
             return groups;
         }
@@ -211,8 +211,8 @@ impl AllocatorCore {
         }
         let (first, index) = self.layout.group_of_block(goal)?;
         let disk = self.disk();
-        for step in 0..self.layout.groups.min(LOADS_PER_PASS) {
-            let group = Group::new((first.get().checked_add(step)?) % self.layout.groups);
+        for step in 0..self.layout.groups().min(LOADS_PER_PASS) {
+            let group = Group::new((first.get().checked_add(step)?) % self.layout.groups());
             let mut locked = self.groups.lock(group).ok()?;
             if locked.state.broken {
                 continue;
@@ -294,7 +294,7 @@ impl AllocatorCore {
             min,
             want,
             target: want,
-            groups: self.layout.groups,
+            groups: self.layout.groups(),
         };
         let mut hold = |locked: &mut LockedGroup<'_>, run: Range<u32>| {
             let granted = Granted {

@@ -26,7 +26,7 @@ impl AllocatorCore {
         request: &InodeRequest,
     ) -> Result<(Ino, u32)> {
         let first = self.inode_group(request);
-        let groups = u64::from(self.layout.groups);
+        let groups = u64::from(self.layout.groups());
         for step in 0..groups {
             let at = (u64::from(first.get()) + step) % groups;
             let group = Group::new(exact_u32(at));

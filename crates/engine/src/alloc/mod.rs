@@ -20,6 +20,7 @@
 //! of windows have short locks of their own, never held together with a group lock. There is no
 //! global lock; the counters are atomics.
 
+mod added_blocks;
 mod allocator;
 mod block_alloc;
 mod free_runs;
@@ -42,6 +43,7 @@ use std::time::Duration;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Pblk};
 
+pub(crate) use self::added_blocks::{add_to_last_group, publish_added};
 pub(crate) use self::allocator::{Allocator, Parts};
 pub(crate) use self::free_runs::free_runs;
 pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
@@ -158,7 +160,7 @@ pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
     };
     // Directories stay near the tables; files leave the first group of a flex group to them.
     let flex_start = layout.flex_of(group) << layout.flex_bits;
-    let last = layout.groups - 1;
+    let last = layout.groups() - 1;
     let goal = if inode.kind == FileKind::Regular && layout.flex_bits >= 2 {
         group.get().max(flex_start + 1).min(last)
     } else {

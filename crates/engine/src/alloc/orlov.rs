@@ -49,7 +49,7 @@ impl AllocatorCore {
     fn groups_of_flex(&self, flex: u32) -> impl Iterator<Item = Group> + use<> {
         let bits = self.layout.flex_bits;
         let start = u64::from(flex) << bits;
-        let end = (start + (1 << bits)).min(u64::from(self.layout.groups));
+        let end = (start + (1 << bits)).min(u64::from(self.layout.groups()));
         (start..end).filter_map(|group| u32::try_from(group).ok().map(Group::new))
     }
 
@@ -147,7 +147,7 @@ impl AllocatorCore {
         self.groups_of_flex(flex)
             .find(|&group| fits(group))
             .or_else(|| {
-                from(parent.get(), self.layout.groups)
+                from(parent.get(), self.layout.groups())
                     .map(Group::new)
                     .find(|&group| fits(group))
             })

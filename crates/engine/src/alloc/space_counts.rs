@@ -31,8 +31,8 @@ pub(crate) struct SpaceCounts {
     reserved: AtomicU64,
     /// Free blocks that are not reserved.
     available: AtomicU64,
-    /// Blocks kept for root.
-    root_reserved: u64,
+    /// Blocks kept for root. A grow raises them.
+    root_reserved: AtomicU64,
     /// Blocks kept for metadata at writeback.
     pool: u64,
     /// Free inodes at the mount.
@@ -40,7 +40,7 @@ pub(crate) struct SpaceCounts {
     /// Inodes allocated since. Every thread that creates a file counts one, so no two write a
     /// common word.
     inodes_used: Counter,
-    /// Inodes freed since.
+    /// Inodes freed since, and those of groups that were added.
     inodes_freed: Counter,
     dirs: AtomicU64,
     /// Reservations that were dropped while they held blocks. Each is a bug.
@@ -61,7 +61,7 @@ impl SpaceCounts {
             free: AtomicU64::new(free.get()),
             reserved: AtomicU64::new(0),
             available: AtomicU64::new(free.get()),
-            root_reserved: root_reserved.get(),
+            root_reserved: AtomicU64::new(root_reserved.get()),
             pool: (total.get() / 50).min(POOL_MAX),
             inodes_at_mount: free_inodes,
             inodes_used: Counter::default(),
@@ -124,6 +124,14 @@ impl SpaceCounts {
         self.available.fetch_add(n, Relaxed);
     }
 
+    /// Counts the free blocks and inodes of groups that were added. Root's reserve grows with the
+    /// volume.
+    pub(crate) fn grown(&self, free: Blocks, inodes: u64, root_reserved: Blocks) {
+        self.freed(free.get());
+        self.inodes_freed.add(inodes);
+        self.root_reserved.store(root_reserved.get(), Relaxed);
+    }
+
     /// Counts an inode as allocated.
     pub(super) fn inode_used(&self, is_dir: bool) {
         self.inodes_used.bump();
@@ -167,7 +175,7 @@ impl SpaceCounts {
 
     /// Free blocks that an ordinary user may claim.
     pub(crate) fn available_to_users(&self) -> Blocks {
-        let kept = self.root_reserved.saturating_add(self.pool);
+        let kept = self.root_reserved.load(Relaxed).saturating_add(self.pool);
         Blocks::new(self.available.load(Relaxed).saturating_sub(kept))
     }
 
@@ -186,7 +194,7 @@ impl SpaceCounts {
     /// Blocks that `claimant` may not take.
     fn kept(&self, claimant: Claimant) -> u64 {
         match claimant {
-            Claimant::User => self.root_reserved.saturating_add(self.pool),
+            Claimant::User => self.root_reserved.load(Relaxed).saturating_add(self.pool),
             Claimant::Privileged => self.pool,
             Claimant::Pool => 0,
         }

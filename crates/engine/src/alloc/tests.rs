@@ -177,7 +177,7 @@ fn roots_reserve_is_roots() {
     let image = image(64, "-b 1024 -m 10 -O ^has_journal");
     let rig = Rig::open(&image).unwrap();
     let free = rig.totals.free_blocks;
-    let (root, pool) = (rig.layout.root_reserved.get(), rig.layout.end.get() / 50);
+    let (root, pool) = (rig.layout.root_reserved.get(), rig.layout.end().get() / 50);
     assert_eq!(root, 6553);
     let mut request = ask(0, 4096);
     let drain = |request: &AllocRequest| -> u64 {
@@ -313,7 +313,7 @@ fn allocate_and_free(rig: &Rig, ledger: &Ledger, worker: u32, rounds: u32) {
         if rng.below(3) > 0 {
             let goal = match mine.last() {
                 Some(run) if rng.below(2) == 0 => run.start.get() + run.len.get(),
-                _ => rng.below(rig.layout.end.get()),
+                _ => rng.below(rig.layout.end().get()),
             };
             let request = AllocRequest {
                 stream: Ino::new(worker * 4 + 1 + round % 3).filter(|_| round % 2 == 0),
@@ -342,7 +342,7 @@ fn stress(mib: u64, args: &str, rounds: u32) {
     let image = image(mib, args);
     let before = free_runs(&image);
     let rig = Rig::open(&image).unwrap();
-    let end = usize::try_from(rig.layout.end.get()).unwrap();
+    let end = usize::try_from(rig.layout.end().get()).unwrap();
     let ledger = Ledger {
         taken: (0..end).map(|_| AtomicBool::new(false)).collect(),
     };

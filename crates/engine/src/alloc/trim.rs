@@ -38,7 +38,7 @@ pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
     let minimum = minimum.div_ceil(bs.bytes_u64()).max(1);
     let minimum = u32::try_from(minimum).map_err(|_| Error::Invalid)?;
     let (first, end) = (bs.blocks_for(range.start).get(), range.end >> bs.log2());
-    let behind_end = first >= fs.layout.end.get();
+    let behind_end = first >= fs.layout.end().get();
     let shorter = range.end.saturating_sub(range.start) < bs.bytes_u64();
     if minimum > fs.layout.blocks_per_group || behind_end || shorter {
         return Err(Error::Invalid);

@@ -16,6 +16,7 @@ mod extents;
 mod fiemap;
 mod file_data;
 mod free_space;
+mod grow;
 mod info;
 mod label;
 mod node;

@@ -147,7 +147,7 @@ fn profile(fs: &Fs, inode: &Inode) -> Profile {
         format: DirFormat {
             block_size: layout.block_size,
             file_type: features.has_incompat(Incompat::FILETYPE),
-            max_ino: layout.inodes_count,
+            max_ino: layout.inodes_count(),
             seed: inode.csum_seed(fs),
         },
         dir_index: features.has_compat(Compat::DIR_INDEX),

@@ -55,6 +55,18 @@ impl FreeMap {
         self.held == 0
     }
 
+    /// Makes the group `len` blocks long. The new blocks are free on disk, and held: they become
+    /// usable by [`FreeMap::release`].
+    pub(crate) fn lengthen(&mut self, len: u32) {
+        let added = self.len..len.max(self.len);
+        let mut bits = std::mem::take(&mut self.bits).into_vec();
+        bits.resize(added.end.div_ceil(8) as usize, 0xFF);
+        bitmap::set_range(&mut bits, added.clone());
+        self.bits = bits.into_boxed_slice();
+        self.held += added.end - added.start;
+        self.len = added.end;
+    }
+
     /// Marks `range`, all usable, as in use.
     pub(crate) fn take(&mut self, range: Range<u32>) {
         debug_assert_eq!(bitmap::count_set(&self.bits, range.clone()), 0);
@@ -230,6 +242,18 @@ mod tests {
             }
         );
         assert_eq!(super::FreeMap::new(&[], 0).find(0, 1, 1, 1).run, None);
+    }
+
+    #[test]
+    fn blocks_that_are_added_are_held_until_they_are_released() {
+        let mut map = map(1003, &[1000..1003]);
+        map.lengthen(2000);
+        assert_eq!(map.usable(), 3);
+        assert!(!map.can_be_dropped());
+        assert_eq!(map.find(1000, 1, 64, 1).run, Some(1000..1003));
+        assert_eq!(map.release(1003..2000), 1000);
+        assert_eq!(map.usable(), 1000);
+        assert!(map.can_be_dropped());
     }
 
     #[test]

@@ -2,19 +2,20 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use extant_disk::group_desc::GroupDesc;
 use extant_lock_order::{Rank, lock};
-use extant_units::{Group, Ino, Pblk, exact_u32};
-use parking_lot::Mutex;
+use extant_units::{Group, Ino};
 
 use super::free_map::FreeMap;
-use super::group_state::{GroupState, Hints, InodeLocation, locate};
+use super::group_cells::{GroupCell, GroupCells};
+use super::group_state::{Hints, InodeLocation, locate};
 use super::locked_group::LockedGroup;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::layout::Layout;
 
 /// All block groups.
 pub(crate) struct GroupTable {
-    pub(super) groups: Box<[GroupCell]>,
+    pub(super) cells: GroupCells,
     /// Groups whose free map is in memory.
     pub(super) loaded: AtomicU32,
     /// Upper bound of the number of maps in memory.
@@ -23,17 +24,10 @@ pub(crate) struct GroupTable {
     pub(super) sweep: AtomicU32,
 }
 
-/// One group.
-pub(super) struct GroupCell {
-    pub(super) inode_table: Pblk,
-    pub(super) hints: Hints,
-    pub(super) state: Mutex<GroupState>,
-}
-
 impl GroupTable {
     fn cell(&self, group: Group) -> Result<&GroupCell> {
-        self.groups
-            .get(group.index())
+        self.cells
+            .get(group)
             .ok_or_else(|| Error::corrupt(Location::GroupDesc(group), "no such group"))
     }
 
@@ -52,10 +46,15 @@ impl GroupTable {
         })
     }
 
+    /// Adds a group behind the last one, whose descriptor is `desc`. One thread at a time does so.
+    pub(crate) fn add(&self, desc: GroupDesc) {
+        self.cells.push(desc);
+    }
+
     /// The hints of `group`; `None` past the last.
     #[inline]
     pub(crate) fn hints(&self, group: Group) -> Option<&Hints> {
-        self.groups.get(group.index()).map(|cell| &cell.hints)
+        self.cells.get(group).map(|cell| &cell.hints)
     }
 
     /// The location of inode `ino`.
@@ -66,19 +65,19 @@ impl GroupTable {
         let (group, index) = layout
             .group_of_inode(ino)
             .ok_or_else(|| Error::corrupt(Location::Inode(ino), "no such inode"))?;
-        Ok(locate(layout, self.cell(group)?.inode_table, index))
+        Ok(locate(layout, self.cell(group)?.inode_table(), index))
     }
 
     /// Drops maps of groups that hold nothing back, until the budget is kept or a bounded number
     /// was examined. The caller holds no group lock.
     pub(crate) fn shrink_maps(&self) {
-        let count = exact_u32(self.groups.len() as u64).max(1);
+        let count = self.cells.len().max(1);
         for _ in 0..64 {
             if self.loaded.load(Relaxed) <= self.map_budget {
                 return;
             }
             let at = self.sweep.fetch_add(1, Relaxed) % count;
-            let Some(cell) = self.groups.get(at as usize) else {
+            let Some(cell) = self.cells.get(Group::new(at)) else {
                 return;
             };
             if !cell.hints.loaded.load(Relaxed) {

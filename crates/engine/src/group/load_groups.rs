@@ -1,14 +1,13 @@
 //! Reading the descriptor table at mount.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicU32;
 
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_jbd2::BlockCache;
 use extant_units::{Blocks, Group, Pblk, exact_u32};
-use parking_lot::Mutex;
 
-use super::group_state::{GroupState, Hints};
-use super::group_table::{GroupCell, GroupTable};
+use super::group_cells::{GroupCell, GroupCells};
+use super::group_table::GroupTable;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::layout::Layout;
 use crate::volume::system_zones::{SystemZones, Zone};
@@ -74,38 +73,16 @@ impl GroupTable {
             totals.dirs += u64::from(desc.used_dirs);
             groups.push(GroupCell::new(desc));
         }
-        let zones =
-            SystemZones::build(parts).map_err(|overlap| overlap_error(layout, overlap.at))?;
+        let zones = SystemZones::build(parts, layout.end())
+            .map_err(|overlap| overlap_error(layout, overlap.at))?;
         let map_bytes = layout.blocks_per_group.div_ceil(8).max(1);
         let table = Self {
-            groups: groups.into_boxed_slice(),
+            cells: GroupCells::new(groups),
             loaded: AtomicU32::new(0),
             map_budget: (MAP_BYTES / map_bytes).max(64),
             sweep: AtomicU32::new(0),
         };
         Ok((table, zones, totals))
-    }
-}
-
-impl GroupCell {
-    fn new(desc: GroupDesc) -> Self {
-        Self {
-            inode_table: desc.inode_table,
-            hints: Hints {
-                usable: AtomicU32::new(desc.free_blocks),
-                longest: AtomicU32::new(desc.free_blocks),
-                loaded: AtomicBool::new(false),
-                free_inodes: AtomicU32::new(desc.free_inodes),
-                used_dirs: AtomicU32::new(desc.used_dirs),
-            },
-            state: Mutex::new(GroupState {
-                desc,
-                map: None,
-                trimmed: None,
-                made: 0,
-                broken: false,
-            }),
-        }
     }
 }
 
@@ -175,7 +152,7 @@ fn pieces(layout: &Layout, desc: &GroupDesc) -> [(Pblk, u32, &'static str); 3] {
 
 /// Adds everything of the format that lies in `group`, or that its descriptor points to, to
 /// `parts`.
-fn claim(layout: &Layout, group: Group, desc: &GroupDesc, parts: &mut Vec<Zone>) {
+pub(super) fn claim(layout: &Layout, group: Group, desc: &GroupDesc, parts: &mut Vec<Zone>) {
     let mut add = |start: Pblk, len: u32| {
         let zone = Zone {
             start,

@@ -17,6 +17,7 @@
 
 mod bitmaps;
 mod free_map;
+mod group_cells;
 mod group_state;
 mod group_table;
 mod load_groups;

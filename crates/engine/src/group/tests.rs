@@ -56,7 +56,7 @@ fn groups_are_what_dumpe2fs_says() {
     for (name, image) in images() {
         let rig = Rig::open(&image).unwrap_or_else(|error| panic!("{name}: {error}"));
         let dumped = dump(&image);
-        assert_eq!(dumped.len(), rig.layout.groups as usize, "{name}");
+        assert_eq!(dumped.len(), rig.layout.groups() as usize, "{name}");
         for (group, dumped) in rig.layout.all_groups().zip(&dumped) {
             let layout = &rig.layout;
             let mut locked = rig.groups.lock(group).unwrap();
@@ -131,9 +131,9 @@ fn inodes_lie_where_debugfs_finds_them() {
             2,
             8,
             rig.layout.inodes_per_group + 1,
-            rig.layout.inodes_count,
+            rig.layout.inodes_count(),
         ] {
-            let ino = Ino::new(ino.min(rig.layout.inodes_count)).unwrap();
+            let ino = Ino::new(ino.min(rig.layout.inodes_count())).unwrap();
             let location = rig.groups.inode_location(&rig.layout, ino).unwrap();
             let said = image.debugfs(&format!("imap <{ino}>")).unwrap();
             let expected = format!(
@@ -142,7 +142,7 @@ fn inodes_lie_where_debugfs_finds_them() {
             );
             assert!(said.contains(&expected), "{name}: {expected} not in {said}");
         }
-        let past = Ino::new(rig.layout.inodes_count + 1).unwrap();
+        let past = Ino::new(rig.layout.inodes_count() + 1).unwrap();
         assert!(rig.groups.inode_location(&rig.layout, past).is_err());
     }
 }
@@ -155,7 +155,7 @@ fn the_largest_volumes_mount_in_bounded_memory() {
         .make()
         .unwrap();
     let rig = Rig::open(&image).unwrap();
-    assert_eq!(rig.layout.groups, 65536);
+    assert_eq!(rig.layout.groups(), 65536);
     let last = Group::new(65535);
     let mut locked = rig.groups.lock(last).unwrap();
     assert!(locked.map(&disk(&rig)).unwrap().usable() > 32_000);
@@ -313,7 +313,7 @@ fn zones_cover_everything_that_mke2fs_put_there() {
     let rig = Rig::open(&image).unwrap();
     // Root, lost+found and the resize inode's map are all that a fresh image holds beside its
     // zones; block 0 is in no group.
-    let used = rig.layout.end.get() - 1 - rig.totals.free_blocks;
+    let used = rig.layout.end().get() - 1 - rig.totals.free_blocks;
     let files = used - rig.zones.total().get();
     assert_eq!(files, 1 + 12 + 1);
     assert!(!rig.zones.may_map(None, Pblk::new(1), Blocks::ONE));

@@ -30,7 +30,7 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
                 && layout.orphan_file_inode != Some(ino)
                 && layout.journal_inode != Some(ino)
         }
-        Asker::Internal => ino.get() <= layout.inodes_count,
+        Asker::Internal => ino.get() <= layout.inodes_count(),
     };
     if fine {
         Ok(())
@@ -82,7 +82,7 @@ fn kind_of(fs: &Fs, ino: Ino, asker: Asker, core: &InodeCore) -> Result<FileKind
 }
 
 /// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.
-pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
+pub(crate) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     let location = fs.groups.inode_location(&fs.layout, ino)?;
     let block = match fs.cache.cached(location.block) {
         Some(block) => block,
@@ -157,7 +157,7 @@ fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
 }
 
 /// Encodes `core` into the inode table under `h`.
-pub(super) fn store(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
+pub(crate) fn store(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
     encode(fs, h, ino, core, false)
 }
 

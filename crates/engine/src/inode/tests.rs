@@ -151,7 +151,16 @@ fn numbers_that_no_name_leads_to_are_refused() {
     let image = Image::of_mib(8).args("-O orphan_file").make().unwrap();
     let fs = TestFs::mount(image.path(), "errors=continue");
     let orphans = fs.layout.orphan_file_inode.unwrap();
-    for ino in [1, 3, 5, 7, 8, 10, orphans.get(), fs.layout.inodes_count + 1] {
+    for ino in [
+        1,
+        3,
+        5,
+        7,
+        8,
+        10,
+        orphans.get(),
+        fs.layout.inodes_count() + 1,
+    ] {
         assert_eq!(errno(fs.iget(Ino::new(ino).unwrap())), 117, "{ino}");
     }
     assert_eq!(errno(fs.iget(Ino::new(100).unwrap())), 116, "free");

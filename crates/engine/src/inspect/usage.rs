@@ -23,10 +23,12 @@ pub(crate) fn statfs(fs: &Fs) -> FsStat {
     };
     FsStat {
         block_size: exact_u32(layout.block_size.bytes_u64()),
-        blocks: Blocks::new(layout.end.get()).saturating_sub(overhead).get(),
+        blocks: Blocks::new(layout.end().get())
+            .saturating_sub(overhead)
+            .get(),
         blocks_free: counts.available().get(),
         blocks_available: counts.available_to_users().get(),
-        inodes: u64::from(layout.inodes_count),
+        inodes: u64::from(layout.inodes_count()),
         inodes_free: counts.free_inodes(),
         name_max: NAME_MAX,
         uuid: layout.uuid,

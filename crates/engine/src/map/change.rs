@@ -99,7 +99,7 @@ fn allocate_or_find(
     let want = found.len.min(most);
     let goal = wanted
         .or(goal)
-        .filter(|&goal| goal < fs.layout.end)
+        .filter(|&goal| goal < fs.layout.end())
         .unwrap_or_else(|| goal_without_neighbours(fs, inode, (lblk, want), keep_gap));
     let run = alloc::allocate_blocks(
         fs,

@@ -86,7 +86,7 @@ fn read(fs: &Fs, map: &SharedMap<'_>) -> Result<BlockMap> {
         (core.i_block, core.sectors)
     };
     let disk = DiskNodes::of(fs, map, root);
-    let counted = (sectors >> (fs.layout.block_size.log2() - 9)).min(fs.layout.end.get());
+    let counted = (sectors >> (fs.layout.block_size.log2() - 9)).min(fs.layout.end().get());
     let excess = || {
         let what = "block map of more blocks than the inode counts, or the volume has";
         Error::corrupt(Location::Inode(inode.ino), what)

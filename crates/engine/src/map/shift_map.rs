@@ -73,7 +73,7 @@ pub(crate) fn plan(
     let each = credits::remove_extent(&fs.layout);
     let of_extents = freed.extents.saturating_mul(each);
     let bitmap_blocks = credits::sum([of_extents, freed.nodes, freed.nodes]);
-    let all_bitmaps = credits::sum([fs.layout.groups, fs.layout.groups]);
+    let all_bitmaps = credits::sum([fs.layout.groups(), fs.layout.groups()]);
     let least = credits::sum([
         credits::remove(fs),
         credits::shift(fs),

@@ -27,7 +27,7 @@ impl Walked {
             return Ok(());
         }
         let before = self.0.fetch_add(len.into(), Ordering::Relaxed);
-        if before.saturating_add(len.into()) <= fs.layout.end.get().saturating_mul(2) {
+        if before.saturating_add(len.into()) <= fs.layout.end().get().saturating_mul(2) {
             return Ok(());
         }
         let error = Error::corrupt(

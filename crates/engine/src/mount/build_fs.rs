@@ -8,6 +8,7 @@ use extant_disk::superblock::Superblock;
 use extant_jbd2::{BlockCache, Config, Journal};
 use extant_name_cache::NameCache;
 use extant_units::{Blocks, Ino, at_most_usize};
+use parking_lot::Mutex;
 
 use super::find_journal::FoundJournal;
 use super::volume_marks::mark_in_use;
@@ -82,6 +83,7 @@ pub(super) fn build(
         xattr_blocks: SharedBlocks::default(),
         orphans: Orphans::default(),
         rename_lock: RenameLock::default(),
+        growing: Mutex::default(),
         interrupted: false.into(),
         this: this.clone(),
         upcalls: UPCALLS,
@@ -130,7 +132,7 @@ fn open_journal(
 
 fn counts(layout: &Layout, totals: Totals) -> SpaceCounts {
     let extents = layout.features.has_incompat(Incompat::EXTENTS);
-    let pooled = if extents { layout.end.get() } else { 0 };
+    let pooled = if extents { layout.end().get() } else { 0 };
     SpaceCounts::new(
         Blocks::new(pooled),
         Blocks::new(totals.free_blocks),

@@ -70,7 +70,7 @@ impl FoundJournal {
         layout: &Layout,
         memory: Option<u64>,
     ) -> Result<Recovery> {
-        let (device_blocks, bs) = (Blocks::new(layout.end.get()), layout.block_size);
+        let (device_blocks, bs) = (Blocks::new(layout.end().get()), layout.block_size);
         let memory = memory.unwrap_or_else(memory_share);
         match recover_within(dev, bs, &self.log_map(), device_blocks, memory) {
             Ok(recovery) => Ok(recovery),
@@ -174,7 +174,7 @@ fn runs_of(map: &RawMap<'_>, size: u64) -> Result<Vec<RawRun>> {
     let blocks = size >> map.layout.block_size.log2();
     let blocks = u32::try_from(blocks)
         .ok()
-        .filter(|&blocks| u64::from(blocks) <= map.layout.end.get() && blocks > 0)
+        .filter(|&blocks| u64::from(blocks) <= map.layout.end().get() && blocks > 0)
         .ok_or_else(|| {
             let what = format!("a journal of {size} bytes");
             Error::corrupt(Location::Inode(map.ino), what)

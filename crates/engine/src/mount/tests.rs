@@ -172,7 +172,7 @@ fn a_damaged_copy_in_the_log_is_named_and_recorded() {
         let mut h = fs.start(8).unwrap();
         fs.super_block.update(&fs, &mut h, name(b"hey")).unwrap();
         // A free block, so that nothing else is wrong.
-        let block = fs.layout.end.get() - 7;
+        let block = fs.layout.end().get() - 7;
         let cached = fs.cache.read_unchecked(Pblk::new(block)).unwrap();
         h.modify(&cached, |bytes| bytes.fill(0x77)).unwrap();
         drop(h);

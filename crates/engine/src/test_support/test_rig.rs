@@ -50,7 +50,7 @@ impl Rig {
         let journal = Journal::without_log(Arc::clone(&cache), Config::default());
         let stats = Arc::new(Stats::default());
         let counts = Arc::new(SpaceCounts::new(
-            Blocks::new(layout.end.get()),
+            Blocks::new(layout.end().get()),
             Blocks::new(totals.free_blocks),
             layout.root_reserved,
             totals.free_inodes,

@@ -57,8 +57,11 @@ fn map_blocks(layout: &Layout, extents: u32) -> u32 {
 
 /// Bitmaps and descriptors of `blocks` blocks, up to the number of those on the volume.
 fn regions(layout: &Layout, blocks: u32) -> u32 {
-    let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
-    sum([blocks.min(layout.groups), blocks.min(descriptors)])
+    let descriptors = layout
+        .groups()
+        .div_ceil(descriptors_per_block(layout))
+        .max(1);
+    sum([blocks.min(layout.groups()), blocks.min(descriptors)])
 }
 
 /// Group descriptors in a block, at the larger of their two sizes: fewer per block means more
@@ -109,7 +112,7 @@ fn revokes_per_block(layout: &Layout) -> u32 {
 /// Bitmaps and descriptors of the groups that the longest extent touches.
 pub(crate) fn remove_extent(layout: &Layout) -> u32 {
     let groups = extant_disk::extent::MAX_WRITTEN.div_ceil(layout.blocks_per_group.max(1)) + 1;
-    let groups = groups.min(layout.groups);
+    let groups = groups.min(layout.groups());
     sum([groups, groups])
 }
 

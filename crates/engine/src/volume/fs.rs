@@ -3,7 +3,7 @@
 //! [`Fs`] is the first argument of every operation.
 //!
 //! # Locks
-//! [`Fs`] has no lock of its own but `rename_lock`; each part brings its own. `docs/LOCKING.md` has
+//! [`Fs`] has no locks of its own but `rename_lock` and `growing`; each part brings its own. `docs/LOCKING.md` has
 //! the order of them all. A thread may start a handle while it holds locks that the page lists
 //! before the handle, and none of those after it.
 
@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_jbd2::{BlockCache, Journal};
 use extant_name_cache::NameCache;
+use parking_lot::Mutex;
 
 use crate::alloc::Allocator;
 use crate::config::MountOptions;
@@ -78,6 +79,8 @@ pub(crate) struct Fs {
     pub(crate) fault: Fault,
     /// Held for renames of a directory to another parent, so that no two of them form a cycle.
     pub(crate) rename_lock: RenameLock,
+    /// Held by the thread that grows the volume.
+    pub(crate) growing: Mutex<()>,
     /// The long walks of all threads shall end.
     pub(crate) interrupted: AtomicBool,
     /// This file system, for work that outlives a call: threads, callbacks.

@@ -1,11 +1,14 @@
-//! Geometry and features: the superblock's fields that never change while mounted.
+//! Geometry and features: the superblock's fields that do not change while mounted, but for the
+//! volume's size.
 //!
 //! A [`Layout`] is made once, from a checked superblock, after the journal was replayed. It is
-//! plain data without locks.
+//! plain data without locks. Its copies share the size, which a grow raises ([`GrowingSize`]).
 //!
 //! # Invariants
 //! Those of [`Superblock`]. No method divides by zero or overflows for any block, group or inode
 //! number, valid or not; numbers out of range give `None`.
+
+use std::sync::Arc;
 
 use extant_disk::csum::Crc32c;
 use extant_disk::features::{FeatureSets, Incompat, RoCompat};
@@ -13,27 +16,25 @@ use extant_disk::group_desc::GroupChecksum;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
 use extant_units::{BlockSize, Blocks, Group, Ino, Pblk, exact_u32, index};
 
+use crate::volume::growing_size::GrowingSize;
+
 /// The fixed shape of the file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     /// Block size.
     pub(crate) block_size: BlockSize,
-    /// One past the last block.
-    pub(crate) end: Pblk,
+    /// Blocks, groups and inodes.
+    pub(crate) size: Arc<GrowingSize>,
     /// First block of group 0: 1 with 1 KiB blocks, else 0.
     pub(crate) first_data_block: Pblk,
     /// The first block of the primary descriptor table.
-    descriptor_start: Pblk,
+    pub(crate) descriptor_start: Pblk,
     /// Blocks in a full group.
     pub(crate) blocks_per_group: u32,
     /// Inodes in a group.
     pub(crate) inodes_per_group: u32,
-    /// Number of groups.
-    pub(crate) groups: u32,
     /// Bytes of an inode in the table.
     pub(crate) inode_size: u16,
-    /// Inodes in all.
-    pub(crate) inodes_count: u32,
     /// The seed of all metadata checksums; `None` without metadata_csum.
     pub(crate) csum_seed: Option<Crc32c>,
     /// The feature bits.
@@ -48,9 +49,10 @@ pub(crate) struct Layout {
     pub(crate) want_extra_isize: u16,
     /// Bytes of a group descriptor: 32, or 64 and more.
     pub(crate) desc_size: usize,
-    /// Blocks of the descriptor table.
+    /// Blocks of the descriptor table at the mount. A grow takes them from the reserve: the sum
+    /// stays.
     pub(crate) desc_blocks: u32,
-    /// Blocks reserved behind the descriptor table for its growth.
+    /// Blocks reserved behind the descriptor table for its growth, at the mount.
     pub(crate) reserved_gdt_blocks: u32,
     /// log2 of the groups per flex group; 0 without flex_bg.
     pub(crate) flex_bits: u32,
@@ -69,10 +71,10 @@ pub(crate) struct Layout {
     pub(crate) journal_inode: Option<Ino>,
     /// The orphan file's inode.
     pub(crate) orphan_file_inode: Option<Ino>,
-    /// Blocks reserved for root.
+    /// Blocks reserved for root at the mount.
     pub(crate) root_reserved: Blocks,
-    /// Groups (besides group 0) that start with a superblock backup, in order.
-    backups: Box<[u32]>,
+    /// The superblock at the mount, for rules about its fixed fields.
+    superblock: Arc<Superblock>,
 }
 
 impl Layout {
@@ -84,14 +86,16 @@ impl Layout {
         let group_checksum = GroupChecksum::of(sb);
         Self {
             block_size,
-            end: Pblk::new(sb.blocks_count().get()),
+            size: Arc::new(GrowingSize::new(
+                Pblk::new(sb.blocks_count().get()),
+                sb.group_count(),
+                sb.inodes_count(),
+            )),
             first_data_block: sb.first_data_block(),
             descriptor_start: sb.descriptor_start(),
             blocks_per_group: sb.blocks_per_group(),
             inodes_per_group: sb.inodes_per_group(),
-            groups: sb.group_count(),
             inode_size,
-            inodes_count: sb.inodes_count(),
             csum_seed: sb.features().metadata_csum().then(|| sb.checksum_seed()),
             features: sb.features(),
             first_inode: sb.first_inode(),
@@ -110,8 +114,26 @@ impl Layout {
             journal_inode: sb.journal_inode(),
             orphan_file_inode: sb.orphan_file_inode(),
             root_reserved: sb.reserved_blocks(),
-            backups: backups(sb),
+            superblock: Arc::new(sb.clone()),
         }
+    }
+
+    /// One past the last block.
+    #[inline]
+    pub(crate) fn end(&self) -> Pblk {
+        self.size.end()
+    }
+
+    /// Number of groups.
+    #[inline]
+    pub(crate) fn groups(&self) -> u32 {
+        self.size.groups()
+    }
+
+    /// Inodes in all.
+    #[inline]
+    pub(crate) fn inodes_count(&self) -> u32 {
+        self.size.inodes()
     }
 
     /// Whether all metadata carries a crc32c.
@@ -129,7 +151,7 @@ impl Layout {
     /// The largest directory in bytes: as in Linux 2 GiB unless `large_dir` is set, and at most the
     /// volume's size, as each of its blocks is a block of its own.
     pub(crate) fn max_dir_bytes(&self) -> u64 {
-        let volume = self.end.get() << self.block_size.log2();
+        let volume = self.end().get() << self.block_size.log2();
         if self.features.has_incompat(Incompat::LARGEDIR) {
             volume
         } else {
@@ -152,7 +174,7 @@ impl Layout {
 
     /// All groups, in order.
     pub(crate) fn all_groups(&self) -> impl Iterator<Item = Group> + use<> {
-        (0..self.groups).map(Group::new)
+        (0..self.groups()).map(Group::new)
     }
 
     /// Whether `len` blocks from `start`, at least one, lie within the file system.
@@ -162,13 +184,13 @@ impl Layout {
             && start >= self.first_data_block
             && start
                 .checked_add(len.get())
-                .is_some_and(|end| end <= self.end)
+                .is_some_and(|end| end <= self.end())
     }
 
     /// The group of block `p` and the block's index in it, or `None` outside of the file system.
     #[inline]
     pub(crate) fn group_of_block(&self, p: Pblk) -> Option<(Group, u32)> {
-        if p >= self.end {
+        if p >= self.end() {
             return None;
         }
         let at = p.distance_from(self.first_data_block)?;
@@ -190,7 +212,7 @@ impl Layout {
     #[inline]
     pub(crate) fn group_blocks(&self, group: Group) -> u32 {
         let left = self
-            .end
+            .end()
             .distance_from(self.group_start(group))
             .unwrap_or_default();
         u32::try_from(left).map_or(self.blocks_per_group, |left| {
@@ -206,14 +228,14 @@ impl Layout {
 
     /// Number of flex groups.
     pub(crate) fn flex_groups(&self) -> u32 {
-        let last = self.groups - 1;
+        let last = self.groups() - 1;
         (last >> self.flex_bits) + 1
     }
 
     /// The group of inode `ino` and its index there, or `None` past the last inode.
     #[inline]
     pub(crate) fn group_of_inode(&self, ino: Ino) -> Option<(Group, u32)> {
-        if ino.get() > self.inodes_count {
+        if ino.get() > self.inodes_count() {
             return None;
         }
         let at = ino.get() - 1;
@@ -230,36 +252,47 @@ impl Layout {
             .checked_mul(self.inodes_per_group)?
             .checked_add(index)?
             .checked_add(1)?;
-        Ino::new(raw).filter(|ino| ino.get() <= self.inodes_count)
+        Ino::new(raw).filter(|ino| ino.get() <= self.inodes_count())
     }
 
     /// Whether directory entries may lead to `ino`: the root, or an existing inode that is not
     /// reserved.
     #[inline]
     pub(crate) fn is_user_inode(&self, ino: Ino) -> bool {
-        (ino == Ino::ROOT || ino.get() >= self.first_inode) && ino.get() <= self.inodes_count
+        (ino == Ino::ROOT || ino.get() >= self.first_inode) && ino.get() <= self.inodes_count()
     }
 
     /// Whether `group` starts with a superblock and the descriptor table.
     pub(crate) fn has_superblock(&self, group: Group) -> bool {
-        group.get() == 0 || self.backups.binary_search(&group.get()).is_ok()
+        self.superblock.has_backup(group)
     }
 
     /// Blocks at the start of `group` that hold superblock, descriptors and the room for their
     /// growth.
     pub(crate) fn head_blocks(&self, group: Group) -> u32 {
+        self.full_head_blocks(group).min(self.group_blocks(group))
+    }
+
+    /// As [`Layout::head_blocks`], of a group that may lie behind the end.
+    pub(crate) fn full_head_blocks(&self, group: Group) -> u32 {
         if self.has_superblock(group) {
             let boot = self
                 .descriptor_start
                 .distance_from(self.first_data_block)
                 .filter(|&start| start > 1 && group.get() == 0);
             let boot = u32::from(boot.is_some());
-            (1 + boot + self.desc_blocks)
-                .saturating_add(self.reserved_gdt_blocks)
-                .min(self.group_blocks(group))
+            (1 + boot + self.desc_blocks).saturating_add(self.reserved_gdt_blocks)
         } else {
             0
         }
+    }
+
+    /// Blocks that are kept for root once the volume has `blocks` blocks: the share of the mount.
+    pub(crate) fn root_share(&self, blocks: u64) -> Blocks {
+        let at_mount = self.superblock.blocks_count().get().max(1);
+        let share = u128::from(self.root_reserved.get()) * u128::from(blocks);
+        let share = u64::try_from(share / u128::from(at_mount)).unwrap_or(blocks);
+        Blocks::new(share.min(blocks))
     }
 
     /// The location of `group`'s descriptor in the primary table: block, and offset in it.
@@ -269,12 +302,4 @@ impl Layout {
         let block = self.descriptor_start.plus(index as u64 / per_block as u64);
         (block, index % per_block * self.desc_size)
     }
-}
-
-/// The groups past the first that start with a backup. Bounded: without sparse_super every group
-/// has one.
-fn backups(sb: &Superblock) -> Box<[u32]> {
-    (1..sb.group_count())
-        .filter(|&group| sb.has_backup(Group::new(group)))
-        .collect()
 }

@@ -19,6 +19,7 @@ pub(crate) mod credits;
 pub(crate) mod edit_marks;
 pub(crate) mod fault;
 pub(crate) mod fs;
+pub(crate) mod growing_size;
 mod handles;
 pub(crate) mod layout;
 pub(crate) mod metadata_kind;

@@ -2,16 +2,24 @@
 //!
 //! Copies of the superblock and the descriptors, bitmaps, inode tables and the journal. A hostile
 //! or damaged extent that points into one is refused before anything is read or written through it.
-//! Built at mount, immutable afterwards, no locks.
+//! Built at mount; those of groups that a grow adds come behind them.
+//!
+//! # Locks
+//! `added` is a leaf. Blocks that the volume had at the mount are judged without it.
 
 use std::ops::Range;
 
 use extant_units::{Blocks, Ino, Pblk};
+use parking_lot::RwLock;
 
 /// Blocks that no file may own: disjoint, sorted ranges; neighbours of one owner are merged.
 #[derive(Default, Debug)]
 pub(crate) struct SystemZones {
     zones: Box<[Zone]>,
+    /// Those of groups that were added, all behind `added_from`.
+    added: RwLock<Vec<Zone>>,
+    /// The end of the volume at the mount.
+    added_from: Pblk,
 }
 
 /// A range of blocks that belongs to the format itself, or to one internal inode.
@@ -33,70 +41,107 @@ pub(crate) struct Overlap {
 }
 
 impl SystemZones {
-    /// The zones made of `parts`, in any order.
+    /// The zones made of `parts`, in any order, of a volume that ends at `end`.
     ///
     /// # Errors
     /// [`Overlap`] if two of them share a block.
-    pub(crate) fn build(mut parts: Vec<Zone>) -> Result<Self, Overlap> {
-        parts.retain(|zone| zone.start < zone.end);
-        parts.sort_unstable_by_key(|zone| zone.start);
-        let mut zones: Vec<Zone> = Vec::new();
-        for zone in parts {
-            match zones.last_mut() {
-                Some(last) if zone.start < last.end => return Err(Overlap { at: zone.start }),
-                Some(last) if zone.start == last.end && zone.owner == last.owner => {
-                    last.end = zone.end;
-                }
-                _ => zones.push(zone),
-            }
-        }
+    pub(crate) fn build(parts: Vec<Zone>, end: Pblk) -> Result<Self, Overlap> {
         Ok(Self {
-            zones: zones.into_boxed_slice(),
+            zones: merged(parts)?.into_boxed_slice(),
+            added: RwLock::default(),
+            added_from: end,
         })
     }
 
-    /// The zones that meet `start..end`, in order.
-    fn meeting(&self, start: Pblk, end: Pblk) -> impl Iterator<Item = &Zone> {
-        let first = self.zones.partition_point(|zone| zone.end <= start);
-        self.zones
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .take_while(move |zone| zone.start < end)
+    /// Adds `parts`, of groups behind those that are there.
+    ///
+    /// # Errors
+    /// [`Overlap`] if two of them share a block.
+    pub(crate) fn add(&self, parts: Vec<Zone>) -> Result<(), Overlap> {
+        let parts = merged(parts)?;
+        let mut added = self.added.write();
+        debug_assert!(
+            parts
+                .first()
+                .zip(added.last())
+                .is_none_or(|(new, old)| new.start >= old.end),
+            "new groups come last"
+        );
+        added.extend(parts);
+        Ok(())
+    }
+
+    /// Calls `each` for the zones that meet `start..end`, in order, until it returns `false`.
+    fn each_meeting(&self, start: Pblk, end: Pblk, mut each: impl FnMut(&Zone) -> bool) -> bool {
+        meeting(&self.zones, start, end).all(&mut each)
+            && (end <= self.added_from || meeting(&self.added.read(), start, end).all(&mut each))
     }
 
     /// Whether `ino` may map `len` blocks from `start`: none of them lies in a zone of another
     /// owner. `None` asks for a block that belongs to no particular inode. Says nothing about the
     /// volume's end: see `Layout::contains`.
     pub(crate) fn may_map(&self, ino: Option<Ino>, start: Pblk, len: Blocks) -> bool {
-        self.meeting(start, start.saturating_add(len.get()))
-            .all(|zone| zone.owner.is_some() && zone.owner == ino)
+        self.each_meeting(start, start.saturating_add(len.get()), |zone| {
+            zone.owner.is_some() && zone.owner == ino
+        })
     }
 
     /// The parts of `len` blocks from `start` that lie in a zone, as indices from `start`.
-    pub(crate) fn within(&self, start: Pblk, len: u32) -> impl Iterator<Item = Range<u32>> {
+    pub(crate) fn within(&self, start: Pblk, len: u32) -> Vec<Range<u32>> {
         let index = move |p: Pblk| {
             let distance = p.distance_from(start).unwrap_or(0);
             u32::try_from(distance).map_or(len, |distance| distance.min(len))
         };
-        self.meeting(start, start.saturating_add(u64::from(len)))
-            .map(move |zone| index(zone.start)..index(zone.end))
+        let mut parts = Vec::new();
+        self.each_meeting(start, start.saturating_add(u64::from(len)), |zone| {
+            parts.push(index(zone.start)..index(zone.end));
+            true
+        });
+        parts
     }
 
     /// Blocks in all zones.
     pub(crate) fn total(&self) -> Blocks {
-        Blocks::new(
-            self.zones
-                .iter()
-                .map(|zone| zone.end.get() - zone.start.get())
-                .sum(),
-        )
+        let sum = |zones: &[Zone]| -> u64 {
+            let len = |zone: &Zone| zone.end.get() - zone.start.get();
+            zones.iter().map(len).sum()
+        };
+        Blocks::new(sum(&self.zones).saturating_add(sum(&self.added.read())))
     }
+}
+
+/// `parts`, in order, with neighbours of one owner merged.
+fn merged(mut parts: Vec<Zone>) -> Result<Vec<Zone>, Overlap> {
+    parts.retain(|zone| zone.start < zone.end);
+    parts.sort_unstable_by_key(|zone| zone.start);
+    let mut zones: Vec<Zone> = Vec::new();
+    for zone in parts {
+        match zones.last_mut() {
+            Some(last) if zone.start < last.end => return Err(Overlap { at: zone.start }),
+            Some(last) if zone.start == last.end && zone.owner == last.owner => {
+                last.end = zone.end;
+            }
+            _ => zones.push(zone),
+        }
+    }
+    Ok(zones)
+}
+
+/// The zones that meet `start..end`, in order.
+fn meeting(zones: &[Zone], start: Pblk, end: Pblk) -> impl Iterator<Item = &Zone> {
+    let first = zones.partition_point(|zone| zone.end <= start);
+    zones
+        .get(first..)
+        .unwrap_or_default()
+        .iter()
+        .take_while(move |zone| zone.start < end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const END: Pblk = Pblk::new(100);
 
     fn zone(start: u64, end: u64, owner: u32) -> Zone {
         Zone {
@@ -109,16 +154,17 @@ mod tests {
     #[test]
     fn neighbours_merge_and_overlaps_are_errors() {
         let zones =
-            SystemZones::build(vec![zone(20, 30, 0), zone(10, 20, 0), zone(30, 40, 8)]).unwrap();
+            SystemZones::build(vec![zone(20, 30, 0), zone(10, 20, 0), zone(30, 40, 8)], END)
+                .unwrap();
         assert_eq!(*zones.zones, [zone(10, 30, 0), zone(30, 40, 8)]);
         assert_eq!(zones.total(), Blocks::new(30));
-        let error = SystemZones::build(vec![zone(10, 20, 0), zone(19, 21, 0)]).unwrap_err();
+        let error = SystemZones::build(vec![zone(10, 20, 0), zone(19, 21, 0)], END).unwrap_err();
         assert_eq!(error, Overlap { at: Pblk::new(19) });
     }
 
     #[test]
     fn only_the_owner_may_map() {
-        let zones = SystemZones::build(vec![zone(10, 20, 0), zone(30, 40, 8)]).unwrap();
+        let zones = SystemZones::build(vec![zone(10, 20, 0), zone(30, 40, 8)], END).unwrap();
         let may =
             |ino: u32, start, len| zones.may_map(Ino::new(ino), Pblk::new(start), Blocks::new(len));
         assert!(may(12, 20, 10) && may(12, 0, 10) && may(12, 40, 1 << 40));
@@ -128,8 +174,26 @@ mod tests {
 
     #[test]
     fn parts_within_a_group_are_clipped() {
-        let zones = SystemZones::build(vec![zone(10, 20, 0), zone(30, 40, 8)]).unwrap();
-        let parts: Vec<_> = zones.within(Pblk::new(15), 20).collect();
-        assert_eq!(parts, [0..5, 15..20]);
+        let zones = SystemZones::build(vec![zone(10, 20, 0), zone(30, 40, 8)], END).unwrap();
+        assert_eq!(zones.within(Pblk::new(15), 20), [0..5, 15..20]);
+    }
+
+    #[test]
+    fn added_zones_count_from_the_old_end_on() {
+        let zones = SystemZones::build(vec![zone(10, 20, 0), zone(90, 100, 0)], END).unwrap();
+        let may = |start, len| zones.may_map(None, Pblk::new(start), Blocks::new(len));
+        assert!(may(100, 20));
+        zones
+            .add(vec![zone(110, 112, 0), zone(100, 104, 0)])
+            .unwrap();
+        zones.add(vec![zone(200, 204, 0)]).unwrap();
+        assert!(may(104, 6) && may(112, 88) && !may(103, 1) && !may(80, 40) && !may(150, 51));
+        assert_eq!(zones.within(Pblk::new(95), 16), [0..5, 5..9, 15..16]);
+        assert_eq!(zones.total(), Blocks::new(20 + 6 + 4));
+        assert!(
+            zones
+                .add(vec![zone(300, 302, 0), zone(301, 303, 0)])
+                .is_err()
+        );
     }
 }

@@ -7,7 +7,9 @@ use extant_engine::Node;
 use super::{Done, Outcome, Server};
 use crate::abi::{InHeader, IoctlOut};
 use crate::errno::Errno;
+use crate::live;
 use crate::reply::ReplyBuf;
+use crate::resize;
 
 /// Commands, as `ioctl(2)` has them.
 mod command {
@@ -21,6 +23,8 @@ mod command {
     pub(super) const FSSETXATTR: u32 = 0x401c_5820;
     pub(super) const SHUTDOWN: u32 = 0x8004_587d;
     pub(super) const FITRIM: u32 = 0xc018_5879;
+    pub(super) use crate::resize::GROW;
+    pub(super) const RESIZE_FS: u32 = 0x4008_6610;
     pub(super) const GETFSLABEL: u32 = 0x8100_9431;
     pub(super) const SETFSLABEL: u32 = 0x4100_9432;
 }
@@ -86,6 +90,9 @@ impl Server<'_> {
             label.resize(LABEL_LEN, 0);
             return Ok(label);
         }
+        if command == command::GROW || command == command::RESIZE_FS {
+            return self.grow(header, command, data);
+        }
         let roots = [command::SHUTDOWN, command::FITRIM, command::SETFSLABEL];
         if !roots.contains(&command) {
             return Err(Errno::NOTTY);
@@ -105,6 +112,24 @@ impl Server<'_> {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// RESIZE_FS takes a number of blocks, GROW one of bytes, and answers why it did not grow.
+    fn grow(&self, header: &InHeader, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
+        if !live::allowed(header.uid) {
+            return Err(Errno::PERM);
+        }
+        let asked = resize::asked(data).ok_or(Errno::INVAL)?;
+        if command == command::RESIZE_FS {
+            let bytes = asked.checked_mul(self.volume.block_size().into());
+            self.volume.grow(bytes.ok_or(Errno::INVAL)?)?;
+            return Ok(Vec::new());
+        }
+        let grown = self.volume.grow(asked);
+        Ok(resize::answer(
+            asked,
+            grown.err().map(|error| error.to_string()),
+        ))
     }
 
     /// FITRIM: takes a `struct fstrim_range` (where to begin, how far to go, the least that is

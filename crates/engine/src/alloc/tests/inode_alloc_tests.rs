@@ -111,7 +111,7 @@ fn frees_of_inodes_that_make_no_sense_are_damage() {
     };
     assert_eq!(text(2), "corrupt inode 2: freeing a reserved inode");
     assert!(text(12).contains("free already"));
-    assert!(text(rig.layout.inodes_count).contains("none in use"));
+    assert!(text(rig.layout.inodes_count()).contains("none in use"));
     assert!(text(u32::MAX).contains("does not exist"));
     rig.finish();
 }

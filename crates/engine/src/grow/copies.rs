@@ -1,0 +1,56 @@
+//! The copies of superblock and descriptors in other groups, after a grow.
+//!
+//! No transaction has their blocks, so they are written to the device directly. A cut on the way
+//! leaves copies of the old size, and at most one that is torn: they matter only where the primary
+//! superblock is lost.
+
+use extant_disk::features::Incompat;
+use extant_disk::superblock::{SUPERBLOCK_SIZE, State};
+use extant_units::Group;
+use zerocopy::IntoBytes;
+
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// Writes them as mke2fs leaves them: not marked as unmounted cleanly, so that a volume is checked
+/// that is mounted by one.
+///
+/// # Errors
+/// The device's.
+pub(super) fn write(fs: &Fs) -> Result<()> {
+    let layout = &fs.layout;
+    let bs = layout.block_size;
+    let mut copy = fs.super_block.read(fs)?;
+    let mut features = copy.features();
+    features.incompat.remove(Incompat::RECOVER);
+    copy.set_features(features);
+    copy.set_state(copy.state() - State::VALID - State::ERROR);
+    let blocks = super::desc_blocks(fs, layout.groups());
+    let mut block = vec![0; bs.bytes()];
+    for group in (1..layout.groups())
+        .map(Group::new)
+        .filter(|group| layout.has_superblock(*group))
+    {
+        fs.go_on()?;
+        // The field has 16 bits; the low ones are kept, as mke2fs does.
+        let [low, high, ..] = group.get().to_le_bytes();
+        copy.block_group_nr = u16::from_le_bytes([low, high]).into();
+        copy.seal();
+        if let Some(head) = block.get_mut(..SUPERBLOCK_SIZE) {
+            head.copy_from_slice(copy.as_bytes());
+        }
+        let start = layout.group_start(group);
+        fs.dev
+            .write_at(bs.dev_off(start).ok_or(Error::Invalid)?, &block)?;
+        for at in 0..blocks {
+            let bytes = fs
+                .cache
+                .read_unchecked(layout.descriptor_start.plus(at.into()))?
+                .data();
+            let place = start.plus(1 + u64::from(at));
+            fs.dev
+                .write_at(bs.dev_off(place).ok_or(Error::Invalid)?, &bytes)?;
+        }
+    }
+    Ok(fs.dev.flush()?)
+}

@@ -1,0 +1,60 @@
+//! The sizes of a volume that a grow changes while it is mounted.
+//!
+//! All copies of one mount's [`crate::volume::layout::Layout`] share one [`GrowingSize`].
+//!
+//! # Invariants
+//! - The three numbers only grow.
+//! - The last block is raised before the number of groups, and the number of groups before that of
+//!   inodes, each with release; reads acquire. So a thread that sees a group sees its blocks, its
+//!   cell in the group table and its system zones, and a thread that sees an inode sees its group.
+
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use extant_units::Pblk;
+
+/// One past the last block, groups, inodes.
+#[derive(Debug)]
+pub(crate) struct GrowingSize {
+    end: AtomicU64,
+    groups: AtomicU32,
+    inodes: AtomicU32,
+}
+
+impl GrowingSize {
+    pub(super) fn new(end: Pblk, groups: u32, inodes: u32) -> Self {
+        Self {
+            end: AtomicU64::new(end.get()),
+            groups: AtomicU32::new(groups),
+            inodes: AtomicU32::new(inodes),
+        }
+    }
+
+    #[inline]
+    pub(super) fn end(&self) -> Pblk {
+        Pblk::new(self.end.load(Acquire))
+    }
+
+    #[inline]
+    pub(super) fn groups(&self) -> u32 {
+        self.groups.load(Acquire)
+    }
+
+    #[inline]
+    pub(super) fn inodes(&self) -> u32 {
+        self.inodes.load(Acquire)
+    }
+
+    /// Moves the end of the last group.
+    pub(crate) fn raise_end(&self, end: Pblk) {
+        debug_assert!(end >= self.end(), "volumes only grow");
+        self.end.store(end.get(), Release);
+    }
+
+    /// Publishes groups whose cells and zones are there.
+    pub(crate) fn raise_groups(&self, groups: u32, inodes: u32) {
+        debug_assert!(groups >= self.groups(), "volumes only grow");
+        self.groups.store(groups, Release);
+        self.inodes.store(inodes, Release);
+    }
+}
