@@ -1,12 +1,14 @@
 //! The primary superblock when only its checksum is wrong, as a torn write leaves it.
 //!
-//! A copy in another group with the same geometry confirms the fields. Without a copy, the check
-//! has to: everything that the superblock leads to must turn out sound.
+//! A copy in another group with the same geometry confirms the fields. Without a copy, or with one
+//! of another size while a log waits (a resize was cut while it was replayed), the check has to:
+//! everything that the superblock leads to must turn out sound.
 
 use extant_blockdev::BlockDevice;
 use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockError};
 use extant_units::{DevOff, Group};
+use zerocopy::IntoBytes;
 
 use crate::error::Result;
 use crate::image::{Overlay, edit_super, super_bytes};
@@ -41,11 +43,24 @@ pub(crate) fn reseal(dev: &Overlay) -> Result<Option<Resealed>> {
         dev.read_at(DevOff::new(block << sb.block_size().log2()), &mut bytes)?;
         match Superblock::parse(&bytes) {
             Ok(copy) if is_same_volume(&sb, &copy) => confirmed = true,
+            Ok(copy) if is_resized(&sb, &copy) => {}
             Ok(_) => return Err(error.into()),
             Err(_) => {}
         }
     }
     Ok(Some(Resealed { error, confirmed }))
+}
+
+/// Whether two superblocks differ in what a resize changes at most, and a log waits that may have
+/// one in it.
+fn is_resized(one: &Superblock, two: &Superblock) -> bool {
+    let mut raw = two.raw().clone();
+    raw.set_blocks_count(one.blocks_count());
+    raw.inodes_count = one.raw().inodes_count;
+    raw.reserved_gdt_blocks = one.raw().reserved_gdt_blocks;
+    raw.seal();
+    let waits = one.features().has_incompat(Incompat::RECOVER);
+    waits && Superblock::parse(raw.as_bytes()).is_ok_and(|two| is_same_volume(one, &two))
 }
 
 /// Whether two superblocks have the same geometry and features, and say the same of everything that

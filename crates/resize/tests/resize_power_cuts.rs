@@ -24,6 +24,13 @@ type Run = (&'static str, u64, &'static str, u64, Target);
 const RUNS: &[Run] = &[
     ("grow", 6, "-b 1024 -N 200", 60, Target::Bytes(19 << 20)),
     (
+        "grow, with a copy of the superblock in group 1",
+        12,
+        "-b 1024 -N 200",
+        60,
+        Target::Bytes(20 << 20),
+    ),
+    (
         "shrink, the journal moves",
         24,
         "-b 1024 -g 4096 -N 400",
@@ -144,7 +151,7 @@ fn a_cut_leaves_the_old_volume_or_the_new_one() -> Result<()> {
                 cut_stride: 40,
                 ..Budget::SHORT
             };
-            (short, RUNS.get(..2).unwrap_or(RUNS))
+            (short, RUNS.get(..3).unwrap_or(RUNS))
         }
     };
     let mut all = Totals::default();

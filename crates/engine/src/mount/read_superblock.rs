@@ -25,7 +25,11 @@ const MAX_BLOCK: usize = BlockSize::KIB4.bytes();
 /// Not ext4, damaged, truncated, unsupported: each has its own.
 pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Result<Superblock> {
     let offset = options.superblock_offset().unwrap_or(SUPERBLOCK_OFFSET);
-    let sb = read_at(dev, offset)?;
+    let size = match options.noload() {
+        true => TornSize::Confirmed,
+        false => TornSize::Any,
+    };
+    let sb = read_at(dev, offset, size)?;
     if offset != SUPERBLOCK_OFFSET && !options.read_only() {
         // A backup is older than the volume: enough to read it, not to change it.
         return Err(Error::BadOption(
@@ -53,7 +57,26 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
     Ok(sb)
 }
 
-fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
+/// Confirms, once the log was replayed, a superblock that was torn before: a resize that is in the
+/// log brought a whole one, or a copy has the same size.
+///
+/// # Errors
+/// The superblock is torn, and nothing confirms its size.
+pub(super) fn confirm(dev: &Arc<dyn BlockDevice>) -> Result<()> {
+    read_at(dev, SUPERBLOCK_OFFSET, TornSize::Confirmed).map(drop)
+}
+
+/// Which size a torn superblock may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TornSize {
+    /// That of a copy, if there is one.
+    Confirmed,
+    /// Another than a copy's too, if a log waits: a resize may have been cut while it was replayed.
+    /// All sizes are in one sector, so they are those before the resize or after it.
+    Any,
+}
+
+fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64, size: TornSize) -> Result<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     let end = offset.saturating_add(SUPERBLOCK_SIZE as u64);
     if end > dev.len() {
@@ -62,7 +85,7 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
     dev.read_at(DevOff::new(offset), &mut bytes)?;
     match Superblock::parse(&bytes) {
         Err(SuperblockError::BadChecksum { .. }) if offset == SUPERBLOCK_OFFSET => {
-            let mended = mend_torn(dev, &bytes).map_or_else(|| Superblock::parse(&bytes), Ok);
+            let mended = mend_torn(dev, &bytes, size).map_or_else(|| Superblock::parse(&bytes), Ok);
             mended.map_err(|error| with_hint(dev, offset, error))
         }
         result => result.map_err(|error| with_hint(dev, offset, error)),
@@ -74,7 +97,11 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
 /// only the mark was being changed, the checksum proves it. Otherwise the volume must be marked as
 /// in use, and the fields that never change must equal a backup, where it has one. `None` for
 /// damage of another kind.
-fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Superblock> {
+fn mend_torn(
+    dev: &Arc<dyn BlockDevice>,
+    bytes: &[u8; SUPERBLOCK_SIZE],
+    size: TornSize,
+) -> Option<Superblock> {
     let mut raw = RawSuperblock::copy_from(bytes)?;
     if let Some(mended) = mend_mark(&raw) {
         tracing::warn!("the superblock was torn while the volume was marked; mended");
@@ -85,16 +112,17 @@ fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Optio
     }
     raw.seal();
     let mended = Superblock::parse(raw.as_bytes()).ok()?;
+    let any_size = size == TornSize::Any && mended.features().has_incompat(Incompat::RECOVER);
     let fixed = |sb: &Superblock| {
         let raw = sb.raw();
+        let sizes = (sb.blocks_count(), sb.inodes_count());
         let lasting = Incompat::all() - Incompat::RECOVER;
         (
             (
                 raw.uuid,
                 raw.checksum_seed,
                 raw.hash_seed,
-                sb.blocks_count(),
-                sb.inodes_count(),
+                (!any_size).then_some(sizes),
             ),
             (
                 sb.block_size(),
