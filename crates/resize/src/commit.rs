@@ -36,6 +36,8 @@ use crate::volume::{Volume, edit_super, read_super};
 
 /// What a drive writes whole.
 const SECTOR: usize = 512;
+/// Bytes that are written together.
+const WRITE_BYTES: usize = 1 << 20;
 /// Blocks of a transaction beside those that are counted: what a log that moves changes.
 const MARGIN: u64 = 64;
 
@@ -84,6 +86,7 @@ impl Volume {
         let (Some(log), Some(superblock)) = (&self.log, self.log_super()?) else {
             return Ok(None);
         };
+        let superblock = self.upgraded(superblock);
         let blocks = self.changes()?.used.len() as u64 + MARGIN;
         let per_block = superblock
             .format()
@@ -114,9 +117,11 @@ impl Volume {
     fn write(&self) -> Result<()> {
         let dev = self.dev.base();
         let changes = self.changes()?;
+        let mut writes = Writes::new(self);
         for block in &changes.direct {
-            dev.write_at(self.at(*block)?, &self.block(*block)?)?;
+            writes.add(*block, &self.block(*block)?)?;
         }
+        writes.end()?;
         dev.flush()?;
         match (&self.log, self.log_super()?) {
             (Some(log), Some(superblock)) => self.through_log(log, superblock, &changes.used)?,
@@ -125,16 +130,9 @@ impl Volume {
         self.write_copies()
     }
 
-    fn through_log(
-        &self,
-        log: &LogMap,
-        mut superblock: JournalSuperblock,
-        used: &[u64],
-    ) -> Result<()> {
+    fn through_log(&self, log: &LogMap, superblock: JournalSuperblock, used: &[u64]) -> Result<()> {
         let dev = self.dev.base();
-        let features = self.old.features();
-        let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
-        superblock.upgrade(wide, features.metadata_csum());
+        let mut superblock = self.upgraded(superblock);
         superblock.set_len(at_most_u32(log.len()));
         set_recover(dev, true)?;
         self.write_transaction(log, &superblock, used)?;
@@ -161,6 +159,15 @@ impl Volume {
         set_recover(dev, false)
     }
 
+    /// The log's superblock with the features that the transaction needs: they decide how many
+    /// blocks a descriptor has room for.
+    fn upgraded(&self, mut superblock: JournalSuperblock) -> JournalSuperblock {
+        let features = self.old.features();
+        let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        superblock.upgrade(wide, features.metadata_csum());
+        superblock
+    }
+
     /// The block of the device that block `at` of the log is.
     fn log_block(&self, log: &LogMap, at: u32) -> Result<Pblk> {
         let block = log.block(at);
@@ -177,6 +184,7 @@ impl Volume {
         let (dev, format) = (self.dev.base(), superblock.format());
         let (sequence, len) = (superblock.sequence(), self.block_bytes());
         let mut at = superblock.first();
+        let mut writes = Writes::new(self);
         let mut write = |bytes: &[u8]| -> Result<()> {
             if at >= superblock.end() {
                 return Err(Error::Unsupported(
@@ -185,7 +193,7 @@ impl Volume {
             }
             let block = self.log_block(log, at)?;
             at += 1;
-            Ok(dev.write_at(self.at(block.get())?, bytes)?)
+            writes.add(block.get(), bytes)
         };
         for part in used.chunks(format.tags_per_block(len).max(1)) {
             let (mut tags, mut copies) = (Vec::new(), Vec::new());
@@ -215,6 +223,7 @@ impl Volume {
             .unwrap_or_default();
         format.write_commit(&mut commit, sequence, now.as_secs(), now.subsec_nanos());
         write(&commit)?;
+        writes.end()?;
         Ok(dev.flush()?)
     }
 
@@ -301,6 +310,45 @@ impl Volume {
             dev.write_at(start.saturating_add(self.block_bytes() as u64), &table)?;
         }
         Ok(dev.flush()?)
+    }
+}
+
+/// Writes of whole blocks, of which neighbours go to the device together.
+struct Writes<'a> {
+    volume: &'a Volume,
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Writes<'a> {
+    fn new(volume: &'a Volume) -> Self {
+        Self {
+            volume,
+            first: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
+        let waiting = (self.bytes.len() / self.volume.block_bytes()) as u64;
+        if self.bytes.len() >= WRITE_BYTES || block != self.first + waiting {
+            self.end()?;
+        }
+        if self.bytes.is_empty() {
+            self.first = block;
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes what waits.
+    fn end(&mut self) -> Result<()> {
+        if !self.bytes.is_empty() {
+            let at = self.volume.at(self.first)?;
+            self.volume.dev.base().write_at(at, &self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
     }
 }
 

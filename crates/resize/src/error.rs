@@ -6,6 +6,8 @@ use extant_blockdev::OpenError;
 use extant_disk::superblock::SuperblockError;
 use extant_jbd2::JournalError;
 
+use crate::options::Report;
+
 /// The result of a step of a resize.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -73,6 +75,15 @@ pub enum Error {
     /// A write failed after the first one of the new volume.
     #[error("the resize had begun: extant fix ends it: {0}")]
     Begun(#[source] Box<Error>),
+    /// A later round of a resize to the least size failed. The earlier ones are done.
+    #[error("it has {} blocks now, and then: {error}", report.blocks)]
+    After {
+        /// What was done.
+        report: Report,
+        /// What ended it.
+        #[source]
+        error: Box<Error>,
+    },
     /// The check found something after the resize; nothing was written.
     #[error("internal error: {count} findings after the resize ({first}); nothing was written")]
     Internal {

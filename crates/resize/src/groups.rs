@@ -66,6 +66,9 @@ impl Volume {
             }
         }
         let within = self.new.start(groups.start)..self.new.range(groups.end - 1).end;
+        // Each search goes on where the one before it ended: those of a flex group are as many as
+        // its groups.
+        self.cursor = groups.start;
         for group in groups.clone() {
             let block = self.place(group, &within, 1)?;
             self.desc_mut(group)?.block_bitmap = block;
@@ -84,7 +87,6 @@ impl Volume {
 
     /// Takes blocks for the metadata of a new group.
     fn place(&mut self, group: u32, within: &Range<u64>, len: u64) -> Result<Pblk> {
-        self.cursor = self.new.group_of(within.start);
         let near = self.take_whole(len, within)?;
         let own = self.new.range(group);
         let block = match near {

@@ -1,6 +1,5 @@
 //! Image files, whose length follows the volume's, and block devices, whose does not.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,41 +25,42 @@ pub fn resize_image(
     let path = path.as_ref();
     if path.is_dir() {
         return Err(Error::Unsupported(
-            "it is a directory; what is mounted there has to be unmounted, and its image resized",
+            "it is a directory; what is mounted there can only grow, by its own mount",
         ));
     }
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
-    let before = open(path)?;
-    let len = before.len();
+    let file = Arc::new(open(path)?);
+    let len = file.len();
     let wanted = match target {
         Target::Bytes(bytes) => {
-            let old = Shape::of(&read_super(&before)?);
+            let old = Shape::of(&read_super(&*file)?);
             old.resized(bytes >> old.block_size().log2())?.bytes()
         }
         Target::Least => 0,
     };
-    let grows = is_file && wanted > len;
-    let dev: Arc<dyn BlockDevice> = match grows {
-        // The device has the length that the file had when it was opened.
-        true => {
-            drop(before);
-            set_len(path, wanted)?;
-            Arc::new(open(path)?)
-        }
-        false => Arc::new(before),
+    let set_len = |len| {
+        let set = file.set_len(len);
+        set.map_err(|error| OpenError::Io(path.to_owned(), error))
     };
+    let grows = is_file && wanted > len;
+    if grows {
+        set_len(wanted)?;
+    }
     let zeros_from = match grows {
         true => len,
         false => u64::MAX,
     };
+    let dev: Arc<dyn BlockDevice> = Arc::clone(&file) as _;
     let outcome = resize_on(&dev, target, zeros_from, options);
-    drop(dev);
     match &outcome {
-        Ok(report) if is_file => set_len(path, report.bytes())?,
+        Ok(report) if is_file => set_len(report.bytes())?,
+        Err(Error::After { report, error }) if is_file && !matches!(**error, Error::Begun(_)) => {
+            set_len(report.bytes())?;
+        }
         // The new volume may have something behind the old end.
-        Err(Error::Begun(_)) => {}
-        Err(_) if grows && volume_bytes(path).is_some_and(|bytes| bytes <= len) => {
-            set_len(path, len)?;
+        Err(Error::Begun(_) | Error::After { .. }) => {}
+        Err(_) if grows && volume_bytes(&file).is_some_and(|bytes| bytes <= len) => {
+            set_len(len)?;
         }
         _ => {}
     }
@@ -76,16 +76,6 @@ fn open(path: &Path) -> Result<FileDevice> {
 }
 
 /// Bytes of the volume in the file, if it can be read.
-fn volume_bytes(path: &Path) -> Option<u64> {
-    let device = FileDevice::open(path, OpenMode::ReadOnly).ok()?;
-    Some(Shape::of(&read_super(&device).ok()?).bytes())
-}
-
-fn set_len(path: &Path, len: u64) -> Result<()> {
-    let set = || {
-        let file = File::options().write(true).open(path)?;
-        file.set_len(len)?;
-        file.sync_all()
-    };
-    Ok(set().map_err(|error| OpenError::Io(path.to_owned(), error))?)
+fn volume_bytes(file: &FileDevice) -> Option<u64> {
+    Some(Shape::of(&read_super(file).ok()?).bytes())
 }

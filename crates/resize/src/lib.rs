@@ -80,22 +80,48 @@ fn resize_on(
         blocks: old.blocks,
         ..Report::default()
     };
-    let bytes = match target {
-        Target::Least => {
-            for _ in 0..ROUNDS {
-                let before = report.blocks;
-                cut_to_least(dev, &mut report, options)?;
-                if report.blocks == before {
-                    break;
-                }
-            }
-            return Ok(report);
+    let outcome = match target {
+        Target::Least => to_least(dev, &mut report, options),
+        Target::Bytes(bytes) => {
+            let blocks = bytes >> old.block_size().log2();
+            to_blocks(dev, &old, blocks, zeros_from, (&mut report, options))
         }
-        Target::Bytes(bytes) => bytes,
     };
-    let new = old.resized(bytes >> old.block_size().log2())?;
+    match outcome {
+        Ok(()) => Ok(report),
+        Err(error) if report.blocks == report.blocks_before => Err(error),
+        Err(error) => Err(Error::After {
+            report,
+            error: Box::new(error),
+        }),
+    }
+}
+
+fn to_least(
+    dev: &Arc<dyn BlockDevice>,
+    report: &mut Report,
+    options: &ResizeOptions<'_>,
+) -> Result<()> {
+    for _ in 0..ROUNDS {
+        let before = report.blocks;
+        cut_to_least(dev, report, options)?;
+        if report.blocks == before {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn to_blocks(
+    dev: &Arc<dyn BlockDevice>,
+    old: &Shape,
+    blocks: u64,
+    zeros_from: u64,
+    (report, options): (&mut Report, &ResizeOptions<'_>),
+) -> Result<()> {
+    let new = old.resized(blocks)?;
     if new.blocks < old.blocks {
-        let least = open(dev, &old, zeros_from)?.least()?;
+        let least = open(dev, old, zeros_from)?.least()?;
         if new.blocks < least.blocks {
             let least = least.bytes();
             return Err(Error::TooSmall { least });
@@ -108,9 +134,9 @@ fn resize_on(
         });
     }
     if new.blocks != old.blocks {
-        become_shape(dev, &new, zeros_from, &mut report, options)?;
+        become_shape(dev, &new, zeros_from, report, options)?;
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Cuts the volume to the least size, or to one near it where free blocks are too scattered.

@@ -48,6 +48,11 @@ impl Volume {
                 "its journal has to move, which needs the feature extent",
             ));
         }
+        if len > MOST_RUNS as u64 * LONGEST {
+            return Err(Error::Unsupported(
+                "its journal has to move, and has more than the 131072 blocks that can",
+            ));
+        }
         let within = 0..self.old.blocks.min(self.new.blocks);
         let (mut runs, mut left) = (Vec::new(), len);
         while left > 0 {

@@ -37,7 +37,14 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
         mount.write(true).mount_options("ro");
         let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Mount)?;
         volume.unmount().map_err(Error::Mount)?;
-        refuse_damage(&run(Arc::clone(dev), options)?)?;
+        let then = run(Arc::clone(dev), options)?;
+        refuse_damage(&then)?;
+        let features = read_super(dev)?.features();
+        if then.orphans > 0 || features.has_incompat(Incompat::RECOVER) {
+            return Err(Error::Unsupported(
+                "deleted files or a journal still wait, though a mount has ended: e2fsck first",
+            ));
+        }
     }
     if read_super(dev)?.raw().state().contains(State::ERROR) {
         return Err(Error::NotClean {

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use extant_blockdev::memory_share;
 use extant_disk::bitmap;
 use extant_disk::group_desc::GroupFlags;
 use extant_units::{Pblk, at_most_u32};
@@ -18,6 +19,12 @@ impl Volume {
     /// The bitmap of a group, read when it is needed first.
     fn bits(&mut self, group: u32) -> Result<&mut Bits> {
         if !self.bits.contains_key(&group) {
+            let bytes = self.bits.len() as u64 * 2 * self.block_bytes() as u64;
+            if bytes > memory_share() {
+                return Err(Error::Unsupported(
+                    "its bitmaps need more memory than this process may have",
+                ));
+            }
             let bits = self.read_bits(group)?;
             self.bits.insert(group, bits);
         }
@@ -72,10 +79,8 @@ impl Volume {
             }
         };
         set(range.start, self.old.super_blocks(group));
-        for desc in &self.was {
-            set(desc.block_bitmap.get(), 1);
-            set(desc.inode_bitmap.get(), 1);
-            set(desc.inode_table.get(), self.old.table_blocks);
+        for run in self.placed_in(&range) {
+            set(run.start, run.end - run.start);
         }
         Ok(bits)
     }

@@ -16,7 +16,7 @@ use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::inode::{InodeCore, InodeFormat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_jbd2::LogMap;
-use extant_units::{DevOff, Group, Ino, index};
+use extant_units::{DevOff, Group, Ino, Pblk, index};
 use zerocopy::IntoBytes;
 
 use crate::bits::Bits;
@@ -68,6 +68,8 @@ pub(crate) struct Volume {
     pub(crate) format: InodeFormat,
     /// The descriptors as they were.
     pub(crate) was: Vec<GroupDesc>,
+    /// What the descriptors as they were lead to, in order.
+    placed: Vec<Range<u64>>,
     /// The descriptors of all groups, those of the old volume and those of the new one.
     pub(crate) groups: Vec<GroupDesc>,
     /// The block bitmaps that were needed so far.
@@ -108,6 +110,7 @@ impl Volume {
                 csum_seed: features.metadata_csum().then(|| sb.checksum_seed()),
             },
             was: Vec::new(),
+            placed: Vec::new(),
             groups: Vec::new(),
             bits: BTreeMap::new(),
             inode_bits: BTreeMap::new(),
@@ -132,7 +135,26 @@ impl Volume {
             }
         }
         volume.was.clone_from(&volume.groups);
+        let table = volume.old.table_blocks;
+        let parts = |desc: &GroupDesc| {
+            let run = |at: Pblk, len| at.get()..at.get().saturating_add(len);
+            [
+                run(desc.block_bitmap, 1),
+                run(desc.inode_bitmap, 1),
+                run(desc.inode_table, table),
+            ]
+        };
+        volume.placed = volume.was.iter().flat_map(parts).collect();
+        volume.placed.sort_unstable_by_key(|run| run.start);
         Ok(volume)
+    }
+
+    /// The blocks of bitmaps and inode tables, as they were, that lie in `range`.
+    pub(crate) fn placed_in(&self, range: &Range<u64>) -> impl Iterator<Item = &Range<u64>> {
+        // Sound volumes have no two parts in one block, so the ends are in order too.
+        let first = self.placed.partition_point(|run| run.end <= range.start);
+        let (behind, end) = (self.placed.iter().skip(first), range.end);
+        behind.take_while(move |run| run.start < end)
     }
 
     pub(crate) fn block_bytes(&self) -> usize {
