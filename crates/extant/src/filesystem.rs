@@ -400,8 +400,8 @@ impl Filesystem {
     }
 
     /// Grows the mounted file system to at most `bytes`, and a file that it is in with it. Other
-    /// threads go on meanwhile. See [`Volume::grow`] for what is refused; [`crate::resize`] shrinks,
-    /// and grows further, what is not mounted.
+    /// threads go on meanwhile. See [`Volume::grow`] for what is refused. [`crate::resize`]
+    /// shrinks, and grows further, what is not mounted.
     ///
     /// # Errors
     /// As there.

@@ -1,5 +1,5 @@
-//! A power cut at each write of a mounted volume that grows while files are written: the size before
-//! a step or after it, sound, with all that was there.
+//! A power cut at each write of a mounted volume that grows while files are written: the size
+//! before a step or after it, sound, with all that was there.
 //!
 //! `EXTANT_CUT_BUDGET=long` visits more states of each run. A failure names the state.
 
@@ -20,8 +20,10 @@ use resize_kit::{content, fill, options};
 
 const MIB: u64 = 1 << 20;
 
-/// Runs: name, MiB before, arguments of mke2fs, and the sizes in MiB, one after the other.
-const RUNS: &[(&str, u64, &str, &[u64])] = &[
+/// A run: name, MiB before, arguments of mke2fs, and the sizes in MiB, one after the other.
+type Run = (&'static str, u64, &'static str, &'static [u64]);
+
+const RUNS: &[Run] = &[
     (
         "groups and a new block of descriptors",
         6,
@@ -63,8 +65,8 @@ fn mounted(dev: Arc<dyn BlockDevice>) -> extant::Result<Filesystem> {
 }
 
 /// Cuts the power while one volume grows.
-fn explore(run: usize, budget: Budget) -> Result<Totals> {
-    let (name, mib, args, sizes) = RUNS[run];
+fn explore(run: &Run, budget: Budget) -> Result<Totals> {
+    let (name, mib, args, sizes) = *run;
     let image = Image::of_mib(mib).args(args).make()?;
     fill(&image, &mut Rng::new(mib), 60)?;
     let mut before = std::fs::read(image.path())?;
@@ -143,9 +145,9 @@ fn a_cut_leaves_the_size_before_a_step_or_after_it() -> Result<()> {
             ..Budget::SHORT
         },
     };
-    for run in 0..RUNS.len() {
+    for run in RUNS {
         let totals = explore(run, budget)?;
-        println!("{}: {totals:?}", RUNS[run].0);
+        println!("{}: {totals:?}", run.0);
     }
     Ok(())
 }

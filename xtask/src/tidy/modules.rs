@@ -383,6 +383,7 @@ const FUSE: Order = Order {
         "drainer",
         "init",
         "live",
+        "resize",
         "pool",
         "uring",
         "space",

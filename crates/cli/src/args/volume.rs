@@ -71,12 +71,12 @@ pub(crate) struct Fix {
 /// was told otherwise), and not past 2^32 blocks; without that reserve, by a few groups at most.
 /// What it cannot do, it does once the image is not mounted.
 ///
-/// Otherwise the image must not be mounted. An image file gets the length of its file system; a block device
-/// keeps its own. A journal that waits for a replay is replayed first, and the image must be sound:
-/// extant check runs before, and once more over what is about to be written. SIZE may end in K, M,
-/// G ... (KB, MB, GB ... are powers of 1000). The file system gets whole blocks of it, and a last
-/// group only if that is worth its metadata. "min" is the least size that holds what the image
-/// holds.
+/// Otherwise the image must not be mounted. An image file gets the length of its file system; a
+/// block device keeps its own. A journal that waits for a replay is replayed first, and the image
+/// must be sound: extant check runs before, and once more over what is about to be written. SIZE
+/// may end in K, M, G ... (KB, MB, GB ... are powers of 1000). The file system gets whole blocks of
+/// it, and a last group only if that is worth its metadata. "min" is the least size that holds what
+/// the image holds.
 ///
 /// A power cut at any moment leaves the old size or the new one, and an image that the next mount
 /// replays. Without a journal it leaves an image that has to be repaired (e2fsck).

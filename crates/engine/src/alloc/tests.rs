@@ -454,7 +454,7 @@ fn a_trim_is_of_one_block_at_least() {
     let bytes = std::fs::read(image.path()).unwrap();
     let dev = Arc::new(extant_blockdev::MemoryDevice::from_bytes(&bytes));
     let fs = TestFs::on(dev, "").unwrap();
-    let last = fs.layout.end.get() * 4096;
+    let last = fs.layout.end().get() * 4096;
     for shorter in [0..4095, 4096..4096, last - 4095..last] {
         let refused = trim(&fs, shorter.clone(), 0);
         assert!(

@@ -16,11 +16,11 @@ mod extents;
 mod fiemap;
 mod file_data;
 mod free_space;
-mod grow;
 mod info;
 mod label;
 mod node;
 mod options;
+mod resizing;
 mod vectored;
 mod volume;
 

@@ -113,7 +113,7 @@ impl GroupCells {
             None => (0, group as usize),
             Some(times) => {
                 let segment = times.ilog2();
-                // At most `group`: the segment begins at `first` times a power of two up to `times`.
+                // At most `group`: a segment begins at `first` times a power of two up to `times`.
                 (segment as usize + 1, (group - (first << segment)) as usize)
             }
         }

@@ -25,7 +25,7 @@ pub(super) fn write(fs: &Fs) -> Result<()> {
     features.incompat.remove(Incompat::RECOVER);
     copy.set_features(features);
     copy.set_state(copy.state() - State::VALID - State::ERROR);
-    let blocks = super::desc_blocks(fs, layout.groups());
+    let blocks = layout.blocks_of_descriptors(layout.groups());
     let mut block = vec![0; bs.bytes()];
     for group in (1..layout.groups())
         .map(Group::new)

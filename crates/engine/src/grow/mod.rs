@@ -88,7 +88,7 @@ fn refuse(fs: &Fs, end: u64) -> Result<()> {
         return refused("growing past the number of inodes that can be counted");
     }
     let reserved = u32::from(raw.reserved_gdt_blocks.get());
-    let more = desc_blocks(fs, groups) - desc_blocks(fs, layout.groups());
+    let more = layout.blocks_of_descriptors(groups) - layout.blocks_of_descriptors(layout.groups());
     let has_reserve = layout.features.has_compat(Compat::RESIZE_INODE);
     if more > if has_reserve { reserved } else { 0 } {
         return refused(
@@ -97,12 +97,6 @@ fn refuse(fs: &Fs, end: u64) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Blocks of the descriptors of `groups` groups.
-fn desc_blocks(fs: &Fs, groups: u32) -> u32 {
-    let per_block = fs.layout.block_size.bytes() / fs.layout.desc_size;
-    groups.div_ceil(at_most_u32(per_block as u64).max(1))
 }
 
 /// Gives the last group the blocks up to its full size, or up to `end`.
@@ -139,7 +133,10 @@ fn add_groups(fs: &Fs, end: u64) -> Result<()> {
     let step = first.saturating_add(STEP.max(flex)) / flex * flex;
     let new = NewGroups::plan(layout, first..last.min(step.max(first + 1)), end)?;
     let raw = fs.super_block.read(fs)?;
-    let table = (desc_blocks(fs, first), desc_blocks(fs, new.groups.end));
+    let table = (
+        layout.blocks_of_descriptors(first),
+        layout.blocks_of_descriptors(new.groups.end),
+    );
     let reserved = u32::from(raw.reserved_gdt_blocks.get()).saturating_sub(table.1 - table.0);
     let resize = ResizeInode::find(fs, new.groups.end, table, reserved)?;
     let own = resize.as_ref().map_or(0, ResizeInode::credits);

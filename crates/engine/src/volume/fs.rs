@@ -3,9 +3,9 @@
 //! [`Fs`] is the first argument of every operation.
 //!
 //! # Locks
-//! [`Fs`] has no locks of its own but `rename_lock` and `growing`; each part brings its own. `docs/LOCKING.md` has
-//! the order of them all. A thread may start a handle while it holds locks that the page lists
-//! before the handle, and none of those after it.
+//! [`Fs`] has no locks of its own but `rename_lock` and `growing`; each part brings its own.
+//! `docs/LOCKING.md` has the order of them all. A thread may start a handle while it holds locks
+//! that the page lists before the handle, and none of those after it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

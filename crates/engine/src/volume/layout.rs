@@ -287,6 +287,12 @@ impl Layout {
         }
     }
 
+    /// Blocks of the descriptors of `groups` groups.
+    pub(crate) fn blocks_of_descriptors(&self, groups: u32) -> u32 {
+        let per_block = self.block_size.bytes() / self.desc_size;
+        groups.div_ceil(exact_u32(per_block as u64).max(1))
+    }
+
     /// Blocks that are kept for root once the volume has `blocks` blocks: the share of the mount.
     pub(crate) fn root_share(&self, blocks: u64) -> Blocks {
         let at_mount = self.superblock.blocks_count().get().max(1);

@@ -69,6 +69,7 @@ impl MapMount {
             stats: rig.stats,
             fault: Fault::new(ErrorsPolicy::Continue),
             rename_lock: RenameLock::default(),
+            growing: parking_lot::Mutex::default(),
             interrupted: false.into(),
             mmp: std::sync::OnceLock::new(),
             this: Weak::new(),
