@@ -21,41 +21,18 @@ const OPEN_FLAGS: c_int = libc::O_ACCMODE
     | libc::O_CLOEXEC
     | libc::O_LARGEFILE;
 
-/// What every write is followed by.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AfterWrite {
-    Nothing,
-    /// `O_DSYNC`.
-    SyncData,
-    /// `O_SYNC`.
-    SyncAll,
-}
-
 /// An open file: `extant_file` of the header.
 pub struct OpenFile {
     pub(crate) file: File,
     /// The position of calls that name none.
     pub(crate) pos: Mutex<u64>,
     volume: Volume,
-    after: AfterWrite,
     pub(crate) appends: bool,
 }
 
 impl Handle for OpenFile {
     fn volume(&self) -> &Volume {
         &self.volume
-    }
-}
-
-impl OpenFile {
-    /// What a write of so many bytes returns, once it is as durable as the file was opened for.
-    pub(crate) fn written(&self, count: usize) -> Result<isize> {
-        match self.after {
-            AfterWrite::Nothing => {}
-            AfterWrite::SyncData => self.file.sync_data()?,
-            AfterWrite::SyncAll => self.file.sync_all()?,
-        }
-        bytes(count)
     }
 }
 
@@ -109,7 +86,9 @@ pub unsafe extern "C" fn extant_open(
             .append(appends);
         options
             .create(has(libc::O_CREAT))
-            .create_new(has(libc::O_EXCL));
+            .create_new(has(libc::O_EXCL))
+            .sync(has(libc::O_SYNC))
+            .data_sync(has(libc::O_DSYNC));
         let opened = options.direct(has(libc::O_DIRECT)).mode(mode).open(path)?;
         if has(libc::O_TRUNC) && opened.metadata()?.len() > 0 {
             opened.set_len(0)?;
@@ -118,11 +97,6 @@ pub unsafe extern "C" fn extant_open(
             file: opened,
             pos: Mutex::new(0),
             volume: fs.fs.volume().clone(),
-            after: match (has(libc::O_SYNC), has(libc::O_DSYNC)) {
-                (true, _) => AfterWrite::SyncAll,
-                (false, true) => AfterWrite::SyncData,
-                (false, false) => AfterWrite::Nothing,
-            },
             appends,
         })));
         Ok(0)
@@ -189,7 +163,7 @@ pub unsafe extern "C" fn extant_pwrite(
     on(file, |file| {
         // SAFETY: null or `len` bytes, by the contract of this crate.
         let data = unsafe { arguments::data(buf, len) }?;
-        file.written(file.file.write_at(data, position(pos)?)?)
+        bytes(file.file.write_at(data, position(pos)?)?)
     })
 }
 

@@ -61,8 +61,7 @@ pub unsafe extern "C" fn extant_write(
             file.file.write_at(data, *pos)?
         };
         advance(&mut pos, count);
-        drop(pos);
-        file.written(count)
+        bytes(count)
     })
 }
 
@@ -108,8 +107,7 @@ pub unsafe extern "C" fn extant_writev(
             file.file.write_vectored_at(&bufs, *pos)?
         };
         advance(&mut pos, count);
-        drop(pos);
-        file.written(count)
+        bytes(count)
     })
 }
 

@@ -40,6 +40,6 @@ pub unsafe extern "C" fn extant_pwritev(
     on(file, |file| {
         // SAFETY: null or `count` vectors, by the contract of this crate.
         let bufs = unsafe { arguments::data_vectors(vectors, count) }?;
-        file.written(file.file.write_vectored_at(&bufs, position(pos)?)?)
+        bytes(file.file.write_vectored_at(&bufs, position(pos)?)?)
     })
 }

@@ -71,6 +71,6 @@ pub use inspect::verifier::Verifier;
 pub use types::error::{Error, IoFailure, Location, Result, StopReason};
 pub use types::interrupt::Interrupt;
 pub use types::{
-    Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget,
-    SetAttr, SetTime, Timestamp, XattrMode,
+    AfterWrite, Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags,
+    SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,
 };

@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Range;
 
 use extant_engine::{
-    Cred, DirectTarget, Error, Extents, FallocateMode, Node, ReadView, Result, SeekTarget, SetAttr,
-    Volume,
+    AfterWrite, Cred, DirectTarget, Error, Extents, FallocateMode, Node, ReadView, Result,
+    SeekTarget, SetAttr, Volume,
 };
 use parking_lot::MutexGuard;
 
@@ -20,17 +20,6 @@ pub(crate) struct Access {
     pub(crate) append: bool,
     pub(crate) direct: bool,
     pub(crate) after: AfterWrite,
-}
-
-/// What follows every write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum AfterWrite {
-    #[default]
-    Nothing,
-    /// `O_DSYNC`.
-    SyncData,
-    /// `O_SYNC`.
-    SyncAll,
 }
 
 impl Access {
@@ -379,7 +368,8 @@ impl File {
     pub fn fallocate(&self, mode: FallocateMode, range: Range<u64>) -> Result<()> {
         ensure(self.access.writes())?;
         let (volume, len) = (&self.volume, len_of(&range));
-        volume.fallocate(&self.node, mode, range.start, len, &self.cred)
+        volume.fallocate(&self.node, mode, range.start, len, &self.cred)?;
+        self.written(())
     }
 
     /// Finds the next data or hole (`SEEK_DATA`, `SEEK_HOLE`) without moving the position.
@@ -440,6 +430,10 @@ impl DirectTarget for File {
 
     fn writable(&self) -> Result<&Node> {
         ensure(self.access.writes_anywhere()).map(|()| &self.node)
+    }
+
+    fn after_write(&self) -> AfterWrite {
+        self.access.after
     }
 }
 

@@ -16,7 +16,10 @@ use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
 use crate::options::Options;
 use crate::read_dir::ReadDir;
-use crate::walk::{attributes, canonical, parent_of_new, resolve, resolve_parent};
+use crate::walk::{
+    attributes, canonical, ends_in_slash, parent_of_leaf, parent_of_new, parent_of_new_leaf,
+    resolve, resolve_parent,
+};
 
 /// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths
 /// inside of the file system, and follow symbolic links inside of it.
@@ -167,7 +170,7 @@ impl Filesystem {
     /// # Errors
     /// As unlink(2).
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
+        let (dir, name) = parent_of_leaf(&self.volume, path.as_ref())?;
         self.volume.unlink(&dir, name)
     }
 
@@ -198,8 +201,16 @@ impl Filesystem {
         to: impl AsRef<Path>,
         flags: RenameFlags,
     ) -> Result<()> {
-        let (old_dir, old) = resolve_parent(&self.volume, from.as_ref())?;
-        let (new_dir, new) = resolve_parent(&self.volume, to.as_ref())?;
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (old_dir, old) = resolve_parent(&self.volume, from)?;
+        let (new_dir, new) = resolve_parent(&self.volume, to)?;
+        // A slash at an end means a directory; the target of an exchange is one of its own.
+        if ends_in_slash(from) || (ends_in_slash(to) && !flags.contains(RenameFlags::EXCHANGE)) {
+            let source = self.volume.lookup(&old_dir, old)?;
+            if source.kind() != FileKind::Directory {
+                return Err(Error::NotDir);
+            }
+        }
         self.volume
             .rename(&old_dir, old, &new_dir, new, flags, &self.cred)
     }
@@ -210,7 +221,7 @@ impl Filesystem {
     /// As link(2).
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let node = resolve(&self.volume, original.as_ref(), false)?;
-        let (dir, name) = parent_of_new(&self.volume, link.as_ref())?;
+        let (dir, name) = parent_of_new_leaf(&self.volume, link.as_ref())?;
         self.volume.link(&node, &dir, name, &self.cred)
     }
 
@@ -220,7 +231,7 @@ impl Filesystem {
     /// As symlink(2).
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
-        let (dir, name) = parent_of_new(&self.volume, link.as_ref())?;
+        let (dir, name) = parent_of_new_leaf(&self.volume, link.as_ref())?;
         let target = target.as_ref().as_os_str().as_bytes();
         self.volume
             .symlink(&dir, name, target, &self.cred)
@@ -257,7 +268,7 @@ impl Filesystem {
         mode: u32,
         rdev: u32,
     ) -> Result<()> {
-        let (dir, name) = parent_of_new(&self.volume, path.as_ref())?;
+        let (dir, name) = parent_of_new_leaf(&self.volume, path.as_ref())?;
         let perm = Permissions::from_mode(mode).bits();
         self.volume
             .mknod(&dir, name, kind, perm, rdev, &self.cred)

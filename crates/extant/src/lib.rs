@@ -98,12 +98,12 @@ pub use check::{CheckOptions, Finding, Report, check, check_image};
 #[doc(hidden)]
 pub use extant_engine::Verifier;
 pub use extant_engine::{
-    AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented, DirectQueue,
-    DirectTarget, Dirent, Error, ErrorsPolicy, Extent, ExtentState, Extents, FallocateMode, Fiemap,
-    FiemapExtent, FiemapFlags, FileKind, Finished, FsStat, GroupInfo, ImageInfo, Ino, Interrupt,
-    IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW, MountOptions, Node, ReadView, RenameFlags,
-    Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp, Tuning, Volume, VolumeOptions,
-    XattrMode, device,
+    AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented,
+    DirectQueue, DirectTarget, Dirent, Error, ErrorsPolicy, Extent, ExtentState, Extents,
+    FallocateMode, Fiemap, FiemapExtent, FiemapFlags, FileKind, Finished, FsStat, GroupInfo,
+    ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW, MountOptions,
+    Node, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp,
+    Tuning, Volume, VolumeOptions, XattrMode, device,
 };
 pub use file::File;
 pub use filesystem::Filesystem;

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::path::Path;
 
-use extant_engine::{Cred, Error, FileKind, Result, Volume};
+use extant_engine::{AfterWrite, Cred, Error, FileKind, Node, Result, Volume};
 
-use crate::file::{Access, AfterWrite, File};
+use crate::file::{Access, File};
 use crate::metadata::Permissions;
-use crate::walk::{Target, parent_of_new, walk};
+use crate::walk::{Target, ends_in_slash, parent_of_new, walk};
+
+/// How often a file is looked for again that another thread made between look and creation, and has
+/// removed since. It ends a damaged directory as well, which both lacks a name and has it.
+const MOST_RACES: u32 = 1000;
 
 /// How to open a file: as [`std::fs::OpenOptions`].
 #[derive(Clone)]
@@ -98,14 +102,15 @@ impl<'a> OpenOptions<'a> {
         self
     }
 
-    /// Makes content and attributes durable before a write returns (`O_SYNC`).
+    /// Makes content and attributes durable before a write returns (`O_SYNC`), or a change of the
+    /// allocation, or the result of a write by a [`crate::DirectQueue`].
     pub fn sync(&mut self, yes: bool) -> &mut Self {
         self.sync = yes;
         self.set_after_write()
     }
 
-    /// Makes content durable before a write returns, and those attributes that are needed to read
-    /// it back (`O_DSYNC`).
+    /// As [`OpenOptions::sync`], but of the attributes only those that are needed to read the
+    /// content back (`O_DSYNC`).
     pub fn data_sync(&mut self, yes: bool) -> &mut Self {
         self.data_sync = yes;
         self.set_after_write()
@@ -154,8 +159,9 @@ impl<'a> OpenOptions<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] without reading and writing, or for creating or truncating without
-    /// writing; [`Error::IsDir`] for directories; [`Error::TooManySymlinks`] for a symbolic link
-    /// that is not to be followed; otherwise as open(2).
+    /// writing; [`Error::IsDir`] for directories, and for creating at a path that ends in a slash;
+    /// [`Error::TooManySymlinks`] for a symbolic link that is not to be followed; otherwise as
+    /// open(2).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let writes = self.access.write || self.access.append;
         let makes = self.truncate || self.create || self.create_new;
@@ -168,23 +174,7 @@ impl<'a> OpenOptions<'a> {
             return Err(Error::Invalid);
         }
         let (volume, cred) = (self.volume, self.cred);
-        let perm = Permissions::from_mode(self.mode).bits();
-        let mut made = true;
-        let node = if self.create_new {
-            let (dir, name) = parent_of_new(volume, path.as_ref())?;
-            volume.create(&dir, name, perm, cred)?
-        } else {
-            match walk(volume, path.as_ref(), !self.no_follow)? {
-                Target::Found(node) => {
-                    made = false;
-                    node
-                }
-                Target::Missing { dir, name } if self.create => {
-                    volume.create(&dir, &name, perm, cred)?
-                }
-                Target::Missing { .. } => return Err(Error::NotFound),
-            }
-        };
+        let (node, made) = self.find_or_create(path.as_ref())?;
         match node.kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsDir),
@@ -199,5 +189,35 @@ impl<'a> OpenOptions<'a> {
             file.set_len(0)?;
         }
         Ok(file)
+    }
+
+    /// The file at `path`, and whether this call made it.
+    fn find_or_create(&self, path: &Path) -> Result<(Node, bool)> {
+        let (volume, cred) = (self.volume, self.cred);
+        let perm = Permissions::from_mode(self.mode).bits();
+        if (self.create || self.create_new) && ends_in_slash(path) {
+            // As open(2): what is there does not matter.
+            parent_of_new(volume, path)?;
+            return Err(Error::IsDir);
+        }
+        if self.create_new {
+            let (dir, name) = parent_of_new(volume, path)?;
+            return Ok((volume.create(&dir, name, perm, cred)?, true));
+        }
+        let mut races = 0;
+        loop {
+            match walk(volume, path, !self.no_follow)? {
+                Target::Found(node) => return Ok((node, false)),
+                Target::Missing {
+                    dir,
+                    name,
+                    must_be_dir: false,
+                } if self.create => match volume.create(&dir, &name, perm, cred) {
+                    Err(Error::Exists) if races < MOST_RACES => races += 1,
+                    made => return Ok((made?, true)),
+                },
+                Target::Missing { .. } => return Err(Error::NotFound),
+            }
+        }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) enum Target {
         dir: Node,
         /// The name.
         name: Vec<u8>,
+        /// The path, or a symbolic link at its end, ends in a slash or a dot.
+        must_be_dir: bool,
     },
 }
 
@@ -98,6 +100,35 @@ pub(crate) fn resolve_parent<'p>(volume: &Volume, path: &'p Path) -> Result<(Nod
     Ok((dir, name))
 }
 
+/// As [`resolve_parent`], for a name of anything but a directory.
+///
+/// # Errors
+/// Also [`Error::IsDir`] and [`Error::NotDir`] for a path that ends in a slash, as unlink(2):
+/// it means a directory.
+pub(crate) fn parent_of_leaf<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
+    let (dir, name) = resolve_parent(volume, path)?;
+    if ends_in_slash(path) {
+        return match volume.lookup(&dir, name)?.kind() {
+            FileKind::Directory => Err(Error::IsDir),
+            _ => Err(Error::NotDir),
+        };
+    }
+    Ok((dir, name))
+}
+
+/// As [`parent_of_new`], for a name of anything but a directory.
+///
+/// # Errors
+/// Also [`Error::NotFound`] for a path that ends in a slash where nothing is, as mknod(2).
+pub(crate) fn parent_of_new_leaf<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
+    let (dir, name) = parent_of_new(volume, path)?;
+    if ends_in_slash(path) {
+        volume.lookup(&dir, name)?;
+        return Err(Error::Exists);
+    }
+    Ok((dir, name))
+}
+
 /// Parent and name of a name to create: for a path that leads to the root, that exists.
 pub(crate) fn parent_of_new<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
     match resolve_parent(volume, path) {
@@ -159,8 +190,12 @@ impl<'v, 'p> Walk<'v, 'p> {
             let node = match self.volume.lookup(&self.dir, &name) {
                 Ok(node) => node,
                 Err(Error::NotFound) if last => {
-                    let (dir, name) = (self.dir, name.into_owned());
-                    return Ok((Target::Missing { dir, name }, self.trail));
+                    let missing = Target::Missing {
+                        dir: self.dir,
+                        name: name.into_owned(),
+                        must_be_dir: self.must_be_dir,
+                    };
+                    return Ok((missing, self.trail));
                 }
                 Err(error) => return Err(error),
             };
@@ -203,6 +238,11 @@ impl<'v, 'p> Walk<'v, 'p> {
         }
         Ok(())
     }
+}
+
+/// Whether a path ends in a slash, so that its last name means a directory.
+pub(crate) fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
 }
 
 /// Whether a path means a directory by the way it ends.

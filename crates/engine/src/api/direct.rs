@@ -6,9 +6,9 @@ use extant_blockdev::IoBuf;
 
 use super::node::Node;
 use super::volume::Volume;
-use crate::Cred;
 use crate::Result;
 use crate::file::{self, Finished, Job, Queue, What, WriteAt};
+use crate::{AfterWrite, Cred};
 
 impl Volume {
     /// [`Volume::read`] past the page cache (`O_DIRECT`), from the device. Newer data in the cache
@@ -66,6 +66,11 @@ pub trait DirectTarget {
     /// # Errors
     /// [`crate::Error::BadHandle`] if it was not opened for writing.
     fn writable(&self) -> Result<&Node>;
+
+    /// What makes a write durable before its result is returned.
+    fn after_write(&self) -> AfterWrite {
+        AfterWrite::Nothing
+    }
 }
 
 impl DirectTarget for Node {
@@ -84,7 +89,8 @@ impl DirectTarget for Node {
 /// A request is submitted with a buffer that it owns and a tag of the caller's, and comes back with
 /// both when it is over. Requests in flight are carried out in any order, and their results come in
 /// any order; two that touch the same block do so one after the other. What was written is durable
-/// after a [`Volume::fsync`] that begins after the result has come. Those that overwrite whole
+/// after a [`Volume::fsync`] that begins after the result has come, or with the result, if the file
+/// was opened so ([`DirectTarget::after_write`]). Those that overwrite whole
 /// blocks go to the device at once; everything that [`Volume::write_direct`] does can be done, but
 /// may be done by a few threads.
 ///
@@ -164,7 +170,14 @@ impl DirectQueue {
     /// Those of `file`'s access mode; a [`Node`] has none. The result reports all others.
     pub fn read(&mut self, file: &impl DirectTarget, pos: u64, buf: IoBuf, tag: u64) -> Result<()> {
         let node = file.readable()?;
-        self.submit(What::Read, node, pos, buf, tag);
+        let job = Job {
+            what: What::Read,
+            pos,
+            buf,
+            tag,
+            after: AfterWrite::Nothing,
+        };
+        self.queue.submit(node.counted(), job);
         Ok(())
     }
 
@@ -180,7 +193,14 @@ impl DirectQueue {
         tag: u64,
     ) -> Result<()> {
         let node = file.writable()?;
-        self.submit(What::Write, node, pos, buf, tag);
+        let job = Job {
+            what: What::Write,
+            pos,
+            buf,
+            tag,
+            after: file.after_write(),
+        };
+        self.queue.submit(node.counted(), job);
         Ok(())
     }
 
@@ -195,15 +215,5 @@ impl DirectQueue {
     /// As [`DirectQueue::wait`], into memory that exists already: adds to `finished`.
     pub fn wait_into(&mut self, min: usize, finished: &mut Vec<Finished>) {
         self.queue.reap(min, finished);
-    }
-
-    fn submit(&mut self, what: What, node: &Node, pos: u64, buf: IoBuf, tag: u64) {
-        let job = Job {
-            what,
-            pos,
-            buf,
-            tag,
-        };
-        self.queue.submit(node.counted(), job);
     }
 }

@@ -37,6 +37,18 @@ pub enum FallocateMode {
     InsertRange,
 }
 
+/// What makes a write durable before its caller gets the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterWrite {
+    /// Nothing: a sync that follows does.
+    #[default]
+    Nothing,
+    /// A sync of the content, and of the attributes that are needed to read it back (`O_DSYNC`).
+    SyncData,
+    /// A sync of content and attributes (`O_SYNC`).
+    SyncAll,
+}
+
 /// A point in time as ext4 stores it: seconds since 1970 (negative before) and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {

@@ -3,7 +3,8 @@
 //! A request for whole blocks that have their data, below the size on disk, with nothing cached,
 //! takes the *fast path* to the device's queue: its range stays locked until the device has
 //! answered, and nothing else is left to do then. Every other request is a call of
-//! [`file::write_direct`] or [`file::read_direct`] on one of a few threads.
+//! [`file::write_direct`] or [`file::read_direct`] on one of a few threads. So is each write of a
+//! file that was opened with `O_SYNC` or `O_DSYNC`: a sync follows it there.
 //!
 //! # Locks
 //! A submission never waits for a range, which a request of the same queue may hold: a request that
@@ -30,8 +31,8 @@ use crate::file::direct::fast_path::{FastRequest, What, Wish, take_fast_path};
 use crate::file::direct::known_runs::KnownRuns;
 use crate::file::{self, WriteAt};
 use crate::inode::InodeRef;
-use crate::types::Cred;
 use crate::types::error::{Error, Result};
+use crate::types::{AfterWrite, Cred};
 use crate::volume::Fs;
 
 /// The most requests that a queue has in flight, whatever depth is asked for.
@@ -49,6 +50,8 @@ pub(crate) struct Job {
     pub(crate) pos: u64,
     pub(crate) buf: IoBuf,
     pub(crate) tag: u64,
+    /// What follows a write, before its result is known.
+    pub(crate) after: AfterWrite,
 }
 
 /// A file that requests are for. They share one reference to the inode, so queues of the same file
@@ -238,7 +241,12 @@ impl Queue {
             len: job.buf.len(),
             cred: &shared.cred,
         };
-        match take_fast_path(&shared.fs, file, wish, &mut self.known_runs) {
+        // The threads make a write durable: a sync waits, and a submission does not.
+        let fast = match job.after {
+            AfterWrite::Nothing => take_fast_path(&shared.fs, file, wish, &mut self.known_runs),
+            AfterWrite::SyncData | AfterWrite::SyncAll => Ok(None),
+        };
+        match fast {
             Err(error) => {
                 file::report(&shared.fs, &error);
                 shared.finish(job.tag, job.buf, Err(error));
@@ -451,8 +459,11 @@ impl Shared {
             What::Read => crate::file::read_direct(fs, inode, None, job.pos, &mut job.buf),
             What::Write => {
                 let at = WriteAt::Pos(job.pos);
-                let wrote = file::write_direct(fs, inode, None, at, &job.buf, &self.cred);
-                wrote.map(|(_, done)| done)
+                let (_, done) = file::write_direct(fs, inode, None, at, &job.buf, &self.cred)?;
+                if done > 0 && job.after != AfterWrite::Nothing {
+                    file::fsync(fs, inode, None, job.after == AfterWrite::SyncData)?;
+                }
+                Ok(done)
             }
         }
     }

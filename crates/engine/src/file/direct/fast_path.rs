@@ -263,6 +263,7 @@ mod tests {
     use crate::map;
     use crate::mount;
     use crate::namei;
+    use crate::types::AfterWrite;
 
     const LEN: usize = 1 << 20;
 
@@ -354,6 +355,7 @@ mod tests {
                 pos: block * 4096,
                 buf: IoBuf::copy_of(&[byte; 4096]),
                 tag: 0,
+                after: AfterWrite::Nothing,
             };
             queue.submit(inode, job);
             let mut done = Vec::new();

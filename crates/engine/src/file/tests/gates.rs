@@ -27,8 +27,8 @@ use crate::inspect::verifier::Verifier;
 use crate::map::{self, MapState};
 use crate::mount;
 use crate::namei;
-use crate::types::Cred;
 use crate::types::FallocateMode::{self, CollapseRange, InsertRange, PunchHole, ZeroRange};
+use crate::types::{AfterWrite, Cred};
 use crate::volume::Fs;
 use crate::volume::credits;
 
@@ -170,6 +170,7 @@ fn range_operations_wait_for_direct_writes_in_flight() {
                 pos: 4 * BLOCK,
                 buf: IoBuf::copy_of(&[7; BLOCK_LEN]),
                 tag: 0,
+                after: AfterWrite::Nothing,
             };
             queue.submit(&inode, job);
             closed.wait_for(1);

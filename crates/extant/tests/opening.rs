@@ -1,0 +1,249 @@
+//! Opening files as open(2) does: names that end in a slash, races of creators, `O_SYNC`.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::time::Duration;
+
+use extant::testing::{device, filesystem};
+use extant::{Error, FileKind, Filesystem, IoBuf};
+use extant_testkit::{Result, Watchdog};
+
+const SIZE: u64 = 4 << 20;
+
+/// A folder of the host, which is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder> {
+        let path = std::env::temp_dir().join(format!("extant-opening-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(Folder(path))
+    }
+
+    /// A path of the folder, with the slash that it may end in.
+    fn at(&self, path: &str) -> PathBuf {
+        let mut whole = OsString::from(&self.0);
+        whole.push(path);
+        whole.into()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The calls that make, move or remove a name.
+const CALLS: [&str; 9] = [
+    "create",
+    "create_new",
+    "mkdir",
+    "symlink",
+    "mkfifo",
+    "link",
+    "unlink",
+    "rename from",
+    "rename to",
+];
+
+/// What there is before each call.
+fn plant(
+    dir: impl Fn(&str) -> io::Result<()>,
+    file: impl Fn(&str) -> io::Result<()>,
+) -> Result<()> {
+    for path in ["/dir", "/empty"] {
+        dir(path)?;
+    }
+    for path in ["/file", "/other", "/dir/inner"] {
+        file(path)?;
+    }
+    Ok(())
+}
+
+fn on_host(folder: &Folder, call: &str, path: &str) -> io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::fs;
+    let at = folder.at(path);
+    match call {
+        "create" => fs::File::create(at).map(drop),
+        "create_new" => fs::File::create_new(at).map(drop),
+        "mkdir" => fs::create_dir(at),
+        "symlink" => std::os::unix::fs::symlink("somewhere", at),
+        "mkfifo" => {
+            let mode = Mode::from_raw_mode(0o600);
+            Ok(mknodat(CWD, at, FileType::Fifo, mode, 0)?)
+        }
+        "link" => fs::hard_link(folder.at("/other"), at),
+        "unlink" => fs::remove_file(at),
+        "rename from" => fs::rename(at, folder.at("/moved")),
+        _ => fs::rename(folder.at("/other"), at),
+    }
+}
+
+fn inside(fs: &Filesystem, call: &str, path: &str) -> extant::Result<()> {
+    match call {
+        "create" => fs.create(path).map(drop),
+        "create_new" => {
+            let mut options = fs.open_options();
+            options.write(true).create_new(true).open(path).map(drop)
+        }
+        "mkdir" => fs.create_dir(path),
+        "symlink" => fs.symlink("somewhere", path),
+        "mkfifo" => fs.make_node(path, FileKind::Fifo, 0o600, 0),
+        "link" => fs.hard_link("/other", path),
+        "unlink" => fs.remove_file(path),
+        "rename from" => fs.rename(path, "/moved"),
+        _ => fs.rename("/other", path),
+    }
+}
+
+/// Each call at each kind of path has the errno that it has on the host, and leaves the same names.
+#[test]
+fn slashes_at_the_end_mean_directories_as_on_linux() -> Result<()> {
+    let paths = [
+        "/new",
+        "/new/",
+        "/new//",
+        "/file",
+        "/file/",
+        "/dir/",
+        "/empty/",
+        "/none/new/",
+        "/file/new/",
+        "/new/.",
+        "/file/.",
+    ];
+    for call in CALLS {
+        for path in paths {
+            let (folder, fs) = (Folder::new()?, filesystem(SIZE)?);
+            plant(
+                |path| std::fs::create_dir(folder.at(path)),
+                |path| std::fs::write(folder.at(path), ""),
+            )?;
+            plant(
+                |path| Ok(fs.create_dir(path)?),
+                |path| Ok(fs.write(path, "")?),
+            )?;
+            fs.remove_dir("/lost+found")?;
+            // Where Linux sees a dot, and what is made here has the name before it.
+            if path.ends_with("/.") && call != "create" {
+                continue;
+            }
+            let theirs = on_host(&folder, call, path).map_err(|error| error.raw_os_error());
+            let ours = inside(&fs, call, path).map_err(|error| Some(error.errno()));
+            assert_eq!(ours, theirs, "{call} {path}");
+            let names = |all: &mut dyn Iterator<Item = OsString>| {
+                let mut all: Vec<OsString> = all.collect();
+                all.sort();
+                all
+            };
+            let host =
+                std::fs::read_dir(&folder.0)?.map_while(|entry| Some(entry.ok()?.file_name()));
+            let left = names(&mut { host });
+            let inside = fs
+                .read_dir("/")?
+                .map_while(|entry| Some(entry.ok()?.file_name()));
+            assert_eq!(names(&mut { inside }), left, "{call} {path}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_link_to_a_name_that_ends_in_a_slash_makes_no_file() -> Result<()> {
+    let fs = filesystem(SIZE)?;
+    fs.symlink("new/", "/link")?;
+    assert!(fs.create("/link").is_err());
+    assert!(!fs.exists("/new")?);
+    Ok(())
+}
+
+/// Of two threads that make or open one name, each gets a file.
+#[test]
+fn creators_that_race_for_a_name_all_get_a_file() -> Result<()> {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    const ROUNDS: u32 = 3000;
+    let fs = filesystem(SIZE)?;
+    let barrier = Barrier::new(2);
+    let race = || {
+        let one = |round| {
+            barrier.wait();
+            let mut options = fs.open_options();
+            let opened = options.write(true).create(true).open(format!("/{round}"));
+            opened.err().map(|error| format!("{round}: {error}"))
+        };
+        (0..ROUNDS).filter_map(one).collect::<Vec<String>>()
+    };
+    std::thread::scope(|scope| {
+        let threads = [scope.spawn(race), scope.spawn(race)];
+        for thread in threads {
+            assert_eq!(thread.join().expect("no panic"), [""; 0]);
+        }
+    });
+    Ok(())
+}
+
+/// The number of commits so far.
+fn commits(fs: &Filesystem) -> u64 {
+    let all = fs.volume().stats();
+    let commits = all.iter().find(|(name, _)| *name == "commits");
+    commits.map_or(0, |(_, count)| *count)
+}
+
+#[test]
+fn queued_writes_and_allocations_are_as_durable_as_the_file_was_opened_for() -> Result<()> {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    // No commit by time.
+    let mut rare = Filesystem::options();
+    rare.write(true).mount_options("commit=300");
+    let fs = rare.open_device(device(SIZE)?)?;
+    let open = |name: &str, sync, data_sync| {
+        let mut options = fs.open_options();
+        options.read(true).write(true).create(true).direct(true);
+        options
+            .sync(sync)
+            .data_sync(data_sync)
+            .open(Path::new(name))
+    };
+    let files = [
+        (open("/plain", false, false)?, false),
+        (open("/synced", true, false)?, true),
+        (open("/data_synced", false, true)?, true),
+    ];
+    fs.sync()?;
+    let mut wrong = Vec::new();
+    for (file, syncs) in &files {
+        let before = commits(&fs);
+        let mut queue = fs.direct_queue(4);
+        for tag in 0..4 {
+            let buf = IoBuf::copy_of(&[7; 4096]);
+            queue.write(file, tag * 4096, buf, tag)?;
+        }
+        for done in queue.wait(4) {
+            assert_eq!(done.result?, 4096);
+        }
+        if (commits(&fs) > before) != *syncs {
+            wrong.push(format!("written: {file:?}"));
+        }
+        fs.sync()?;
+        let before = commits(&fs);
+        file.allocate(0..1 << 20)?;
+        if (commits(&fs) > before) != *syncs {
+            wrong.push(format!("allocated: {file:?}"));
+        }
+        fs.sync()?;
+    }
+    assert_eq!(wrong, [""; 0]);
+    let (plain, _) = &files[0];
+    let mut queue = fs.direct_queue(1);
+    queue.read(plain, 0, IoBuf::zeroed(4096), 9)?;
+    let read = queue.wait(1).remove(0);
+    assert_eq!((read.result?, read.tag, read.buf[0]), (4096, 9, 7));
+    let read_only = fs.open_options().read(true).sync(true).open("/plain")?;
+    let refused = queue.write(&read_only, 0, IoBuf::zeroed(4096), 0);
+    assert!(matches!(refused, Err(Error::BadHandle)), "{refused:?}");
+    Ok(())
+}
