@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use extant_engine::{DirBatch, Dirent, FileKind, Node, Result, Volume};
+use extant_engine::{DirBatch, Dirent, Error, FileKind, Node, Result, Volume};
 use extant_units::Ino;
 
 use crate::metadata::Metadata;
@@ -150,13 +150,30 @@ impl DirEntry {
             .map_or_else(|| Ok(volume.node(self.ino)?.kind()), Ok)
     }
 
+    /// The node that has the name now, in the directory that was listed, wherever that is.
+    pub(crate) fn node(&self) -> Result<Node> {
+        let Listing { volume, dir, .. } = &*self.batch.listing;
+        volume.lookup(dir, self.name().as_bytes())
+    }
+
+    /// The entries of this directory.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotDir`] if the name is of something else now; those of the lookup.
+    pub(crate) fn read_dir(&self, node: Node) -> Result<ReadDir> {
+        if node.kind() != FileKind::Directory {
+            return Err(Error::NotDir);
+        }
+        let volume = self.batch.listing.volume.clone();
+        Ok(ReadDir::new(volume, node, self.path()))
+    }
+
     /// The attributes; links are not followed.
     ///
     /// # Errors
     /// [`crate::Error::NotFound`] if the name is gone meanwhile, or those of reading the inode.
     pub fn metadata(&self) -> Result<Metadata> {
-        let Listing { volume, dir, .. } = &*self.batch.listing;
-        let node = volume.lookup(dir, self.name().as_bytes())?;
-        Ok(Metadata(volume.getattr(&node)?))
+        let volume = &self.batch.listing.volume;
+        Ok(Metadata(volume.getattr(&self.node()?)?))
     }
 }

@@ -1,6 +1,7 @@
 //! Everything below a directory.
 
 use std::collections::HashSet;
+use std::marker::PhantomData;
 use std::path::Path;
 
 use extant_engine::{Error, FileKind, Location, Result};
@@ -13,7 +14,7 @@ use crate::read_dir::{DirEntry, ReadDir};
 /// and not followed. After an error the walk goes on with what it can still read.
 #[derive(Debug)]
 pub struct WalkDir<'a> {
-    fs: &'a Filesystem,
+    fs: PhantomData<&'a Filesystem>,
     /// The directories that are being listed, the deepest last.
     open: Vec<ReadDir>,
     /// Directories that were entered: one that comes again is damage, and would never end.
@@ -45,7 +46,7 @@ impl Filesystem {
         let path = path.as_ref();
         let top = self.node(path, true)?.ino();
         Ok(WalkDir {
-            fs: self,
+            fs: PhantomData,
             open: vec![self.read_dir(path)?],
             seen: HashSet::from([top]),
             next: None,
@@ -65,11 +66,19 @@ impl WalkDir<'_> {
     }
 
     fn enter(&mut self, dir: &DirEntry) -> Result<()> {
-        if !self.seen.insert(dir.ino()) {
-            let place = Location::Inode(dir.ino());
+        // By its name in the directory that was listed, and not by a path, which may lead through a
+        // link by now, or be longer than a path can be.
+        let node = dir.node()?;
+        let ino = node.ino();
+        if !self.seen.insert(ino) {
+            // A directory that was moved on this way comes twice without damage.
+            if ino != dir.ino() {
+                return Ok(());
+            }
+            let place = Location::Inode(ino);
             return Err(Error::corrupt(place, "a directory with two names"));
         }
-        self.open.push(self.fs.read_dir(dir.path())?);
+        self.open.push(dir.read_dir(node)?);
         Ok(())
     }
 }
