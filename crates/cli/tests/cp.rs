@@ -460,3 +460,21 @@ fn warnings_do_not_control_the_terminal() -> Result<()> {
     );
     Ok(())
 }
+
+/// Files of the host that have content and no length.
+#[test]
+fn files_without_a_length_are_copied_to_their_end() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(32).make()?;
+    for path in ["/proc/version", "/proc/sys/kernel/ostype"] {
+        extant(["cp", path, &at(&disk, "/copy")]).ok()?;
+        let (copied, right) = (
+            extant(["cat", &at(&disk, "/copy")]).ok()?.out,
+            fs::read_to_string(path)?,
+        );
+        ensure!(!right.is_empty() && copied == right, "{path}: {copied:?}");
+    }
+    disk.fsck_clean()
+}

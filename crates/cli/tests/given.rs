@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use extant_testkit::{Cmd, Result, TempDir, ensure};
+use extant_testkit::{Cmd, Need, Result, TempDir, ensure, need, tools};
 
 fn extant<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
@@ -156,5 +156,95 @@ fn directories_links_and_unpacked_files_do_too() -> Result<()> {
     disk.is("/new/b/c", "0:0 0700")?;
     let clean = extant(["check", &disk.image()]).run()?;
     ensure!(clean.code == Some(0), "{}", clean.describe());
+    Ok(())
+}
+
+#[test]
+fn a_path_with_dots_gives_away_what_it_makes_alone() -> Result<()> {
+    let disk = Disk::new("given-dots")?;
+    let make = |path: &str, more: &[&str]| {
+        let args = ["mkdir", "-p", "--owner", "1:2"];
+        extant(args).args(more).arg(disk.at(path)).ok()
+    };
+    make("/a/../b", &[])?;
+    disk.is("/a", "1:2 0755")?;
+    disk.is("/b", "1:2 0755")?;
+    make("/c/..", &["-m", "700"])?;
+    disk.is("/c", "1:2 0755")?;
+    disk.is("/", "0:0 0755")
+}
+
+/// A file of the host with set-id bits, and its owner.
+fn tool(disk: &Disk) -> Result<(String, String)> {
+    use std::os::unix::fs::MetadataExt;
+    let path = disk.0.join("tool");
+    fs::write(&path, "elf")?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6755))?;
+    let found = fs::metadata(&path)?;
+    let owner = format!("{}:{}", found.uid(), found.gid());
+    Ok((path.display().to_string(), owner))
+}
+
+#[test]
+fn copies_give_no_set_id_bits_to_another_owner() -> Result<()> {
+    let disk = Disk::new("given-setid")?;
+    let (tool, own) = tool(&disk)?;
+    for (owner, to, mode) in [(own.as_str(), "/same", "6755"), ("77:88", "/other", "0755")] {
+        extant(["cp", "-a", "--owner", owner, &tool, &disk.at(to)]).ok()?;
+        disk.is(to, &format!("{owner} {mode}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn unpacked_files_give_no_set_id_bits_to_another_owner() -> Result<()> {
+    let disk = Disk::new("given-untar")?;
+    let (tool, own) = tool(&disk)?;
+    for dir in ["/dir", "/new"] {
+        extant(["mkdir", &disk.at(dir)]).ok()?;
+    }
+    extant(["cp", "-a", &tool, &disk.at("/dir/tool")]).ok()?;
+    let archive = disk.0.join("a.tar").display().to_string();
+    extant(["tar", "-f", &archive, &disk.at("/dir")]).ok()?;
+    for (owner, mode) in [("77:88", "0755"), (own.as_str(), "6755")] {
+        let new = disk.at("/new");
+        extant(["untar", "-f", &archive, "--owner", owner, &new]).ok()?;
+        disk.is("/new/tool", &format!("{owner} {mode}"))?;
+    }
+    Ok(())
+}
+
+/// A user without root cannot give its files away: the copy says so.
+#[test]
+fn an_owner_that_the_host_refuses_is_a_failure() -> Result<()> {
+    if !need(&[Need::Root, Need::Tool("setpriv")]) {
+        return Ok(());
+    }
+    let disk = Disk::new("given-refused")?;
+    fs::write(disk.0.join("in"), "x")?;
+    let input = disk.0.join("in").display().to_string();
+    extant(["cp", &input, &disk.at("/f")]).ok()?;
+    // Where programs may run, and another user may read and write.
+    let host = TempDir::new_in(&std::env::temp_dir(), "refused")?;
+    let (program, image, out) = (host.join("extant"), host.join("image"), host.join("out"));
+    tools::copy_program(env!("CARGO_BIN_EXE_extant"), &program)?;
+    fs::copy(disk.image(), &image)?;
+    fs::create_dir(&out)?;
+    for (path, mode) in [(host.path(), 0o755), (&image, 0o644), (&out, 0o777)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    let from = format!("{}:/f", image.display());
+    for preserve in [&["-p"][..], &[]] {
+        let ids = ["--reuid=12345", "--regid=12345", "--clear-groups"];
+        let cp = Cmd::new("setpriv").args(ids).arg(&program).arg("cp");
+        let cp = cp.args(preserve).args(["--owner", "0:0", &from]);
+        let o = cp.arg(out.join("f")).run()?;
+        ensure!(
+            o.code == Some(1) && o.err.contains("--owner: Operation not permitted"),
+            "{preserve:?}: {}",
+            o.describe()
+        );
+        let _ = fs::remove_file(out.join("f"));
+    }
     Ok(())
 }

@@ -274,6 +274,14 @@ impl Content {
         }
     }
 
+    /// The length now.
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        match self {
+            Content::Host(file) => Ok(file.metadata()?.len()),
+            Content::Volume(file) => Ok(file.metadata()?.len()),
+        }
+    }
+
     /// The beginning and the end of the next data from `pos` on; `None` if only a hole follows.
     pub(crate) fn next_data(&self, pos: u64) -> io::Result<Option<(u64, u64)>> {
         match self {

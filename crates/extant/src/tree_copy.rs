@@ -21,6 +21,9 @@ use crate::sides::{Content, Entry, Side};
 /// Bytes that are copied at once.
 const STEP: usize = 1 << 20;
 
+/// Set-user-ID and set-group-ID.
+const SET_ID: u16 = 0o6000;
+
 /// Why a tree was not copied to its end, and where. What was copied until then stays.
 #[derive(Debug)]
 pub struct CopyError {
@@ -70,10 +73,10 @@ fn at<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> CopyError {
 
 impl Filesystem {
     /// Copies a file or a tree of the host to `path`: content with its holes, permissions, times,
-    /// hard links, device nodes, and owners unless `owner` names one for all. Extended attributes
-    /// are left out. Directories that are there are filled and keep their attributes; what else is
-    /// in the way is replaced. Symbolic links are copied, not followed. Returns the bytes of
-    /// content.
+    /// hard links, device nodes, and owners unless `owner` names one for all: a file that gets
+    /// another owner loses its set-id bits, as by chown(2). Extended attributes are left out.
+    /// Directories that are there are filled and keep their attributes; what else is in the way is
+    /// replaced. Symbolic links are copied, not followed. Returns the bytes of content.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -275,9 +278,19 @@ impl<'a> TreeCopy<'a> {
         (to, to_path): (&Content, &Path),
         len: u64,
     ) -> Result<()> {
-        let mut pos = 0;
-        let mut end = len;
-        'data: while let Some((start, stop)) = from.next_data(pos).map_err(at(from_path))? {
+        // A file of the host may have content without a length, as those of `/proc`: only reads
+        // tell where it ends.
+        let lengthless = len == 0 && matches!(from, Content::Host(_));
+        let len = if lengthless { u64::MAX } else { len };
+        let (mut pos, mut end) = (0, len);
+        'data: while pos < len {
+            let next = match lengthless {
+                true => Some((pos, u64::MAX)),
+                false => from.next_data(pos).map_err(at(from_path))?,
+            };
+            let Some((start, stop)) = next.filter(|&(start, _)| start < len) else {
+                break;
+            };
             pos = start;
             while pos < stop.min(len) {
                 let left = usize::try_from(stop.min(len) - pos).unwrap_or(STEP);
@@ -290,9 +303,10 @@ impl<'a> TreeCopy<'a> {
                 to.write_all_at(&piece[..done], pos).map_err(at(to_path))?;
                 pos += done as u64;
             }
-            if pos >= len {
-                break;
-            }
+        }
+        if !lengthless {
+            // What follows is a hole, or is gone from a file that shrank.
+            end = end.min(from.len().map_err(at(from_path))?);
         }
         self.bytes += end;
         to.set_len(end).map_err(at(to_path))
@@ -300,11 +314,16 @@ impl<'a> TreeCopy<'a> {
 
     fn finish(&self, like: &Entry, from: &Path, to: &Path) -> Result<()> {
         let owner = self.owner.unwrap_or((like.uid, like.gid));
+        let mut like = like.clone();
+        if owner != (like.uid, like.gid) && like.kind != FileKind::Directory {
+            // As chown(2): they were not meant for this owner.
+            like.perm &= !SET_ID;
+        }
         let xattrs = match self.to {
             Side::Host => Vec::new(),
             Side::Volume(_) => self.from.xattrs(from).map_err(at(from))?,
         };
-        self.to.finish(to, like, owner, &xattrs).map_err(at(to))
+        self.to.finish(to, &like, owner, &xattrs).map_err(at(to))
     }
 }
 
@@ -312,4 +331,48 @@ fn second_name((_, inode): (u64, u64)) -> Error {
     let ino = u32::try_from(inode).ok().and_then(Ino::new);
     let place = ino.map_or(Location::Superblock, Location::Inode);
     Error::corrupt(place, "a directory with two names")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// Copies a file that was longer when it was found; returns the copy.
+    fn shrunk(found: u64, fill: impl FnOnce(&std::fs::File) -> io::Result<()>) -> Vec<u8> {
+        let name = format!("extant-shrunk-{}-{found}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = std::fs::File::options();
+        let file = options.read(true).write(true).create(true).truncate(true);
+        let file = file.open(&path).unwrap();
+        fill(&file).unwrap();
+        let fs = crate::testing::filesystem(16 << 20).unwrap();
+        let to = fs.create("/copy").unwrap();
+        let mut copy = TreeCopy::new(Side::Host, Side::Volume(&fs), None);
+        let (from, to) = (Content::Host(file), Content::Volume(to));
+        let copied = copy.content((&from, &path), (&to, Path::new("/copy")), found);
+        std::fs::remove_file(&path).unwrap();
+        copied.unwrap();
+        let content = fs.read("/copy").unwrap();
+        assert_eq!(copy.bytes, content.len() as u64);
+        content
+    }
+
+    #[test]
+    fn a_file_that_shrinks_gives_a_shorter_copy() {
+        assert_eq!(
+            shrunk(1 << 20, |file| file.write_all_at(b"left", 0)),
+            b"left"
+        );
+        // To a hole, with less of it, and to nothing.
+        assert_eq!(shrunk(1 << 21, |file| file.set_len(5000)), [0; 5000]);
+        assert_eq!(shrunk(1 << 22, |_| Ok(())), b"");
+        // What is as long as it was, with a hole at its end.
+        let whole = shrunk(1 << 17, |file| {
+            file.write_all_at(b"data", 0)?;
+            file.set_len(1 << 17)
+        });
+        assert_eq!((whole.len(), &whole[..4]), (1 << 17, &b"data"[..]));
+    }
 }

@@ -211,3 +211,51 @@ fn nothing_is_copied_into_itself() -> Result<()> {
     assert_eq!(fs.copy_tree("/a/file", &fs, "/other")?, 4);
     Ok(())
 }
+
+/// Files of the host that have content and no length.
+#[test]
+fn files_without_a_length_are_copied_to_their_end() -> Result<()> {
+    let fs = filesystem(SIZE)?;
+    for path in [
+        "/proc/version",
+        "/proc/sys/kernel/ostype",
+        "/proc/filesystems",
+    ] {
+        let right = std::fs::read(path)?;
+        assert_eq!(std::fs::metadata(path)?.len(), 0, "{path} has a length");
+        assert_eq!(fs.copy_in(path, "/copy", None)?, right.len() as u64);
+        assert!(!right.is_empty() && fs.read("/copy")? == right, "{path}");
+    }
+    let folder = Folder::new("empty")?;
+    std::fs::write(folder.at("empty"), "")?;
+    assert_eq!(fs.copy_in(folder.at("empty"), "/copy", None)?, 0);
+    assert_eq!(fs.read("/copy")?, b"");
+    Ok(())
+}
+
+/// As chown(2): what a file may do as its owner, it may not do as another one.
+#[test]
+fn set_id_bits_are_not_given_to_another_owner() -> Result<()> {
+    let folder = Folder::new("setid")?;
+    std::fs::create_dir(folder.at("tree"))?;
+    std::fs::write(folder.at("tree/tool"), "elf")?;
+    let found = std::fs::metadata(folder.at("tree/tool"))?;
+    let own = (found.uid(), found.gid());
+    for (path, mode) in [("tree/tool", 0o6755), ("tree", 0o2775)] {
+        std::fs::set_permissions(folder.at(path), PermissionsExt::from_mode(mode))?;
+    }
+    let fs = filesystem(SIZE)?;
+    for (to, owner, tool) in [
+        ("/kept", None, 0o6755),
+        ("/same", Some(own), 0o6755),
+        ("/user", Some((own.0 + 1, own.1)), 0o755),
+        ("/group", Some((own.0, own.1 + 1)), 0o755),
+    ] {
+        fs.copy_in(folder.at("tree"), to, owner)?;
+        let mode = |path: &str| Ok::<_, extant::Error>(fs.metadata(path)?.permissions().mode());
+        assert_eq!(mode(&format!("{to}/tool"))?, tool, "{to}");
+        // Of a directory they say whose files are made in it.
+        assert_eq!(mode(to)?, 0o2775, "{to}");
+    }
+    Ok(())
+}

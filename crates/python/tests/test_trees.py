@@ -45,6 +45,16 @@ def test_copies_keep_what_they_copy(fs, tree, tmp_path):
     assert (fs / "tree/sub/link").lstat().st_gid == 7
 
 
+def test_set_id_bits_are_not_given_to_another_owner(fs, tmp_path):
+    tool = tmp_path / "tool"
+    tool.write_text("elf")
+    os.chmod(tool, 0o6755)
+    own = tool.stat().st_uid, tool.stat().st_gid
+    for owner, mode in [(None, 0o6755), (own, 0o6755), ((own[0] + 1, own[1]), 0o755)]:
+        fs.copy_in(tool, "/tool", owner=owner)
+        assert (fs / "tool").stat().st_mode & 0o7777 == mode
+
+
 def test_walks_can_be_pruned(fs):
     for name in ["a/x", "b/y", "c"]:
         (fs / name).mkdir(parents=True)

@@ -8,7 +8,8 @@ use crate::owner::{self, Owner};
 /// The owner and the permissions of what a command makes, where the user names them.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Given {
-    /// The owner of all that is made: USER, USER:GROUP or :GROUP, as for chown
+    /// The owner of all that is made: USER, USER:GROUP or :GROUP, as for chown. A file that gets
+    /// another owner loses set-id bits and capabilities
     #[arg(long, value_name = "OWNER", value_parser = owner::parse)]
     pub(crate) owner: Option<Owner>,
     /// A change of the permissions of all that is made but symbolic links, as for chmod

@@ -31,15 +31,18 @@ fn make(
     at: &ImagePath,
 ) -> Result<(), Failure> {
     let fs = images.of(at)?;
-    // Missing parents are made as well, and are as much the owner's.
+    // Missing parents are made as well, and are as much the owner's. A path that ends in `..` is
+    // not made, but leads to what was there.
+    let is_name = |path: &&Path| path.file_name().is_some();
     let mut made: Vec<&Path> = Vec::new();
     if args.parents && args.owner.is_some() {
         let missing = |path: &&Path| matches!(fs.metadata(path), Err(Error::NotFound));
-        made.extend(at.path.ancestors().skip(1).take_while(missing));
+        let parents = at.path.ancestors().skip(1).take_while(missing);
+        made.extend(parents.filter(is_name));
     }
     let existed = match fs.metadata(&at.path) {
         Ok(metadata) => metadata.is_dir(),
-        Err(Error::NotFound) => false,
+        Err(Error::NotFound) => !is_name(&at.path.as_path()),
         Err(error) => return Err(Failure::at(at, error)),
     };
     if args.parents {

@@ -419,8 +419,14 @@ impl<'a> Unpack<'a> {
                 let what = format!("{what}: left out, and its group may nothing");
                 failed = Some(Failure::at(at, what));
             }
-            let perm = u16::try_from(mode & 0o7777).unwrap_or(0);
+            let mut perm = u16::try_from(mode & 0o7777).unwrap_or(0);
             let is_dir = member.kind == kind::DIRECTORY;
+            let another = !is_dir && (uid, gid) != (member.uid, member.gid);
+            if another {
+                // As chown(2): what a file may is not given to another owner.
+                perm &= !0o6000;
+                xattrs.retain(|(name, _)| name != b"security.capability");
+            }
             changes.perm = Some(self.given.perm(perm, is_dir, cred.umask));
         }
         self.set(node, &changes).at(at)?;

@@ -69,6 +69,10 @@ impl Source for ArchivedFile<'_> {
         let found = pieces.get(at);
         Ok(found.map(|(piece, _)| (piece.start.max(pos), piece.start + piece.len)))
     }
+
+    fn len(&self) -> Result<u64, Failure> {
+        Ok(self.entry.attributes.size)
+    }
 }
 
 impl<'a> Item<'a> for ArchivedFile<'a> {

@@ -128,6 +128,10 @@ mod tests {
             Ok(len)
         }
 
+        fn len(&self) -> Result<u64, Failure> {
+            Ok(self.0.len() as u64)
+        }
+
         fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
             let unit = usize::try_from(self.1).unwrap();
             let units: Vec<bool> = (self.0.chunks(unit))

@@ -1,6 +1,6 @@
 //! Moving the content of one file, with its holes or without.
 
-use super::sides::{Source, Target, UNKNOWN};
+use super::sides::{Source, Target};
 use crate::args::Sparse;
 use crate::failure::{Failure, filled};
 use crate::progress::Progress;
@@ -25,8 +25,8 @@ pub(super) struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Copies `len` bytes, or all there are if that is [`UNKNOWN`]. A file that shrinks meanwhile
-    /// gives a shorter copy.
+    /// Copies `len` bytes, or all there are if that is [`super::sides::UNKNOWN`]. A file that
+    /// shrinks meanwhile gives a shorter copy.
     pub(super) fn copy(&self, len: u64, buf: &mut [u8]) -> Result<(), Trouble> {
         let mut pos = 0;
         let mut ended = None;
@@ -41,7 +41,7 @@ impl Content<'_> {
                 let piece = &mut buf[..want];
                 let got = self.from.read_at(piece, pos).map_err(Trouble::Source)?;
                 if got == 0 {
-                    ended = Some(pos);
+                    ended = Some(pos.min(self.len_now()?));
                     break;
                 }
                 let data = filled(buf, got).map_err(Trouble::Source)?;
@@ -53,11 +53,19 @@ impl Content<'_> {
                 break;
             }
         }
-        if len != UNKNOWN && ended.is_none() {
-            self.hole(pos, len, buf)?;
+        // What follows is a hole, or is gone from a file that shrank.
+        let end = match ended {
+            Some(end) => end,
+            None => len.min(self.len_now()?).max(pos),
+        };
+        if ended.is_none() {
+            self.hole(pos, end, buf)?;
         }
-        let end = ended.unwrap_or(len);
         self.to.set_len(end).map_err(Trouble::Target)
+    }
+
+    fn len_now(&self) -> Result<u64, Trouble> {
+        self.from.len().map_err(Trouble::Source)
     }
 
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Trouble> {
@@ -113,6 +121,76 @@ impl Content<'_> {
         match begin {
             Some(begin) => write(begin, at),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::copy::sides::{Change, UNKNOWN};
+
+    /// A source of these bytes, of which the caller believed that there were more.
+    struct Shrunk<'a>(&'a [u8]);
+
+    impl Source for Shrunk<'_> {
+        fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize, Failure> {
+            let from = self.0.get(usize::try_from(pos).unwrap()..).unwrap_or(&[]);
+            let len = buf.len().min(from.len());
+            buf[..len].copy_from_slice(&from[..len]);
+            Ok(len)
+        }
+
+        fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
+            let len = self.0.len() as u64;
+            Ok((pos < len).then_some((pos, len)))
+        }
+
+        fn len(&self) -> Result<u64, Failure> {
+            Ok(self.0.len() as u64)
+        }
+    }
+
+    #[derive(Default)]
+    struct Copied(RefCell<Vec<u8>>);
+
+    impl Target for Copied {
+        fn write_at(&self, data: &[u8], pos: u64) -> Result<(), Failure> {
+            let (start, mut all) = (usize::try_from(pos).unwrap(), self.0.borrow_mut());
+            let end = start + data.len();
+            let len = all.len().max(end);
+            all.resize(len, 0);
+            all[start..end].copy_from_slice(data);
+            Ok(())
+        }
+
+        fn set_len(&self, len: u64) -> Result<(), Failure> {
+            self.0.borrow_mut().resize(usize::try_from(len).unwrap(), 0);
+            Ok(())
+        }
+
+        fn change(&self) -> Option<&dyn Change> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_source_that_shrank_gives_a_shorter_copy() {
+        let progress = Progress::new(true);
+        for sparse in [Sparse::Auto, Sparse::Always, Sparse::Never] {
+            for (bytes, believed) in [(&b"left"[..], 1 << 20), (b"", 5000), (b"left", UNKNOWN)] {
+                let (from, to) = (Shrunk(bytes), Copied::default());
+                let content = Content {
+                    from: &from,
+                    to: &to,
+                    sparse,
+                    progress: &progress,
+                };
+                assert!(content.copy(believed, &mut [0; CHUNK]).is_ok());
+                assert_eq!(to.0.into_inner(), bytes, "{believed}");
+            }
         }
     }
 }

@@ -132,6 +132,10 @@ impl Source for File<'_> {
         let end = volume.seek(&self.node, SeekTarget::Hole(start))?;
         Ok(Some((start, end)))
     }
+
+    fn len(&self) -> Result<u64, Failure> {
+        Ok(self.fs.volume().getattr(&self.node)?.size)
+    }
 }
 
 impl Target for File<'_> {

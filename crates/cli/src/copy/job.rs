@@ -16,34 +16,18 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use extant::FileKind;
+use extant::{Error, FileKind};
 use tracing::warn;
 
 use super::content::{self, Content, Trouble};
 use super::host::STDIN;
+use super::rules::CopyRules;
 use super::sides::{
     Attributes, Change, Dir, FileTree, First, Found, Id, Names, Target, UNKNOWN, Xattr,
 };
-use crate::args::{Given, Sparse};
 use crate::failure::{At, Failure, Failures};
 use crate::progress::Progress;
 use crate::visited::Visited;
-
-/// What is copied, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct CopyRules {
-    pub(crate) recursive: bool,
-    /// Keep owners, permissions and times.
-    pub(crate) preserve: bool,
-    /// Keep extended attributes and hard links too.
-    pub(crate) archive: bool,
-    pub(crate) no_clobber: bool,
-    pub(crate) sparse: Sparse,
-    /// The owner and the permissions that the caller names.
-    pub(crate) given: Given,
-    /// Bits that new files do not get.
-    pub(crate) umask: u16,
-}
 
 /// A copy from one side to another.
 pub(crate) struct Job<'j, 'a> {
@@ -92,7 +76,7 @@ struct Slot<'a> {
 impl<'a> Slot<'a> {
     fn dir(&self) -> Result<&(dyn Dir<'a> + 'a), Failure> {
         let dir = self.dir.as_deref();
-        dir.ok_or_else(|| Failure::new(extant::Error::Exists))
+        dir.ok_or_else(|| Failure::new(Error::Exists))
     }
 
     fn kind(&self) -> Option<FileKind> {
@@ -103,6 +87,11 @@ impl<'a> Slot<'a> {
 
 /// The access ACL and the default ACL: a new file may have inherited them.
 const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+
+/// Set-user-ID and set-group-ID, and the attribute with a file's capabilities: a new owner gets
+/// neither.
+const SET_ID: u16 = 0o6000;
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Directories, from the innermost out, that stay open on each side: a process may have 1024
 /// descriptors.
@@ -249,7 +238,7 @@ impl<'j, 'a> Job<'j, 'a> {
 
     /// Copies what the operands name.
     fn top(&mut self, named: bool) -> Result<Option<CopiedDir<'a>>, Failure> {
-        let missing = || Failure::new(extant::Error::NotFound);
+        let missing = || Failure::new(Error::NotFound);
         let from = self.from.item(&self.from_path, self.follows());
         let from = self.there(from.and_then(|from| from.ok_or_else(missing)))?;
         let existing = self.here(self.to.item(&self.to_path, false))?;
@@ -273,7 +262,7 @@ impl<'j, 'a> Job<'j, 'a> {
         level: &CopiedDir<'a>,
         name: &OsStr,
     ) -> Result<Option<CopiedDir<'a>>, Failure> {
-        let missing = || Failure::new(extant::Error::NotFound);
+        let missing = || Failure::new(Error::NotFound);
         let from = level.from.find(name);
         let from = self.there(from.and_then(|from| from.ok_or_else(missing)))?;
         // Nothing is replaced in a directory that was empty a moment ago.
@@ -452,6 +441,8 @@ impl<'j, 'a> Job<'j, 'a> {
     fn content(&mut self, from: &AnyItem<'a>, slot: &Slot<'a>) -> Result<Option<Id>, Failure> {
         let attributes = from.attributes();
         let len = match attributes.kind {
+            // A file of the host may have content without a length: `/proc` has such.
+            FileKind::Regular if self.from.live() && attributes.size == 0 => UNKNOWN,
             FileKind::Regular if self.from_path != Path::new(STDIN) => attributes.size,
             _ if self.from.live() => UNKNOWN,
             _ => {
@@ -498,6 +489,15 @@ impl<'j, 'a> Job<'j, 'a> {
         dir.create(&slot.name, self.first_perm(attributes))
     }
 
+    /// Sets the owner; returns whether the caller may. An owner that it names is one that it needs.
+    fn set_owner(&self, to: &(impl Change + ?Sized), owner: &Attributes) -> Result<bool, Failure> {
+        let owned = to.set_owner(owner)?;
+        match owned || self.rules.given.owner.is_none() {
+            true => Ok(owned),
+            false => Err(Failure::at("--owner", Error::NotPermitted)),
+        }
+    }
+
     /// Gives a copy the attributes that the rules keep. The order matters: a new owner clears
     /// set-id bits and capabilities.
     fn keep(
@@ -513,7 +513,7 @@ impl<'j, 'a> Job<'j, 'a> {
         (owner.uid, owner.gid) = given.owner(owner.uid, owner.gid);
         if !self.rules.preserve {
             if given.owner.is_some() {
-                self.here(to.set_owner(&owner))?;
+                self.here(self.set_owner(to, &owner))?;
             }
             if link {
                 return Ok(());
@@ -521,14 +521,20 @@ impl<'j, 'a> Job<'j, 'a> {
             let perm = perm(attributes.perm & 0o777 & !umask);
             return self.here(to.set_perm(perm));
         }
-        let owned = self.here(to.set_owner(&owner))?;
+        let another = attributes.kind != FileKind::Directory
+            && (owner.uid, owner.gid) != (attributes.uid, attributes.gid);
+        let owned = self.here(self.set_owner(to, &owner))?;
         if !link {
             // Set-id bits would be another owner's.
             let bits = if owned { 0o7777 } else { 0o777 };
-            self.here(to.set_perm(perm(attributes.perm) & bits))?;
+            let kept = attributes.perm & !if another { SET_ID } else { 0 };
+            self.here(to.set_perm(perm(kept) & bits))?;
         }
         if self.rules.archive {
-            let xattrs = xattrs()?;
+            let mut xattrs = xattrs()?;
+            if another {
+                xattrs.retain(|(name, _)| name != CAPABILITY);
+            }
             if !link {
                 for acl in ACLS {
                     if !xattrs.iter().any(|(name, _)| name == acl.as_bytes()) {

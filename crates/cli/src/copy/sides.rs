@@ -77,6 +77,8 @@ pub(crate) trait Source {
     /// The next range of data from `pos` on that is not a hole: its beginning and end. `None` if
     /// only holes follow.
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure>;
+    /// The length now; [`UNKNOWN`] of what ends when it ends.
+    fn len(&self) -> Result<u64, Failure>;
 }
 
 /// A file to write.

@@ -50,6 +50,10 @@ impl Source for Stream {
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
         Ok(Some((pos, UNKNOWN)))
     }
+
+    fn len(&self) -> Result<u64, Failure> {
+        Ok(UNKNOWN)
+    }
 }
 
 impl Target for Stream {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use extant::FileKind;
 
-use super::job::CopyRules;
+use super::rules::CopyRules;
 use super::sides::{Dir, FileTree, Found, Id, Names};
 use crate::visited::Visited;
 
@@ -75,7 +75,6 @@ mod tests {
     use extant_testkit::{Result, TempDir, ensure};
 
     use super::*;
-    use crate::args::{Given, Sparse};
     use crate::copy::Host;
     use crate::images::Images;
 
@@ -88,13 +87,8 @@ mod tests {
         fs::hard_link(tmp.join("two"), tmp.join("a/three"))?;
         let images = Images::read();
         let rules = |archive| CopyRules {
-            recursive: true,
-            preserve: false,
             archive,
-            no_clobber: false,
-            sparse: Sparse::Auto,
-            given: Given::default(),
-            umask: 0,
+            ..CopyRules::whole()
         };
         for (archive, right) in [(false, 1400), (true, 1200)] {
             let counted = size(&Host::beside(&images), tmp.path(), rules(archive));

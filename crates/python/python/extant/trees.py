@@ -105,7 +105,9 @@ class Image:
         uid, gid = self.owner or (like.st_uid, like.st_gid)
         self.volume.chown(path, uid, gid, False)
         if not kinds.S_ISLNK(like.st_mode):
-            self.volume.chmod(path, like.st_mode & 0o7777)
+            # As chown(2): set-id bits of a file are not given to another owner.
+            keeps = (uid, gid) == (like.st_uid, like.st_gid) or kinds.S_ISDIR(like.st_mode)
+            self.volume.chmod(path, like.st_mode & (0o7777 if keeps else 0o1777))
         self.volume.utime(path, like.st_atime_ns, like.st_mtime_ns, False)
 
 

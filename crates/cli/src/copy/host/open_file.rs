@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 
 use super::handle::Handle;
-use crate::copy::sides::{Change, Source, Target};
+use crate::copy::sides::{Change, Source, Target, UNKNOWN};
 use crate::failure::Failure;
 
 /// An open regular file.
@@ -31,6 +31,10 @@ impl Source for OpenFile {
 
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
         use rustix::fs::SeekFrom::{Data, Hole};
+        if self.len == 0 {
+            // Of a file of `/proc` only reads tell where it ends.
+            return Ok(Some((pos, UNKNOWN)));
+        }
         let file = &self.handle.file;
         let found = rustix::fs::seek(file, Data(pos))
             .and_then(|start| Ok((start, rustix::fs::seek(file, Hole(start))?)));
@@ -43,6 +47,13 @@ impl Source for OpenFile {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn len(&self) -> Result<u64, Failure> {
+        Ok(match self.len {
+            0 => UNKNOWN,
+            _ => self.handle.file.metadata()?.len(),
+        })
     }
 }
 
