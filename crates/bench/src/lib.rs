@@ -26,6 +26,7 @@ mod machine;
 mod meta;
 mod null_data;
 mod overwrite;
+mod pages;
 mod parallel;
 mod peak;
 mod peers;

@@ -3,8 +3,6 @@
 //! Bars lie on their side, so that the names of cases have room; the legend stands beside them.
 //! What is drawn is the median, with the least and the largest sample as an error bar.
 
-use std::path::Path;
-
 use extant_host::{Error, Result};
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
@@ -52,21 +50,32 @@ struct Group<'a> {
     cases: Vec<&'a str>,
 }
 
-/// Draws everything in `rows` into files `BENCH-GROUP.svg` below `dir`.
-pub(crate) fn draw(rows: &Rows, bench: &str, dir: &Path) -> Result<()> {
+/// A drawn picture.
+pub(crate) struct Picture {
+    /// `BENCH-GROUP`: the name of its file, without an extension.
+    pub(crate) name: String,
+    pub(crate) svg: String,
+}
+
+/// Draws everything in `rows`: a picture for each group that has figures.
+pub(crate) fn draw(rows: &Rows, bench: &str) -> Result<Vec<Picture>> {
+    let mut pictures = Vec::new();
     for group in groups(rows) {
         let name = group.name.strip_prefix(&format!("{bench}/"));
         let name = name.unwrap_or(&group.name).replace(['/', ' ', '+'], "-");
-        let path = dir.join(format!("{bench}-{name}.svg"));
+        let name = format!("{bench}-{name}");
         let curve = group.cases.iter().all(|case| rows.point_of(case).is_some());
         let drawn = if curve && group.cases.len() > 1 {
-            lines(rows, bench, &group, &path)
+            lines(rows, bench, &group)
         } else {
-            bars(rows, bench, &group, &path)
+            bars(rows, bench, &group)
         };
-        drawn.map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+        let svg = drawn.map_err(|e| Error::new(format!("{name}: {e}")))?;
+        if !svg.is_empty() {
+            pictures.push(Picture { name, svg });
+        }
     }
-    Ok(())
+    Ok(pictures)
 }
 
 /// Cases that belong together: those of one curve, of one name but for its last part, or of one
@@ -225,9 +234,9 @@ fn figures(rows: &Rows, group: &Group<'_>, variants: &[&str]) -> Vec<f64> {
 }
 
 /// A white picture with a title.
-fn canvas<'a>(path: &'a Path, height: i32, title: &str) -> Result<Area<'a>> {
+fn canvas<'a>(svg: &'a mut String, height: i32, title: &str) -> Result<Area<'a>> {
     let size = (u32::try_from(WIDTH)?, u32::try_from(height)?);
-    let area = SVGBackend::new(path, size).into_drawing_area();
+    let area = SVGBackend::with_string(svg, size).into_drawing_area();
     let drawn = || -> Drawn {
         area.fill(&WHITE)?;
         area.draw(&Text::new(title.to_owned(), (16, 16), style(18)))
@@ -260,11 +269,13 @@ fn columns(labels: i32, variants: &[&str]) -> (i32, i32, i32) {
     (labels + 28, legend - 24, legend)
 }
 
-fn bars(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()> {
+/// No text, if there is nothing to draw.
+fn bars(rows: &Rows, bench: &str, group: &Group<'_>) -> Result<String> {
     let variants = shown(rows, group);
     let figures = figures(rows, group, &variants);
+    let mut svg = String::new();
     if figures.iter().all(|figure| *figure <= 0.0) {
-        return Ok(());
+        return Ok(svg);
     }
     let count = i32::try_from(variants.len())?;
     let cases = i32::try_from(group.cases.len())?;
@@ -273,7 +284,7 @@ fn bars(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()> 
     let height = bottom.max(ABOVE + count * LINE) + BELOW;
     let (left, right, legend_at) = columns(widest(group.cases.iter().copied()), &variants);
     let axis = Axis::over(&figures, left, right);
-    let area = canvas(path, height, &title(bench, group))?;
+    let area = canvas(&mut svg, height, &title(bench, group))?;
     let drawn = || -> Drawn {
         for tick in axis.ticks() {
             let x = axis.at(tick);
@@ -300,7 +311,9 @@ fn bars(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()> 
         legend(&area, rows, &variants, legend_at)?;
         area.present()
     };
-    drawn().map_err(|e| Error::new(e.to_string()))
+    drawn().map_err(|e| Error::new(e.to_string()))?;
+    drop(area);
+    Ok(svg)
 }
 
 /// From the least to the largest sample.
@@ -311,13 +324,15 @@ fn error_bar(area: &Area<'_>, axis: &Axis, figure: &Summary, y: i32) -> Drawn {
     stroke(area, (most, y - 3), (most, y + 3), BLACK)
 }
 
-fn lines(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()> {
+/// No text, if there is nothing to draw.
+fn lines(rows: &Rows, bench: &str, group: &Group<'_>) -> Result<String> {
     let variants = shown(rows, group);
     let figures = figures(rows, group, &variants);
     let sizes = group.cases.iter().filter_map(|c| rows.point_of(c));
     let sizes: Vec<f64> = sizes.map(|(_, size)| f64::from(size)).collect();
+    let mut svg = String::new();
     if figures.iter().all(|figure| *figure <= 0.0) {
-        return Ok(());
+        return Ok(svg);
     }
     let bottom = ABOVE + FIELD;
     let (left, right, legend_at) = columns(70, &variants);
@@ -331,7 +346,7 @@ fn lines(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()>
         ..across
     };
     let up = Axis::over(&figures, bottom, ABOVE);
-    let area = canvas(path, bottom + BELOW, &title(bench, group))?;
+    let area = canvas(&mut svg, bottom + BELOW, &title(bench, group))?;
     let drawn = || -> Drawn {
         for tick in up.ticks() {
             let y = up.at(tick);
@@ -358,7 +373,9 @@ fn lines(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()>
         legend(&area, rows, &variants, legend_at)?;
         area.present()
     };
-    drawn().map_err(|e| Error::new(e.to_string()))
+    drawn().map_err(|e| Error::new(e.to_string()))?;
+    drop(area);
+    Ok(svg)
 }
 
 fn curve(area: &Area<'_>, up: &Axis, points: Vec<(i32, Summary)>, colour: RGBColor) -> Drawn {
@@ -430,9 +447,11 @@ mod tests {
     /// Nothing is drawn outside of the picture, and the legend stands right of every bar.
     #[test]
     fn the_legend_is_beside_the_bars() {
-        let dir = extant_host::TempDir::new("plot").unwrap();
-        draw(&rows(&[("read/hole/4K", 50.0)]), "psync", dir.path()).unwrap();
-        let svg = std::fs::read_to_string(dir.join("psync-read-hole.svg")).unwrap();
+        let pictures = draw(&rows(&[("read/hole/4K", 50.0)]), "psync").unwrap();
+        let [Picture { name, svg }] = &pictures[..] else {
+            panic!("{} pictures", pictures.len())
+        };
+        assert_eq!(name, "psync-read-hole");
         assert!(svg.contains("less is better") && svg.contains("a-long-name-of-a-variant"));
         let number = |line: &str, name: &str| -> i32 {
             let rest = line.split_once(&format!(" {name}=\"")).unwrap().1;

@@ -6,9 +6,10 @@ use std::path::Path;
 use extant_host::{Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::pages::{Page, write_pictures};
 use crate::plan::{Bench, Plan};
 use crate::rows::{Rows, align};
-use crate::tables::{explained, faults, figures, gains, histograms, markdown, ratios};
+use crate::tables::{EXPLAINED, explained, faults, figures, gains, histograms, markdown, ratios};
 use crate::{machine, plot};
 
 /// Everything that was measured.
@@ -22,9 +23,6 @@ pub struct Report {
     /// Families that ended with an error, and which.
     failures: Vec<String>,
 }
-
-/// Variants whose counters are listed.
-const EXPLAINED: [&str; 2] = ["iomap", "notrim"];
 
 /// What stands around the part of a page that a run replaces.
 const BEGIN: &str = "<!-- measured: begin -->";
@@ -133,18 +131,7 @@ impl Report {
 
     /// The same as Markdown, with the counters that explain the figures.
     pub fn markdown(&self) -> String {
-        let machine = machine::describe();
-        let word = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
-        let mut out = paragraph(&format!(
-            "Measured at commit {} by `{}`, on {} processors ({}), {} GiB, Linux {}. \
-             A figure is the median of all rounds, with the least and the largest.",
-            word("commit"),
-            self.command,
-            machine["cores"],
-            word("cpu"),
-            machine["memory_gib"],
-            word("kernel"),
-        ));
+        let mut out = paragraph(&self.about());
         for (bench, rows) in self.families() {
             let about = format!("`extant bench {}`: {}", bench.name(), bench.about());
             let _ = writeln!(out, "\n### {}\n\n{}", bench.title(), paragraph(&about));
@@ -229,16 +216,43 @@ impl Report {
         self.variants.iter().filter(move |(name, _)| has(name))
     }
 
-    /// Draws a plot per bench and unit below `dir`.
+    /// Draws a picture of each group of cases below `dir`, as SVG and PNG, and writes the page
+    /// `report.html` with all of them and the tables. Returns what is left out, and why.
     ///
     /// # Errors
     /// Those of writing.
-    pub fn plot(&self, dir: &Path) -> Result<()> {
+    pub fn plot(&self, dir: &Path) -> Result<Option<String>> {
         std::fs::create_dir_all(dir)?;
-        for (bench, rows) in &self.benches {
-            plot::draw(rows, bench.name(), dir)?;
+        let mut page = Page::new(&self.about());
+        let mut pictures = Vec::new();
+        for (bench, rows) in self.families() {
+            let drawn = plot::draw(rows, bench.name())?;
+            page.family(*bench, rows, &drawn);
+            pictures.extend(drawn);
         }
-        Ok(())
+        let variants = self
+            .measured()
+            .map(|(name, about)| format!("{name}: {about}"));
+        page.list("The variants", variants);
+        page.list("Remarks", self.remarks().into_iter());
+        std::fs::write(dir.join("report.html"), page.end())?;
+        write_pictures(&pictures, dir)
+    }
+
+    /// Where, when and by which command it was measured.
+    fn about(&self) -> String {
+        let machine = machine::describe();
+        let word = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
+        format!(
+            "Measured at commit {} by `{}`, on {} processors ({}), {} GiB, Linux {}. \
+             A figure is the median of all rounds, with the least and the largest.",
+            word("commit"),
+            self.command,
+            machine["cores"],
+            word("cpu"),
+            machine["memory_gib"],
+            word("kernel"),
+        )
     }
 }
 

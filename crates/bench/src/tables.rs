@@ -26,6 +26,9 @@ const PAIRS: [(&str, &str); 16] = [
     ("build-tar", "kernel-ext4"),
 ];
 
+/// Variants whose counters are listed.
+pub(crate) const EXPLAINED: [&str; 2] = ["iomap", "notrim"];
+
 /// Counters that are not listed with the others, since they are what the others are divided by.
 const DIVISORS: [&str; 2] = ["calls", "bytes"];
 

@@ -267,6 +267,7 @@ const BENCH: Order = Order {
         "gains",
         "tables",
         "plot",
+        "pages",
         "report",
         "target",
         "bed",

@@ -46,7 +46,8 @@ pub(crate) struct Bench {
     /// Write every row to a file
     #[arg(long, value_name = "F")]
     pub(crate) json: Option<PathBuf>,
-    /// Draw plots into a directory
+    /// Draw each group of cases into a directory, as SVG and PNG, and write report.html with all of
+    /// them and the tables
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
     /// Write Markdown to a file: between the marks of a page that has them, or as a new one

@@ -3,6 +3,7 @@
 use std::fs;
 
 use extant_bench::{Bench as Family, Plan, Report};
+use tracing::warn;
 
 use crate::args::{Bench, BenchName};
 use crate::failure::{At, Failure, Outcome};
@@ -60,8 +61,10 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     if let Some(path) = &args.write {
         report.write(path).map_err(|e| e.to_string())?;
     }
-    if let Some(dir) = &args.plot {
-        report.plot(dir).map_err(|e| e.to_string())?;
+    if let Some(dir) = &args.plot
+        && let Some(why) = report.plot(dir).map_err(|e| e.to_string())?
+    {
+        warn!("{why}");
     }
     report.check().map_err(|e| Failure::new(e.to_string()))
 }
