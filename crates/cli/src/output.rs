@@ -137,14 +137,25 @@ impl Output {
         self.closed
     }
 
+    /// Whether it goes to a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// Writes what is buffered.
-    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         match self.out.flush() {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::at("standard output", error))
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
             }
-            _ => Ok(()),
+            other => other.map_err(|error| Failure::at("standard output", error)),
         }
+    }
+
+    /// Writes what is buffered, and ends.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.flush()
     }
 }
 

@@ -67,6 +67,12 @@ impl Progress {
         self.wanted
     }
 
+    /// Shows how many bytes are done of those that there are.
+    pub(crate) fn show(&self, done: u64, total: u64) {
+        self.expect(total);
+        self.add(done.saturating_sub(self.bar.position()));
+    }
+
     /// Says how many bytes there will be.
     pub(crate) fn expect(&self, bytes: u64) {
         self.bar.set_length(bytes);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
-use extant_testkit::{Cmd, Image, Need, Result, Subject, ensure, need};
+use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, need};
 use rustix::fs::{FallocateFlags, fallocate};
 
 const NEEDS: &[Need] = &[Need::Loop, Need::Tool("filefrag"), Need::Tool("debugfs")];
@@ -167,5 +167,69 @@ fn a_listing_for_people() -> Result<()> {
     ensure!(missing.code == Some(1), "{}", missing.describe());
     let list: serde_json::Value = serde_json::from_str(&missing.out)?;
     ensure!(list[0]["path"] == "/f" && list[1].is_null(), "{list}");
+    Ok(())
+}
+
+/// The number of pieces that `extant map --json` shows of a file: neighbours on the device are one.
+fn pieces(image: &Image, path: &str) -> Result<usize> {
+    let runs = mapped(image, path)?.into_iter();
+    let placed: Vec<Run> = runs.filter(|run| run.1 > 0).collect();
+    let apart = placed
+        .windows(2)
+        .filter(|two| two[0].1 + two[0].2 != two[1].1);
+    Ok(apart.count() + 1)
+}
+
+#[test]
+fn a_picture_counts_what_the_list_shows() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(32).make()?;
+    let dir = TempDir::new("picture")?;
+    // A file with two others between its pieces.
+    let disk = image.path().display();
+    for (name, block) in [("a", 0), ("x", 0), ("a", 1), ("y", 0), ("a", 2)] {
+        let file = format!("{disk}:/{name}<&.txt");
+        let (offset, input) = ((block * 65536).to_string(), dir.join(name));
+        let written = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&input)?;
+        written.write_all_at(&[7; 65536], block * 65536)?;
+        if block == 0 {
+            extant(&["cp", &input.display().to_string(), &file]).ok()?;
+        } else {
+            extant(&["fallocate", "-o", &offset, "-l", "65536", &file]).ok()?;
+        }
+    }
+    let svg = dir.join("map.svg").display().to_string();
+    let (file, whole) = (format!("{disk}:/a<&.txt"), format!("{disk}:/"));
+    extant(&["map", "--plot", &svg, &file, &whole]).ok()?;
+    let text = std::fs::read_to_string(&svg)?;
+    let right = pieces(&image, "/a<&.txt")?;
+    ensure!(right > 1, "in one piece");
+    let title = "/a&lt;&amp;.txt: 192 KiB in ";
+    let (_, rest) = text.split_once(title).unwrap_or_default();
+    let (said, _) = rest.split_once("</text>").unwrap_or_default();
+    ensure!(
+        said.ends_with(&format!(", {right} pieces")),
+        "{right}: {said}"
+    );
+    // The root, lost+found and three files; and their cells, some with a later piece.
+    ensure!(text.contains(">/: 5 files, "), "{text}");
+    ensure!(text.contains("stroke=\"#c2272d\""), "{text}");
+    if need(&[Need::Tool("rsvg-convert")]) {
+        let png = dir.join("map.png");
+        Cmd::new("rsvg-convert")
+            .arg("-o")
+            .arg(&png)
+            .arg(&svg)
+            .ok()?;
+        ensure!(std::fs::read(png)?[1..4] == *b"PNG", "no picture");
+    }
+    let wrong = extant(&["map", "--plot", &svg, &format!("{disk}:/none")]).run()?;
+    ensure!(wrong.code == Some(1), "{}", wrong.describe());
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Commands about the blocks of files: fallocate, map, convert, defrag.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::operand::ImagePath;
@@ -45,6 +47,9 @@ pub(crate) struct Fallocate {
 /// Each line is a range of the file, in blocks: its first and last block in the file, the same on
 /// the device, its length and what it is: written; unwritten (allocated, reads as zeros); delayed
 /// (in memory, not allocated yet); hole.
+///
+/// The picture that --plot draws shows how fragmented a file is, or of a directory all files below
+/// it: IMAGE:/ is the whole image.
 #[derive(Args, Debug)]
 pub(crate) struct Map {
     /// Show what symbolic links lead to
@@ -53,6 +58,9 @@ pub(crate) struct Map {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draw a picture into a file (SVG) instead of a list
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) plot: Option<PathBuf>,
     /// A file
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,

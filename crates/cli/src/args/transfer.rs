@@ -76,6 +76,9 @@ pub(crate) struct Export {
     /// The archive; - is standard output
     #[arg(value_name = "FILE")]
     pub(crate) to: PathBuf,
+    /// Never show a progress bar. It shows on a terminal only, for archives that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 /// Write a directory and what is in it to standard output, as an archive
@@ -91,6 +94,9 @@ pub(crate) struct Tar {
     /// Write to a file instead
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Never show a progress bar. It shows on a terminal only, for archives that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// The directory; names in the archive begin below it
     #[arg(value_name = "IMAGE:/DIR")]
     pub(crate) from: ImagePath,

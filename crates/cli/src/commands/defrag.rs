@@ -3,7 +3,6 @@
 use std::os::unix::ffi::OsStrExt;
 
 use extant::Defragmented;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::args::Defrag;
@@ -11,9 +10,7 @@ use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::{Output, enter, size_word};
-
-/// How the bar looks.
-const TEMPLATE: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {wide_msg}";
+use crate::progress::Progress;
 
 pub(crate) fn run(args: &Defrag) -> Outcome {
     let mut failures = Failures::of("defrag");
@@ -40,22 +37,11 @@ pub(crate) fn run(args: &Defrag) -> Outcome {
 fn defragment(args: &Defrag, images: &mut Images, at: &ImagePath) -> Result<Defragmented, Failure> {
     let fs = images.of(at)?;
     let node = fs.node(&at.path, true).at(at)?;
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    if !args.json && !args.quiet {
-        // Shows on a terminal only.
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-    }
-    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-        bar.set_style(style);
-    }
-    let name = at.path.display().to_string();
-    bar.set_message(name.chars().filter(|c| !c.is_control()).collect::<String>());
-    let progress = |done: u64, total: u64| {
-        bar.set_length(total);
-        bar.set_position(done);
-    };
+    let bar = Progress::new(args.quiet || args.json);
+    bar.begin(|| at.path.display().to_string());
+    let progress = |done: u64, total: u64| bar.show(done, total);
     let done = fs.volume().defragment(&node, fs.cred(), progress).at(at);
-    bar.finish_and_clear();
+    bar.finish();
     done
 }
 

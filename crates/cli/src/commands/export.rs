@@ -6,6 +6,7 @@ use crate::failure::Outcome;
 pub(crate) fn run(args: &Export) -> Outcome {
     let tar = Tar {
         file: Some(args.to.clone()),
+        quiet: args.quiet,
         from: args.from.clone(),
     };
     super::tar::pack_as("export", &tar)

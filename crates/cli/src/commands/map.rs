@@ -1,5 +1,6 @@
 //! `extant map`: where a file's blocks are.
 
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
 use extant::{BufferedPath, Extent, Node, Volume};
@@ -10,10 +11,18 @@ use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::{Output, enter};
+use picture::Picture;
+
+mod picture;
 
 pub(crate) fn run(args: &Map) -> Outcome {
     let mut failures = Failures::of("map");
     let mut images = Images::read();
+    if let Some(file) = &args.plot {
+        let drawn = draw(args, &mut images, &mut failures);
+        failures.note(fs::write(file, drawn).at(file.display()));
+        return super::finish(images, failures);
+    }
     let mut out = Output::new();
     let mut printed = 0;
     if args.json {
@@ -36,6 +45,20 @@ pub(crate) fn run(args: &Map) -> Outcome {
     }
     failures.note(out.finish());
     super::finish(images, failures)
+}
+
+/// The picture of all operands that can be read.
+fn draw(args: &Map, images: &mut Images, failures: &mut Failures) -> String {
+    let mut picture = Picture::default();
+    for at in &args.paths {
+        let mut add = || {
+            let fs = images.of(at)?;
+            let node = fs.node(&at.path, args.dereference).at(at)?;
+            picture.add(&fs, &node, &at.path).at(at)
+        };
+        failures.note(add());
+    }
+    picture.end()
 }
 
 /// A file and its size.

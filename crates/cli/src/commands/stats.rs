@@ -6,7 +6,12 @@ use crate::args::Stats;
 use crate::failure::{At, Failure};
 use crate::output::Output;
 
+mod watch;
+
 pub(crate) fn run(args: &Stats) -> Result<(), Failure> {
+    if let Some(seconds) = args.watch {
+        return watch::run(args, seconds);
+    }
     let counters = extant_fuse::stats(&args.dir).at(args.dir.display())?;
     let mut out = Output::new();
     if args.json {

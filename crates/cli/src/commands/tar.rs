@@ -18,10 +18,12 @@ use tracing::warn;
 
 use crate::args::Tar;
 use crate::commands::cat::{TOO_MUCH, capacity};
+use crate::copy::{CopyRules, Inside, size};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::device_numbers;
+use crate::progress::Progress;
 use crate::walk::{Step, walk};
 
 /// Extended attributes: names and values.
@@ -35,32 +37,54 @@ pub(crate) fn run(args: &Tar) -> Outcome {
 pub(crate) fn pack_as(name: &'static str, args: &Tar) -> Outcome {
     let mut failures = Failures::of(name);
     let mut images = Images::read();
+    let progress = Progress::new(args.quiet);
     let packed = images.of(&args.from).and_then(|fs| {
         let metadata = fs.metadata(&args.from.path).at(&args.from)?;
         if !metadata.is_dir() {
             return Err(Failure::at(&args.from, Error::NotDir));
         }
-        // What a link leads to, if it is one.
-        let top = args.from.with_path(args.from.path.join("."));
+        let tree = PackedTree {
+            fs: &fs,
+            // What a link leads to, if it is one.
+            top: args.from.with_path(args.from.path.join(".")),
+            progress: &progress,
+        };
+        tree.announce();
         match &args.file {
-            Some(path) if path.as_os_str() != "-" => {
-                pack_into(path, &fs, &top, &images, &mut failures)
-            }
+            Some(path) if path.as_os_str() != "-" => pack_into(path, &tree, &images, &mut failures),
             _ => {
                 let out = io::stdout().lock();
-                pack(&fs, &top, out, "standard output", &mut failures)
+                pack(&tree, out, "standard output", &mut failures)
             }
         }
     });
+    progress.finish();
     failures.note(packed);
     super::finish(images, failures)
+}
+
+/// What is packed.
+struct PackedTree<'a> {
+    fs: &'a Filesystem,
+    top: ImagePath,
+    progress: &'a Progress,
+}
+
+impl PackedTree<'_> {
+    /// Tells the progress bar how much there is, if there is one.
+    fn announce(&self) {
+        if self.progress.wanted() {
+            let tree = Inside::new(self.fs, &self.top.image);
+            self.progress
+                .expect(size(&tree, &self.top.path, CopyRules::whole()));
+        }
+    }
 }
 
 /// Writes everything into the file at `path`. A regular file gets its name when it is complete.
 fn pack_into(
     path: &Path,
-    fs: &Filesystem,
-    top: &ImagePath,
+    tree: &PackedTree<'_>,
     images: &Images,
     failures: &mut Failures,
 ) -> Result<(), Failure> {
@@ -78,38 +102,39 @@ fn pack_into(
         }
         if kind.is_char_device() || kind.is_fifo() {
             let out = HostFile::options().write(true).open(path).at(&name)?;
-            return pack(fs, top, out, &name, failures);
+            return pack(tree, out, &name, failures);
         }
     }
     let new = NewFile::begin(path).at(&name)?;
-    pack(fs, top, new.file(), &name, failures)?;
+    pack(tree, new.file(), &name, failures)?;
     new.finish().at(&name)
 }
 
 /// Writes everything. An output that fails ends it; what cannot be read is noted and left out.
 fn pack(
-    fs: &Filesystem,
-    top: &ImagePath,
+    tree: &PackedTree<'_>,
     out: impl Write,
     name: &str,
     failures: &mut Failures,
 ) -> Result<(), Failure> {
+    let PackedTree { fs, top, progress } = tree;
     let mut pack = Pack {
         fs,
         top,
+        progress,
         out: Writer::new(BufWriter::with_capacity(1 << 20, out)),
         links: HashMap::new(),
         capacity: capacity(fs).at(top)?,
     };
     let mut ended = None;
     walk(fs, top, |step| {
-        let (None, Some(step)) = (&ended, failures.note(step)) else {
+        let (None, Some(step)) = (&ended, progress.pause(|| failures.note(step))) else {
             return false;
         };
         match pack.one(&step) {
             Ok(()) => {}
             Err(TarTrouble::Entry(failure)) => {
-                failures.note::<()>(Err(failure));
+                progress.pause(|| failures.note::<()>(Err(failure)));
             }
             Err(TarTrouble::Output(error)) => ended = Some(error),
         }
@@ -144,6 +169,7 @@ impl From<Failure> for TarTrouble {
 struct Pack<'a, W: Write> {
     fs: &'a Filesystem,
     top: &'a ImagePath,
+    progress: &'a Progress,
     out: Writer<W>,
     /// Files with several names that are still to come.
     links: HashMap<u64, LinkedFile>,
@@ -239,6 +265,7 @@ impl<W: Write> Pack<'_, W> {
         mut member: Member,
     ) -> Result<(), TarTrouble> {
         let (volume, size) = (self.fs.volume(), step.attr.size);
+        self.progress.begin(|| at.to_string());
         member.size = size;
         let pieces = pieces(volume, step.node, size);
         let bytes: u64 = pieces.iter().map(|piece| piece.len).sum();
@@ -251,10 +278,13 @@ impl<W: Write> Pack<'_, W> {
             pieces: pieces.clone().into_iter(),
             now: Piece { start: 0, len: 0 },
             failed: None,
+            progress: self.progress,
         };
         member.pieces = (bytes < size).then_some(pieces);
         self.out.append(&member, &mut content)?;
         let failed = content.failed;
+        // Holes are in the total, and are not read.
+        self.progress.add(size - bytes.min(size));
         self.archived(step, member.name);
         match failed {
             Some(error) => Err(Failure::at(at, error).into()),
@@ -323,6 +353,7 @@ struct TarContent<'a> {
     /// What is left of the piece that is read now.
     now: Piece,
     failed: Option<Error>,
+    progress: &'a Progress,
 }
 
 impl Read for TarContent<'_> {
@@ -346,6 +377,7 @@ impl Read for TarContent<'_> {
         };
         self.now.start += len as u64;
         self.now.len -= len as u64;
+        self.progress.add(len as u64);
         Ok(len)
     }
 }
