@@ -28,19 +28,19 @@ const MARGIN: u64 = 5;
 
 /// The operations, and the instructions of one call.
 const RECORDED: [(&str, u64); 13] = [
-    ("guarded_overwrite", 1235),
+    ("guarded_overwrite", 1225),
     ("guarded_append", 1550),
     ("guarded_read", 1172),
     ("guarded_direct", 2400),
-    ("guarded_create", 52700),
-    ("guarded_stat", 2780),
+    ("guarded_create", 51790),
+    ("guarded_stat", 2770),
     ("guarded_first_stat", 17300),
     ("guarded_lookup", 1630),
     ("guarded_listing", 3350),
-    ("guarded_open", 3060),
+    ("guarded_open", 2900),
     ("guarded_chmod", 6520),
-    ("guarded_first_write", 20740),
-    ("guarded_unlink", 24560),
+    ("guarded_first_write", 21230),
+    ("guarded_unlink", 24810),
 ];
 
 #[inline(never)]

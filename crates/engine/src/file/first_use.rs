@@ -38,7 +38,7 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         let shared = OpenState::new(ErrorCursor::default());
         let data_path = DataPath::of(fs, inode.flags());
         address_space.set_folios_in_handle(data_path.folios_in_handle());
-        FileData {
+        Box::new(FileData {
             address_space,
             data_path: DataPathCell::new(data_path),
             ranges: RangeLock::new(fs.tuning.tree(), &fs.files.past_ranges),
@@ -48,6 +48,6 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             flight: Flight::default(),
             shared,
             callbacks,
-        }
+        })
     })
 }

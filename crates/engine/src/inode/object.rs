@@ -70,8 +70,9 @@ pub(crate) struct Inode {
     pub(super) sync_tid: TidCell,
     /// The last transaction that fdatasync must wait for.
     pub(super) datasync_tid: TidCell,
-    /// Regular files: the cached data, made at first use.
-    pub(crate) data: OnceLock<FileData>,
+    /// Regular files: the cached data, made at first use. Much larger than all the rest, which is
+    /// made and freed with each inode.
+    pub(crate) data: OnceLock<Box<FileData>>,
     /// References and lifetime; see [`super::inode_cache`].
     pub(super) life: Life,
     /// Which times in `core` are newer than on disk; see [`super::times`].
@@ -203,12 +204,13 @@ impl Inode {
 
     /// Whether the file has data that is not on the device: the inode must stay in memory.
     pub(crate) fn has_dirty_data(&self) -> bool {
-        self.data.get().is_some_and(FileData::is_dirty)
+        self.data.get().is_some_and(|data| data.is_dirty())
     }
 
     /// Whether a writeback failed and no opener has been told.
     pub(super) fn has_unseen_fault(&self) -> bool {
-        self.data.get().is_some_and(FileData::has_unseen_fault)
+        let data = self.data.get();
+        data.is_some_and(|data| data.has_unseen_fault())
     }
 
     /// Whether any time in `core` is newer than the stored one.
