@@ -52,8 +52,8 @@ pub struct Tuning {
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
     pub block_cache_bytes: u64,
-    /// The budget of the cache of names in bytes; 0 switches it off. The host backs a part of it
-    /// when a name first falls there.
+    /// The budget of the cache of names in bytes, 85 for a name of up to 48; 0 switches it off. The
+    /// host backs a part of it when a name first falls there.
     pub name_cache_bytes: u64,
     /// Upper bound of the memory of a journal replay in bytes; `None` takes a quarter of the
     /// host's.
@@ -108,7 +108,7 @@ impl Default for Tuning {
             clear_probe: None,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
-            name_cache_bytes: 32 << 20,
+            name_cache_bytes: 96 << 20,
             replay_bytes: None,
             flushers: 2,
             commit_each_handle: false,
