@@ -43,6 +43,7 @@ pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
         let done = match bench {
             Bench::Peers => peers::run(plan, &variants, &mut report, progress),
             Bench::Build => images::run(plan, &mut report, progress),
+            Bench::Mount => peers::everyday::run(plan, &variants, &mut report, progress),
             Bench::Scale => scale::run(plan, &variants, &mut report, progress),
             Bench::Large => {
                 let plan = plan.large();
@@ -66,6 +67,7 @@ fn known(plan: &Plan) -> Result<()> {
         match bench {
             Bench::Peers => names.extend(peers::names().map(str::to_owned)),
             Bench::Build => names.extend(images::names()),
+            Bench::Mount => names.extend(peers::everyday::names()),
             Bench::Scale => names.extend(scale::names(plan)),
             bench => names.extend(cases(plan, *bench).into_iter().map(|case| case.name)),
         }
@@ -105,7 +107,7 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
             .into_iter()
             .flatten()
             .collect(),
-        Bench::Peers | Bench::Build | Bench::Scale => Vec::new(),
+        Bench::Peers | Bench::Build | Bench::Scale | Bench::Mount => Vec::new(),
     }
 }
 

@@ -446,6 +446,47 @@ fn a_turn_of_everyday_work_has_every_row() -> Result<()> {
     Ok(())
 }
 
+/// What users wait for, once: each mount has its figures, and what a small file costs is counted.
+#[test]
+fn seconds_at_a_mount_come_with_the_requests_of_a_file() -> Result<()> {
+    let needs = [Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
+    if !need(&needs) || !need(&[Need::Tool("git")]) {
+        return Ok(());
+    }
+    let mut plan = plan(&["mount", "kernel-ext4"], tools::extant()?);
+    plan.benches = vec![Bench::Mount];
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    let all = report.json();
+    let rows = all["rows"].as_array().cloned().unwrap_or_default();
+    for case in ["create+write", "ls -l", "rm", "untar", "git clone"] {
+        for variant in ["mount", "kernel-ext4"] {
+            let figure = row(&rows, case, variant)["median"].as_f64();
+            ensure!(figure > Some(0.0), "{case}: {all}");
+        }
+        let of = |what: &str, variant: &str| {
+            let name = format!("{case}/{what}");
+            let found = rows.iter();
+            let found = found.filter(|r| r["case"] == name && r["variant"] == variant);
+            found.filter_map(|r| r["median"].as_f64()).next()
+        };
+        ensure!(of("daemon", "mount").is_some(), "{case}: {all}");
+        let requests = of("requests", "mount");
+        // CREATE and WRITE at least; nothing costs a dozen.
+        let bounds = if case == "create+write" {
+            2.0..12.0
+        } else {
+            0.5..20.0
+        };
+        ensure!(
+            requests.is_some_and(|n| bounds.contains(&n)),
+            "{case}: {requests:?} requests"
+        );
+        let linux = of("requests", "kernel-ext4").or(of("daemon", "kernel-ext4"));
+        ensure!(linux.is_none(), "Linux has no daemon: {all}");
+    }
+    Ok(())
+}
+
 #[test]
 fn unknown_names_are_reported() {
     let wrong = |change: fn(&mut Plan)| {

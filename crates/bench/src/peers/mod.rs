@@ -3,7 +3,9 @@
 //! Each round of a variant begins on a fresh file system and does all of it in one order, with
 //! remounts between; rounds go there and back again. e2fsck checks every image at the end of its
 //! round. Beside the times stand the requests that the kernel sends to a FUSE daemon per operation.
+//! `everyday` is a family of its own, in seconds.
 
+pub(crate) mod everyday;
 mod requests;
 mod source;
 mod work;

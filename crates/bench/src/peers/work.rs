@@ -149,7 +149,7 @@ fn small(dir: &Path, i: u32) -> std::path::PathBuf {
     dir.join(format!("file{i}"))
 }
 
-fn create(dir: &Path, n: u32) -> Result<()> {
+pub(super) fn create(dir: &Path, n: u32) -> Result<()> {
     for i in 0..n {
         File::create(small(dir, i))?.write_all(&[b'x'; 100])?;
     }
@@ -176,7 +176,7 @@ fn read_small(dir: &Path, n: u32) -> Result<()> {
     Ok(())
 }
 
-fn unlink(dir: &Path, n: u32) -> Result<()> {
+pub(super) fn unlink(dir: &Path, n: u32) -> Result<()> {
     (0..n).try_for_each(|i| Ok(fs::remove_file(small(dir, i))?))
 }
 

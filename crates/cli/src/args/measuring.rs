@@ -21,6 +21,9 @@ use clap::Args;
 /// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as
 /// a block device, by threads and by io_uring.
 ///
+/// In seconds: mount: many small files, ls -l, an archive, git clone, with the daemon's processor
+/// time and the requests of each file. It is not one of all.
+///
 /// With growth: scale: what calls, mounts and checks cost by files, by GiB and by extents. large:
 /// the sizes that the seeds used, with --full; smaller without.
 #[derive(Args, Debug)]
@@ -76,5 +79,6 @@ pub(crate) enum BenchName {
     Build,
     Scale,
     Large,
+    Mount,
     All,
 }

@@ -26,6 +26,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Build => vec![Family::Build],
         BenchName::Scale => vec![Family::Scale],
         BenchName::Large => vec![Family::Large],
+        BenchName::Mount => vec![Family::Mount],
     };
     let command = program::own_path().into();
     let mut plan = match (args.quick, args.full) {
