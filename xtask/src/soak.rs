@@ -56,7 +56,8 @@ const STAGES: &[Stage] = &[
         name: "rings",
         suites: "-p extant-tests --test kill --test threads --test exerciser --test consistency \
                  --test direct --test ranges --test full --test no_space --test unmount \
-                 --test daemon --test directories --test posix --test transport",
+                 --test daemon --test directories --test posix --test transport \
+                 --test sandbox --test attributes --test requests",
         env: &[("EXTANT_TRANSPORT", "uring"), ("EXTANT_KILLS", "200")],
         round: Some(300),
         ..PLAIN

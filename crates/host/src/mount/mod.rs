@@ -15,16 +15,16 @@ pub use daemon::WATCHDOG;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Mount options with the transport that `EXTANT_TRANSPORT` names, unless they name one.
+/// Mount options with the transport that `EXTANT_TRANSPORT` names, unless they name one. `dev`
+/// without the variable: `auto` goes by a switch of the kernel, which other processes move.
 fn with_transport(options: &str) -> String {
-    match std::env::var("EXTANT_TRANSPORT") {
-        Ok(name) if !options.contains("transport=") => {
-            let word = format!("transport={name}");
-            let words = [word.as_str(), options];
-            words.join(",").trim_end_matches(',').to_owned()
-        }
-        _ => options.to_owned(),
+    if options.contains("transport=") {
+        return options.to_owned();
     }
+    let name = std::env::var("EXTANT_TRANSPORT");
+    let word = format!("transport={}", name.as_deref().unwrap_or("dev"));
+    let words = [word.as_str(), options];
+    words.join(",").trim_end_matches(',').to_owned()
 }
 
 /// A mounted file system.
