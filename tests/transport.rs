@@ -26,13 +26,7 @@ const NEEDS: &[Need] = &[
 /// Longer than any of these takes on a busy machine; a hang takes longer.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Rings only where they are asked for: see `docs/MOUNT.md`.
-fn ways() -> &'static [&'static str] {
-    match std::env::var_os("EXTANT_TRANSPORT").is_some_and(|way| way == "uring") {
-        true => &["uring", "dev"],
-        false => &["dev"],
-    }
-}
+const WAYS: [&str; 2] = ["uring", "dev"];
 
 fn mounted(image: &Image, options: &str) -> Result<Mount> {
     Mount::by_extant(&tools::extant()?, image.path(), options)
@@ -75,8 +69,8 @@ fn a_transport_is_taken_as_asked_and_as_the_kernel_allows() -> Result<()> {
     let image = Image::of_mib(16).make()?;
     for (on, option, rings) in [
         (true, "transport=uring", true),
-        (true, "ro,transport=auto", false),
-        (true, "transport=auto", false),
+        (true, "ro,transport=auto", true),
+        (true, "transport=auto", true),
         (true, "ro,transport=dev", false),
         (false, "ro,transport=auto", false),
     ] {
@@ -117,7 +111,7 @@ fn both_serve_the_same() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    for &way in ways() {
+    for way in WAYS {
         let image = Image::of_mib(128).args("-b 4096").make()?;
         let mount = mounted(&image, &format!("transport={way}"))?;
         // Larger than one request, in pieces that end within pages.
@@ -233,7 +227,7 @@ fn a_killed_daemon_leaves_no_caller_waiting() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    for &way in ways() {
+    for way in WAYS {
         let image = Image::of_mib(64).make()?;
         let mount = mounted(&image, &format!("transport={way}"))?;
         callers(&mount, || signal(&mount, Signal::KILL))?;
@@ -248,7 +242,7 @@ fn a_daemon_that_is_asked_to_end_does_so_with_requests_in_flight() -> Result<()>
     if !need(NEEDS) {
         return Ok(());
     }
-    for &way in ways() {
+    for way in WAYS {
         let image = Image::of_mib(64).make()?;
         let mount = mounted(&image, &format!("transport={way}"))?;
         callers(&mount, || signal(&mount, Signal::TERM))?;
@@ -287,7 +281,7 @@ fn an_aborted_connection_ends_the_daemon_and_closes_the_image() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    for &way in ways() {
+    for way in WAYS {
         let image = Image::of_mib(64).make()?;
         let mount = mounted(&image, &format!("transport={way}"))?;
         callers(&mount, || abort(&mount))?;
@@ -310,7 +304,7 @@ fn many_writers_fill_a_volume_and_each_is_told() -> Result<()> {
         return Ok(());
     }
     const WRITERS: u64 = 24;
-    for &way in ways() {
+    for way in WAYS {
         let image = Image::of_mib(48).args("-m 0").make()?;
         let mount = mounted(&image, &format!("transport={way}"))?;
         let full = AtomicUsize::new(0);

@@ -35,7 +35,7 @@ use crate::pool::{Habit, Pool};
 use crate::server::{Server, Settings};
 use crate::space::dirty_limit;
 use crate::unmounter::{Closing, Unmounter};
-use crate::uring::{BlankRings, Rings};
+use crate::uring::{self, BlankRings, Rings};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
 const MIN_WORKERS: usize = 4;
@@ -94,9 +94,10 @@ impl HostSide {
     /// to be some. Without this call there are none.
     pub fn make_rings(&mut self, options: &MountOptions) -> bool {
         self.rings = match options.transport() {
-            // Not all suites have run over rings since they let writers wait, so they are only
-            // taken when they are asked for.
-            Transport::Auto | Transport::Dev => None,
+            Transport::Dev => None,
+            // No memory is taken for rings that the kernel would not use.
+            Transport::Auto if !uring::is_switched_on() => None,
+            Transport::Auto => Some(BlankRings::make()).filter(Result::is_ok),
             Transport::Uring => Some(BlankRings::make()),
         };
         self.rings.is_some()
