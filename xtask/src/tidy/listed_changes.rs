@@ -6,11 +6,17 @@ use std::path::Path;
 use super::finding::Finding;
 use crate::mutations::survivors::{Entry, LIST, entries};
 
-/// Checks the list against the sources.
-pub(super) fn check(root: &Path) -> Vec<Finding> {
-    let list = std::fs::read_to_string(root.join(LIST)).unwrap_or_default();
-    let source = |file: &str| std::fs::read_to_string(root.join(file)).ok();
-    let faults = entries(&list).filter_map(|entry| {
+/// The list; empty if there is none.
+pub(super) fn read(root: &Path) -> String {
+    std::fs::read_to_string(root.join(LIST)).unwrap_or_default()
+}
+
+/// Checks `list` against the texts of the sources.
+pub(super) fn check<'a>(
+    list: &str,
+    source: impl Copy + Fn(&str) -> Option<&'a str>,
+) -> Vec<Finding> {
+    let faults = entries(list).filter_map(|entry| {
         let fault = fault(&entry, source)?;
         Some(Finding::at(Path::new(LIST), entry.line, fault))
     });
@@ -18,7 +24,7 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
 }
 
 /// What is wrong with a line.
-fn fault(entry: &Entry<'_>, source: impl Fn(&str) -> Option<String>) -> Option<String> {
+fn fault<'a>(entry: &Entry<'_>, source: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
     if entry.reason.is_empty() {
         return Some("a line without a reason".to_owned());
     }
@@ -67,7 +73,7 @@ mod tests {
     fn a_line_needs_a_reason_a_file_and_its_function() {
         let told = |line: &str| {
             let entry = entries(line).next()?;
-            let source = |file: &str| (file == "a.rs").then(|| "fn f<T>() {}\nfn g() {}".into());
+            let source = |file: &str| (file == "a.rs").then_some("fn f<T>() {}\nfn g() {}");
             fault(&entry, source)
         };
         assert_eq!(told("a.rs: replace f with () # why"), None);

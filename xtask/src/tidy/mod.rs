@@ -85,12 +85,14 @@ fn check(repository: &Repository) -> Findings {
     let types = repository.with("rs");
     let types = types.map(|s| (s.path.as_path(), s.code.as_str()));
     all.insert("type-names", type_names::check(types));
-    all.insert("commits", subjects::check(root));
+    all.insert("commits", subjects::check(&repository.commits));
     let graphs = graphs(repository);
     all.insert("order", module_order::check(&graphs));
     all.insert("circles", circles::check(&graphs));
     let words = repository.words();
-    all.insert("survivors", listed_changes::check(root));
+    let source = |file: &str| repository.text_of(file);
+    let survivors = listed_changes::check(&repository.survivors, source);
+    all.insert("survivors", survivors);
     all.insert("invariants", check_invariants(repository, &words));
     all.insert("doc-names", check_documents(repository, words));
     let basic = all.entry("basic").or_default();

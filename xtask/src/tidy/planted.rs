@@ -1,5 +1,6 @@
-//! Each rule is asked: a repository with one offence against each, and the rule that finds it.
+//! A repository with an offence against each rule, which the rule must find.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::repository::{Repository, Source};
@@ -31,6 +32,11 @@ fn offences() -> Vec<(&'static str, &'static str, String)> {
             "type-names",
             "crates/a/src/two.rs",
             "//! H.\nenum Same {}\n".into(),
+        ),
+        (
+            "type-names",
+            "crates/a/src/three.rs",
+            "//! H.\nmod within {\n    struct Same;\n}\n".into(),
         ),
         (
             "circles",
@@ -81,8 +87,23 @@ fn each_rule_finds_what_is_planted() {
         root: PathBuf::from("/nowhere"),
         files: sources.iter().map(|source| source.path.clone()).collect(),
         sources,
+        commits: vec![("abc".into(), "mend it".into())],
+        survivors: "crates/a/src/one.rs: replace gone with () # no reason\n".into(),
     };
     let found = check(&repository);
+    for (rule, place) in [
+        ("commits", "commit/abc"),
+        ("survivors", "xtask/survivors.txt"),
+    ] {
+        let of_rule = found.get(rule).map(Vec::as_slice).unwrap_or_default();
+        let hit = of_rule.iter().any(|f| f.file == Path::new(place));
+        assert!(hit, "{rule} says nothing of {place}: {of_rule:?}");
+    }
+    // A rule that is not planted here would not be asked.
+    let planted = offences.iter().map(|(rule, ..)| *rule);
+    let planted: BTreeSet<&str> = planted.chain(["commits", "survivors"]).collect();
+    let unplanted = found.keys().find(|rule| !planted.contains(*rule));
+    assert_eq!(unplanted, None, "a rule without an offence");
     for (rule, file, _) in offences.iter().filter(|(rule, ..)| !rule.is_empty()) {
         let of_rule = found.get(rule).map(Vec::as_slice).unwrap_or_default();
         let path = Path::new(file);

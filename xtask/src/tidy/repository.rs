@@ -4,13 +4,18 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::blank;
+use super::subjects::{self, Commit};
+use super::{blank, listed_changes};
 
 /// What the rules look at.
 pub(super) struct Repository {
     pub(super) root: PathBuf,
     pub(super) files: Vec<PathBuf>,
     pub(super) sources: Vec<Source>,
+    /// The newest commits.
+    pub(super) commits: Vec<Commit>,
+    /// The list of the changes that no test can notice.
+    pub(super) survivors: String,
 }
 
 /// A file that is text.
@@ -56,6 +61,8 @@ impl Repository {
             root: root.to_path_buf(),
             sources: sources.collect(),
             files,
+            commits: subjects::newest(root),
+            survivors: listed_changes::read(root),
         }
     }
 
@@ -64,10 +71,15 @@ impl Repository {
         self.sources.iter().filter(move |s| s.is(extension))
     }
 
-    /// A file's text, empty if there is none.
-    pub(super) fn text(&self, file: &str) -> &str {
+    /// A source's text, if there is one.
+    pub(super) fn text_of(&self, file: &str) -> Option<&str> {
         let found = self.sources.iter().find(|s| s.path == Path::new(file));
-        found.map(|s| s.text.as_str()).unwrap_or_default()
+        found.map(|s| s.text.as_str())
+    }
+
+    /// A source's text, empty if there is none.
+    pub(super) fn text(&self, file: &str) -> &str {
+        self.text_of(file).unwrap_or_default()
     }
 
     /// All words of the Rust sources, comments and strings included.

@@ -14,8 +14,11 @@ const RECENT: &str = "-n50";
 /// Longest subject, in characters.
 const LONGEST: usize = 72;
 
-/// Checks the newest commits of this branch.
-pub(super) fn check(root: &Path) -> Vec<Finding> {
+/// A commit's short name and its message.
+pub(super) type Commit = (String, String);
+
+/// The newest commits of this branch.
+pub(super) fn newest(root: &Path) -> Vec<Commit> {
     let range = format!("{SINCE}..HEAD");
     let log = Command::new("git")
         .args([
@@ -37,6 +40,14 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
         .split('\0')
         .filter_map(|commit| commit.trim().split_once('\n'));
     commits
+        .map(|(id, message)| (id.to_owned(), message.to_owned()))
+        .collect()
+}
+
+/// Checks commits.
+pub(super) fn check(commits: &[Commit]) -> Vec<Finding> {
+    commits
+        .iter()
         .flat_map(|(id, message)| wrong(id, message))
         .collect()
 }

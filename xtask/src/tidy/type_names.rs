@@ -3,25 +3,30 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::blank::{line_of, words};
+use super::blank::{line_of, without_tests, words};
 use super::file_names::sources_of;
 use super::finding::Finding;
 
 /// What introduces a type.
 const KINDS: &[&str] = &["struct", "enum", "union", "trait", "type"];
+/// Spaces of a line for each module that it stands in, as rustfmt writes them.
+const INDENT: usize = 4;
 
 /// The types, of blanked sources by path, whose name another file of their crate has too. A file
 /// may have variants of a type, one for each configuration.
 pub(super) fn check<'a>(sources: impl Iterator<Item = (&'a Path, &'a str)>) -> Vec<Finding> {
+    let stripped: Vec<(&Path, String)> = sources
+        .filter(|(file, _)| !file.ends_with("tests.rs"))
+        .map(|(file, code)| (file, without_tests(code)))
+        .collect();
     let mut by_name: BTreeMap<(&Path, &str), BTreeMap<&Path, usize>> = BTreeMap::new();
-    for (file, code) in sources {
-        let is_test = file.ends_with("tests.rs");
-        let Some(folder) = sources_of(file).filter(|_| !is_test) else {
+    for (file, code) in &stripped {
+        let Some(folder) = sources_of(file) else {
             continue;
         };
         for (line, name) in types(code) {
             let files = by_name.entry((folder, name)).or_default();
-            files.entry(file).or_insert(line);
+            files.entry(*file).or_insert(line);
         }
     }
     let mut all = Vec::new();
@@ -34,20 +39,32 @@ pub(super) fn check<'a>(sources: impl Iterator<Item = (&'a Path, &'a str)>) -> V
     all
 }
 
-/// The types of a source outside of functions, traits and implementations, with their lines.
-fn types(code: &str) -> impl Iterator<Item = (usize, &str)> {
+/// The types of a source, at its top and in modules within it, with their lines. Those within
+/// functions, traits and implementations do not count.
+fn types(code: &str) -> Vec<(usize, &str)> {
+    let mut all = Vec::new();
+    // Of each open brace, whether a module is inside.
+    let mut modules: Vec<bool> = Vec::new();
+    let (mut before, mut last, mut end) = ("", "", 0);
     let mut words = words(code).peekable();
-    std::iter::from_fn(move || {
-        loop {
-            let (at, word) = words.next()?;
-            let start = code.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
-            let is_item = !code.get(start..at)?.starts_with(char::is_whitespace);
-            if is_item && KINDS.contains(&word) {
-                let (_, name) = words.peek()?;
-                return Some((line_of(code, at), *name));
+    while let Some((at, word)) = words.next() {
+        for c in code.get(end..at).unwrap_or_default().chars() {
+            match c {
+                '{' => modules.push(before == "mod"),
+                '}' => drop(modules.pop()),
+                _ => {}
             }
         }
-    })
+        let line = code.get(..at).unwrap_or_default();
+        let line = line.rsplit('\n').next().unwrap_or_default();
+        let indent = line.len() - line.trim_start().len();
+        let is_item = indent == INDENT * modules.len() && modules.iter().all(|is| *is);
+        if is_item && KINDS.contains(&word) {
+            all.extend(words.peek().map(|(_, name)| (line_of(code, at), *name)));
+        }
+        (before, last, end) = (last, word, at + word.len());
+    }
+    all
 }
 
 #[cfg(test)]
@@ -71,5 +88,16 @@ mod tests {
         );
         let both = "#[cfg(a)]\nstruct A;\n#[cfg(not(a))]\nstruct A;\n";
         assert_eq!(count(&[("a/src/x.rs", both)]), 0);
+    }
+
+    #[test]
+    fn types_of_modules_within_a_file_count() {
+        let top = "struct A;\n";
+        let inner = "mod m {\n    use b::{c};\n    mod n {\n        pub struct A {}\n    }\n}\n";
+        assert_eq!(count(&[("a/src/x.rs", top), ("a/src/y.rs", inner)]), 2);
+        let other = "fn f() {\n    struct A;\n}\n#[cfg(test)]\nmod m {\n    struct A;\n}\n";
+        assert_eq!(count(&[("a/src/x.rs", top), ("a/src/y.rs", other)]), 0);
+        let after = "mod m {}\ntype A = u8;\n";
+        assert_eq!(count(&[("a/src/x.rs", top), ("a/src/y.rs", after)]), 2);
     }
 }
