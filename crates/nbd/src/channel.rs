@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustls::ClientConnection;
 
-use crate::loss::violation;
+use crate::error::NbdError;
 use crate::socket::{Socket, left};
 
 /// Bytes that are sealed at a time, and that are sent at a time.
@@ -190,7 +190,7 @@ impl Receiver {
         session.read_tls(&mut rest)?;
         self.next += before - rest.len();
         let opened = session.process_new_packets();
-        opened.map_err(|error| violation(format!("TLS: {error}")))?;
+        opened.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, NbdError::tls(error)))?;
         Ok(())
     }
 }

@@ -56,7 +56,10 @@ impl Connection {
             table.close(loss);
             lost.shut();
         });
-        let reader = reader.map_err(|error| NbdError::Handshake(format!("no thread: {error}")))?;
+        let reader = reader.map_err(|error| NbdError::Handshake {
+            what: format!("no thread: {error}"),
+            cause: error,
+        })?;
         Ok(Connection {
             channel,
             in_flight,

@@ -15,12 +15,24 @@ pub enum NbdError {
         /// What the host said.
         source: io::Error,
     },
-    /// The connection ended during the handshake.
-    #[error("the handshake with the server failed: {0}")]
-    Handshake(String),
+    /// The connection ended during the handshake, or cannot be served.
+    #[error("the handshake with the server failed: {what}")]
+    Handshake {
+        /// How it ended.
+        what: String,
+        /// What the host said.
+        #[source]
+        cause: io::Error,
+    },
     /// The server broke the protocol.
-    #[error("the server breaks the protocol: {0}")]
-    Protocol(String),
+    #[error("the server breaks the protocol: {what}")]
+    Protocol {
+        /// What it did.
+        what: String,
+        /// The error behind it, if there is one.
+        #[source]
+        cause: Option<io::Error>,
+    },
     /// The server refused the export.
     #[error("the server refuses the export {export:?}: {why}")]
     Refused {
@@ -54,7 +66,7 @@ impl From<NbdError> for io::Error {
         let kind = match &error {
             NbdError::Unreachable { source, .. } => source.kind(),
             NbdError::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
-            NbdError::Protocol(_) => io::ErrorKind::InvalidData,
+            NbdError::Protocol { .. } => io::ErrorKind::InvalidData,
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
@@ -62,6 +74,14 @@ impl From<NbdError> for io::Error {
 }
 
 impl NbdError {
+    /// The server broke the protocol by `what`.
+    pub(crate) fn protocol(what: impl Into<String>) -> Self {
+        NbdError::Protocol {
+            what: what.into(),
+            cause: None,
+        }
+    }
+
     /// TLS cannot be had because of `error`.
     pub(crate) fn tls(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let cause = error.into();

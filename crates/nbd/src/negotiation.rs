@@ -78,8 +78,14 @@ pub(crate) fn negotiate(address: &Address, deadline: Instant) -> Result<Negotiat
 /// The error for a handshake that broke.
 fn broken(error: io::Error) -> NbdError {
     match Loss::of(&error) {
-        Loss::Violation(what) => NbdError::Protocol(what),
-        other => NbdError::Handshake(other.to_string()),
+        Loss::Violation(what) => NbdError::Protocol {
+            what,
+            cause: Some(error),
+        },
+        other => NbdError::Handshake {
+            what: other.to_string(),
+            cause: error,
+        },
     }
 }
 
@@ -154,7 +160,7 @@ impl Handshake {
         }
         if reply.kind != answer::ACK || !reply.data.is_empty() {
             let what = format!("reply {} to the start of TLS", reply.kind);
-            return Err(NbdError::Protocol(what));
+            return Err(NbdError::protocol(what));
         }
         let started = self.channel.start_tls(tls, deadline);
         started.map_err(NbdError::tls)
@@ -256,4 +262,28 @@ pub(crate) fn harmless(message: &[u8]) -> String {
     shown
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_handshake_that_broke_keeps_its_cause() {
+        let cause = |error: &NbdError| {
+            let cause = error.source().and_then(|cause| cause.downcast_ref());
+            cause.map(io::Error::kind)
+        };
+        let reset = broken(io::ErrorKind::ConnectionReset.into());
+        assert!(matches!(reset, NbdError::Handshake { .. }));
+        assert_eq!(cause(&reset), Some(io::ErrorKind::ConnectionReset));
+        let wrong = broken(violation("no magic"));
+        assert_eq!(
+            wrong.to_string(),
+            "the server breaks the protocol: no magic"
+        );
+        assert_eq!(cause(&wrong), Some(io::ErrorKind::InvalidData));
+    }
 }

@@ -47,7 +47,7 @@ impl Session {
                     Ok(next) if next.export == export => {
                         connections.push(Arc::new(Connection::start(next)?));
                     }
-                    Ok(_) => return Err(NbdError::Protocol("two connections differ".into())),
+                    Ok(_) => return Err(NbdError::protocol("two connections differ")),
                     Err(error) => {
                         let count = connections.len();
                         warn!("{address}: {count} connections instead of more: {error}");
