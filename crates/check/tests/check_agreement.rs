@@ -8,24 +8,10 @@ mod check_kit;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use check_kit::mutants::{Mutant, Mutants, NEEDS};
 use check_kit::{BASES, base, damage, exceptions, verdict};
-use extant_testkit::mutate::{Map, Script};
-use extant_testkit::{Context, Image, Need, Result, Rng, TempDir, ensure, need, report};
-
-const NEEDS: &[Need] = &[
-    Need::Tool("mke2fs"),
-    Need::Tool("debugfs"),
-    Need::Tool("e2fsck"),
-];
-
-struct Base {
-    name: &'static str,
-    _image: Image,
-    bytes: Vec<u8>,
-    map: Map,
-}
+use extant_testkit::{Context, Result, TempDir, ensure, need, report};
 
 #[derive(Default)]
 struct Totals {
@@ -35,43 +21,21 @@ struct Totals {
     unexplained: Vec<String>,
 }
 
-fn from_env(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(default)
-}
-
 #[test]
 fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let (first, count) = (
-        from_env("EXTANT_SEED", 0) << 20,
-        from_env("EXTANT_MUTANTS", 250),
-    );
-    let mut bases = Vec::new();
-    for (name, mib, args, dirty) in BASES {
-        let image = base(*mib, args, *dirty).context(|| (*name).to_owned())?;
-        let bytes = std::fs::read(image.path())?;
-        let map = Map::of(&bytes);
-        bases.push(Base {
-            name,
-            _image: image,
-            bytes,
-            map,
-        });
-    }
-    let (next, totals) = (AtomicU64::new(0), Mutex::new(Totals::default()));
+    let mutants = Mutants::new(250, 2)?;
+    let count = mutants.count;
+    let (seeds, totals) = (Mutex::new(mutants.seeds()), Mutex::new(Totals::default()));
     let work = || -> Result<()> {
         let dir = TempDir::new("mutants")?;
         loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            if at >= count {
+            let Some(seed) = seeds.lock().unwrap().next() else {
                 return Ok(());
-            }
-            one(&bases, first + at, &dir, &totals)?;
+            };
+            one(mutants.make(seed), &dir, &totals)?;
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -129,14 +93,11 @@ fn each_exception_is_shown() -> Result<()> {
     Ok(())
 }
 
-fn one(bases: &[Base], seed: u64, dir: &TempDir, totals: &Mutex<Totals>) -> Result<()> {
-    let mut rng = Rng::new(seed);
-    let base = &bases[rng.index(bases.len())];
-    let mut bytes = base.bytes.clone();
-    let mutation = base.map.apply(&mut bytes, &Script::random(&mut rng, 2));
+fn one(mutant: Mutant, dir: &TempDir, totals: &Mutex<Totals>) -> Result<()> {
+    let Mutant { what, bytes, .. } = mutant;
     let path = dir.join("mutant.img");
     std::fs::write(&path, &bytes)?;
-    let verdict = verdict(&path).context(|| format!("seed {seed}, {}: {mutation}", base.name))?;
+    let verdict = verdict(&path).context(|| what.clone())?;
     let mut totals = totals.lock().unwrap();
     if verdict.agree() {
         match verdict.is_clean() {
@@ -148,8 +109,7 @@ fn one(bases: &[Base], seed: u64, dir: &TempDir, totals: &Mutex<Totals>) -> Resu
     match exceptions::explain(&verdict) {
         Some(cause) => *totals.by_cause.entry(cause.name).or_insert(0) += 1,
         None => totals.unexplained.push(format!(
-            "seed {seed}, {}: {mutation}\n  e2fsck {:?}: {}\n  check: {:?}",
-            base.name,
+            "{what}\n  e2fsck {:?}: {}\n  check: {:?}",
             verdict.e2fsck,
             verdict
                 .said

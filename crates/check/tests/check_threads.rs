@@ -9,18 +9,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use check_kit::{BASES, base, damage};
+use check_kit::damage;
+use check_kit::mutants::{Mutants, NEEDS};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::{CheckOptions, check};
-use extant_testkit::mutate::{Map, Script};
-use extant_testkit::{Context, Image, Need, Result, Rng, ensure, need};
+use extant_testkit::{Image, Result, ensure, need};
 use extant_units::DevOff;
-
-const NEEDS: &[Need] = &[
-    Need::Tool("mke2fs"),
-    Need::Tool("debugfs"),
-    Need::Tool("e2fsck"),
-];
 
 /// The report, or the reason why there is none, as text.
 fn report(device: Arc<dyn BlockDevice>, threads: usize, max_findings: usize) -> String {
@@ -32,29 +26,13 @@ fn report(device: Arc<dyn BlockDevice>, threads: usize, max_findings: usize) -> 
     format!("{:#?}", check(device, &options))
 }
 
-fn from_env(name: &str, default: u64) -> u64 {
-    let text = std::env::var(name).ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn mutated_images_have_one_report() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let first = from_env("EXTANT_SEED", 0) << 20;
-    let mut bases = Vec::new();
-    for (name, mib, args, dirty) in BASES {
-        let image = base(*mib, args, *dirty).context(|| (*name).to_owned())?;
-        let bytes = std::fs::read(image.path())?;
-        let map = Map::of(&bytes);
-        bases.push((*name, bytes, map));
-    }
-    for seed in first..first + from_env("EXTANT_MUTANTS", 25) {
-        let mut rng = Rng::new(seed);
-        let (name, bytes, map) = &bases[rng.index(bases.len())];
-        let mut bytes = bytes.clone();
-        let mutation = map.apply(&mut bytes, &Script::random(&mut rng, 4));
+    Mutants::new(25, 4)?.each(|mutant| {
+        let bytes = mutant.bytes;
         let plain: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
         let slow: Arc<dyn BlockDevice> = Arc::new(Backwards {
             inner: MemoryDevice::from_bytes(&bytes),
@@ -69,13 +47,10 @@ fn mutated_images_have_one_report() -> Result<()> {
         ] {
             let one = report(Arc::clone(&plain), 1, limit);
             let many = report(Arc::clone(device), threads, limit);
-            ensure!(
-                many == one,
-                "seed {seed}, {name}: {mutation}\n{threads} threads:\n{many}\none:\n{one}"
-            );
+            ensure!(many == one, "{threads} threads:\n{many}\none:\n{one}");
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// A device on which what is read first comes last: a read takes longer the nearer it is to the

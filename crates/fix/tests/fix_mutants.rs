@@ -10,18 +10,12 @@ mod check_kit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use check_kit::{BASES, base, exceptions, verdict};
+use check_kit::mutants::{Mutants, NEEDS};
+use check_kit::{exceptions, verdict};
 use extant_blockdev::MemoryDevice;
 use extant_check::{CheckOptions, check};
 use extant_fix::{FixOptions, fix};
-use extant_testkit::mutate::{Map, Script};
-use extant_testkit::{Context, Need, Result, Rng, TempDir, bail, ensure, need, report};
-
-const NEEDS: &[Need] = &[
-    Need::Tool("mke2fs"),
-    Need::Tool("debugfs"),
-    Need::Tool("e2fsck"),
-];
+use extant_testkit::{Result, TempDir, bail, ensure, need, report};
 
 #[derive(Default, Debug)]
 struct Totals {
@@ -35,11 +29,6 @@ struct Totals {
     left: u64,
     /// Not judged: an error.
     refused: u64,
-}
-
-fn from_env(name: &str, default: u64) -> u64 {
-    let text = std::env::var(name).ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 fn options() -> FixOptions<'static> {
@@ -57,34 +46,12 @@ fn random_damage_is_repaired_or_told() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let first = from_env("EXTANT_SEED", 0) << 20;
-    let count = from_env("EXTANT_MUTANTS", 120);
-    let mut bases = Vec::new();
-    for (name, mib, args, dirty) in BASES {
-        let image = base(*mib, args, *dirty).context(|| (*name).to_owned())?;
-        let bytes = std::fs::read(image.path())?;
-        let map = Map::of(&bytes);
-        bases.push((*name, bytes, map));
-    }
-    let (dir, mut totals) = (TempDir::new("mutants")?, Totals::default());
-    let mut wrong = Vec::new();
-    for seed in first..first + count {
-        let mut rng = Rng::new(seed);
-        let (name, bytes, map) = &bases[rng.index(bases.len())];
-        let mut bytes = bytes.clone();
-        let mutation = map.apply(&mut bytes, &Script::random(&mut rng, 2));
-        let what = || format!("seed {seed}, {name}: {mutation}");
-        if let Err(error) = one(&bytes, &dir, &mut totals).context(what) {
-            wrong.push(error.to_string());
-        }
-    }
+    let (mutants, mut totals) = (Mutants::new(120, 2)?, Totals::default());
+    let dir = TempDir::new("mutants")?;
+    let tried = mutants.each(|mutant| one(&mutant.bytes, &dir, &mut totals));
+    let count = mutants.count;
     report(&format!("{count} mutated images: {totals:?}"));
-    ensure!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    tried?;
     // Damage that was all left, or all repaired, would prove little.
     let some = count / 20;
     ensure!(totals.repaired > some && totals.left > some, "{totals:?}");

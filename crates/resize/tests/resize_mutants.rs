@@ -11,19 +11,12 @@ mod resize_kit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use check_kit::{BASES, base};
+use check_kit::mutants::{Mutant, Mutants, NEEDS};
 use extant_blockdev::MemoryDevice;
 use extant_check::check;
 use extant_resize::{Target, resize};
-use extant_testkit::mutate::{Map, Script};
-use extant_testkit::{Context, Need, Result, Rng, bail, ensure, need, report};
+use extant_testkit::{Result, bail, ensure, need, report};
 use resize_kit::options;
-
-const NEEDS: &[Need] = &[
-    Need::Tool("mke2fs"),
-    Need::Tool("debugfs"),
-    Need::Tool("e2fsck"),
-];
 
 #[derive(Default, Debug)]
 struct Totals {
@@ -31,50 +24,26 @@ struct Totals {
     refused: u64,
 }
 
-fn from_env(name: &str, default: u64) -> u64 {
-    let text = std::env::var(name).ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn random_damage_is_refused_or_does_no_harm() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let first = from_env("EXTANT_SEED", 0) << 20;
-    let count = from_env("EXTANT_MUTANTS", 120);
-    let mut bases = Vec::new();
-    for (name, mib, args, dirty) in BASES {
-        let image = base(*mib, args, *dirty).context(|| (*name).to_owned())?;
-        let bytes = std::fs::read(image.path())?;
-        let map = Map::of(&bytes);
-        bases.push((*name, bytes, map));
-    }
-    let (mut totals, mut wrong) = (Totals::default(), Vec::new());
-    for seed in first..first + count {
-        let mut rng = Rng::new(seed);
-        let (name, bytes, map) = &bases[rng.index(bases.len())];
-        let mut bytes = bytes.clone();
-        let mutation = map.apply(&mut bytes, &Script::random(&mut rng, 1));
-        let what = || format!("seed {seed}, {name}: {mutation}");
-        if let Err(error) = one(bytes, &mut rng, &mut totals).context(what) {
-            wrong.push(error.to_string());
-        }
-    }
+    let (mutants, mut totals) = (Mutants::new(120, 1)?, Totals::default());
+    let tried = mutants.each(|mutant| one(mutant, &mut totals));
+    let count = mutants.count;
     report(&format!("{count} mutated images: {totals:?}"));
-    ensure!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    tried?;
     // Damage that was all refused, or none of it, would prove little.
     let some = count / 20;
     ensure!(totals.resized > some && totals.refused > some, "{totals:?}");
     Ok(())
 }
 
-fn one(mut bytes: Vec<u8>, rng: &mut Rng, totals: &mut Totals) -> Result<()> {
+fn one(mutant: Mutant, totals: &mut Totals) -> Result<()> {
+    let Mutant {
+        mut bytes, mut rng, ..
+    } = mutant;
     let len = bytes.len() as u64;
     let target = match rng.below(3) {
         0 => Target::Least,

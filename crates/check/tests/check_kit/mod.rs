@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "shared by several test binaries")]
 
 pub(crate) mod exceptions;
+pub(crate) mod mutants;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
