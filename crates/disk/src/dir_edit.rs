@@ -228,21 +228,11 @@ impl DirFormat {
 
     /// The first block of a new directory: "." and "..".
     pub fn init_first(&self, block: &mut [u8], own: Ino, parent: Ino) {
-        let dot = |name, ino| NewEntry {
-            name,
-            ino,
-            file_type: FileType::Directory,
-        };
         self.pack(block, [dot(b".", own), dot(b"..", parent)].into_iter());
     }
 
     /// Writes "." and ".." at the block's start, ".." with a record of `dotdot_len` bytes. No seal.
     pub(crate) fn put_dots(&self, block: &mut [u8], own: Ino, parent: Ino, dotdot_len: usize) {
-        let dot = |name, ino| NewEntry {
-            name,
-            ino,
-            file_type: FileType::Directory,
-        };
         self.put(block, 0, DOT_LEN, &dot(b".", own));
         self.put(block, DOT_LEN, dotdot_len, &dot(b"..", parent));
     }
@@ -340,6 +330,15 @@ impl DirFormat {
 
     const fn stored_type(&self, file_type: FileType) -> u8 {
         if self.file_type { file_type as u8 } else { 0 }
+    }
+}
+
+/// "." or "..".
+const fn dot(name: &[u8], ino: Ino) -> NewEntry<'_> {
+    NewEntry {
+        name,
+        ino,
+        file_type: FileType::Directory,
     }
 }
 
