@@ -13,8 +13,8 @@ use extant::Cred;
 use extant_host::{Result, ensure};
 
 use crate::bed::TestBed;
-use crate::case::{Case, Outcome, counted, mib_per_second};
-use crate::plan::{Bench, Plan};
+use crate::case::{Case, Outcome, counted};
+use crate::plan::Plan;
 use crate::randwrite::{BLOCK, BLOCK_BYTES, jobs, scattered};
 use crate::rows::Unit;
 use crate::times;
@@ -23,14 +23,7 @@ use crate::variant::{Setup, is_about_trims};
 const THREADS: u64 = 64;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |name: &str, unit, setup| Case {
-        bench: Bench::Randwrite,
-        name: name.to_owned(),
-        unit,
-        setup,
-        fits: is_about_trims,
-        sample: Box::new(move |bed, plan| sample(setup, bed, plan)),
-    };
+    let case = |name: &str, unit, setup| Case::randwrite(name, unit, setup, is_about_trims, sample);
     vec![
         case("buffered/4K/64", Unit::MibPerSecond, Setup::Writeback),
         case(
@@ -64,16 +57,7 @@ fn sample(setup: Setup, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
         let took = begun.elapsed();
         ensure!(calls == blocks, "{calls} writes of {blocks}");
         let times = (setup == Setup::WritebackTimed).then(times::take);
-        Ok(Outcome {
-            value: match &times {
-                Some(times) => times.mean(),
-                None => mib_per_second(calls * BLOCK, took),
-            },
-            calls,
-            bytes: calls * BLOCK,
-            times,
-            ..Outcome::default()
-        })
+        Ok(Outcome::throughput(calls, calls * BLOCK, took).or_mean_of(times))
     })?;
     bed.clear(name)?;
     Ok(outcome)

@@ -42,6 +42,49 @@ pub(crate) struct Outcome {
     pub(crate) beside: Vec<(&'static str, Unit, f64)>,
 }
 
+impl Case {
+    /// A case of `extant bench randwrite` whose samples differ by their setup.
+    pub(crate) fn randwrite(
+        name: &str,
+        unit: Unit,
+        setup: Setup,
+        fits: fn(Kind) -> bool,
+        sample: impl Fn(Setup, &mut TestBed, &Plan) -> Result<Outcome> + 'static,
+    ) -> Case {
+        Case {
+            bench: Bench::Randwrite,
+            name: name.to_owned(),
+            unit,
+            setup,
+            fits,
+            sample: Box::new(move |bed, plan| sample(setup, bed, plan)),
+        }
+    }
+}
+
+impl Outcome {
+    /// The throughput of `calls` that moved `bytes` in `took`.
+    pub(crate) fn throughput(calls: u64, bytes: u64, took: Duration) -> Outcome {
+        #[allow(clippy::cast_precision_loss, reason = "some GiB at most")]
+        let mib = bytes as f64 / f64::from(1 << 20);
+        Outcome {
+            value: mib / took.as_secs_f64().max(1e-9),
+            calls,
+            bytes,
+            ..Outcome::default()
+        }
+    }
+
+    /// Says the mean of the clears' times instead, where they were taken.
+    pub(crate) fn or_mean_of(self, times: Option<Times>) -> Outcome {
+        Outcome {
+            value: times.as_ref().map_or(self.value, Times::mean),
+            times,
+            ..self
+        }
+    }
+}
+
 /// Counters that say what is, not what was done.
 const GAUGES: [&str; 6] = [
     "page_cache_budget_bytes",
@@ -83,11 +126,4 @@ pub(crate) fn counted(
     outcome.counters.insert("calls".into(), outcome.calls);
     outcome.counters.insert("bytes".into(), outcome.bytes);
     Ok(outcome)
-}
-
-/// The throughput of `bytes` in `took`.
-pub(crate) fn mib_per_second(bytes: u64, took: Duration) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "some GiB at most")]
-    let mib = bytes as f64 / f64::from(1 << 20);
-    mib / took.as_secs_f64().max(1e-9)
 }

@@ -18,7 +18,7 @@ use extant_host::{Error, Result, Rng};
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
 
-use crate::plan::{Bench, Plan};
+use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::times;
 use crate::variant::{Setup, is_about_trims};
@@ -40,21 +40,16 @@ enum ClearFrom {
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |name: &str, from: ClearFrom, threads: u64, timed: bool| Case {
-        bench: Bench::Randwrite,
-        name: name.to_owned(),
-        unit: Unit::Nanoseconds,
-        setup: if timed { Setup::TreeTimed } else { Setup::Tree },
-        fits: is_about_trims,
-        sample: Box::new(move |bed, plan| sample(from, threads, timed, bed, plan)),
+    let unit = Unit::Nanoseconds;
+    let case = |name: &str, from: ClearFrom, threads: u64, timed: bool| {
+        let setup = if timed { Setup::TreeTimed } else { Setup::Tree };
+        Case::randwrite(name, unit, setup, is_about_trims, move |_, bed, plan| {
+            sample(from, threads, timed, bed, plan)
+        })
     };
-    let lock = |name: &str, others: u64| Case {
-        bench: Bench::Randwrite,
-        name: name.to_owned(),
-        unit: Unit::Nanoseconds,
-        setup: Setup::Tree,
-        fits: is_about_trims,
-        sample: Box::new(move |bed, plan| lock(others, bed, plan)),
+    let lock = |name: &str, others: u64| {
+        let sample = move |_, bed: &mut TestBed, plan: &Plan| lock(others, bed, plan);
+        Case::randwrite(name, unit, Setup::Tree, is_about_trims, sample)
     };
     vec![
         lock("lock/alone", 0),

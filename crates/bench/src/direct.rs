@@ -10,7 +10,7 @@ use extant::IoBuf;
 use extant_host::{Error, Result};
 
 use crate::bed::TestBed;
-use crate::case::{Case, Outcome, counted, mib_per_second};
+use crate::case::{Case, Outcome, counted};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
 use crate::target::Data;
@@ -79,12 +79,8 @@ fn sample(way: Way, size: usize, threads: u32, bed: &mut TestBed, plan: &Plan) -
                 .map(|worker| worker.join().map_err(|_| Error::new("a thread panicked"))?);
             moved.sum::<Result<u64>>()
         })?;
-        Ok(Outcome {
-            value: mib_per_second(moved, start.elapsed()),
-            calls: moved / size as u64,
-            bytes: moved,
-            ..Outcome::default()
-        })
+        let (calls, took) = (moved / size as u64, start.elapsed());
+        Ok(Outcome::throughput(calls, moved, took))
     })
 }
 

@@ -14,7 +14,7 @@ use extant_host::{Error, Result, ensure};
 
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
-use crate::plan::{Bench, Plan};
+use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::target::Data;
 use crate::times;
@@ -26,14 +26,8 @@ const CALL: usize = 1 << 20;
 const FOLIO: usize = 256 << 10;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |name: &str, unit, setup| Case {
-        bench: Bench::Randwrite,
-        name: name.to_owned(),
-        unit,
-        setup,
-        fits: is_about_fronts,
-        sample: Box::new(move |bed, plan| sample(setup, bed, plan)),
-    };
+    let case =
+        |name: &str, unit, setup| Case::randwrite(name, unit, setup, is_about_fronts, sample);
     vec![
         case("follow/1M", Unit::Milliseconds, Setup::Cache),
         case("follow/1M/clear", Unit::Nanoseconds, Setup::CacheTimed),
@@ -62,14 +56,7 @@ fn sample(setup: Setup, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
             ..Outcome::default()
         };
         Ok(match setup {
-            Setup::CacheTimed => {
-                let times = times::take();
-                Outcome {
-                    value: times.mean(),
-                    times: Some(times),
-                    ..outcome
-                }
-            }
+            Setup::CacheTimed => outcome.or_mean_of(Some(times::take())),
             _ => Outcome {
                 value: mean(all.both),
                 beside: vec![("first", Unit::Milliseconds, mean(all.first))],

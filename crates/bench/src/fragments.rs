@@ -11,8 +11,8 @@ use extant::{Cred, Error as FsError, FallocateMode, Node, Volume};
 use extant_host::{Result, ensure};
 
 use crate::bed::TestBed;
-use crate::case::{Case, Outcome, counted, mib_per_second};
-use crate::plan::{Bench, Plan};
+use crate::case::{Case, Outcome, counted};
+use crate::plan::Plan;
 use crate::randwrite::BLOCK;
 use crate::rows::Unit;
 use crate::times;
@@ -23,14 +23,7 @@ const PIECE: u64 = 16 << 10;
 const PIECES: u64 = 3;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |name: &str, unit, setup| Case {
-        bench: Bench::Randwrite,
-        name: name.to_owned(),
-        unit,
-        setup,
-        fits: is_about_trims,
-        sample: Box::new(move |bed, plan| sample(setup, bed, plan)),
-    };
+    let case = |name: &str, unit, setup| Case::randwrite(name, unit, setup, is_about_trims, sample);
     vec![
         case("fragments/16K", Unit::MibPerSecond, Setup::Cache),
         case("fragments/16K/clear", Unit::Nanoseconds, Setup::CacheTimed),
@@ -60,16 +53,7 @@ fn sample(setup: Setup, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
         volume.fsync(&node, false)?;
         let took = begun.elapsed();
         let times = (setup == Setup::CacheTimed).then(times::take);
-        Ok(Outcome {
-            value: match &times {
-                Some(times) => times.mean(),
-                None => mib_per_second(len, took),
-            },
-            calls: 1,
-            bytes: len,
-            times,
-            ..Outcome::default()
-        })
+        Ok(Outcome::throughput(1, len, took).or_mean_of(times))
     })?;
     bed.clear(name)?;
     bed.clear(ballast)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use extant_host::{Error, Result};
 
 use crate::bed::TestBed;
-use crate::case::{Case, Outcome, counted, mib_per_second};
+use crate::case::{Case, Outcome, counted};
 use crate::pinned::processor_nanos;
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
@@ -90,11 +90,8 @@ fn sample(threads: usize, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
         let nanos = samples.iter().map(|(_, _, nanos)| nanos).sum();
         let written = threads as u64 * u64::from(rounds) * PART;
         Ok(Outcome {
-            value: mib_per_second(written, took),
-            calls: written / CHUNK as u64,
-            bytes: written,
             counters: [("processor_ns".to_owned(), nanos)].into(),
-            ..Outcome::default()
+            ..Outcome::throughput(written / CHUNK as u64, written, took)
         })
     })
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use extant_host::{Error, Result};
 
 use crate::bed::TestBed;
-use crate::case::{Case, Outcome, mib_per_second, timed};
+use crate::case::{Case, Outcome, timed};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
 use crate::target::Data;
@@ -152,15 +152,6 @@ fn case(
     }
 }
 
-fn rate(calls: u64, (bytes, took): (u64, Duration)) -> Outcome {
-    Outcome {
-        value: mib_per_second(bytes, took),
-        calls,
-        bytes,
-        ..Outcome::default()
-    }
-}
-
 /// A file of the plan's size, written and durable.
 fn lay_out(file: &mut dyn Data, plan: &Plan) -> Result<()> {
     file.stream_out(&vec![5; MIB], plan.stream_bytes, false, Duration::MAX)?;
@@ -191,7 +182,7 @@ fn read(bed: &mut TestBed, plan: &Plan, from: ReadFrom, size: usize) -> Result<O
         let done = bed
             .file(name, |_| Ok(()))?
             .stream_in(chunk, len, plan.stream_limit(false))?;
-        Ok(rate(done.0 / size as u64, done))
+        Ok(Outcome::throughput(done.0 / size as u64, done.0, done.1))
     })
 }
 
@@ -206,7 +197,7 @@ fn write(bed: &mut TestBed, plan: &Plan, new: bool, synced: bool, size: usize) -
     let outcome = timed(bed, |bed| {
         let file = bed.file(name, |_| Ok(()))?;
         let done = file.stream_out(&chunk, plan.stream_bytes, synced, plan.stream_limit(synced))?;
-        Ok(rate(done.0 / size as u64, done))
+        Ok(Outcome::throughput(done.0 / size as u64, done.0, done.1))
     })?;
     // Nothing of it may be written while another variant is measured.
     if new {
@@ -227,7 +218,11 @@ fn stream(bed: &mut TestBed, plan: &Plan, size: usize) -> Result<Outcome> {
         let (bytes, _) =
             file.stream_out(&chunk, plan.stream_bytes, false, plan.stream_limit(false))?;
         file.sync()?;
-        Ok(rate(bytes / size as u64, (bytes, start.elapsed())))
+        Ok(Outcome::throughput(
+            bytes / size as u64,
+            bytes,
+            start.elapsed(),
+        ))
     })?;
     bed.clear("new")?;
     Ok(outcome)
@@ -240,7 +235,7 @@ fn writeback(bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let outcome = timed(bed, |bed| {
         let start = Instant::now();
         bed.file("new", |_| Ok(()))?.sync()?;
-        Ok(rate(1, (bytes, start.elapsed())))
+        Ok(Outcome::throughput(1, bytes, start.elapsed()))
     })?;
     bed.clear("new")?;
     Ok(outcome)

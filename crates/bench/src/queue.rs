@@ -55,11 +55,8 @@ fn sample(op: IoOp, depth: usize, bed: &mut TestBed, plan: &Plan) -> Result<Outc
         let cost = processor_time().saturating_sub(before);
         let bytes = requests * CHUNK;
         Ok(Outcome {
-            value: crate::case::mib_per_second(bytes, took),
-            calls: requests,
-            bytes,
             beside: vec![("cpu", Unit::Nanoseconds, per_request(cost, requests))],
-            ..Outcome::default()
+            ..Outcome::throughput(requests, bytes, took)
         })
     })
 }

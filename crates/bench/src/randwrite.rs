@@ -15,8 +15,8 @@ use extant::{Cred, IoBuf, Node, Volume};
 use extant_host::{Error, Result, Rng, ensure};
 
 use crate::bed::TestBed;
-use crate::case::{Case, Outcome, counted, mib_per_second};
-use crate::plan::{Bench, Plan, Size};
+use crate::case::{Case, Outcome, counted};
+use crate::plan::{Plan, Size};
 use crate::rows::Unit;
 use crate::target::Data;
 use crate::times;
@@ -34,13 +34,14 @@ const SLOWER: u32 = 10;
 const SLOWER_IN_FULL: u32 = 2;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let overwrite = |name: &str, jobs, unit, setup| Case {
-        bench: Bench::Randwrite,
-        name: name.to_owned(),
-        unit,
-        setup,
-        fits: is_about_locks,
-        sample: Box::new(move |bed, plan| overwrite(setup, jobs, bed, plan)),
+    let overwrite = |name: &str, jobs, unit, setup| {
+        Case::randwrite(
+            name,
+            unit,
+            setup,
+            is_about_locks,
+            move |setup, bed, plan| overwrite(setup, jobs, bed, plan),
+        )
     };
     vec![
         overwrite("randwrite/4K", JOBS, Unit::MibPerSecond, Setup::Direct),
@@ -52,14 +53,13 @@ pub(crate) fn cases() -> Vec<Case> {
             Unit::Nanoseconds,
             Setup::DirectTimed,
         ),
-        Case {
-            bench: Bench::Randwrite,
-            name: "randwrite/fill/4K".to_owned(),
-            unit: Unit::MibPerSecond,
-            setup: Setup::Cache,
-            fits: is_about_locks,
-            sample: Box::new(fill),
-        },
+        Case::randwrite(
+            "randwrite/fill/4K",
+            Unit::MibPerSecond,
+            Setup::Cache,
+            is_about_locks,
+            |_, bed, plan| fill(bed, plan),
+        ),
     ]
 }
 
@@ -84,16 +84,7 @@ fn overwrite(setup: Setup, number: u64, bed: &mut TestBed, plan: &Plan) -> Resul
             })
         })?;
         let times = (setup == Setup::DirectTimed).then(times::take);
-        Ok(Outcome {
-            value: match &times {
-                Some(times) => times.mean(),
-                None => mib_per_second(calls * BLOCK, took),
-            },
-            calls,
-            bytes: calls * BLOCK,
-            times,
-            ..Outcome::default()
-        })
+        Ok(Outcome::throughput(calls, calls * BLOCK, took).or_mean_of(times))
     })
 }
 
@@ -109,12 +100,7 @@ fn fill(bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
             write(&volume, &node, |_| next.next())
         })?;
         ensure!(calls == blocks, "{calls} writes of {blocks}");
-        Ok(Outcome {
-            value: mib_per_second(calls * BLOCK, took),
-            calls,
-            bytes: calls * BLOCK,
-            ..Outcome::default()
-        })
+        Ok(Outcome::throughput(calls, calls * BLOCK, took))
     })?;
     bed.clear(name)?;
     Ok(outcome)
