@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
-use extant_units::BlockSize;
+use extant_units::{BlockSize, exact_u32};
 
 use crate::error::{Error, Result};
 use crate::features;
@@ -257,23 +257,22 @@ impl Wanted {
         if 3 + itable_blocks + reserved_gdt + desc_blocks > per_group {
             return Err(self.too_many_inodes());
         }
-        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let flex = self.features.has_incompat(Incompat::FLEX_BG);
         let geometry = Geometry {
             features: self.features,
             block_size: self.block_size,
             blocks,
             reserved_blocks: self.reserved,
-            blocks_per_group: narrow(per_group),
-            groups: narrow(groups),
+            blocks_per_group: exact_u32(per_group),
+            groups: exact_u32(groups),
             inode_size: u16::try_from(self.inode_size).unwrap_or(u16::MAX),
-            inodes_per_group: narrow(inodes_per_group),
-            itable_blocks: narrow(itable_blocks),
+            inodes_per_group: exact_u32(inodes_per_group),
+            itable_blocks: exact_u32(itable_blocks),
             desc_size,
-            desc_blocks: narrow(desc_blocks),
-            reserved_gdt: narrow(reserved_gdt),
+            desc_blocks: exact_u32(desc_blocks),
+            reserved_gdt: exact_u32(reserved_gdt),
             log_groups_per_flex: if flex { LOG_FLEX } else { 0 },
-            backups: self.backups(narrow(groups)),
+            backups: self.backups(exact_u32(groups)),
         };
         // What the last group needs for itself.
         let mut overhead = 2 + itable_blocks;

@@ -8,7 +8,7 @@ use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime, RawInode
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::mmp::Mmp;
 use extant_disk::orphan;
-use extant_units::{Ino, Pblk};
+use extant_units::{Ino, Pblk, exact_u32, index};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Result;
@@ -193,7 +193,7 @@ impl Encoder<'_> {
         let mut count = 1;
         for number in descriptors..descriptors + reserved {
             let block = geometry.first_block() + 1 + number;
-            let slot = usize::try_from(number % per_block).unwrap_or(usize::MAX);
+            let slot = index(number % per_block);
             if let Some(slot) = singles.get_mut(slot) {
                 *slot = block;
             }
@@ -222,7 +222,7 @@ impl Encoder<'_> {
         };
         let bs = self.layout.geometry.block_size;
         let blocks = map.data_blocks();
-        let len = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let len = exact_u32(blocks);
         let log = JournalSuperblock::new_empty(bs, len, self.identity.uuid);
         let mut first = log.to_bytes().to_vec();
         first.resize(bs.bytes(), 0);

@@ -3,7 +3,7 @@
 use extant_disk::csum::Crc32c;
 use extant_disk::extent::{Extent, ExtentError, ROOT_BYTES, store_tree};
 use extant_disk::features::Incompat;
-use extant_units::{Lblk, Pblk};
+use extant_units::{Lblk, Pblk, exact_u32};
 
 use crate::error::Result;
 use crate::files::Map;
@@ -35,7 +35,7 @@ fn store_extents(
     let mut lblk = 0_u32;
     let mut extents = Vec::with_capacity(map.runs.len());
     for run in &map.runs {
-        let len = u32::try_from(run.end - run.start).unwrap_or(u32::MAX);
+        let len = exact_u32(run.end - run.start);
         extents.push(Extent {
             lblk: Lblk::new(lblk),
             len,

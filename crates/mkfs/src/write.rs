@@ -13,7 +13,7 @@ use extant_disk::bitmap;
 use extant_disk::csum::Crc32c;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use extant_units::{DevOff, Group, Ino, Pblk};
+use extant_units::{DevOff, Group, Ino, Pblk, exact_u32};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
@@ -167,8 +167,7 @@ impl Writer<'_> {
                 self.zero_blocks(run.clone())?;
             }
         }
-        for (group, tables) in layout.tables.iter().enumerate() {
-            let group = u32::try_from(group).unwrap_or(u32::MAX);
+        for (group, tables) in (0..).zip(&layout.tables) {
             let all = u64::from(geometry.itable_blocks);
             let blocks = if self.leaves_tables() {
                 let used = u64::from(layout.used_inodes(group));
@@ -262,7 +261,7 @@ impl Writer<'_> {
             ..GroupDesc::default()
         };
         let free = layout.space.free_in(geometry.group_blocks(group));
-        desc.free_blocks = u32::try_from(free).unwrap_or(u32::MAX);
+        desc.free_blocks = exact_u32(free);
         if let Some(tables) = layout.tables.get(group as usize) {
             desc.block_bitmap = Pblk::new(tables.block_bitmap);
             desc.inode_bitmap = Pblk::new(tables.inode_bitmap);
@@ -308,7 +307,7 @@ impl Writer<'_> {
 fn block_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
     let geometry = &layout.geometry;
     let blocks = geometry.group_blocks(group);
-    let bit = |block: u64| u32::try_from(block - blocks.start).unwrap_or(u32::MAX);
+    let bit = |block: u64| exact_u32(block - blocks.start);
     let mut bytes = vec![0; geometry.block_size.bytes()];
     for run in layout.space.taken_in(blocks.clone()) {
         bitmap::set_range(&mut bytes, bit(run.start)..bit(run.end));
@@ -328,5 +327,5 @@ fn inode_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
 }
 
 fn bits(bytes: &[u8]) -> u32 {
-    u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX)
+    exact_u32(bytes.len() as u64 * 8)
 }
