@@ -180,6 +180,22 @@ mod tests {
         assert!(found > 4900, "found {found} times");
     }
 
+    /// Pages of this process in memory.
+    fn resident() -> u64 {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn memory_is_backed_when_a_name_falls_there() {
+        let before = resident();
+        let cache = NameCache::new(1 << 30);
+        cache.put(dir(2), b"name", present(1));
+        assert_eq!(known(&cache, 2, b"name"), Some(present(1)));
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 16 << 10, "{grown} pages of 2^18");
+    }
+
     #[test]
     fn without_room_nothing_is_known() {
         for bytes in [0, 1, 400] {

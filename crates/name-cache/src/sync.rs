@@ -9,20 +9,46 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicU64, fence};
 
     use parking_lot::Mutex;
-    use zerocopy::{FromZeros, KnownLayout};
+    use zerocopy::FromZeros;
 
     /// Words of a line.
     pub(crate) const WORDS: usize = 8;
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
 
-    /// A cache line of 64 bytes.
-    #[derive(Default, FromZeros, KnownLayout)]
-    #[repr(C, align(64))]
-    pub(crate) struct Line(pub(crate) [AtomicU64; WORDS]);
+    /// Cache lines, in memory that the host backs when it is written.
+    pub(crate) struct Lines {
+        words: Box<[AtomicU64]>,
+        /// The word that the first line begins with.
+        first: usize,
+    }
 
-    /// Lines of zeros, which the host backs with memory when they are written. None if the host
-    /// has no room for so many.
-    pub(crate) fn zeroed_lines(count: usize) -> Box<[Line]> {
-        <[Line]>::new_box_zeroed_with_elems(count).unwrap_or_default()
+    impl Lines {
+        /// Lines of zeros; none if the host has no room for so many.
+        ///
+        /// They are taken as words: for zeros of a larger alignment the allocator takes memory and
+        /// clears it, which backs all of it at once.
+        pub(crate) fn zeroed(count: usize) -> Self {
+            let with_start = (count > 0).then(|| count * WORDS + WORDS - 1);
+            let words = <[AtomicU64]>::new_box_zeroed_with_elems(with_start.unwrap_or(0));
+            let words = words.unwrap_or_default();
+            let first = words.as_ptr().align_offset(LINE).min(words.len());
+            Self { words, first }
+        }
+
+        #[inline]
+        fn all(&self) -> &[[AtomicU64; WORDS]] {
+            self.words[self.first..].as_chunks().0
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.all().len()
+        }
+
+        #[inline]
+        pub(crate) fn line(&self, at: usize) -> &[AtomicU64; WORDS] {
+            &self.all()[at]
+        }
     }
 
     /// A mutex without data, on a cache line of its own.
@@ -55,12 +81,20 @@ mod modelled {
     pub(crate) const WORDS: usize = 8;
 
     /// As the real one.
-    #[derive(Default)]
-    pub(crate) struct Line(pub(crate) [AtomicU64; WORDS]);
+    pub(crate) struct Lines(Box<[[AtomicU64; WORDS]]>);
 
-    /// As the real one.
-    pub(crate) fn zeroed_lines(count: usize) -> Box<[Line]> {
-        (0..count).map(|_| Line::default()).collect()
+    impl Lines {
+        pub(crate) fn zeroed(count: usize) -> Self {
+            Self((0..count).map(|_| Default::default()).collect())
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        pub(crate) fn line(&self, at: usize) -> &[AtomicU64; WORDS] {
+            &self.0[at]
+        }
     }
 
     /// As the real one. Poison is passed over: the model has failed then.

@@ -22,7 +22,7 @@ use extant_units::{Ino, index};
 
 use crate::failpoint::{Failpoints, Step};
 use crate::key::Key;
-use crate::sync::{AtomicU64, Line, WORDS, WriterLock, fence, zeroed_lines};
+use crate::sync::{AtomicU64, Lines, WORDS, WriterLock, fence};
 
 /// Names of a set: as many as have a tag in the head line.
 #[cfg(not(extant_shuttle))]
@@ -71,7 +71,7 @@ pub struct Target {
 
 /// A table. See the module.
 pub(crate) struct Table {
-    lines: Box<[Line]>,
+    lines: Lines,
     sets: u64,
     /// Lines of a name.
     name_lines: usize,
@@ -99,7 +99,7 @@ impl Table {
     pub(crate) fn new(bytes: usize, longest: usize, failpoints: Failpoints) -> Self {
         let name_lines = (FIXED + longest.div_ceil(8)).div_ceil(WORDS);
         let set_lines = 1 + WAYS * name_lines;
-        let lines = zeroed_lines(bytes / (WORDS * 8) / set_lines * set_lines);
+        let lines = Lines::zeroed(bytes / (WORDS * 8) / set_lines * set_lines);
         Self {
             sets: (lines.len() / set_lines) as u64,
             lines,
@@ -213,14 +213,14 @@ impl Table {
 
     #[inline]
     fn head(&self, set: Set) -> &[AtomicU64; WORDS] {
-        &self.lines[self.first_line(set)].0
+        self.lines.line(self.first_line(set))
     }
 
     /// Word `at` of a name.
     #[inline]
     fn word(&self, set: Set, way: usize, at: usize) -> &AtomicU64 {
         let line = self.first_line(set) + 1 + way * self.name_lines + at / WORDS;
-        &self.lines[line].0[at % WORDS]
+        &self.lines.line(line)[at % WORDS]
     }
 
     /// The way that has `key`. Without the writer lock the answer may be of no moment.
