@@ -46,7 +46,9 @@ impl fmt::Debug for Volume {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Err(error) = mount::unmount(&self.0) {
+        if !mount::is_unmounted(&self.0)
+            && let Err(error) = mount::unmount(&self.0)
+        {
             error!("unmount: {error}");
         }
     }
@@ -486,7 +488,8 @@ impl Volume {
     }
 
     /// Writes everything home, marks the image clean and releases its device, but for queues that
-    /// are still there. Later calls on any clone fail; a second unmount does nothing.
+    /// are still there. Later calls on any clone fail; a second unmount waits for the first and has
+    /// its result.
     ///
     /// # Errors
     /// Those of writing: then the image is not clean, and the next mount replays its journal.

@@ -74,6 +74,7 @@ pub(super) fn build(
         files: Files::new(&tuning, logged),
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
+        ended: OnceLock::new(),
         inodes: InodeCache::new(&stats),
         names: NameCache::new(at_most_usize(tuning.name_cache_bytes)),
         maps: SharedMaps {

@@ -15,8 +15,9 @@
 //! has ever failed, the superblock keeps saying that the volume needs a replay.
 //!
 //! # Concurrency
-//! Mount runs alone. Unmount runs once, for the first caller. Callers have ended their operations;
-//! an operation that has not ends with an error, or its change may be lost.
+//! Mount runs alone. Unmount runs once, by its first caller; later callers wait for its end and get
+//! its result. Callers have ended their operations; an operation that has not ends with an error,
+//! or its change may be lost.
 
 mod build_fs;
 mod feature_gate;
@@ -35,4 +36,4 @@ mod volume_marks;
 pub(crate) use self::build_fs::UPCALLS;
 pub(crate) use self::mount_volume::mount;
 pub(crate) use self::read_only::{has_orphans, look, needs_writing, put_in_order};
-pub(crate) use self::unmount::{ShutdownMode, shutdown, unmount};
+pub(crate) use self::unmount::{ShutdownMode, is_unmounted, shutdown, unmount};

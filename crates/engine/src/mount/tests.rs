@@ -9,6 +9,8 @@ use extant_testkit::{Cmd, Image, Need, Subject, need};
 use extant_units::{Blocks, DevOff, Ino, Pblk};
 use zerocopy::FromBytes;
 
+mod second_unmount;
+
 use super::*;
 use crate::config::{MountOptions, Tuning};
 use crate::file;

@@ -12,21 +12,26 @@ use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::volume::mounted_superblock::write_directly;
 
-/// Writes everything home, marks the file system clean and lets go of the device. Idempotent; later
-/// operations fail.
+/// Writes everything home, marks the file system clean and lets go of the device. Later operations
+/// fail. A second unmount waits for the first, and has its result.
 ///
 /// # Errors
 /// The first failure of writing data or metadata. Unless only data failed, the image is left to be
 /// replayed.
 pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
-    if !fs.super_block.begin_unmount() {
-        // Another thread ends the mount, and needs the device until then.
-        return Ok(());
-    }
-    let ended = write_home(fs);
-    // Files and queues that the caller still holds refer to `fs`, and must not keep the image.
-    fs.dev.release();
-    ended
+    let end = || {
+        let ended = write_home(fs);
+        // Files that the caller still has open refer to `fs`, and must not keep the image. A queue
+        // of direct requests does: what it has of the device goes with the queue.
+        fs.dev.release();
+        ended
+    };
+    fs.ended.get_or_init(end).clone()
+}
+
+/// Whether an unmount has ended, so that a caller has its result.
+pub(crate) fn is_unmounted(fs: &Fs) -> bool {
+    fs.ended.get().is_some()
 }
 
 /// The same for a mount on the way to another one, which goes on with the device.
@@ -34,10 +39,7 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
 /// # Errors
 /// See [`unmount`].
 pub(super) fn end(fs: &Arc<Fs>) -> Result<()> {
-    if !fs.super_block.begin_unmount() {
-        return Ok(());
-    }
-    write_home(fs)
+    fs.ended.get_or_init(|| write_home(fs)).clone()
 }
 
 fn write_home(fs: &Arc<Fs>) -> Result<()> {

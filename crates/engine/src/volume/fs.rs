@@ -77,6 +77,8 @@ pub(crate) struct Fs {
     pub(crate) mmp: OnceLock<Mmp>,
     /// The latched failure, if any.
     pub(crate) fault: Fault,
+    /// The result of the unmount. The thread that unmounts makes it; others wait for it.
+    pub(crate) ended: OnceLock<Result<()>>,
     /// Held for renames of a directory to another parent, so that no two of them form a cycle.
     pub(crate) rename_lock: RenameLock,
     /// Held by the thread that grows the volume.

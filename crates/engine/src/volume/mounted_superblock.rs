@@ -10,7 +10,7 @@
 //! None of its own: the block's lock, inside `Handle::modify`, serialises changes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::features::{Incompat, RoCompat};
@@ -31,7 +31,6 @@ pub(crate) struct MountedSuperblock {
     was_valid: bool,
     /// The feature `large_file` is set.
     pub(super) large_file: AtomicBool,
-    unmounting: AtomicBool,
 }
 
 impl MountedSuperblock {
@@ -43,18 +42,12 @@ impl MountedSuperblock {
             offset,
             was_valid: state.contains(State::VALID),
             large_file: AtomicBool::new(layout.features.has_ro_compat(RoCompat::LARGE_FILE)),
-            unmounting: AtomicBool::new(false),
         }
     }
 
     /// Whether the volume was clean when it was mounted: only then may an unmount call it clean.
     pub(crate) fn was_valid(&self) -> bool {
         self.was_valid
-    }
-
-    /// Returns true for the first caller, which unmounts.
-    pub(crate) fn begin_unmount(&self) -> bool {
-        !self.unmounting.swap(true, Ordering::AcqRel)
     }
 }
 
@@ -93,6 +86,10 @@ pub(crate) fn write_directly(
         };
         let marked = if is_in_use(&new) { &new } else { &old };
         copy_mark(marked, &mut between);
+        debug_assert!(
+            is_in_use(&between),
+            "other fields change while the mark is set"
+        );
         between.seal();
         dev.write_durable(at, between.as_bytes())?;
     }

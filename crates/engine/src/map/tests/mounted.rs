@@ -72,6 +72,7 @@ impl MapMount {
             growing: parking_lot::Mutex::default(),
             interrupted: false.into(),
             mmp: std::sync::OnceLock::new(),
+            ended: std::sync::OnceLock::new(),
             this: Weak::new(),
             upcalls: mount::UPCALLS,
         };

@@ -1,0 +1,68 @@
+//! Two unmounts of one file system: the second waits for the first, and has its result.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use extant_blockdev::{GatedDevice, MemoryDevice, RequestKind};
+use extant_disk::superblock::SUPERBLOCK_OFFSET;
+use extant_testkit::{Image, Watchdog, wait_until};
+use extant_units::DevOff;
+
+use crate::config::{MountOptions, Tuning};
+use crate::mount::{ShutdownMode, is_unmounted, mount, shutdown, unmount};
+use crate::types::error::Error;
+use crate::volume::Fs;
+
+/// Looks at the second unmount while the first is held.
+const LOOKS: u32 = 1000;
+
+/// An empty volume on a device with a gate.
+fn mounted() -> (Arc<Fs>, Arc<GatedDevice<MemoryDevice>>) {
+    let image = Image::of_mib(8).make().unwrap();
+    let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
+    let dev = Arc::new(GatedDevice::new(memory));
+    let options = MountOptions::parse("").unwrap();
+    let fs = mount(dev.clone(), options, Tuning::default()).unwrap();
+    (fs, dev)
+}
+
+#[test]
+fn a_second_unmount_waits_for_the_first() {
+    let _limit = Watchdog::new(Duration::from_secs(120));
+    let (fs, dev) = mounted();
+    // The last write of an unmount: the mark of a clean volume.
+    let last = |kind, at| kind == RequestKind::Write && at == DevOff::new(SUPERBLOCK_OFFSET);
+    let closed = dev
+        .gate()
+        .close(move |request| last(request.kind, request.offset));
+    let begun = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| unmount(&fs));
+        closed.wait_for(1);
+        assert!(!is_unmounted(&fs));
+        let second = scope.spawn(|| {
+            begun.store(true, Ordering::Release);
+            unmount(&fs).unwrap();
+            dev.gate().held()
+        });
+        wait_until("the second unmount", || begun.load(Ordering::Acquire));
+        for _ in 0..LOOKS {
+            thread::yield_now();
+        }
+        drop(closed);
+        assert_eq!(second.join().unwrap(), 0, "the first was still writing");
+        first.join().unwrap().unwrap();
+    });
+    assert!(is_unmounted(&fs));
+}
+
+#[test]
+fn a_second_unmount_has_the_result_of_the_first() {
+    let (fs, _dev) = mounted();
+    shutdown(&fs, ShutdownMode::Now).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(unmount(&fs), Err(Error::Shutdown(_))));
+    }
+}
