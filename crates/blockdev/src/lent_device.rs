@@ -1,9 +1,10 @@
 //! A device that its borrower gives back while others still hold the borrower.
 //!
 //! # Responsibility
-//! After an unmount, open files and queues of a program still refer to the mount. The image must be
-//! free for others all the same: its locks go with the last reference to its device. So the mount
-//! holds the device here, and [`LentDevice::give_back`] drops it.
+//! After an unmount, open files of a program still refer to the mount. The image must be free for
+//! others all the same: its locks go with the last reference to its device. So the mount holds the
+//! device here, and [`LentDevice::give_back`] drops it. A queue of requests has a reference of its
+//! own, which goes with the queue.
 //!
 //! # Locks
 //! A request holds a lock shared, also over I/O; the end takes it exclusively, so it waits for

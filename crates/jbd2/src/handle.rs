@@ -143,6 +143,7 @@ impl Handle {
         let shared = self.journal.shared();
         let block = shared.cache.find_or_insert(p)?;
         let bytes = zeroed(shared.cache.block_size().bytes());
+        let _held = taking(Rank::BlockContent);
         let mut guard = block.lock();
         if let Err(error) = self.attach(&block, &mut guard) {
             drop(guard);
@@ -168,6 +169,7 @@ impl Handle {
         self.check()?;
         let shared = self.journal.shared();
         let block = shared.cache.find_or_insert(p)?;
+        let _held = taking(Rank::BlockContent);
         let mut guard = block.lock();
         let committing = guard.release(self.tid);
         if shared.has_log() {

@@ -1,10 +1,10 @@
 //! The locks of inodes: taking them, and the proof that they are held.
 //!
 //! # Invariants
-//! Every function that relies on an inode's `lock` takes a token of it: [`LockedInode`] where
-//! shared is enough, [`ExclusiveInode`] where it is not. A token comes from a guard and ends before
-//! it. It knows its inode, so a function cannot get the lock of one inode and the entries of
-//! another.
+//! A function that relies on an inode's `lock` which its caller has taken gets a token of it:
+//! [`LockedInode`] where shared is enough, [`ExclusiveInode`] where it is not. A token comes from a
+//! guard and ends before it. It is the inode and the proof in one, so a function cannot get the
+//! lock of one inode and the entries of another.
 //!
 //! # Locks
 //! There is no order among inodes: no thread waits for an inode's `lock` while it holds another's
@@ -88,6 +88,12 @@ impl Inode {
 }
 
 impl SharedGuard<'_> {
+    /// Whether it is `inode` that is locked.
+    #[inline]
+    pub(crate) fn is_of(&self, inode: &Inode) -> bool {
+        std::ptr::eq(self.inode, inode)
+    }
+
     /// The inode, and the proof that it is locked.
     #[inline]
     pub(crate) fn inode(&self) -> LockedInode<'_> {
@@ -96,6 +102,12 @@ impl SharedGuard<'_> {
 }
 
 impl ExclusiveGuard<'_> {
+    /// Whether it is `inode` that is locked.
+    #[inline]
+    pub(crate) fn is_of(&self, inode: &Inode) -> bool {
+        std::ptr::eq(self.inode, inode)
+    }
+
     /// The inode, and the proof that it is locked.
     #[inline]
     pub(crate) fn inode(&self) -> ExclusiveInode<'_> {
@@ -105,9 +117,12 @@ impl ExclusiveGuard<'_> {
 
 impl ExclusiveGuards<'_> {
     /// `inode`, which is one of the locked ones, and the proof of that.
+    ///
+    /// # Panics
+    /// It is none of them: a mistake of the program, which a change must not follow.
     #[inline]
     pub(crate) fn of<'g>(&'g self, inode: &'g Inode) -> ExclusiveInode<'g> {
-        debug_assert!(
+        assert!(
             self.0.iter().any(|held| std::ptr::eq(held.inode, inode)),
             "inode {} is not among the locked ones",
             inode.ino

@@ -36,16 +36,17 @@ pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
 }
 
 /// Whether `ancestor` is `dir` or lies above it. No directory changes its parent meanwhile, which
-/// `_parents` proves; the caller holds no inode's `lock`.
+/// `parents` proves; the caller holds no inode's `lock`.
 ///
 /// # Errors
 /// Damage: the parents of `dir` do not end at the root. [`Error::NotFound`] if `dir` was removed.
 pub(super) fn is_at_or_above(
     fs: &Arc<Fs>,
-    _parents: &RenameGuard<'_>,
+    parents: &RenameGuard<'_>,
     ancestor: Ino,
     dir: &InodeRef,
 ) -> Result<bool> {
+    assert!(parents.is_of(&fs.rename_lock), "the lock of another mount");
     let mut at = dir.clone();
     // In a cycle the walk comes back to one of the milestones, whose distances grow.
     let mut milestone = dir.ino;

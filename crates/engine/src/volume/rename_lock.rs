@@ -13,14 +13,25 @@ pub(crate) struct RenameLock(Mutex<()>);
 
 /// No other thread gives a directory another parent.
 #[must_use]
-pub(crate) struct RenameGuard<'a>(
-    #[expect(dead_code, reason = "held, not read")] Locked<MutexGuard<'a, ()>>,
-);
+pub(crate) struct RenameGuard<'a> {
+    lock: &'a RenameLock,
+    _guard: Locked<MutexGuard<'a, ()>>,
+}
 
 impl RenameLock {
     /// Takes the lock.
     #[track_caller]
     pub(crate) fn lock(&self) -> RenameGuard<'_> {
-        RenameGuard(lock(Rank::Rename, || self.0.lock()))
+        RenameGuard {
+            lock: self,
+            _guard: lock(Rank::Rename, || self.0.lock()),
+        }
+    }
+}
+
+impl RenameGuard<'_> {
+    /// Whether it is `lock` that is held.
+    pub(crate) fn is_of(&self, lock: &RenameLock) -> bool {
+        std::ptr::eq(self.lock, lock)
     }
 }

@@ -74,11 +74,12 @@ pub(super) fn overwrite(
 #[inline]
 pub(super) fn extend(
     ops: &FileOps<'_>,
-    _eof: &AppendGuard<'_>,
+    eof: &AppendGuard<'_>,
     recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
 ) -> bool {
+    debug_assert!(eof.is_of(ops.data), "the lock of another file");
     ops.data_path.machinery == BufferedPath::Iomap
         && ops.data.data_path.get() == ops.data_path
         && extant_iomap::extend(ops, recent, pos, bytes)
@@ -112,6 +113,7 @@ fn write_by_block(
 ) -> Result<usize, Stopped<Error>> {
     let (mut done, mut attempt) = (0, 0);
     loop {
+        debug_assert!(done <= len, "{done} bytes of {len} are written");
         let at = pos.plus(done as u64);
         let mut rest = Behind::new(source, done);
         match extant_bufferhead::write(ops, at, len - done, &mut rest) {
@@ -168,6 +170,7 @@ pub(super) fn edit(
         let want = (len - done).min(COPIED_AT_ONCE);
         let bytes = &mut piece[..want];
         let part = read(ops, &recent, Miss::Fill(readahead), at, bytes).and_then(|there| {
+            debug_assert!(there <= want, "{there} bytes of {want} are read");
             let bytes = &mut bytes[..there];
             if !bytes.is_empty() {
                 change(at, bytes);

@@ -13,7 +13,7 @@ use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
 use crate::config::BufferedPath;
-use crate::file::lock::range_lock::WholeFile;
+use crate::file::lock::range_lock::{HoldsSize, WholeFile};
 use crate::file::write::writeback::write_range;
 use crate::file::{data, lock, read::check_kind};
 use crate::inode::Inode;
@@ -116,14 +116,15 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
 }
 
 /// Writes, empties the cache, and switches the path to `to` together with what `store` does. No
-/// write is under way in a part of the file, nor can one begin, which `_whole` proves.
+/// write is under way in a part of the file, nor can one begin, which `whole` proves.
 fn switch(
     fs: &Fs,
-    _whole: &WholeFile<'_>,
+    whole: &WholeFile<'_>,
     inode: &Arc<Inode>,
     to: DataPath,
     store: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
+    assert!(whole.is_of(inode), "inode {} is not held", inode.ino);
     let file = data(fs, inode);
     let from = file.data_path.get();
     for _ in 0..ATTEMPTS {
@@ -147,6 +148,11 @@ fn switch(
             continue;
         }
         store()?;
+        debug_assert_eq!(
+            file.address_space.dirty_bytes(),
+            0,
+            "nothing goes the old way"
+        );
         file.data_path.set(to);
         file.address_space
             .set_folios_in_handle(to.folios_in_handle());

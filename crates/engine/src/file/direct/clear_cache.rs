@@ -10,11 +10,12 @@ use crate::file::write::writeback::write_dirty;
 use crate::types::error::Result;
 
 /// Writes what is newer in the cache than on the device in `[start, end)`, which is locked by
-/// `_held`.
+/// `held`.
 ///
 /// # Errors
 /// The failure of the write. The data is lost then, which every opener's fsync reports as well.
-pub(super) fn clean(ops: &FileOps<'_>, _held: &Held<'_>, start: Pos, end: Pos) -> Result<()> {
+pub(super) fn clean(ops: &FileOps<'_>, held: &Held<'_>, start: Pos, end: Pos) -> Result<()> {
+    debug_assert!(held.is_of(ops.inode) && start <= end, "{start}..{end}");
     let cached = ops.data.address_space.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) {
         return Ok(());
@@ -45,12 +46,18 @@ pub(super) fn write_gap_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
     Ok(())
 }
 
-/// Removes `[start, end)`, whole blocks that are locked by `_held`, from the cache. Returns false
+/// Removes `[start, end)`, whole blocks that are locked by `held`, from the cache. Returns false
 /// if the cache holds on to a part.
 ///
 /// # Errors
 /// As [`clean`].
-pub(super) fn clear(ops: &FileOps<'_>, _held: &Held<'_>, start: Pos, end: Pos) -> Result<bool> {
+pub(super) fn clear(ops: &FileOps<'_>, held: &Held<'_>, start: Pos, end: Pos) -> Result<bool> {
+    let bs = ops.fs.layout.block_size;
+    debug_assert!(held.is_of(ops.inode), "a range of another file");
+    debug_assert!(
+        start <= end && bs.offset_in_block(start) == 0 && bs.offset_in_block(end) == 0,
+        "{start}..{end} are whole blocks"
+    );
     let mapping = &ops.data.address_space;
     let cached = mapping.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {

@@ -60,7 +60,7 @@ pub(crate) struct Held<'a> {
     releases: bool,
     // Dropped in this order.
     part: Option<Part<'a>>,
-    _lock: Lock<'a>,
+    lock: Lock<'a>,
     _ticket: Option<AppendTicket<'a>>,
 }
 
@@ -73,31 +73,61 @@ enum Part<'a> {
 /// How the inode's `lock` is held.
 enum Lock<'a> {
     Shared(SharedGuard<'a>),
-    Exclusive(#[allow(dead_code, reason = "held")] WholeFile<'a>),
+    Exclusive(WholeFile<'a>),
 }
 
 /// A file that no other thread writes: its `lock` is held exclusively, and no part of it is locked.
 #[must_use]
-pub(crate) struct WholeFile<'a>(#[allow(dead_code, reason = "held")] ExclusiveGuard<'a>);
+pub(crate) struct WholeFile<'a>(ExclusiveGuard<'a>);
 
 /// The part of a file that a change of its size touches, locked to infinity.
 #[must_use]
-pub(in crate::file) struct SizeGuard<'a>(#[allow(dead_code, reason = "held")] Held<'a>);
+pub(in crate::file) struct SizeGuard<'a>(Held<'a>);
 
 /// The EOF lock of an append without a ticket.
 #[must_use]
-pub(in crate::file) struct AppendGuard<'a>(
-    #[allow(dead_code, reason = "held")] Locked<EofGuard<'a>>,
-);
+pub(in crate::file) struct AppendGuard<'a> {
+    _eof: Locked<EofGuard<'a>>,
+    /// The file's.
+    data: &'a FileData,
+}
 
 /// Proof that no other thread changes the file's size.
-pub(in crate::file) trait HoldsSize {}
+pub(in crate::file) trait HoldsSize {
+    /// Whether it is the size of `inode`.
+    fn is_of(&self, inode: &Inode) -> bool;
+}
 
-impl HoldsSize for WholeFile<'_> {}
+impl HoldsSize for WholeFile<'_> {
+    fn is_of(&self, inode: &Inode) -> bool {
+        self.0.is_of(inode)
+    }
+}
 
-impl HoldsSize for SizeGuard<'_> {}
+impl HoldsSize for SizeGuard<'_> {
+    fn is_of(&self, inode: &Inode) -> bool {
+        self.0.is_of(inode)
+    }
+}
+
+impl AppendGuard<'_> {
+    /// Whether it is the end of the file with this data.
+    #[inline]
+    pub(in crate::file) fn is_of(&self, data: &FileData) -> bool {
+        std::ptr::eq(self.data, data)
+    }
+}
 
 impl<'a> Held<'a> {
+    /// Whether a part of `inode` is held.
+    #[inline]
+    pub(in crate::file) fn is_of(&self, inode: &Inode) -> bool {
+        match &self.lock {
+            Lock::Shared(shared) => shared.is_of(inode),
+            Lock::Exclusive(whole) => whole.is_of(inode),
+        }
+    }
+
     /// The operation has done with all bytes before `pos`: lets other threads have the whole blocks
     /// there, if those are [`RELEASE_BYTES`] or more. Where the file is locked to its end or as a
     /// whole, nothing is released.
@@ -142,6 +172,8 @@ impl<'a> Held<'a> {
 
 /// The bytes of all blocks that `[start, end)` touches; at least one block.
 pub(crate) fn whole_blocks(bs: BlockSize, start: u64, end: u64) -> ByteRange {
+    debug_assert!(start <= end, "{start}..{end}");
+    // No bytes touch the block that they stand in.
     let (first, last) = (floor(bs, start), end.saturating_sub(1).max(start));
     let range = ByteRange::new(first, last | (bs.bytes_u64() - 1));
     range.unwrap_or(ByteRange::to_infinity(first))
@@ -243,7 +275,8 @@ pub(in crate::file) fn try_lock_append<'a>(
     // The size does not change from here on.
     let size = inode.size();
     let pos = position(size);
-    (from <= pos && pos <= size).then_some((AppendGuard(guard), pos))
+    let guard = AppendGuard { _eof: guard, data };
+    (from <= pos && pos <= size).then_some((guard, pos))
 }
 
 /// Keeps all other threads from changing `range`, which is of whole blocks; on the buffer-head
@@ -257,7 +290,7 @@ pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -
     Ok(Held {
         releases: fs.tuning.release_fronts,
         part: lock_in(fs, data, &lock, range),
-        _lock: lock,
+        lock,
         _ticket: None,
     })
 }
@@ -292,7 +325,7 @@ pub(in crate::file) fn lock_for_write<'a>(
     let held = Held {
         releases: fs.tuning.release_fronts,
         part,
-        _lock: lock,
+        lock,
         _ticket: ticket,
     };
     Ok((held, position(size), size))
@@ -315,7 +348,7 @@ pub(in crate::file) fn lock_for_size<'a>(
     let held = Held {
         releases: fs.tuning.release_fronts,
         part,
-        _lock: lock,
+        lock,
         _ticket: None,
     };
     Ok((SizeGuard(held), old))

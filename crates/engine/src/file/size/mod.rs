@@ -24,13 +24,21 @@ pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
 }
 
 /// Sets both sizes.
+///
+/// # Panics
+/// `held` is of another file: a mistake of the program. Under a handle, it stops the journal.
 pub(super) fn set_sizes(
     fs: &Fs,
     h: &mut Handle,
     inode: &Inode,
     size: u64,
-    _held: &impl HoldsSize,
+    held: &impl HoldsSize,
 ) -> Result<()> {
+    assert!(
+        held.is_of(inode),
+        "the size of inode {} is not held",
+        inode.ino
+    );
     // A damaged image may have larger files, which get shorter.
     debug_assert!(
         size <= max_size(fs, inode).max(inode.size()),

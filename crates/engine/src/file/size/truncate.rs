@@ -131,7 +131,7 @@ pub(in crate::file) fn unwrite_leftovers(ops: &FileOps<'_>, start: u64, end: u64
             }
         }
         debug_assert!(found.len > 0, "a lookup shows a block at least");
-        at += u64::from(found.len.max(1)) * fs.layout.block_size.bytes_u64();
+        at += u64::from(found.len) * fs.layout.block_size.bytes_u64();
     }
     Ok(())
 }

@@ -55,8 +55,9 @@ impl FileOps<'_> {
 
     /// Completes a direct write: the data of `ioend` is on the device and ends with byte `end` of
     /// the file. As [`WritebackOps::complete`]; the size in memory grows to `end` too. The range is
-    /// locked by `_held`, so no other thread changes the size.
-    pub(in crate::file) fn arrived(&self, _held: &Held<'_>, ioend: &Ioend, end: Pos) -> Result<()> {
+    /// locked by `held`, so no other thread changes the size.
+    pub(in crate::file) fn arrived(&self, held: &Held<'_>, ioend: &Ioend, end: Pos) -> Result<()> {
+        debug_assert!(held.is_of(self.inode), "a range of another file");
         let end = end.get();
         let raises = self.inode.size() < end;
         let grows = raises || self.inode.core.read().disk_size < end;
@@ -88,6 +89,7 @@ impl FileOps<'_> {
         if ioend.kind == IoendKind::Mapped && !grows {
             return Ok(());
         }
+        debug_assert!(ioend.len > 0, "{ioend:?}");
         let (lblk, count) = blocks_of(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
         let mut attempt = 0;
         let mut h = loop {
@@ -200,6 +202,7 @@ pub(in crate::file) fn write_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
         let (lblk, count) = blocks_of(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
         let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
         let end = at.plus(u64::from(map.len) * bs.bytes_u64());
+        debug_assert!(at < end, "a lookup shows a block at least");
         if let MapState::Written(_) = map.state {
             write_dirty(ops, WritebackControl::integrity(at, end.min(pos)))?;
         }
