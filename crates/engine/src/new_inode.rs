@@ -68,6 +68,7 @@ pub(crate) fn new(
     core.uid = cred.uid;
     let (gid, perm) = group_of(fs, parent, spec.kind, inherited.perm, cred);
     core.gid = gid;
+    debug_assert_eq!(perm & !0o7777, 0, "permissions, and no kind");
     core.mode = spec.kind.mode_bits() | perm;
     core.flags = kind_flags::inherited(parent_flags, spec.kind);
     let at = inode::now().clamped(core.has_wide_times());

@@ -33,6 +33,7 @@ struct SizedRequest {
 }
 
 /// What one group gave.
+#[derive(Debug)]
 struct Granted {
     run: Run,
     kept: u32,
@@ -64,6 +65,7 @@ impl AllocatorCore {
         };
         let found = self.find_and_mark(h, request, min, claimed);
         let used = found.as_ref().map_or(0, |run| run.len.get());
+        debug_assert!(used <= claimed, "{used} blocks of {claimed} claimed (J12)");
         self.counts.used(used);
         if !request.reserved {
             self.counts.unclaim(claimed - used);
@@ -138,6 +140,10 @@ impl AllocatorCore {
             stream.kept = u64::from(granted.kept);
             self.remember(ino, stream);
         }
+        debug_assert!(
+            (u64::from(wish.min)..=u64::from(wish.want)).contains(&granted.run.len.get()),
+            "{granted:?} for {wish:?}"
+        );
         Ok(granted.run)
     }
 
@@ -147,8 +153,9 @@ impl AllocatorCore {
         if !request.narrow {
             return groups;
         }
-        let blocks = (1_u64 << 32).saturating_sub(self.layout.first_data_block.get());
-        let short = blocks / u64::from(self.layout.blocks_per_group).max(1);
+        // The first data block is 0 or 1, and a group has blocks: both were checked at mount.
+        let blocks = (1_u64 << 32) - self.layout.first_data_block.get();
+        let short = blocks / u64::from(self.layout.blocks_per_group);
         u32::try_from(short).map_or(groups, |short| short.min(groups))
     }
 
@@ -161,6 +168,10 @@ impl AllocatorCore {
     /// Searches the groups, from the goal's on: for the whole request first, then for shorter and
     /// shorter runs.
     fn search(&self, wish: SizedRequest, take: &mut TakeRun<'_>) -> Result<Option<Granted>> {
+        debug_assert!(
+            0 < wish.min && wish.min <= wish.want && wish.want <= wish.target,
+            "{wish:?}"
+        );
         let (goal_group, goal_index) = self
             .layout
             .group_of_block(wish.goal)
@@ -266,6 +277,7 @@ impl AllocatorCore {
     ) -> Result<Granted> {
         let used = run.start..run.end.min(run.start + want);
         let kept = used.end..run.end;
+        debug_assert!(!used.is_empty(), "the run {run:?} for {want} blocks");
         let disk = self.disk();
         disk.mark_used(h, locked.group, &mut locked.state, used.clone())?;
         locked.store_desc(&self.layout, &self.cache, h)?;
@@ -364,7 +376,7 @@ impl AllocatorCore {
             let Some((group, index)) = self.layout.group_of_block(at) else {
                 break;
             };
-            let room = u64::from(self.layout.group_blocks(group).saturating_sub(index)).max(1);
+            let room = u64::from(self.layout.group_blocks(group) - index);
             let piece = Run {
                 start: at,
                 len: Blocks::new(left.min(room)),
@@ -373,6 +385,7 @@ impl AllocatorCore {
             left -= piece.len.get();
             at = at.plus(piece.len.get());
         }
+        debug_assert_eq!(left, 0, "all of a run within the volume is freed");
         self.stats.freed_blocks.add(run.len.get());
         self.groups.shrink_maps();
         Ok(())
@@ -387,7 +400,8 @@ impl AllocatorCore {
     /// Marks blocks of one group as free on disk. They are handed out again when `h`'s transaction
     /// is durable. Whether they count as free is the caller's.
     pub(super) fn unmark(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<()> {
-        let (_, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
+        let (owner, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
+        debug_assert_eq!(owner, group, "the run lies in the group that is locked");
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
         locked.map(&disk)?;

@@ -36,6 +36,7 @@ impl AllocatorCore {
             let mut at = 0;
             // Each round goes on behind a run.
             while let Some(run) = map.next_run(at..u32::MAX, 1) {
+                debug_assert!(at <= run.start && run.start < run.end, "{run:?} from {at}");
                 at = run.end;
                 let len = u64::from(run.end - run.start);
                 join(&mut runs, start.plus(u64::from(run.start)), len);
@@ -49,8 +50,8 @@ impl AllocatorCore {
 
 fn join(runs: &mut Vec<Run>, start: Pblk, len: u64) {
     match runs.last_mut() {
-        Some(last) if last.start.checked_add(last.len.get()) == Some(start) => {
-            last.len = last.len.saturating_add(Blocks::new(len));
+        Some(last) if last.start.plus(last.len.get()) == start => {
+            last.len = Blocks::new(last.len.get() + len);
         }
         _ => runs.push(Run {
             start,

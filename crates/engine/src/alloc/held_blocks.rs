@@ -38,6 +38,10 @@ impl HeldBlocks {
         (min, want): (u64, u64),
     ) -> Result<Option<Self>> {
         let run = core.find_and_hold(goal, (min, want))?;
+        debug_assert!(
+            run.is_none_or(|run| (min..=want).contains(&run.len.get())),
+            "{run:?} for {min} to {want} blocks"
+        );
         Ok(run.map(|run| Self {
             core: Arc::clone(core),
             run,
@@ -65,6 +69,10 @@ impl HeldBlocks {
     /// # Errors
     /// The bitmap cannot be read, is damaged, or the journal has stopped. Nothing is marked then.
     pub(crate) fn mark(mut self, h: &mut Handle) -> Result<MarkedBlocks> {
+        debug_assert!(
+            !self.run.len.is_zero(),
+            "blocks are held until they are marked"
+        );
         self.core.stats.alloc_calls.bump();
         self.core.mark_held(h, self.run)?;
         self.core.groups.shrink_maps();

@@ -49,7 +49,11 @@ impl AllocatorCore {
                 self.forget_trim(run);
             }
             self.release_held(run);
-            self.pending.blocks.fetch_sub(run.len.get(), Relaxed);
+            let before = self.pending.blocks.fetch_sub(run.len.get(), Relaxed);
+            debug_assert!(
+                run.len.get() <= before,
+                "{run:?} of {before} pending blocks"
+            );
         }
     }
 
@@ -105,14 +109,19 @@ impl AllocatorCore {
     ) -> Option<(extant_units::Group, std::ops::Range<u32>)> {
         let (group, start) = self.layout.group_of_block(run.start)?;
         let len = u32::try_from(run.len.get()).ok()?;
-        Some((group, start..start.checked_add(len)?))
+        let end = start.checked_add(len)?;
+        debug_assert!(
+            end <= self.layout.group_blocks(group),
+            "{run:?} in one group"
+        );
+        Some((group, start..end))
     }
 
     /// Blocks to look for in one piece when a stream that got `grown` contiguous blocks asks for
     /// `want`: the request, and as much again as the stream has grown.
     pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {
         let most = MAX_BYTES / self.layout.block_size.bytes_u64();
-        want.saturating_add(grown.min(most)).min(most).max(want)
+        (want + grown.min(most)).min(most).max(want)
     }
 
     /// Gives up the window of `ino`.

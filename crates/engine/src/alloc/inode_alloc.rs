@@ -69,6 +69,7 @@ impl AllocatorCore {
                 return Err(error);
             }
         };
+        // Of the reserved inodes, those from this group on: none but in the first groups.
         let reserved = u64::from(layout.first_inode - 1)
             .saturating_sub(u64::from(group.get()) * u64::from(inodes));
         let reserved = u32::try_from(reserved).map_or(inodes, |reserved| reserved.min(inodes));
@@ -96,9 +97,11 @@ impl AllocatorCore {
             // found before anything counts on the group.
             disk.writable_block_bitmap(h, group, &mut locked.state)?;
         }
-        disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
+        let before = disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
+        debug_assert!(!before, "inode {ino} was free while its group is locked");
         let desc = &mut locked.state.desc;
         desc.free_inodes -= 1;
+        // Saturates, as in `free_inode`.
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(directory));
         locked.store_desc(layout, &self.cache, h)?;
         locked.publish(None);
@@ -115,7 +118,9 @@ impl AllocatorCore {
         index: u32,
     ) -> Result<()> {
         let inodes = self.layout.inodes_per_group;
-        let mark = inodes.saturating_sub(state.desc.itable_unused);
+        // The descriptor's count was checked when it was read.
+        debug_assert!(state.desc.itable_unused <= inodes && index < inodes);
+        let mark = inodes - state.desc.itable_unused;
         if index < mark {
             return Ok(());
         }
@@ -156,7 +161,8 @@ impl AllocatorCore {
         if !bitmap::test(&block.data(), index) {
             return Err(bad("freeing an inode that is free already"));
         }
-        disk.change_inode_bit(h, &block, &mut locked.state, index, false)?;
+        let before = disk.change_inode_bit(h, &block, &mut locked.state, index, false)?;
+        debug_assert!(before, "inode {ino} was in use while its group is locked");
         let desc = &mut locked.state.desc;
         // Saturates, as nothing on disk confirms these counts of a damaged descriptor.
         desc.free_inodes = desc.free_inodes.saturating_add(1);

@@ -134,7 +134,9 @@ pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
 pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
     attempt < RESERVED_RETRIES
         && free_by_commit(fs).unwrap_or_else(|| {
-            std::thread::sleep(PAUSE * attempt.saturating_sub(RETRIES).min(1));
+            if attempt > RETRIES {
+                std::thread::sleep(PAUSE);
+            }
             attempt < PAUSES
         })
 }
@@ -161,6 +163,10 @@ pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
     // Directories stay near the tables; files leave the first group of a flex group to them.
     let flex_start = layout.flex_of(group) << layout.flex_bits;
     let last = layout.groups() - 1;
+    debug_assert!(
+        flex_start <= group.get() && group.get() <= last,
+        "{group:?}"
+    );
     let goal = if inode.kind == FileKind::Regular && layout.flex_bits >= 2 {
         group.get().max(flex_start + 1).min(last)
     } else {

@@ -31,7 +31,7 @@ impl AllocatorCore {
         if !request.directory {
             return self.group_for_file(parent);
         }
-        let flexes = self.layout.flex_groups().max(1);
+        let flexes = self.layout.flex_groups();
         let parent_flex = self.layout.flex_of(parent);
         let flex = if request.top_level {
             self.emptiest_flex(flexes)
@@ -54,6 +54,7 @@ impl AllocatorCore {
     }
 
     fn room(&self, flex: u32) -> FlexRoom {
+        debug_assert!(flex < self.layout.flex_groups(), "flex group {flex}");
         let mut room = FlexRoom::default();
         for hints in self
             .groups_of_flex(flex)
@@ -67,6 +68,7 @@ impl AllocatorCore {
     }
 
     fn average(&self, flexes: u32) -> FlexRoom {
+        debug_assert!(flexes > 0, "a volume has a flex group");
         let flexes = u64::from(flexes);
         FlexRoom {
             free_inodes: self.counts.free_inodes() / flexes,
@@ -99,6 +101,7 @@ impl AllocatorCore {
         let inodes = u64::from(self.layout.inodes_per_group) * groups;
         let blocks = u64::from(self.layout.blocks_per_group) * groups;
         let most_dirs = average.dirs + inodes / 16;
+        // A quarter of a flex group below the average, or nothing.
         let least_inodes = average.free_inodes.saturating_sub(inodes / 4).max(1);
         let least_blocks = average.free_blocks.saturating_sub(blocks / 4);
         from(parent, flexes).find(|&flex| {

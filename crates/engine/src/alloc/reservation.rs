@@ -35,6 +35,7 @@ impl Reservation {
         let mut reservation = Self::empty(counts);
         if !n.is_zero() {
             reservation.blocks = counts.claim(claimant, n.get(), n.get())?;
+            debug_assert_eq!(reservation.blocks, n.get(), "all or nothing (J9)");
             counts.begin_reserved(reservation.blocks);
         }
         Some(reservation)

@@ -175,8 +175,7 @@ impl SpaceCounts {
 
     /// Free blocks that an ordinary user may claim.
     pub(crate) fn available_to_users(&self) -> Blocks {
-        let kept = self.root_reserved.load(Relaxed).saturating_add(self.pool);
-        Blocks::new(self.available.load(Relaxed).saturating_sub(kept))
+        Blocks::new(self.room(false))
     }
 
     /// Blocks that [`SpaceCounts::claim`] would grant to root, or to an ordinary user.
@@ -194,6 +193,7 @@ impl SpaceCounts {
     /// Blocks that `claimant` may not take.
     fn kept(&self, claimant: Claimant) -> u64 {
         match claimant {
+            // Saturates, as the superblock may reserve any number.
             Claimant::User => self.root_reserved.load(Relaxed).saturating_add(self.pool),
             Claimant::Privileged => self.pool,
             Claimant::Pool => 0,

@@ -47,6 +47,7 @@ pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
     for group in fs.layout.all_groups() {
         let start = fs.layout.group_start(group).get();
         let len = fs.layout.group_blocks(group);
+        // A range that begins before the group takes all of it.
         let inside =
             |at: u64| u32::try_from(at.saturating_sub(start)).map_or(len, |at| at.min(len));
         let part = inside(first)..inside(end);
@@ -90,6 +91,10 @@ impl AllocatorCore {
                 self.groups.lock(group)?.state.trimmed = None;
                 return Ok(told);
             }
+            debug_assert!(
+                at <= run.start && run.end <= part.end,
+                "{run:?} of {part:?}"
+            );
             let len = u64::from(run.end - run.start);
             self.stats.trimmed_blocks.add(len);
             *blocks += len;
@@ -115,6 +120,7 @@ impl AllocatorCore {
         let Some(found) = map.next_run(part, minimum) else {
             return Ok(None);
         };
+        debug_assert!(found.end - found.start >= minimum, "{found:?}");
         map.hold(found.clone());
         let longest = locked.hints.longest.load(Relaxed);
         locked.publish(Some(longest));

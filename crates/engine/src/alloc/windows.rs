@@ -70,6 +70,7 @@ impl Windows {
                 .map(|(&ino, _)| ino);
             displaced = oldest.and_then(|ino| shard.streams.remove(&ino));
         }
+        debug_assert!(shard.streams.len() <= PER_SHARD, "memory is bounded");
         displaced.and_then(|stream| stream.window())
     }
 
@@ -88,7 +89,7 @@ impl Stream {
     pub(super) fn after(run: Run, grown: u64) -> Self {
         Self {
             next: run.start.plus(run.len.get()),
-            grown: grown.saturating_add(run.len.get()),
+            grown: grown + run.len.get(),
             kept: 0,
             used: 0,
         }

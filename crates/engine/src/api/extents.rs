@@ -85,12 +85,7 @@ impl Extents {
     /// Those of `node` from byte `pos` on.
     pub(super) fn new(volume: Volume, node: Node, pos: u64) -> Self {
         let has_blocks = inode::has_blocks(volume.fs(), node.inode());
-        let first = volume
-            .fs()
-            .layout
-            .block_size
-            .blocks_for(pos.saturating_add(1));
-        let next = has_blocks.then(|| first.get().saturating_sub(1));
+        let next = has_blocks.then(|| pos >> volume.fs().layout.block_size.log2());
         Self {
             volume,
             node,
@@ -161,6 +156,7 @@ impl Iterator for Extents {
             Ok(range) => range?,
             Err(error) => return Some(Err(error)),
         };
+        debug_assert!(at < range.end(), "{range:?} from block {at}");
         self.next = Some(range.end());
         Some(self.extent(&range))
     }

@@ -136,15 +136,13 @@ impl Iterator for Fiemap {
             flags |= FiemapFlags::LAST;
         }
         let first = extent.logical.max(self.range.start);
-        let end = extent
-            .logical
-            .saturating_add(extent.len)
-            .min(self.range.end);
-        let place = |at: u64| at.saturating_add(first - extent.logical);
+        let end = (extent.logical + extent.len).min(self.range.end);
+        debug_assert!(first < end, "{extent:?} in {:?}", self.range);
+        let place = |at: u64| at + (first - extent.logical);
         Some(Ok(FiemapExtent {
             logical: first,
             physical: extent.physical.map_or(0, place),
-            len: end.saturating_sub(first),
+            len: end - first,
             flags,
         }))
     }

@@ -117,6 +117,10 @@ fn decide(old: InodeFlags, asked: InodeFlags, kind: FileKind, cred: &Cred) -> Re
 }
 
 fn store(fs: &Fs, inode: &Inode, old: InodeFlags, new: InodeFlags) -> Result<()> {
+    debug_assert!(
+        ((old ^ new) - CHANGEABLE - InodeFlags::JOURNAL_DATA).is_empty(),
+        "{old:?} become {new:?}"
+    );
     let mut h = fs.start(credits::INODE_UPDATE)?;
     inode.update(fs, &mut h, |core| {
         // Only the decided bits: the engine owns the others and may have changed them meanwhile.

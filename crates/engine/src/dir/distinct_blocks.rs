@@ -32,11 +32,12 @@ pub(super) fn check(
         let lblk = Lblk::new(at);
         let run = map::lookup(fs, dir, lblk, blocks - at)?;
         if let MapState::Written(pblk) = run.state
-            && !seen.add(pblk.get(), pblk.get().saturating_add(run.len.into()))
+            && !seen.add(pblk.get(), pblk.plus(run.len.into()).get())
         {
             return Err(repeated(dir, lblk, pblk));
         }
-        at = at.saturating_add(run.len.max(1));
+        debug_assert!((1..=blocks - at).contains(&run.len), "{run:?}");
+        at += run.len;
     }
     Ok(())
 }

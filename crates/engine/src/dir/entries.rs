@@ -121,6 +121,7 @@ pub(super) fn is_empty<S: Store>(store: &S) -> Result<bool> {
 
 /// Writes the first block of a new directory.
 pub(super) fn init<S: Store>(store: &S, h: &mut S::Handle, own: Ino, parent: Ino) -> Result<()> {
+    debug_assert_eq!(store.blocks(), 0, "a new directory");
     let format = &store.profile().format;
     let mut bytes = vec![0; format.block_size.bytes()];
     format.init_first(&mut bytes, own, parent);

@@ -225,6 +225,7 @@ impl Store for FsStore<'_> {
         self.inode
             .update(self.fs, h, |core| core.disk_size = size)?;
         self.inode.size.store(size, Ordering::Release);
+        debug_assert_eq!(self.blocks(), lblk.get() + 1, "whole blocks");
         Ok(lblk)
     }
 

@@ -89,6 +89,7 @@ impl<'a, S: Store> IndexPath<'a, S> {
     pub(super) fn key(&self) -> Result<u32> {
         for level in self.levels.iter().rev() {
             if level.at > 0 {
+                // A hostile image may have changed the node by another directory's name.
                 return Ok(self
                     .with_index(level, |index| index.key(level.at))?
                     .unwrap_or(0));
@@ -169,6 +170,8 @@ impl<'a, S: Store> IndexPath<'a, S> {
         };
         level.at = self.with_index(&level, choose)?;
         self.levels.push(level);
+        let most = usize::from(self.store.profile().max_levels) + 1;
+        debug_assert!(self.levels.len() <= most, "the root's levels were checked");
         Ok(())
     }
 

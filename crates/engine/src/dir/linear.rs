@@ -60,6 +60,7 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
     let mut bytes = vec![0; format.block_size.bytes()];
     format.init_leaf(&mut bytes);
     store.check(lblk, format.insert(&mut bytes, entry))?;
-    store.append(h, Shape::Leaf, &bytes)?;
+    let appended = store.append(h, Shape::Leaf, &bytes)?;
+    debug_assert_eq!(appended, lblk, "a directory grows at its end");
     Ok(())
 }

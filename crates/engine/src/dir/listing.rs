@@ -124,6 +124,12 @@ impl Batch {
             free = item.position + 1;
             item.next = free;
         }
+        debug_assert!(
+            self.items
+                .windows(2)
+                .all(|two| two[0].position < two[1].position),
+            "each entry has a position of its own"
+        );
         self.items.retain(|item| item.position >= from);
         self.next = match self.items.last_mut() {
             Some(last) if self.cut => last.next,
@@ -145,20 +151,22 @@ fn name_of<'a>(names: &'a [u8], item: &Item) -> &'a [u8] {
 /// [`Batch::next`].
 pub(super) fn batch<S: Store>(store: &S, from: u64) -> Result<Batch> {
     store.begin_walk()?;
-    if from < position::FIRST {
-        dots(store, from)
+    let batch = if from < position::FIRST {
+        dots(store, from)?
     } else if from >= position::END {
-        Ok(Batch {
+        return Ok(Batch {
             next: position::END,
             ..Batch::default()
-        })
+        });
     } else if store.indexed() {
-        leaves(store, from)
+        leaves(store, from)?
     } else if store.profile().dir_index && store.blocks() == 1 {
-        only_block(store, from)
+        only_block(store, from)?
     } else {
-        linear_block(store, from)
-    }
+        linear_block(store, from)?
+    };
+    debug_assert!(batch.next > from, "a listing comes to its end");
+    Ok(batch)
 }
 
 fn dots<S: Store>(store: &S, from: u64) -> Result<Batch> {

@@ -29,7 +29,9 @@ pub(super) fn of_name(hasher: &DirHasher, name: &[u8]) -> u64 {
         HashAlgorithm::Legacy => extant_disk::csum::Crc32c::START.feed(name).raw(),
         HashAlgorithm::HalfMd4 | HashAlgorithm::Tea => minor,
     };
-    of_major(major) | u64::from(second)
+    let position = of_major(major) | u64::from(second);
+    debug_assert!(position < END, "the largest major hash is kept free");
+    position
 }
 
 /// The first position of major hash `major`. Its lowest bit, the collision bit of a key, does not

@@ -107,6 +107,7 @@ impl Copy<'_> {
                 self.done += hole;
                 continue;
             }
+            // The file may have become shorter: then reading finds nothing.
             let end = self.find(Whence::Hole, at)?.unwrap_or(at);
             let piece = end.saturating_sub(at).clamp(1, PIECE).min(left);
             buf.resize(extant_units::index(piece), 0);
@@ -133,6 +134,11 @@ impl Copy<'_> {
         while !rest.is_empty() {
             let pos = WriteAt::Pos(self.to.pos + self.done);
             let (_, put) = write(self.fs, self.to.inode, self.to.open, pos, rest, self.cred)?;
+            debug_assert!(
+                put <= rest.len(),
+                "{put} bytes of {} are written",
+                rest.len()
+            );
             if put == 0 {
                 return Ok(false);
             }

@@ -49,6 +49,7 @@ impl Bitmaps<'_> {
         stored: u32,
         location: Location,
     ) -> Result<()> {
+        debug_assert!(covered <= bytes.len(), "a bitmap fits its block");
         let covered = bytes.get(..covered).unwrap_or(bytes);
         let Some(computed) = self.layout.group_checksum.of_bitmap(covered) else {
             return Ok(());
@@ -159,7 +160,7 @@ impl Bitmaps<'_> {
             state.desc.block_bitmap,
             CheckKind::BlockBitmap.of_group(group),
         )?;
-        h.modify(&block, |bytes| copy(bytes, &bits))?;
+        h.modify(&block, |bytes| bytes.copy_from_slice(&bits))?;
         if let Some(csum) = self.csum(&bits, self.block_bitmap_bytes()) {
             state.desc.block_bitmap_csum = csum;
         }
@@ -178,6 +179,7 @@ impl Bitmaps<'_> {
     ) -> Result<()> {
         let block = self.writable_block_bitmap(h, group, state)?;
         let count = range.end - range.start;
+        debug_assert!(count > 0 && range.end <= self.layout.group_blocks(group));
         // Not of a lone block: that may be metadata, whose freeing would reveal the mistake to the
         // engine itself.
         let lost = self.failpoint.is(Failpoint::BitmapBitNotJournalled) && count > 1;
@@ -188,6 +190,11 @@ impl Bitmaps<'_> {
         if !self.failpoint.is(Failpoint::ChecksumNotUpdated) {
             state.desc.block_bitmap_csum = csum.unwrap_or(state.desc.block_bitmap_csum);
         }
+        // The free map was made with this count, and all of the range was free or held in it.
+        debug_assert!(
+            count <= state.desc.free_blocks,
+            "{range:?} of {group:?} were free"
+        );
         state.desc.free_blocks = state.desc.free_blocks.saturating_sub(count);
         Ok(())
     }
@@ -223,10 +230,12 @@ impl Bitmaps<'_> {
             ));
         }
         let csum = h.modify(&block, |bytes| {
-            bitmap::clear_range(bytes, range);
+            bitmap::clear_range(bytes, range.clone());
             self.csum(bytes, self.block_bitmap_bytes())
         })?;
         state.desc.block_bitmap_csum = csum.unwrap_or(state.desc.block_bitmap_csum);
+        let blocks = self.layout.group_blocks(group);
+        debug_assert!(range.end <= blocks && state.desc.free_blocks <= blocks - count);
         state.desc.free_blocks = state.desc.free_blocks.saturating_add(count);
         Ok(())
     }
@@ -295,6 +304,10 @@ impl Bitmaps<'_> {
         index: u32,
         used: bool,
     ) -> Result<bool> {
+        debug_assert!(
+            index < self.layout.inodes_per_group,
+            "inode {index} of a group"
+        );
         let (before, csum) = h.modify(block, |bytes| {
             let before = if used {
                 bitmap::set(bytes, index)
@@ -310,9 +323,4 @@ impl Bitmaps<'_> {
 
 fn bit_count(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).map_or(u32::MAX, |len| len.saturating_mul(8))
-}
-
-fn copy(to: &mut [u8], from: &[u8]) {
-    let len = to.len().min(from.len());
-    to[..len].copy_from_slice(&from[..len]);
 }

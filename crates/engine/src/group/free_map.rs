@@ -37,6 +37,7 @@ impl FreeMap {
         let bytes = (len.div_ceil(8) as usize).min(bitmap.len());
         let bits: Box<[u8]> = bitmap.get(..bytes).unwrap_or_default().into();
         let usable = bitmap::count_clear(&bits, len);
+        debug_assert!(usable <= len, "{usable} of {len} blocks");
         Self {
             bits,
             len,
@@ -88,6 +89,10 @@ impl FreeMap {
             range.end - range.start
         );
         self.held += range.end - range.start;
+        debug_assert!(
+            self.held + self.usable <= self.len,
+            "each block is counted once"
+        );
     }
 
     /// Marks `range`, which was held, as in use.
@@ -149,9 +154,10 @@ impl FreeMap {
     /// blocks at or after `from`, wrapping around; else, after a bounded search, the longest that
     /// was met, if it has at least `min`.
     pub(crate) fn find(&self, from: u32, at_goal: u32, target: u32, min: u32) -> FoundRun {
-        let goal_end =
-            bitmap::next_set(&self.bits, from, from.saturating_add(target).min(self.len));
-        if goal_end.saturating_sub(from) >= at_goal.max(1) {
+        debug_assert!(from <= self.len, "a goal of another group");
+        // The end of the run that begins at `from`; `from` itself if there is none.
+        let goal_end = bitmap::next_set(&self.bits, from, (from + target).min(self.len));
+        if goal_end - from >= at_goal.max(1) {
             return FoundRun {
                 run: Some(from..goal_end),
                 longest: self.usable,

@@ -49,9 +49,14 @@ pub(crate) struct InodeLocation {
 
 /// The location of the inode at `index` of a table that starts at `table`.
 pub(crate) fn locate(layout: &Layout, table: Pblk, index: u32) -> InodeLocation {
-    let per_block = layout.inodes_per_block.max(1);
-    InodeLocation {
+    let per_block = layout.inodes_per_block;
+    let location = InodeLocation {
         block: table.plus(u64::from(index / per_block)),
         offset: (index % per_block) as usize * usize::from(layout.inode_size),
-    }
+    };
+    debug_assert!(
+        location.offset + usize::from(layout.inode_size) <= layout.block_size.bytes(),
+        "{location:?} within its block"
+    );
+    location
 }

@@ -71,7 +71,8 @@ impl GroupTable {
     /// Drops maps of groups that hold nothing back, until the budget is kept or a bounded number
     /// was examined. The caller holds no group lock.
     pub(crate) fn shrink_maps(&self) {
-        let count = self.cells.len().max(1);
+        let count = self.cells.len();
+        debug_assert!(count > 0, "a volume has a group");
         for _ in 0..64 {
             if self.loaded.load(Relaxed) <= self.map_budget {
                 return;
@@ -89,7 +90,8 @@ impl GroupTable {
             if state.map.as_ref().is_some_and(FreeMap::can_be_dropped) {
                 state.map = None;
                 cell.hints.loaded.store(false, Relaxed);
-                self.loaded.fetch_sub(1, Relaxed);
+                let before = self.loaded.fetch_sub(1, Relaxed);
+                debug_assert!(before > 0, "more maps are dropped than were loaded");
             }
         }
     }

@@ -53,6 +53,7 @@ impl GroupTable {
                 _ => {
                     let index = groups.len() / (layout.block_size.bytes() / layout.desc_size);
                     if index.is_multiple_of(READAHEAD as usize) {
+                        // A hint: with `meta_bg` the table ends before the groups do.
                         let left = layout.desc_blocks.saturating_sub(exact_u32(index as u64));
                         cache.readahead(at, left.min(READAHEAD));
                     }
@@ -73,6 +74,8 @@ impl GroupTable {
             totals.dirs += u64::from(desc.used_dirs);
             groups.push(GroupCell::new(desc));
         }
+        debug_assert_eq!(groups.len(), layout.groups() as usize);
+        debug_assert!(totals.free_blocks <= layout.end().get(), "{totals:?}");
         let zones = SystemZones::build(parts, layout.end())
             .map_err(|overlap| overlap_error(layout, overlap.at))?;
         let map_bytes = layout.blocks_per_group.div_ceil(8).max(1);

@@ -39,6 +39,11 @@ impl LockedGroup<'_> {
                     return Err(error);
                 }
             };
+            debug_assert_eq!(
+                map.usable(),
+                self.state.desc.free_blocks,
+                "nothing is held yet"
+            );
             self.hints.longest.store(map.usable(), Relaxed);
             self.hints.loaded.store(true, Relaxed);
             self.maps_loaded.fetch_add(1, Relaxed);
@@ -87,7 +92,9 @@ impl LockedGroup<'_> {
         let (block, offset) = layout.desc_location(self.group);
         let block = cache.read_unchecked(block)?;
         h.modify(&block, |bytes| {
-            if let Some(bytes) = bytes.get_mut(offset..offset + layout.desc_size) {
+            let bytes = bytes.get_mut(offset..offset + layout.desc_size);
+            debug_assert!(bytes.is_some(), "a descriptor lies in one block");
+            if let Some(bytes) = bytes {
                 self.state
                     .desc
                     .store(bytes, self.group, &layout.group_checksum);

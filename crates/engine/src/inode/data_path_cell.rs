@@ -71,6 +71,10 @@ impl DataPathCell {
     }
 
     pub(crate) fn set(&self, data_path: DataPath) {
+        debug_assert!(
+            !data_path.journalled || data_path.machinery == BufferedPath::BufferHead,
+            "{data_path:?}"
+        );
         self.bits.store(Self::encode(data_path), Ordering::Release);
     }
 

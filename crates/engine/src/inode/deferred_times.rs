@@ -10,6 +10,9 @@ pub(super) const LAZY: u8 = 2;
 /// The inode is on the list, whether or not a time is still to be stored.
 const LISTED: u8 = 4;
 
+/// Each has a bit of its own.
+const _: () = assert!((SOON | LAZY | LISTED).count_ones() == 3);
+
 /// Before every tick of the clock.
 pub(super) const NEVER: u64 = 0;
 
@@ -29,6 +32,7 @@ impl Deferred {
     #[must_use]
     #[inline]
     pub(super) fn mark(&self, how: u8) -> bool {
+        debug_assert!(how & !(SOON | LAZY) == 0, "kinds {how:#x} of times");
         self.0.fetch_or(how | LISTED, Ordering::AcqRel) & LISTED == 0
     }
 

@@ -27,6 +27,7 @@ pub(crate) fn encode(rdev: u32) -> [u8; BLOCK_AREA] {
     for (to, from) in rest.iter_mut().zip(u32::to_le_bytes(new)) {
         *to = from;
     }
+    debug_assert_eq!(decode(&area), rdev, "what is stored is what is read");
     area
 }
 

@@ -64,6 +64,7 @@ impl InodeCache {
         shard.loaded.notify_all();
         match loaded {
             Ok(inode) => {
+                debug_assert_eq!(inode.ino, ino, "the inode that was asked for");
                 fs.stats.inode_loads.bump();
                 if let Some(tid) = state.newest_left() {
                     inode.assume_changed_in(tid);

@@ -339,12 +339,20 @@ impl ShardState {
     /// Fills the slot of `ino`.
     pub(super) fn fill(&mut self, ino: Ino, slot: CacheSlot) {
         self.arrivals += 1;
-        self.slots.insert(ino, slot);
+        let before = self.slots.insert(ino, slot);
+        debug_assert!(
+            !matches!(before, Some(CacheSlot::Ready(_))),
+            "a second inode {ino}"
+        );
     }
 
     /// Empties the slot of `ino`, whose inode could not be read.
     pub(super) fn empty(&mut self, ino: Ino) {
-        self.slots.remove(&ino);
+        let before = self.slots.remove(&ino);
+        debug_assert!(
+            !matches!(before, Some(CacheSlot::Ready(_))),
+            "inode {ino} was read"
+        );
     }
 
     /// Slots that were filled so far.

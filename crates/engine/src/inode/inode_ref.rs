@@ -50,7 +50,9 @@ impl Clone for InodeRef {
 impl Drop for InodeRef {
     fn drop(&mut self) {
         let life = &self.0.life;
-        if life.refs.fetch_sub(1, Ordering::SeqCst) != 1 {
+        let before = life.refs.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "a reference is dropped once");
+        if before != 1 {
             return;
         }
         // An inode that waits in the queue of unused ones already needs no other thread's lines.

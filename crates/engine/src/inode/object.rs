@@ -272,6 +272,7 @@ impl Inode {
 
     /// Remembers that a directory has no block twice. No change of its map makes that false.
     pub(crate) fn note_distinct(&self) {
+        debug_assert_eq!(self.kind, FileKind::Directory);
         self.distinct.store(true, Ordering::Release);
     }
 

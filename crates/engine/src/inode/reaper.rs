@@ -133,6 +133,7 @@ impl Reaper {
 impl EvictionQueue {
     /// Queues an inode whose last reference went.
     pub(super) fn push(&self, inode: Arc<Inode>) {
+        debug_assert!(inode.is_unlinked() && inode.is_gone(), "no new reference");
         let mut state = self.state.lock();
         state.inodes.push_back(inode);
         self.publish(&state);
@@ -182,6 +183,7 @@ pub(crate) struct Busy<'a> {
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         let mut state = self.queue.state.lock();
+        debug_assert!(state.busy > 0, "work ends once");
         state.busy -= 1;
         if state.is_idle() {
             self.queue.idle.notify_all();

@@ -101,7 +101,7 @@ pub(crate) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
 /// used.
 fn record_at<'a>(fs: &Fs, location: InodeLocation, bytes: &'a [u8]) -> Result<&'a [u8]> {
     let end = location.offset + usize::from(fs.layout.inode_size);
-    let record = bytes.get(location.offset..end).unwrap_or_default();
+    let record = &bytes[location.offset..end];
     if record.iter().all(|byte| *byte == 0) {
         // It has no checksum yet either.
         return Err(Error::Stale);
@@ -117,10 +117,11 @@ fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
     let Some((_, index)) = layout.group_of_inode(ino) else {
         return;
     };
-    let at = index / layout.inodes_per_block.max(1);
+    let at = index / layout.inodes_per_block;
     let first = at - at % WINDOW;
     if let Some(start) = block.checked_sub(u64::from(at - first)) {
-        let len = WINDOW.min(layout.itable_blocks.saturating_sub(first));
+        debug_assert!(first < layout.itable_blocks, "inode {ino} is in the table");
+        let len = WINDOW.min(layout.itable_blocks - first);
         fs.cache.readahead(start, len);
     }
 }
@@ -178,7 +179,7 @@ fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) 
     let end = location.offset + usize::from(fs.layout.inode_size);
     let format = format(&fs.layout);
     let encoded = h.modify(&block, |bytes| {
-        let record = bytes.get_mut(location.offset..end).unwrap_or_default();
+        let record = &mut bytes[location.offset..end];
         if clear {
             record.fill(0);
         }

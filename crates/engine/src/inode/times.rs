@@ -40,7 +40,7 @@ const BATCH: usize = 16;
 /// Inodes with deferred times that may stay in memory for them: some 10 MiB.
 pub(super) const MANY: usize = 8192;
 
-/// The coarse clock in nanoseconds since 1970. Reading it costs next to nothing.
+/// The coarse clock in nanoseconds since 1970, 0 before. Reading it costs next to nothing.
 #[inline]
 fn tick() -> u64 {
     let now = Timestamp::now();
@@ -243,6 +243,7 @@ fn relist(fs: &Fs, inode: &Inode) {
 }
 
 fn store_batch(fs: &Fs, batch: &[InodeRef]) -> Result<()> {
+    debug_assert!((1..=BATCH).contains(&batch.len()), "{} inodes", batch.len());
     let mut h = fs.start(credits::INODE_UPDATE * exact_u32(batch.len() as u64))?;
     for inode in batch {
         if inode.has_deferred() && !inode.is_gone() {

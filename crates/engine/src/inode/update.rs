@@ -32,6 +32,11 @@ impl Inode {
             core.generation, self.generation,
             "checksums of the inode's blocks depend on it"
         );
+        debug_assert_eq!(
+            FileKind::from_mode(core.mode),
+            Some(self.kind),
+            "an inode keeps its kind"
+        );
         debug_assert!(
             self.kind != FileKind::Regular || core.disk_size <= self.size(),
             "J1: {} bytes on disk, {} in memory",

@@ -78,6 +78,7 @@ fn allocate_or_find(
     how: AllocateMode,
     wanted: Option<Pblk>,
 ) -> Result<BlockMapping> {
+    debug_assert!(len > 0, "no block is allocated");
     let map = ExclusiveMap::lock(inode);
     let found = {
         // Looked up again, now that no thread can change it: a truncation may have been first.
@@ -234,6 +235,7 @@ fn goal_beside(
     keep_gap: u64,
 ) -> Option<Pblk> {
     let at = u64::from(lblk.get());
+    // Saturates, as on a hostile image another file may have changed the node since the lookup.
     if let Some(before) = before {
         let gap = at.saturating_sub(before.end());
         let gap = if gap > keep_gap { 0 } else { gap };
@@ -288,6 +290,7 @@ fn convert(
     (lblk, len): (Lblk, u32),
     unwritten: bool,
 ) -> Result<()> {
+    debug_assert!(len > 0, "no block is converted");
     let end = (u64::from(lblk.get()) + u64::from(len)).min(MAX_END);
     let mut at = lblk;
     let step = credits::convert(fs);
@@ -302,6 +305,7 @@ fn convert(
                     extent_tree::convert_one(nodes, at, end, unwritten)
                 })?;
                 let Some(part) = done else { return Ok(()) };
+                debug_assert!(at <= part.lblk && part.end() <= end, "{part:?} from {at}");
                 fs.stats.extents_converted.bump();
                 let status = Status::of(&Extent { unwritten, ..part });
                 MapView::lock(&fs.maps, &inode.known).set(status, ReservationFate::GiveBack);
@@ -328,6 +332,7 @@ fn convert(
 /// block.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
     let start = u64::from(from.get());
+    debug_assert!(start <= to, "blocks {start}..{to} become a hole");
     let mut end = to.min(MAX_END);
     if end >= MAX_END {
         alloc::release_window(fs, inode.ino);
@@ -349,7 +354,10 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
                     blocks,
                 };
                 let (clear_from, freed) = remove_step(fs, h, &map, (from, end), limit)?;
-                debug_assert!(clear_from < end || freed == 0, "each step removes or ends");
+                debug_assert!(
+                    (start..=end).contains(&clear_from) && (clear_from < end || freed == 0),
+                    "each step removes or ends"
+                );
                 debug_assert!(
                     freed <= blocks,
                     "within the revoke records of the handle (J28)"
@@ -368,9 +376,11 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
 
 /// Number of extents whose groups the remaining credits can pay for, at least one.
 fn step_extents(fs: &Fs, h: &Handle) -> usize {
-    let base = credits::remove(fs).saturating_sub(credits::remove_extent(&fs.layout));
+    let each = credits::remove_extent(&fs.layout);
+    let base = credits::remove(fs) - each;
+    debug_assert!(h.credits_left() >= base, "the step was ensured (J22)");
     let spare = h.credits_left().saturating_sub(base);
-    let count = spare / credits::remove_extent(&fs.layout).max(1);
+    let count = spare / each;
     count.clamp(1, STEP_EXTENTS) as usize
 }
 

@@ -75,7 +75,12 @@ pub(crate) fn split_longest(
     if !has_extents(inode) {
         return Ok(None);
     }
-    with_nodes(fs, h, &map, true, |nodes| {
+    let next = with_nodes(fs, h, &map, true, |nodes| {
         extent_tree::split_longest(nodes, Lblk::new(from), to)
-    })
+    })?;
+    debug_assert!(
+        next.is_none_or(|next| next > u64::from(from)),
+        "{next:?} after {from}"
+    );
+    Ok(next)
 }

@@ -165,6 +165,7 @@ impl Hooks for Account {
 
     fn clear(&mut self, range: ByteRange, _had: Bits, _bits: Bits, control: Bits) {
         let blocks = self.blocks_of(range);
+        debug_assert!(blocks <= self.blocks && self.ranges > 0, "ended twice (J9)");
         self.blocks -= blocks;
         self.ranges -= 1;
         if control.contains(Bits::ADD_INODE_BYTES) {
@@ -172,6 +173,11 @@ impl Hooks for Account {
         } else {
             self.reserved.give_back(Blocks::new(blocks));
         }
+        debug_assert_eq!(
+            self.reserved.blocks().get(),
+            self.blocks,
+            "one for each (J9)"
+        );
         self.publish();
     }
 
@@ -180,6 +186,7 @@ impl Hooks for Account {
     }
 
     fn merge(&mut self, _left: ByteRange, _right: ByteRange, _bits: Bits) {
+        debug_assert!(self.ranges > 1, "two records become one (J38)");
         self.ranges -= 1;
     }
 }
@@ -230,7 +237,9 @@ impl DelayedSpace {
         let tree = self.tree.get().filter(|_| self.blocks() > 0)?;
         let bits = of.block_size.log2();
         let run = tree.find_run(from << bits, Bits::DELALLOC)?;
-        Some(run.start() >> bits..(run.last() >> bits) + 1)
+        let blocks = run.start() >> bits..(run.last() >> bits) + 1;
+        debug_assert!(from < blocks.end, "{blocks:?} ends behind block {from}");
+        Some(blocks)
     }
 
     /// Checks the account against the records, and returns the delayed runs.
@@ -263,6 +272,7 @@ impl DelayedSpace {
 /// The bytes of `blocks`, as far as a file can have them; `None` if there are none.
 fn bytes(blocks: &Range<u64>, block_size: BlockSize) -> Option<ByteRange> {
     let bits = block_size.log2();
+    debug_assert!(blocks.start <= blocks.end, "{blocks:?}");
     let (start, end) = (blocks.start, blocks.end.min(MOST_BLOCKS));
     ByteRange::from_len(start << bits, end.checked_sub(start)? << bits)
 }

@@ -277,6 +277,7 @@ impl NodesMut for HandleNodes<'_> {
         let key = CheckKind::ExtentNode.of_inode(self.disk.ino);
         let block = self.h.create(at, key)?;
         let max = block_capacity(self.disk.layout.block_size);
+        debug_assert!(!entries.is_empty() && entries.len() <= usize::from(max));
         let seed = self.disk.seed;
         self.changed = true;
         self.h
@@ -316,6 +317,7 @@ impl NodesMut for HandleNodes<'_> {
                 }
             }
         }
+        debug_assert_eq!(nodes.len(), count, "no more blocks than were asked for");
         self.blocks += i64::from(exact_u32(count as u64));
         Ok(nodes)
     }

@@ -10,6 +10,7 @@ pub(crate) struct DistinctRuns(BTreeMap<u64, u64>);
 impl DistinctRuns {
     /// Adds `start..end`. Returns false if some of it is there already.
     pub(crate) fn add(&mut self, start: u64, end: u64) -> bool {
+        debug_assert!(start < end, "a run of no blocks");
         let before = self.0.range(..=start).next_back();
         let before = before.map(|(&first, &last)| (first, last));
         let after = self.0.range(start..).next();

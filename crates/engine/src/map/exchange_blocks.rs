@@ -38,8 +38,10 @@ pub(crate) fn exchange(
     (b, at_b): (&Inode, Lblk),
     len: u32,
 ) -> Result<u32> {
+    debug_assert_ne!(a.ino, b.ino, "two files");
     let ours = extent_at(fs, a, at_a, len)?;
     let theirs = extent_at(fs, b, at_b, ours.len)?;
+    debug_assert!(0 < theirs.len && theirs.len <= ours.len && ours.len <= len);
     let len = ours.len.min(theirs.len);
     let moved = |at: Lblk, to: &Extent| Extent {
         lblk: at,

@@ -49,8 +49,14 @@ pub(crate) fn enter_first(
         pblk: run.start,
         unwritten: false,
     };
+    debug_assert_eq!(
+        fs.layout.block_size.blocks_for(end),
+        run.len,
+        "the size is in the run"
+    );
     let root = root_of(&extent).map_err(|why| Error::corrupt(Location::Inode(inode.ino), why))?;
     let sectors = run.len.get() << (fs.layout.block_size.log2() - 9);
+    // One block may hold all of it.
     let last = end.saturating_sub(fs.layout.block_size.bytes_u64());
     let stored = inode.update(fs, h, |core| {
         // Under `core`, as a truncation changes both sizes under it.

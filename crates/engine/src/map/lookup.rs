@@ -114,6 +114,10 @@ pub(super) fn mapping(view: &MapView<'_>, status: &Status, lblk: Lblk, max: u32)
         "the block lies in the range that was found for it"
     );
     let part = part.unwrap_or(*status);
+    debug_assert!(
+        part.lblk == lblk && part.len > 0,
+        "{part:?} for block {lblk}"
+    );
     BlockMapping {
         lblk: part.lblk,
         len: part.len,
@@ -141,6 +145,7 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
         fs.go_on()?;
         let left = at_most_u32(to - at);
         let found = lookup(fs, inode, lblk, left)?;
+        debug_assert!(found.len <= left, "{found:?} for {left} blocks");
         let next = Status {
             lblk: found.lblk,
             len: found.len,

@@ -137,13 +137,24 @@ impl<'a> MapView<'a> {
     /// happens to the reservation.
     pub(in crate::map) fn set(&mut self, range: Status, fate: ReservationFate) {
         self.status.set(range);
-        self.end_delayed(u64::from(range.lblk.get()), range.end(), fate);
+        let (from, to) = (u64::from(range.lblk.get()), range.end());
+        self.end_delayed(from, to, fate);
+        debug_assert!(
+            !self.has_delayed(from, to),
+            "delayed or on disk, not both (J7)"
+        );
     }
 
     /// Makes `len` blocks from `lblk` on delayed: a hole of which no block is. `reservation` holds
     /// exactly as many.
     pub(in crate::map) fn set_delayed(&mut self, lblk: Lblk, len: u32, reservation: Reservation) {
         let from = u64::from(lblk.get());
+        debug_assert!(
+            self.status
+                .find(lblk)
+                .is_none_or(|known| known.state == MapState::Hole),
+            "a delayed block is a hole on disk (J14)"
+        );
         self.delayed
             .add(self.trees, from..from + u64::from(len), reservation);
     }

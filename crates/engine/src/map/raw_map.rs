@@ -66,11 +66,11 @@ pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
             return Err(Error::corrupt(Location::Inode(map.ino), what));
         };
         // Without this, a map of a few blocks could name more runs than memory can hold.
-        if !seen.add(pblk.get(), pblk.get().saturating_add(part.len.into())) {
+        if !seen.add(pblk.get(), pblk.plus(part.len.into()).get()) {
             let what = format!("block {pblk} of the volume is in this internal file twice");
             return Err(Error::corrupt(Location::Inode(map.ino), what));
         }
-        at = at.saturating_add(part.len);
+        at += part.len;
         match runs.last_mut() {
             Some(last) if last.pblk.checked_add(u64::from(last.len)) == Some(pblk) => {
                 last.len += part.len;
@@ -82,5 +82,7 @@ pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
             }),
         }
     }
+    let len: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    debug_assert_eq!(len, u64::from(blocks), "all of the file, and no more");
     Ok(runs)
 }

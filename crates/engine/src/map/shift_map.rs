@@ -71,6 +71,7 @@ pub(crate) fn plan(
             .inspect_err(|error| fs.fault.report(fs, error))?
     };
     let each = credits::remove_extent(&fs.layout);
+    // Saturates, as sums of credits do.
     let of_extents = freed.extents.saturating_mul(each);
     let bitmap_blocks = credits::sum([of_extents, freed.nodes, freed.nodes]);
     let all_bitmaps = credits::sum([fs.layout.groups(), fs.layout.groups()]);
@@ -84,6 +85,7 @@ pub(crate) fn plan(
     // Each freed block that the journal knows may need a revoke record.
     let revoked = is_metadata(fs, inode) && gap.end - gap.start > METADATA_BLOCKS;
     let at_once = whole <= most && !revoked;
+    debug_assert!(least <= whole, "a step needs no more than all of them");
     Ok(ShiftPlan {
         credits: if at_once { whole } else { least },
         revokes: credits::sum([freed.nodes, credits::REVOKES]),
@@ -125,7 +127,7 @@ pub(crate) fn shift(
         debug_assert!(u64::from(by) <= from, "{by} blocks before block {from}");
     }
     let unknown = match shift {
-        Shift::Left(by) => from.saturating_sub(u64::from(by)),
+        Shift::Left(by) => from - u64::from(by),
         Shift::Right(by) => {
             if last_end(fs, inode)? + u64::from(by) > MAX_END {
                 return Err(Error::FileTooBig);

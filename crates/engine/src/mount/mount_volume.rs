@@ -66,8 +66,8 @@ fn protect(fs: &Arc<Fs>, mmp: Mmp) -> Result<()> {
             fs.fault.shut_down(&fs, why);
         }
     }));
-    // A new file system has none yet.
-    let _ = fs.mmp.set(mmp);
+    let first = fs.mmp.set(mmp).is_ok();
+    debug_assert!(first, "a new file system has none yet");
     protected.inspect_err(|error| {
         // The volume is another host's: the end of this mount must not mark it clean.
         fs.fault.shut_down(fs, &error.to_string());

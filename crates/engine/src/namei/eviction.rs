@@ -16,7 +16,7 @@
 use std::sync::{Arc, Weak};
 
 use extant_disk::inode::BLOCK_AREA;
-use extant_units::{Lblk, Pblk};
+use extant_units::{Lblk, Pblk, at_most_u32};
 
 use crate::alloc;
 use crate::file;
@@ -150,7 +150,7 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     alloc::free_inode(fs, &mut h, inode.ino, inode.kind == FileKind::Directory)
 }
 
-/// The clock in 32 bits, never zero, which would mean "not deleted".
+/// The clock in 32 bits, never zero, which would mean "not deleted": 1 before 1970.
 fn deletion_time() -> u32 {
-    u32::try_from(inode::now().secs.clamp(1, i64::from(u32::MAX))).unwrap_or(1)
+    u64::try_from(inode::now().secs).map_or(1, |secs| at_most_u32(secs).max(1))
 }

@@ -63,7 +63,8 @@ pub(crate) fn link(
         known_names::enter(fs, locked.shared(), name, inode);
         let now = inode::now();
         inode.update(fs, &mut h, |core| {
-            core.links = core.links.saturating_add(1);
+            debug_assert!(core.links < MAX_LINKS, "checked under the lock");
+            core.links += 1;
             inode::changed(core, now);
         })?;
         if unnamed {

@@ -95,6 +95,10 @@ pub(crate) fn set_target(
         };
         let block = h.create(pblk, CheckKind::Symlink.of_inode(inode.ino))?;
         h.modify(&block, |bytes| {
+            debug_assert!(
+                target.len() < bytes.len(),
+                "a target and its NUL fit a block"
+            );
             if let Some(to) = bytes.get_mut(..target.len()) {
                 to.copy_from_slice(target);
             }

@@ -120,6 +120,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
         OrphanRecord::Listed => fs.orphans.list.lock().remove(fs, h, inode)?,
         OrphanRecord::Slot { block, slot } => {
             let file = fs.orphans.file.read().clone();
+            debug_assert!(file.is_some(), "a slot is one of the orphan file");
             if let Some(file) = file {
                 file.remove(fs, h, block, slot)?;
             }

@@ -58,20 +58,22 @@ impl OrphanFile {
             let MapState::Written(start) = run.state else {
                 return Err(Error::corrupt(Location::Orphans, "hole in the orphan file"));
             };
-            fs.cache.readahead(start, run.len.min(left));
-            for i in 0..run.len.min(left) {
+            debug_assert!((1..=left).contains(&run.len), "{run:?} for {left} blocks");
+            fs.cache.readahead(start, run.len);
+            for i in 0..run.len {
                 let pblk = start.plus(i.into());
                 let block = file.read(fs, pblk)?;
                 let taken = orphan::orphans(&block.data())
                     .map_err(|e| Error::corrupt(Location::Orphans, e))?
                     .count();
+                debug_assert!(taken <= file.slots, "{taken} of {} slots", file.slots);
                 file.blocks.push(OrphanBlock {
                     pblk,
-                    free: AtomicUsize::new(file.slots.saturating_sub(taken)),
+                    free: AtomicUsize::new(file.slots - taken),
                     hint: AtomicUsize::new(0),
                 });
             }
-            next = next.saturating_add(run.len.max(1));
+            next += run.len;
         }
         Ok(file)
     }
@@ -124,6 +126,7 @@ impl OrphanFile {
             orphan::set_slot(self.seed, block.pblk, bytes, slot, Some(ino)).then_some(slot)
         })?;
         if let Some(slot) = slot {
+            debug_assert!(slot < self.slots, "slot {slot} of {}", self.slots);
             block.hint.store(slot + 1, Ordering::Relaxed);
         }
         Ok(slot)
@@ -139,7 +142,8 @@ impl OrphanFile {
             orphan::set_slot(self.seed, block.pblk, bytes, slot, None)
         })?;
         block.hint.store(slot, Ordering::Relaxed);
-        block.free.fetch_add(1, Ordering::AcqRel);
+        let before = block.free.fetch_add(1, Ordering::AcqRel);
+        debug_assert!(before < self.slots, "{before} slots were free");
         Ok(())
     }
 

@@ -40,6 +40,7 @@ impl List {
                 .super_block
                 .update(fs, h, |raw| raw.last_orphan.set(older))?,
             Some(ino) => {
+                debug_assert!(self.nodes.contains_key(&ino), "the newer one is in memory");
                 if let Some(node) = self.nodes.get_mut(&ino) {
                     node.inode.update(fs, h, |core| core.dtime = older)?;
                     node.older = older;
@@ -49,6 +50,7 @@ impl List {
         inode.update(fs, h, |core| core.dtime = 0)?;
         let older = Ino::new(older);
         if let Some(node) = older.and_then(|ino| self.nodes.get_mut(&ino)) {
+            debug_assert_eq!(node.newer, Some(inode.ino), "neighbours know each other");
             node.newer = newer;
         }
         if newer.is_none() {

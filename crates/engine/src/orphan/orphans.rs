@@ -40,7 +40,7 @@ impl List {
         if newer.is_none() {
             self.newest = Some(inode.ino);
         }
-        self.nodes.insert(
+        let before = self.nodes.insert(
             inode.ino,
             ListNode {
                 inode: Arc::clone(inode),
@@ -48,6 +48,7 @@ impl List {
                 older,
             },
         );
+        debug_assert!(before.is_none(), "an inode is listed once");
     }
 
     /// Puts `inode` at the head, before `older`.

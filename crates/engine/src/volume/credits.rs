@@ -32,6 +32,9 @@ pub(crate) const ORPHAN: u32 = 3;
 /// Metadata blocks of one inode that are freed under one handle at most, each with a revoke record.
 pub(crate) const REVOKES: u32 = 1024;
 
+/// A block holds revoke records: [`revokes_per_block`] divides by their number.
+const _: () = assert!(BlockSize::KIB1.bytes_u64() / 8 > 3);
+
 /// The sum of what several steps need.
 pub(crate) fn sum<const N: usize>(steps: [u32; N]) -> u32 {
     steps.into_iter().fold(0, u32::saturating_add)
@@ -111,7 +114,7 @@ fn revokes_per_block(layout: &Layout) -> u32 {
 
 /// Bitmaps and descriptors of the groups that the longest extent touches.
 pub(crate) fn remove_extent(layout: &Layout) -> u32 {
-    let groups = extant_disk::extent::MAX_WRITTEN.div_ceil(layout.blocks_per_group.max(1)) + 1;
+    let groups = extant_disk::extent::MAX_WRITTEN.div_ceil(layout.blocks_per_group) + 1;
     let groups = groups.min(layout.groups());
     sum([groups, groups])
 }
@@ -122,7 +125,7 @@ pub(crate) fn remove_extent(layout: &Layout) -> u32 {
 pub(crate) fn rebuild(fs: &Fs, nodes: u32, freed: u32) -> u32 {
     let layout = &fs.layout;
     let regions = regions(layout, sum([nodes, freed]));
-    let records = freed.div_ceil(revokes_per_block(layout).max(1));
+    let records = freed.div_ceil(revokes_per_block(layout));
     sum([nodes, regions, records, INODE_UPDATE, MAP_EXTRA])
 }
 

@@ -30,8 +30,10 @@ pub(crate) fn during<T, R>(mount: &T, change: impl FnOnce() -> R) -> R {
     struct Mark;
     impl Drop for Mark {
         fn drop(&mut self) {
-            EDITED.with_borrow_mut(Vec::pop);
+            let mark = EDITED.with_borrow_mut(Vec::pop);
+            debug_assert!(mark.is_some(), "each edit ends once");
             EDITS.set(EDITS.get() - 1);
+            debug_assert_eq!(EDITS.get(), EDITED.with_borrow(Vec::len));
         }
     }
     // The closure may use another file system.

@@ -190,6 +190,7 @@ impl Fault {
         why: &str,
         noted: impl FnOnce(&mut Inner),
     ) -> bool {
+        debug_assert!(level > StopLevel::Running, "a level is never left");
         let mut inner = self.inner.lock();
         inner.why.get_or_insert_with(|| why.into());
         let first = self.level.load(Ordering::Relaxed) == StopLevel::Running as u8;
@@ -278,6 +279,7 @@ impl Event {
 /// `source` as the superblock stores the location of an error.
 fn name(source: &str) -> [u8; 32] {
     let mut field = [0; 32];
+    debug_assert!(source.len() <= field.len(), "{source} is cut");
     for (to, from) in field.iter_mut().zip(source.bytes()) {
         *to = from;
     }

@@ -23,6 +23,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::start`].
     pub(crate) fn start_with_revokes(&self, credits: u32, revokes: u32) -> Result<Handle> {
+        debug_assert!(credits > 0, "a handle that can change nothing (J22)");
         self.check_writable()?;
         let handle = self.journal.start_with_revokes(credits, revokes);
         handle.map_err(|error| {

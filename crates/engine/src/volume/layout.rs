@@ -81,8 +81,13 @@ impl Layout {
     /// The layout that `sb` describes.
     pub(crate) fn new(sb: &Superblock) -> Self {
         let block_size = sb.block_size();
+        // Inodes of 64 KiB are larger than any block that is mounted.
         let inode_size = u16::try_from(sb.inode_size()).unwrap_or(u16::MAX);
         let inodes_per_block = exact_u32((block_size.bytes() / sb.inode_size()) as u64);
+        debug_assert!(
+            inodes_per_block > 0 && sb.blocks_per_group() > 0 && sb.group_count() > 0,
+            "a checked superblock"
+        );
         let group_checksum = GroupChecksum::of(sb);
         Self {
             block_size,
@@ -99,7 +104,7 @@ impl Layout {
             csum_seed: sb.features().metadata_csum().then(|| sb.checksum_seed()),
             features: sb.features(),
             first_inode: sb.first_inode(),
-            itable_blocks: sb.inodes_per_group().div_ceil(inodes_per_block.max(1)),
+            itable_blocks: sb.inodes_per_group().div_ceil(inodes_per_block),
             inodes_per_block,
             want_extra_isize: sb.want_extra_isize(),
             desc_size: sb.desc_size(),
@@ -211,6 +216,7 @@ impl Layout {
     /// Blocks of `group`: fewer in the last, none past it.
     #[inline]
     pub(crate) fn group_blocks(&self, group: Group) -> u32 {
+        // No distance: the group is past the last.
         let left = self
             .end()
             .distance_from(self.group_start(group))

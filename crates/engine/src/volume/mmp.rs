@@ -127,6 +127,7 @@ impl Mmp {
             0 => UPDATE_INTERVAL,
             seconds => seconds.min(MOST_CHECK),
         };
+        debug_assert!((1..=MOST_CHECK).contains(&interval), "{interval} seconds");
         let mut mmp = reader.wait_until_free(interval)?;
         mmp.set_state(MmpState::InUse(random()));
         reader.take(&mut mmp, interval)?;

@@ -32,6 +32,7 @@ impl MountedSuperblock {
     ) -> Result<R> {
         let block = fs.cache.read_unchecked(self.block)?;
         let changed = h.modify(&block, |bytes| {
+            debug_assert!(self.offset + SUPERBLOCK_SIZE <= bytes.len());
             let raw = bytes
                 .get_mut(self.offset..)
                 .and_then(|bytes| RawSuperblock::mut_from_prefix(bytes).ok());

@@ -88,6 +88,7 @@ impl SystemZones {
 
     /// The parts of `len` blocks from `start` that lie in a zone, as indices from `start`.
     pub(crate) fn within(&self, start: Pblk, len: u32) -> Vec<Range<u32>> {
+        // A zone that begins before `start` has all from there on.
         let index = move |p: Pblk| {
             let distance = p.distance_from(start).unwrap_or(0);
             u32::try_from(distance).map_or(len, |distance| distance.min(len))
@@ -124,6 +125,7 @@ fn merged(mut parts: Vec<Zone>) -> Result<Vec<Zone>, Overlap> {
             _ => zones.push(zone),
         }
     }
+    debug_assert!(zones.windows(2).all(|two| two[0].end <= two[1].start));
     Ok(zones)
 }
 

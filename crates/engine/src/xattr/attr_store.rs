@@ -162,6 +162,7 @@ pub(super) fn set(
     };
     let per_block = fs.layout.block_size.bytes_u64() / 512;
     inode.update(fs, h, |core| {
+        debug_assert_eq!(core.xattrs.len(), area_len, "the attributes are locked");
         if area != old_area && core.xattrs.len() == bytes.len() {
             core.xattrs.copy_from_slice(&bytes);
         }

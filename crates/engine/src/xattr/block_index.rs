@@ -53,6 +53,7 @@ impl Index {
                 self.forget(hash, pblk);
             }
         }
+        debug_assert!(self.order.len() <= REMEMBERED, "memory is bounded");
     }
 
     /// Removes a block, if it is there.

@@ -47,6 +47,10 @@ pub(super) fn replace(
         drop_reference(fs, h, attrs, old)?;
         return Ok(Pblk::ZERO);
     }
+    debug_assert!(
+        old.get() == 0 || old == inode.core.read().file_acl,
+        "the inode's own block is replaced"
+    );
     let mut bytes = vec![0; fs.layout.block_size.bytes()];
     if set.write_block(&mut bytes) == Fit::TooLarge {
         return Err(Error::NoSpace);
@@ -98,6 +102,7 @@ fn share_equal(
 }
 
 fn set_count(fs: &Fs, h: &mut Handle, block: &extant_jbd2::Block, count: u32) -> Result<()> {
+    debug_assert!(count > 0, "a block without a user is freed");
     let pblk = block.pblk();
     h.modify(block, |bytes| {
         if let Some(header) = BlockHeader::of_mut(bytes) {
@@ -128,9 +133,7 @@ fn change_in_place(
     };
     shared.index.lock().forget(old_hash, pblk);
     h.modify(&block, |to| {
-        if to.len() == bytes.len() {
-            to.copy_from_slice(bytes);
-        }
+        to.copy_from_slice(bytes);
         seal_block(fs.layout.csum_seed, pblk, to);
     })?;
     shared.index.lock().add(hash_of(bytes), pblk);
@@ -150,9 +153,7 @@ fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) 
     let _counted = shared.stripe(pblk);
     let block = h.create(pblk, key())?;
     h.modify(&block, |to| {
-        if to.len() == bytes.len() {
-            to.copy_from_slice(bytes);
-        }
+        to.copy_from_slice(bytes);
         seal_block(fs.layout.csum_seed, pblk, to);
     })?;
     shared.index.lock().add(hash_of(bytes), pblk);

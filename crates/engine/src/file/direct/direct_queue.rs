@@ -25,6 +25,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
+use extant_units::at_most_usize;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::file::direct::fast_path::{FastRequest, What, Wish, take_fast_path};
@@ -182,6 +183,7 @@ impl Queue {
         let depth = depth.clamp(1, MOST_DEPTH);
         let queue = open_queue(&fs.dev, depth);
         let slots = queue.depth();
+        debug_assert!(slots > 0, "a queue takes a request");
         Self {
             shared: Arc::new(Shared {
                 fs: Arc::clone(fs),
@@ -313,6 +315,7 @@ impl Queue {
             }
             self.shared.step();
         }
+        debug_assert!(got <= self.outstanding, "a request completes once");
         self.outstanding -= got;
         if self.outstanding == 0 {
             // An idle queue keeps no file.
@@ -326,6 +329,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let mut rest = Vec::new();
         self.reap(self.outstanding, &mut rest);
+        debug_assert_eq!(self.outstanding, 0, "nothing is in flight");
         self.shared.jobs.lock().ended = true;
         self.shared.work.notify_all();
         *self.shared.ended.lock() = true;
@@ -361,6 +365,7 @@ impl Shared {
             buf: job.buf,
             tag: slot as u64,
         };
+        debug_assert!(device.slots[slot].is_none(), "slot {slot} was free");
         device.slots[slot] = Some(InFlight { fast, tag: job.tag });
         let mut refused = device.queue.submit(request).err();
         while let Some(request) = refused {
@@ -378,12 +383,16 @@ impl Shared {
     fn complete(&self, device: &mut DeviceSide, min: usize) {
         device.queue.reap(min, &mut device.done);
         for completion in device.done.drain(..) {
-            let slot = usize::try_from(completion.tag).unwrap_or(usize::MAX);
+            let slot = at_most_usize(completion.tag);
             let Some(over) = device.slots.get_mut(slot).and_then(Option::take) else {
                 debug_assert!(false, "the device answers what it was asked");
                 continue;
             };
             device.free.push(slot);
+            debug_assert!(
+                device.free.len() <= device.slots.len(),
+                "a slot is free once"
+            );
             let (result, file) = over.fast.end(&self.fs, completion.result);
             device
                 .completed
@@ -447,7 +456,8 @@ impl Shared {
         // In this order: a reader that finds no request with the threads finds it completed.
         let mut completed = self.completed.lock();
         completed.push(job.tag, job.buf, result, Some(file));
-        self.with_threads.fetch_sub(1, Ordering::AcqRel);
+        let before = self.with_threads.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "a thread had the request");
         drop(completed);
         self.arrived.notify_one();
         true

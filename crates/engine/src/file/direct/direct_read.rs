@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
-use extant_units::{Pos, at_most_usize};
+use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
 use crate::file::lock::range_lock::{lock_range, whole_blocks};
@@ -48,7 +48,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
         return Ok(Some(0));
     }
     let bs = fs.layout.block_size;
-    let end = pos.saturating_add(want as u64);
+    let end = pos + want as u64;
     let held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
     let ops = FileOps::new(fs, inode);
     data_path::check_contents(ops.flags)?;
@@ -63,7 +63,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     clear_cache::clean(&ops, &held, bs.round_down(Pos::new(pos)), last)?;
     let mut done = 0;
     while done < buf.len() {
-        let at = Pos::new(pos).saturating_add(done as u64);
+        let at = Pos::new(pos).plus(done as u64);
         match part(&ops, at, &mut buf[done..]) {
             Ok(Some(more)) => done += more,
             Ok(None) if done == 0 => return Ok(None),
@@ -80,7 +80,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
 fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
     let (lblk, count) = blocks_of(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
     let place = ops.describe(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;
-    let len = usize::try_from(place.clamp(at, buf.len() as u64)).unwrap_or(buf.len());
+    let len = index(place.clamp(at, buf.len() as u64));
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(None);
     };

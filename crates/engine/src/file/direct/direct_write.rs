@@ -8,7 +8,7 @@ use extant_iomap::{
     DeviceFault, DeviceRequest, Ioend, Iomap, IomapKind, IomapOps, WritebackControl,
 };
 use extant_lock_order::{Rank, taking};
-use extant_units::Pos;
+use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
 use crate::file::lock::range_lock::{Held, whole_blocks};
@@ -53,7 +53,7 @@ pub(in crate::file) fn write(
         return fall_back(0);
     }
     let bs = ops.fs.layout.block_size;
-    let end = pos.saturating_add(bytes.len() as u64);
+    let end = pos.plus(bytes.len() as u64);
     ops.data.direct.announce(&ops.data.address_space);
     let range = whole_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
@@ -65,12 +65,13 @@ pub(in crate::file) fn write(
     clear_cache::write_gap_before(ops, pos)?;
     let mut done = 0;
     while done < bytes.len() {
-        let at = pos.saturating_add(done as u64);
+        let at = pos.plus(done as u64);
         match part(ops, held, at, &bytes[done..]) {
             Ok(Some(more)) => {
                 done += more;
                 // Writers and fills of what is on the device can go on.
-                let at = pos.saturating_add(done as u64);
+                debug_assert!(more > 0 && done <= bytes.len(), "{more} bytes to {done}");
+                let at = pos.plus(done as u64);
                 held.release_with_fills(&mut no_fills, at, bs);
             }
             Ok(None) => return fall_back(done),
@@ -109,17 +110,22 @@ fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Opt
         map => map,
     };
     let place = ops.describe(&map)?;
-    let len = usize::try_from(place.clamp(at, bytes.len() as u64)).unwrap_or(bytes.len());
-    let bytes = bytes.get(..len).unwrap_or(bytes);
+    let len = index(place.clamp(at, bytes.len() as u64));
+    let bytes = &bytes[..len];
     let start = bs.round_down(at);
-    let end = at.saturating_add(len as u64);
+    let end = at.plus(len as u64);
     let stop = bs.round_up(end).ok_or(Error::FileTooBig)?;
-    let span = stop.distance_from(start).unwrap_or(0);
+    let span = stop.since(start);
     let Some(ioend) = Ioend::new(&place, start, span).filter(|_| len > 0) else {
         return Ok(None);
     };
     let blocks = made_whole(ops, &place, at, bytes)?;
     let slices: Vec<IoSlice<'_>> = blocks.iter().map(|part| IoSlice::new(part)).collect();
+    debug_assert_eq!(
+        slices.iter().map(|slice| slice.len() as u64).sum::<u64>(),
+        span,
+        "whole blocks are written"
+    );
     let stats = ops.counters();
     stats.ioends.bump();
     stats.written_bytes.add(span);
@@ -161,7 +167,7 @@ fn made_whole<'a>(
         parts.push(Cow::Borrowed(middle));
     }
     if !tail.is_empty() {
-        let at = at.saturating_add((bytes.len() - tail.len()) as u64);
+        let at = at.plus((bytes.len() - tail.len()) as u64);
         parts.push(Cow::Owned(around(ops, place, at, tail)?));
     }
     Ok(parts)
@@ -185,9 +191,7 @@ fn around(ops: &FileOps<'_>, place: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<
             len: bs.bytes_u64(),
             source,
         })?;
-        let below = usize::try_from(below)
-            .unwrap_or(usize::MAX)
-            .min(content.len());
+        let below = at_most_usize(below).min(content.len());
         content[below..].fill(0);
     }
     let inside = bs.offset_in_block(at);

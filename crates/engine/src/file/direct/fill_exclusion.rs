@@ -20,8 +20,9 @@ pub(in crate::file) fn lock_fill<'a>(
 ) -> Option<FillGuard<'a>> {
     let ranges = &data.ranges;
     let bytes = |range: &Range<Pos>| {
-        let last = range.end.get().saturating_sub(1);
-        ByteRange::new(range.start.get(), last).unwrap_or(ByteRange::ALL)
+        let bytes = ByteRange::from_len(range.start.get(), range.end.since(range.start));
+        debug_assert!(bytes.is_some(), "a fill of no bytes");
+        bytes.unwrap_or(ByteRange::ALL)
     };
     let held = taking(Rank::Fill);
     if let Some(guard) = ranges.try_lock_fill(bytes(&wanted)) {

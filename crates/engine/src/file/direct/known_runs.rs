@@ -94,5 +94,6 @@ impl KnownRuns {
         }
         let at = self.runs_up_to(run.offset);
         self.known.insert(at, run);
+        debug_assert!(self.known.len() <= MOST, "memory is bounded");
     }
 }

@@ -74,10 +74,11 @@ impl AppendQueue {
         if !self.try_take() {
             self.line_up();
         }
-        let pages = u32::try_from(len / LONG).unwrap_or(BATCH);
+        // The longest are a batch of their own.
+        let pages = u32::try_from(len / LONG).map_or(BATCH, |pages| pages.min(BATCH));
         AppendTicket {
             queue: self,
-            weight: pages.saturating_add(1),
+            weight: pages + 1,
         }
     }
 
@@ -153,7 +154,7 @@ impl AppendQueue {
     /// Gives the ticket back while another thread is next in line.
     #[cold]
     fn give_back(&self, weight: u32) {
-        let streak = self.streak.load(Ordering::Relaxed).saturating_add(weight);
+        let streak = self.streak.load(Ordering::Relaxed) + weight;
         let keep = if streak >= BATCH { KEPT } else { 0 };
         let called = if streak >= CALL { ASLEEP } else { 0 };
         let left = if streak >= BATCH { 0 } else { streak };
@@ -162,6 +163,7 @@ impl AppendQueue {
         let before = self
             .state
             .fetch_update(Ordering::Release, Ordering::Relaxed, back);
+        debug_assert!(before.is_ok_and(|before| before & HELD != 0), "{before:?}");
         if before.is_ok_and(|before| before & called != 0) {
             drop(self.sleep.lock());
             self.wake.notify_one();

@@ -125,6 +125,7 @@ impl BufferOps for FileOps<'_> {
     }
 
     fn start_write(&self, pos: Pos, blocks: u32) -> Result<Option<(Handle, u32)>> {
+        debug_assert!(blocks > 0, "a write of no block");
         let logs = self.data_path.journalled;
         if !logs && self.fs.options.delalloc() && !self.is_low_on_space() {
             self.make_room(pos, blocks)?;
@@ -144,6 +145,7 @@ impl BufferOps for FileOps<'_> {
         };
         let each = credits::sum([credits::allocate(self.fs), convert, u32::from(logs)]);
         let fixed = credits::sum([undo, credits::INODE_UPDATE]);
+        // None, if not even the fixed part fits.
         let fits = |credits: u32| credits.saturating_sub(fixed) / each;
         // At most half of what one handle may have, so that other threads find room beside it, but
         // all blocks of a page.
@@ -285,6 +287,10 @@ impl BufferWriteback for FileOps<'_> {
                 ..AllocateMode::default()
             };
             map = map::allocate(self.fs, handle, self.inode, map.lblk, map.len, how)?;
+            debug_assert!(
+                u64::from(map.len) <= u64::from(count),
+                "{map:?} of {count} blocks"
+            );
             if map.new && !how.unwritten {
                 let bytes = u64::from(map.len) * self.fs.layout.block_size.bytes_u64();
                 self.order(handle, pos, pos.plus(bytes));

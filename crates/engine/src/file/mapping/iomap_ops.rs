@@ -60,7 +60,8 @@ struct Space {
 }
 
 impl Space {
-    /// The answer for `free` blocks, of which delayed allocation has reserved `reserved`.
+    /// The answer for `free` blocks, of which delayed allocation has reserved `reserved`. Counts
+    /// of a damaged volume may be anything: products and sums saturate.
     fn of(free: u64, reserved: u64) -> Self {
         Self {
             allocate_soon: reserved > 0 && free < reserved.saturating_mul(2),
@@ -100,6 +101,7 @@ impl<'a> FileOps<'a> {
 
     /// A mapping in bytes from one in blocks.
     pub(in crate::file) fn describe(&self, map: &map::BlockMapping) -> Result<Iomap> {
+        debug_assert!(map.len > 0, "{map:?} is of a block at least");
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
             bs.dev_off(start).ok_or_else(|| {
@@ -212,6 +214,10 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn raise_size(&self, _locked: FolioLocked<'_>, end: u64) {
+        debug_assert!(
+            end <= crate::file::max_size(self.fs, self.inode).max(self.inode.size()),
+            "{end} bytes do not fit the map"
+        );
         self.inode.size.fetch_max(end, Ordering::AcqRel);
     }
 
@@ -235,10 +241,16 @@ impl IomapOps for FileOps<'_> {
             }
             _ => map::lookup(self.fs, self.inode, lblk, count)?,
         };
-        self.describe(&map)
+        let found = self.describe(&map)?;
+        debug_assert!(
+            found.offset <= pos && pos < found.end(),
+            "{found:?} covers {pos}"
+        );
+        Ok(found)
     }
 
     fn end(&self, op: IomapOp, map: &Iomap, pos: Pos, len: u64, outcome: Outcome) -> Result<()> {
+        debug_assert!(outcome.done <= len, "{} of {len} bytes", outcome.done);
         let reserved = map.kind == IomapKind::Delalloc && map.new;
         if op != IomapOp::Write || !reserved || outcome.done >= len {
             return Ok(());

@@ -25,6 +25,11 @@ pub(in crate::file) fn log(
     let key = CheckKind::FileData.of_inode(inode.ino);
     let shift = fs.layout.block_size.log2();
     for (at, bytes) in blocks {
+        debug_assert_eq!(
+            at.get() % fs.layout.block_size.bytes_u64(),
+            0,
+            "whole blocks"
+        );
         let block = h.create(Pblk::new(at.get() >> shift), key)?;
         h.modify(&block, |to| to.copy_from_slice(bytes))?;
     }

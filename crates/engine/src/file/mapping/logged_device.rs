@@ -55,7 +55,9 @@ impl BlockDevice for LoggedDevice {
         }
         for (number, data) in newer.iter().enumerate() {
             let Some(data) = data else { continue };
+            // The first block may begin before the range.
             let start = (number * size).saturating_sub(inside);
+            debug_assert!(start < buf.len(), "each block has bytes of the range");
             let skip = if number == 0 { inside } else { 0 };
             let len = (size - skip).min(buf.len() - start);
             buf[start..start + len].copy_from_slice(&data[skip..skip + len]);

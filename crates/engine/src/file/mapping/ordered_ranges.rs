@@ -27,7 +27,10 @@ impl Flight {
     }
 
     pub(in crate::file) fn end(&self) {
-        self.counts.lock().ended += 1;
+        let mut counts = self.counts.lock();
+        counts.ended += 1;
+        debug_assert!(counts.ended <= counts.begun, "a pass ends once");
+        drop(counts);
         self.landed.notify_all();
     }
 
@@ -64,6 +67,7 @@ struct Waiting {
 impl OrderedRanges {
     /// Notes that the commit of `tid` waits for `[start, end)`.
     pub(in crate::file) fn note(&self, tid: Tid, start: Pos, end: Pos) {
+        debug_assert!(start <= end, "{start}..{end} is waited for");
         let mut ranges = self.0.lock();
         match ranges.iter_mut().find(|waiting| waiting.tid == tid) {
             Some(waiting) => {

@@ -32,12 +32,17 @@ impl Operation<'_> {
             privileged: self.ops.privileged,
             ..AllocateMode::default()
         };
+        debug_assert!(blocks.start <= blocks.end, "{blocks:?}");
         let mut at = blocks.start;
         while at < blocks.end {
             let lblk = Self::lblk(at)?;
             let left = at_most_u32(blocks.end - at);
             let known = map::lookup(self.fs, self.inode, lblk, left)?;
             let placed = matches!(known.state, MapState::Written(_) | MapState::Unwritten(_));
+            debug_assert!(
+                (1..=left).contains(&known.len),
+                "{known:?} for {left} blocks"
+            );
             let from = at;
             let end_of = |len: u32| {
                 let end = from + u64::from(len);

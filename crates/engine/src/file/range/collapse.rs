@@ -33,6 +33,6 @@ impl Operation<'_> {
         map::shift(self.fs, &mut h, self.inode, from, Shift::Left(by))?;
         let len = self.range.end - self.range.start;
         debug_assert!(len < size, "{len} of {size} bytes are taken out");
-        self.set_size(&mut h, size.saturating_sub(len))
+        self.set_size(&mut h, size - len)
     }
 }

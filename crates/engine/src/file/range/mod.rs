@@ -95,7 +95,8 @@ fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> 
         FileKind::Fifo => return Err(Error::IllegalSeek),
         _ => return Err(Error::NoDevice),
     }
-    let end = offset.saturating_add(len);
+    // Both are at most half of what 64 bits hold.
+    let end = offset + len;
     if end > any_max_size(fs).min(MAX_POS) {
         return Err(Error::FileTooBig);
     }
@@ -235,6 +236,7 @@ impl Operation<'_> {
     fn raise_disk_size(&self) -> Result<()> {
         let size = self.inode.size();
         let end = size.min(self.range.end);
+        debug_assert!(end <= size, "J1");
         if self.range.start > size || self.inode.core.read().disk_size >= end {
             return Ok(());
         }
@@ -255,6 +257,10 @@ impl Operation<'_> {
         // Within one block both ends are the same block.
         let last = last.start.max(first.end)..last.end;
         for edge in [first, last] {
+            debug_assert!(
+                edge.end.saturating_sub(edge.start) < self.block_bytes(),
+                "{edge:?} is a part of a block"
+            );
             if !edge.is_empty() {
                 data_path::zero_range(self.ops, Pos::new(edge.start), edge.end - edge.start)?;
             }
@@ -269,6 +275,7 @@ impl Operation<'_> {
         no_fills: &InvalidateExclusive<'_>,
         blocks: &Range<u64>,
     ) -> Result<impl Sized> {
+        debug_assert!(blocks.start <= blocks.end, "{blocks:?}");
         let bytes = self.bytes_of(blocks);
         crate::file::write_ordered(self.ops, bytes.start);
         let mapping = &self.ops.data.address_space;

@@ -29,6 +29,7 @@ impl Operation<'_> {
                 .unwrap_or(size)
                 .min(crate::file::range::max_size(self.fs, self.inode));
         }
+        debug_assert!(self.range.start < self.range.end, "{:?}", self.range);
         let blocks = self.whole_blocks(&self.range);
         if !blocks.is_empty() {
             self.cut_ends(&blocks)?;

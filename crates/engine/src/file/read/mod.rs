@@ -75,6 +75,7 @@ fn read_into(
     };
     let done = data_path::read(&ops, &open.recent, on_miss, Pos::new(pos), buf);
     let done = done.inspect_err(|error| crate::file::report(fs, error))?;
+    debug_assert!(done <= buf.len(), "{done} of {} bytes", buf.len());
     if !buf.is_empty() {
         inode::touch_atime(fs, inode);
     }

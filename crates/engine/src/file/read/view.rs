@@ -81,6 +81,7 @@ pub(crate) fn edit(
         (done, ops.flags)
     };
     let done = done.inspect_err(|error| crate::file::report(fs, error))?;
+    debug_assert!(done <= len, "{done} of {len} bytes");
     if fs.options.sync() || flags.contains(InodeFlags::SYNC) {
         crate::file::fsync(fs, inode, None, false)?;
     }

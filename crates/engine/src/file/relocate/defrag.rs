@@ -135,6 +135,7 @@ impl Defragmentation<'_> {
     /// The first ranges, as many as the free space suffices for.
     fn part(&self, ranges: &[Status]) -> Vec<Status> {
         let free = self.fs.alloc.counts.available_to_users().get();
+        // Nothing, where less than the margin is free.
         let mut left = free.saturating_sub(MARGIN + free / 64);
         let wanted: u64 = ranges.iter().map(|range| u64::from(range.len)).sum();
         if left < LEAST.min(wanted) {
@@ -143,10 +144,10 @@ impl Defragmentation<'_> {
         let mut part = Vec::new();
         for range in ranges {
             let from = u64::from(range.lblk.get());
-            let Some(fits) = range.cut(from, from.saturating_add(left)) else {
+            let Some(fits) = range.cut(from, from + left) else {
                 break;
             };
-            left = left.saturating_sub(u64::from(fits.len));
+            left -= u64::from(fits.len);
             part.push(fits);
         }
         part
@@ -222,6 +223,7 @@ impl Defragmentation<'_> {
                     return Err(Error::NoSpace);
                 };
                 let got = u64::from(found.len);
+                debug_assert!((1..=want).contains(&got), "{got} of {want} blocks");
                 if last != Some((at, start)) {
                     count += 1;
                 }
@@ -229,7 +231,7 @@ impl Defragmentation<'_> {
                 last = Some((at, start.plus(got)));
                 if start == goal {
                     run.start = goal.plus(got);
-                    run.len = Blocks::new(run.len.get().saturating_sub(got));
+                    run.len = Blocks::new(run.len.get() - got);
                 } else {
                     // Another thread has taken it by now.
                     runs = alloc::free_runs(fs, 1)?;

@@ -115,11 +115,12 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
             let step = credits::exchange(fs);
             let mut h = fs.start(step)?;
             while moved < count && h.ensure(step)? {
-                let at = |lblk: Lblk| lblk.checked_add(moved).unwrap_or(Lblk::MAX);
+                let at = |lblk: Lblk| lblk.plus(moved);
                 let (a, b) = ((&**from.inode, at(from.at)), (&**other.inode, at(other.at)));
                 moved += map::exchange(fs, &mut h, a, b, count - moved)?;
             }
         }
+        debug_assert_eq!(moved, count, "each step moves what is left, or less");
         fs.stats.moved_blocks.add(u64::from(count));
         return Ok(Piece::Moved(count));
     }
@@ -139,6 +140,7 @@ fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
     let bs = fs.layout.block_size;
     let at = |block: Pblk| bs.dev_off(block).ok_or(Error::Invalid);
     let (from, to) = (at(from)?, at(to)?);
+    debug_assert!(count > 0, "a copy of no block");
     let bytes = u64::from(count) << bs.log2();
     let at_once = |left: u64| index(left.min(COPIED_AT_ONCE as u64));
     let mut buf = vec![0; at_once(bytes)];

@@ -88,6 +88,7 @@ fn piece(
     };
     let most = relocate::PIECE >> fs.layout.block_size.log2();
     let len = exact_u32(len.min(most.max(1)));
+    debug_assert!(len > 0, "a piece of no block");
     let both = inode::lock_all(&[orig, donor]);
     crate::file::lock::range_lock::drain(orig, &both);
     crate::file::lock::range_lock::drain(donor, &both);

@@ -208,6 +208,11 @@ fn write_data(fs: &Fs, run: Run, parts: &[SmallFile<'_>]) -> bool {
         }
     }
     let slices: Vec<IoSlice<'_>> = parts.iter().flat_map(|part| part.write.slices()).collect();
+    debug_assert_eq!(
+        Some(slices.iter().map(|slice| slice.len() as u64).sum()),
+        fs.layout.block_size.bytes_of(run.len),
+        "the run is filled"
+    );
     let stats = &fs.files.stats;
     stats.ioends.bump();
     stats
@@ -225,7 +230,10 @@ fn write_data(fs: &Fs, run: Run, parts: &[SmallFile<'_>]) -> bool {
 /// Enters `held`, which has the data of `parts`, as their first extents. Says in `entered` of each
 /// whether it has its blocks; the other blocks are free again.
 fn enter(fs: &Fs, held: HeldBlocks, parts: &[SmallFile<'_>], entered: &mut [bool]) -> Result<()> {
-    let mut at = held.run().start;
+    let (mut at, end) = (
+        held.run().start,
+        held.run().start.plus(held.run().len.get()),
+    );
     let inodes = exact_u32(parts.len() as u64);
     // The bitmap and the descriptor; a block of the inode table for each, at most.
     let mut h = fs.start(credits::sum([inodes, 2, credits::INODE_UPDATE]))?;
@@ -245,5 +253,6 @@ fn enter(fs: &Fs, held: HeldBlocks, parts: &[SmallFile<'_>], entered: &mut [bool
             }
         }
     }
+    debug_assert_eq!(at, end, "each held block is one file's");
     result
 }

@@ -280,7 +280,10 @@ fn put_in_cache(
     let at = pos.plus(done as u64);
     let mut rest = Behind::new(&mut source, done);
     match data_path::write(ops, at, len - done, &mut rest) {
-        Ok(more) => Ok(done + more),
+        Ok(more) => {
+            debug_assert!(done + more <= len, "{done} and {more} of {len} bytes");
+            Ok(done + more)
+        }
         Err(error) if done == 0 => Err(error),
         // What did arrive counts; the next call meets the error again.
         Err(_) => Ok(done),
@@ -291,6 +294,7 @@ fn put_in_cache(
 /// there. That part stays locked until it is on the device: a second attempt may write it again.
 fn put_on_device(ops: &FileOps<'_>, held: &mut Held<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
     let direct = direct::write(ops, held, pos, bytes)?;
+    debug_assert!(direct.bytes <= bytes.len(), "no more than there is");
     if !direct.falls_back {
         return Ok(direct.bytes);
     }

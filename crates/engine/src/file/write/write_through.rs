@@ -72,6 +72,10 @@ pub(in crate::file) fn write(
         // Once this lock is free, reads that found the old map have made their folios; later ones
         // find the new map. Folios that reach beyond the part may be dirty there, so only their
         // piece goes.
+        debug_assert!(
+            at <= written && written <= stop && stop <= end,
+            "{at} {written} {stop}"
+        );
         let no_fills = mapping.invalidate_lock().write();
         mapping.drop_range(&no_fills, at, stop);
         drop(no_fills);

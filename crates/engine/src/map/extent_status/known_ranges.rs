@@ -18,7 +18,11 @@ impl KnownRanges {
         if after > before {
             self.0.fetch_add(after - before, Ordering::Relaxed);
         } else {
-            self.0.fetch_sub(before - after, Ordering::Relaxed);
+            let all = self.0.fetch_sub(before - after, Ordering::Relaxed);
+            debug_assert!(
+                before - after <= all,
+                "{before} of {all} ranges become {after}"
+            );
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// The hole from `start` to before `end`.
+    /// The hole from `start` to before `end`; empty if it ends there or before.
     pub(in crate::map) fn hole(start: Lblk, end: u64) -> Self {
         let len = end.min(MAX_END).saturating_sub(u64::from(start.get()));
         Self {
@@ -126,6 +126,7 @@ impl StatusTree {
             return None;
         }
         entry.referenced = true;
+        debug_assert!(found.lblk <= lblk, "{found:?} holds block {lblk}");
         self.last = Some(found);
         Some(found)
     }
@@ -163,6 +164,10 @@ impl StatusTree {
 
     /// Remembers what the tree on disk says of `range`, where nothing is known yet.
     pub(in crate::map) fn fill(&mut self, range: Status) {
+        debug_assert!(
+            range.state != MapState::Delayed && range.len > 0,
+            "{range:?}"
+        );
         let mut at = u64::from(range.lblk.get());
         while at < range.end() {
             let known = self
@@ -181,6 +186,7 @@ impl StatusTree {
     /// Forgets what is known of `from..to`, as the tree on disk is about to change there, and grows
     /// the sequence.
     pub(in crate::map) fn forget(&mut self, from: u64, to: u64) {
+        debug_assert!(from <= to, "{from}..{to} is forgotten");
         self.cut_out(from, to);
         self.sequence += 1;
     }

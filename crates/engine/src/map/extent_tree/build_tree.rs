@@ -25,6 +25,12 @@ pub(in crate::map) fn nodes_for(block_size: BlockSize, extents: usize) -> usize 
 /// No space for the nodes: nothing has changed then. After that only a stopped journal.
 pub(in crate::map) fn build<N: NodesMut>(nodes: &mut N, extents: &[Extent]) -> Result<()> {
     let capacity = usize::from(block_capacity(nodes.block_size())).max(2);
+    debug_assert!(
+        extents
+            .windows(2)
+            .all(|two| two[0].end() <= u64::from(two[1].lblk.get())),
+        "extents in order"
+    );
     let encode = |extent: &Extent| Ok((extent.lblk, extent.encode()?));
     let mut entries = extents
         .iter()
@@ -47,6 +53,7 @@ pub(in crate::map) fn build<N: NodesMut>(nodes: &mut N, extents: &[Extent]) -> R
         entries = above;
         depth += 1;
     }
+    debug_assert!(blocks.next().is_none(), "as many nodes as were counted");
     let top: Vec<Slot> = slots(&entries);
     let root = root_bytes(nodes, depth, &top)?;
     nodes.set_root(&root)

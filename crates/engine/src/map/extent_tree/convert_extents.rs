@@ -83,6 +83,10 @@ fn put_part<N: NodesMut>(
     extent: &Extent,
     part: Extent,
 ) -> Result<()> {
+    debug_assert!(
+        extent.lblk <= part.lblk && part.len > 0 && part.end() <= extent.end(),
+        "{part:?} is a part of {extent:?}"
+    );
     let before = part
         .lblk
         .distance_from(extent.lblk)

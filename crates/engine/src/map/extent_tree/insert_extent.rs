@@ -76,11 +76,18 @@ pub(super) fn join_neighbours(
     if right.is_some() {
         end += 1;
     }
+    let all = blocks(&joined) + blocks(&new) + blocks(right.as_slice());
     for extent in new.into_iter().chain(right) {
         match joined.last_mut() {
             Some(last) if last.merges_with(&extent) => last.len += extent.len,
             _ => joined.push(extent),
         }
     }
+    debug_assert_eq!(blocks(&joined), all, "each block is in one extent");
     (start..end, joined)
+}
+
+/// Blocks of all `extents`.
+pub(super) fn blocks(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len)).sum()
 }

@@ -1,8 +1,9 @@
 //! Removing ranges.
 
 use extant_disk::extent::{Extent, MAX_END};
-use extant_units::{Lblk, at_most_u32};
+use extant_units::{Lblk, at_most_u32, exact_u32};
 
+use super::insert_extent::blocks;
 use super::node_store::NodesMut;
 use super::replace_entries::replace;
 use super::tree_path::TreePath;
@@ -57,22 +58,26 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
         let path = TreePath::to(nodes, Lblk::new(last))?;
         let leaf = path.leaf();
         let end = leaf.position(Lblk::new(last));
-        let touched = leaf.extents.get(..end).unwrap_or(&[]);
+        let touched = &leaf.extents[..end];
         let (begin, from) = reach(touched, start, to, limit);
-        let touched = touched.get(begin..).unwrap_or(&[]);
+        let touched = &touched[begin..];
 
         let mut keep = Vec::with_capacity(2);
         let mut parts = Vec::with_capacity(touched.len());
         for extent in touched {
             let low = extent.lblk.max(from);
             let high = extent.end().min(to);
-            let before = low.distance_from(extent.lblk).unwrap_or(0);
-            keep.extend(extent.slice(extent.lblk, before));
-            let len = u32::try_from(high.saturating_sub(u64::from(low.get()))).unwrap_or(0);
+            keep.extend(extent.slice(extent.lblk, low.since(extent.lblk)));
+            let len = exact_u32(high - u64::from(low.get()));
             parts.extend(extent.slice(low, len));
             let rest = u32::try_from(high).ok();
             keep.extend(rest.and_then(|rest| extent.slice(Lblk::new(rest), u32::MAX)));
         }
+        debug_assert_eq!(
+            blocks(&keep) + blocks(&parts),
+            blocks(touched),
+            "each block stays or goes"
+        );
         parts.reverse();
         let leaf_start = path.levels().last().and_then(|l| l.expect.first);
         if parts.is_empty() {
@@ -107,17 +112,22 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
 /// How far to the left `limit` reaches among a leaf's extents before `to`: the index of the first
 /// extent that is touched, and the file block from which on to remove.
 fn reach(extents: &[Extent], start: u64, to: u64, limit: Limit) -> (usize, Lblk) {
+    debug_assert!(
+        limit.extents > 0 && limit.blocks > 0,
+        "a step does something"
+    );
     let mut from = to;
     let mut begin = extents.len();
-    let mut left = limit.blocks.max(1);
-    for extent in extents.iter().rev().take(limit.extents.max(1)) {
+    let mut left = limit.blocks;
+    for extent in extents.iter().rev().take(limit.extents) {
         let high = extent.end().min(to);
         let low = start.max(u64::from(extent.lblk.get()));
         if high <= low || left == 0 {
             break;
         }
+        // As far as the limit goes.
         from = low.max(high.saturating_sub(left));
-        left = left.saturating_sub(high - low);
+        left -= high - from;
         begin -= 1;
     }
     (begin, Lblk::new(at_most_u32(from)))

@@ -24,6 +24,10 @@ pub(super) fn replace<N: NodesMut>(
 ) -> Result<()> {
     let before = |pair: &[Extent]| pair[0].end() <= u64::from(pair[1].lblk.get());
     debug_assert!(new.windows(2).all(before), "extents in order: {new:?}");
+    debug_assert!(
+        new.len() <= range.len() + 2,
+        "a leaf overflows by two entries at most"
+    );
     let Some(leaf) = path.levels().last() else {
         return Ok(());
     };
@@ -126,7 +130,7 @@ fn set_first<N: NodesMut>(
     below: usize,
     first: Lblk,
 ) -> Result<()> {
-    let parents = path.levels().get(..below).unwrap_or(&[]);
+    let parents = &path.levels()[..below];
     for level in parents.iter().rev() {
         let node = level.node(nodes)?;
         let Some(index) = node.index(level.at).filter(|index| index.lblk != first) else {
@@ -222,6 +226,10 @@ fn split<N: NodesMut>(
             (node.depth(), usize::from(node.max()))
         };
         if number < path.bottom() && entries.len() <= max {
+            debug_assert!(
+                fresh.next().is_none(),
+                "each block that was allocated is used"
+            );
             let first = starts_at(&entries);
             write(nodes, level, depth, &entries)?;
             return set_first(nodes, path, number, first);
@@ -234,6 +242,10 @@ fn split<N: NodesMut>(
             .and_then(|above| path.levels().get(above));
         let (Some(at), Some(parent)) = (level.pblk, parent) else {
             // The root: all of it goes one level down.
+            debug_assert!(
+                fresh.next().is_none(),
+                "each block that was allocated is used"
+            );
             nodes.create(block, depth, &entries)?;
             let only = index_slot(nodes, starts_at(&entries), block)?;
             let root = root_bytes(nodes, depth + 1, &[only])?;

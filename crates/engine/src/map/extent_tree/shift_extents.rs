@@ -106,6 +106,7 @@ fn shift_leaf<N: NodesMut>(
             );
         }
     }
+    debug_assert_eq!(moved.len(), range.len(), "all that were asked for");
     let before = range.start.checked_sub(1).and_then(|i| leaf.extents.get(i));
     if let (Some(before), Some(first)) = (before, moved.first())
         && before.end() > u64::from(first.lblk.get())
@@ -147,10 +148,11 @@ pub(in crate::map) fn count<N: Nodes>(
             .iter()
             .filter(|node| node.is_some() && !before.contains(node));
         // At most the depth of the tree above `most`.
-        found.nodes = found.nodes.saturating_add(exact_u32(new.count() as u64));
+        found.nodes += exact_u32(new.count() as u64);
         let leaf = path.leaf();
         let inside = |e: &&Extent| e.end() > from && u64::from(e.lblk.get()) < to;
         let inside = leaf.extents.iter().filter(inside).count();
+        // More than 32 bits are more than any transaction can free.
         found.extents = found.extents.saturating_add(exact_u32(inside as u64));
         // Each leaf ends further right than the one before.
         at = leaf.end.max(at + 1);

@@ -3,6 +3,7 @@
 use extant_disk::extent::{Extent, MAX_END};
 use extant_units::Lblk;
 
+use super::insert_extent::blocks;
 use super::node_store::NodesMut;
 use super::replace_entries::replace;
 use super::tree_path::TreePath;
@@ -25,12 +26,12 @@ pub(in crate::map) fn split_at<N: NodesMut>(nodes: &mut N, at: Lblk) -> Result<b
     let Some((index, extent)) = found.and_then(|i| Some((i, *path.leaf().extents.get(i)?))) else {
         return Ok(false);
     };
-    let before = at.distance_from(extent.lblk).unwrap_or(0);
     let parts = [
-        extent.slice(extent.lblk, before),
+        extent.slice(extent.lblk, at.since(extent.lblk)),
         extent.slice(at, u32::MAX),
     ];
     let parts: Vec<Extent> = parts.into_iter().flatten().collect();
+    debug_assert_eq!(blocks(&parts), u64::from(extent.len), "cut in two");
     replace(nodes, &path, index..index + 1, &parts)?;
     Ok(true)
 }

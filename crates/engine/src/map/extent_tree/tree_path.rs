@@ -115,6 +115,7 @@ impl<B: Deref<Target = [u8]>> TreePath<B> {
         // A child's depth is one less than its parent's: at most MAX_DEPTH rounds.
         loop {
             let node = level.node(nodes)?;
+            // Before all of them: the first.
             level.at = node.find(lblk).unwrap_or(0);
             let Some(child) = level.child(nodes)? else {
                 let extents = level.node(nodes)?.extents().collect();
@@ -123,6 +124,7 @@ impl<B: Deref<Target = [u8]>> TreePath<B> {
                     extents,
                 };
                 levels.push(level);
+                debug_assert!(levels.len() <= usize::from(MAX_DEPTH) + 1, "depths fall");
                 return Ok(Self { levels, leaf });
             };
             levels.push(level);

@@ -68,6 +68,7 @@ fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<PointerPath> {
         next = number(&block.data(), index);
         path.blocks.push((block, index));
     }
+    debug_assert!(at < path.end, "room for the block itself");
     Ok(path)
 }
 
@@ -91,6 +92,11 @@ pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result
         goal,
     };
     let made = nodes.allocate(goal, path.missing.len())?;
+    debug_assert_eq!(
+        made.len(),
+        path.missing.len(),
+        "a block for each missing one"
+    );
     // From the bottom up: an indirect block is complete before a pointer leads to it.
     let mut below = 0;
     for (&at, &index) in made.iter().zip(&path.missing).rev() {

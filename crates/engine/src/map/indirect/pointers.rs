@@ -16,6 +16,9 @@ pub(super) const DIRECT: usize = 12;
 /// Pointers in the inode.
 const SLOTS: usize = ROOT_BYTES / 4;
 
+/// Behind the direct pointers, one for each level.
+const _: () = assert!(SLOTS == DIRECT + 3);
+
 /// The tree below one of the inode's pointers.
 #[derive(Clone, Copy)]
 pub(super) struct Tree {
@@ -78,11 +81,13 @@ pub(super) fn per_block(nodes: &DiskNodes<'_>) -> u64 {
 /// Pointer `at` of an indirect block, or of the inode.
 pub(super) fn number(bytes: &[u8], at: usize) -> u32 {
     let (numbers, _) = bytes.as_chunks::<4>();
+    debug_assert!(at < numbers.len(), "pointer {at} of {}", numbers.len());
     numbers.get(at).map_or(0, |raw| u32::from_le_bytes(*raw))
 }
 
 pub(super) fn set_number(bytes: &mut [u8], at: usize, value: u32) {
     let (numbers, _) = bytes.as_chunks_mut::<4>();
+    debug_assert!(at < numbers.len(), "pointer {at} of {}", numbers.len());
     if let Some(number) = numbers.get_mut(at) {
         *number = value.to_le_bytes();
     }
@@ -179,8 +184,9 @@ fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
     if first == 0 {
         return Status::hole(lblk, u64::from(lblk.get()) + len);
     }
-    let room = MAX_END.saturating_sub(u64::from(lblk.get()));
-    let len = exact_u32(len.min(room).max(1));
+    debug_assert!(u64::from(lblk.get()) < MAX_END, "a file block");
+    let room = MAX_END - u64::from(lblk.get());
+    let len = exact_u32(len.min(room));
     Status {
         lblk,
         len,

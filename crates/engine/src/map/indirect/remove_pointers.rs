@@ -2,7 +2,7 @@
 
 use extant_disk::extent::ROOT_BYTES;
 use extant_jbd2::{Block, Handle};
-use extant_units::{Blocks, Lblk, Pblk};
+use extant_units::{Blocks, Lblk, Pblk, at_most_usize};
 
 use super::pointers::{Tree, checked_root, number, per_block, read, set_number, trees};
 use crate::alloc::{self, Run};
@@ -56,10 +56,9 @@ impl RemovalPlan<'_> {
         let count = data.len() / 4;
         let mut zeroed = Vec::new();
         let mut left = (0..count).filter(|&at| number(&data, at) != 0).count();
-        let last = self.end.saturating_sub(1).saturating_sub(tree.base) / below.span;
-        let last = usize::try_from(last)
-            .unwrap_or(usize::MAX)
-            .min(count.saturating_sub(1));
+        debug_assert!(tree.base < self.end, "a tree of the range");
+        let last = (self.end - 1 - tree.base) / below.span;
+        let last = at_most_usize(last).min(count - 1);
         for at in (0..=last).rev() {
             let base = tree.base + (at as u64) * below.span;
             if self.full || base + below.span <= self.from {
@@ -91,7 +90,11 @@ impl RemovalPlan<'_> {
             .runs
             .last()
             .is_some_and(|run| start.checked_add(1) == Some(run.start));
-        let room = self.runs.len() + self.emptied.len() < self.limit.extents.max(1);
+        debug_assert!(
+            (self.from..self.clear_from).contains(&lblk),
+            "right to left"
+        );
+        let room = self.runs.len() + self.emptied.len() < self.limit.extents;
         if self.limit.blocks == 0 || !(joins || room) {
             self.full = true;
             return false;
@@ -101,7 +104,7 @@ impl RemovalPlan<'_> {
         match self.runs.last_mut().filter(|_| joins) {
             Some(run) => {
                 run.start = start;
-                run.len = run.len.saturating_add(Blocks::ONE);
+                run.len = Blocks::new(run.len.get() + 1);
             }
             None => self.runs.push(Run {
                 start,
@@ -166,21 +169,18 @@ pub(in crate::map) fn remove_some(
     // From here on only a stopped journal can fail.
     changed |= !zeroed.is_empty();
     clear_pointers(h, zeroed)?;
+    let data: u64 = runs.iter().map(|run| run.len.get()).sum();
+    debug_assert!(
+        data <= limit.blocks && clear_from >= from,
+        "within the limit"
+    );
     if changed {
-        let data: u64 = runs.iter().map(|run| run.len.get()).sum();
         store_root(fs, h, inode, &root, data + emptied.len() as u64)?;
     }
     let mut result = Ok(());
-    for at in emptied {
-        result = result.and(alloc::free_blocks(
-            fs,
-            h,
-            Run {
-                start: at,
-                len: Blocks::ONE,
-            },
-            true,
-        ));
+    let len = Blocks::ONE;
+    for start in emptied {
+        result = result.and(alloc::free_blocks(fs, h, Run { start, len }, true));
     }
     // The map is right already: the caller frees the data, and ends with this failure. A map that
     // names its indirect blocks repeatedly is not followed to its end.
