@@ -43,7 +43,7 @@ fn a_full_mount_grows_and_goes_on() -> Result<()> {
     ensure!(grown.code == Some(0), "it did not grow: {}", grown.err);
     let after = statvfs(dir)?.f_blocks;
     ensure!(
-        after > before + 160 * 1024,
+        after > before + 150 * 1024,
         "{before} blocks before, {after} after"
     );
     // The file that found no space goes on.
