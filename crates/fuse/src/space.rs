@@ -30,8 +30,6 @@ pub(crate) struct Waiting {
     pub(crate) queue: Option<u16>,
     pub(crate) node: u64,
     pub(crate) handle: u64,
-    /// Rounds that it has waited for without a drain that ended.
-    pub(crate) in_vain: u32,
 }
 
 #[derive(Debug, Default)]

@@ -48,8 +48,6 @@ const LOOK: Duration = Duration::from_micros(20);
 
 /// Drains for one answer: a grant counts until the second one after it.
 const DRAINS: u32 = 2;
-/// Rounds without a drain that ended, after which a writer is refused: nothing of it is lost.
-const ROUNDS_IN_VAIN: u32 = 3;
 
 impl Server<'_> {
     /// Bytes that a write-back of `attr`'s file may still take.
@@ -192,7 +190,6 @@ impl Server<'_> {
             queue: reply.queue(),
             node: header.nodeid,
             handle,
-            in_vain: 0,
         });
         Ok(Done::Later)
     }
@@ -240,17 +237,16 @@ impl Server<'_> {
     pub(crate) fn answer_writers(&self) {
         let mut space = ReplySpace::new(size_of::<AttrOut>());
         while let Some(waiting) = self.space.next_waiting() {
-            let drained = (0..DRAINS).all(|_| self.drain());
+            // The first is admitted however that ends: none waits for ever, and no read at the end
+            // of a file, which may ask as well, fails for want of time.
+            let _ = (0..DRAINS).all(|_| self.drain());
             let mut left = Vec::new();
-            for (number, mut one) in waiting.into_iter().enumerate() {
-                one.in_vain += u32::from(!drained);
+            for (number, one) in waiting.into_iter().enumerate() {
                 // What those before it were granted may be all that there is.
-                if number == 0 && drained || self.fits(self.volume.room(false)) {
-                    self.answer(&one, &mut space, |reply| self.pass(&one, reply));
-                } else if one.in_vain < ROUNDS_IN_VAIN {
-                    left.push(one);
+                if number == 0 || self.fits(self.volume.room(false)) {
+                    self.answer(&one, &mut space);
                 } else {
-                    self.answer(&one, &mut space, |_| Err(Errno::NOSPC));
+                    left.push(one);
                 }
             }
             self.space.wait_again(left);
@@ -258,20 +254,12 @@ impl Server<'_> {
     }
 
     /// Admits a writer that has waited, unless it has to be told something.
-    fn pass(&self, one: &Waiting, reply: &mut ReplyBuf) -> Outcome {
-        let node = self.nodes.get(one.node)?;
-        self.check_reported(one.node, one.handle, &node)?;
-        self.admit((one.node, one.handle), &node, reply)
-    }
-
-    fn answer(
-        &self,
-        one: &Waiting,
-        space: &mut ReplySpace,
-        outcome: impl FnOnce(&mut ReplyBuf) -> Outcome,
-    ) {
+    fn answer(&self, one: &Waiting, space: &mut ReplySpace) {
         let mut reply = space.start();
-        let outcome = outcome(&mut reply);
+        let outcome = self.nodes.get(one.node).and_then(|node| {
+            self.check_reported(one.node, one.handle, &node)?;
+            self.admit((one.node, one.handle), &node, &mut reply)
+        });
         let answer = reply.finish(one.unique, outcome.map(|_| ()));
         if let Err(error) = self.device.send_later(one.queue, one.unique, answer) {
             error!("a writer is not answered: {error}");
