@@ -110,10 +110,7 @@ impl AllocatorCore {
         let (group, start) = self.layout.group_of_block(run.start)?;
         let len = u32::try_from(run.len.get()).ok()?;
         let end = start.checked_add(len)?;
-        debug_assert!(
-            end <= self.layout.group_blocks(group),
-            "{run:?} in one group"
-        );
+        debug_assert!(end <= self.layout.blocks_per_group, "{run:?} in one group");
         Some((group, start..end))
     }
 
