@@ -2,6 +2,7 @@
 
 mod resize_kit;
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -184,6 +185,12 @@ fn what_cannot_be_is_refused_and_changes_nothing() -> Result<()> {
             "reserved for descriptors",
         ),
         (20, "-b 4096 -O ^resize_inode,64bit", 1 << 60, ""),
+        (
+            20,
+            "-b 1024 -J size=1 -E resize=33554432",
+            60 * MIB,
+            "journal is too small",
+        ),
     ] {
         let image = Image::of_mib(mib).args(args).make()?;
         let fs = mounted(&image)?;
@@ -209,6 +216,36 @@ fn what_cannot_be_is_refused_and_changes_nothing() -> Result<()> {
         "of a read-only mount"
     );
     Ok(())
+}
+
+#[test]
+fn a_repeated_grow_mends_copies_that_an_earlier_one_left_old() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(20).args("-b 1024").make()?;
+    // Group 1 begins with a copy.
+    let at = 8193 << 10;
+    let copy = || -> Result<Vec<u8>> { Ok(std::fs::read(image.path())?[at..at + 1024].to_vec()) };
+    let old = copy()?;
+    let fs = mounted(&image)?;
+    fs.grow(60 * MIB)?;
+    fs.unmount()?;
+    let grown = copy()?;
+    ensure!(grown != old, "the copy has the old size");
+    std::fs::File::options()
+        .write(true)
+        .open(image.path())?
+        .write_all_at(&old, at as u64)?;
+    let fs = mounted(&image)?;
+    fs.grow(60 * MIB)?;
+    fs.unmount()?;
+    let blocks = |copy: &[u8]| copy[4..8].to_vec();
+    ensure!(
+        blocks(&copy()?) == blocks(&grown),
+        "the copy keeps the old size"
+    );
+    image.fsck_clean()
 }
 
 /// Writers, makers and removers of files while the volume grows, mostly by a group at a time.

@@ -5,12 +5,28 @@
 //! superblock is lost.
 
 use extant_disk::features::Incompat;
-use extant_disk::superblock::{SUPERBLOCK_SIZE, State};
+use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
 use extant_units::Group;
 use zerocopy::IntoBytes;
 
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
+
+/// Whether the first copy, if there is one, has `blocks` blocks.
+///
+/// # Errors
+/// The device's.
+pub(super) fn are_of_size(fs: &Fs, blocks: u64) -> Result<bool> {
+    let layout = &fs.layout;
+    let mut groups = (1..layout.groups()).map(Group::new);
+    let Some(group) = groups.find(|group| layout.has_superblock(*group)) else {
+        return Ok(true);
+    };
+    let mut copy = [0; SUPERBLOCK_SIZE];
+    let at = layout.block_size.dev_off(layout.group_start(group));
+    fs.dev.read_at(at.ok_or(Error::Invalid)?, &mut copy)?;
+    Ok(Superblock::parse(&copy).is_ok_and(|copy| copy.blocks_count().get() == blocks))
+}
 
 /// Writes them as mke2fs leaves them: not marked as unmounted cleanly, so that a volume is checked
 /// that is mounted by one.
@@ -31,7 +47,7 @@ pub(super) fn write(fs: &Fs) -> Result<()> {
         .map(Group::new)
         .filter(|group| layout.has_superblock(*group))
     {
-        fs.go_on()?;
+        fs.check_writable()?;
         // The field has 16 bits; the low ones are kept, as mke2fs does.
         let [low, high, ..] = group.get().to_le_bytes();
         copy.block_group_nr = u16::from_le_bytes([low, high]).into();

@@ -23,6 +23,8 @@ mod copies;
 mod new_groups;
 mod resize_inode;
 
+use std::io;
+
 use extant_disk::features::Compat;
 use extant_disk::superblock::{RawSuperblock, State};
 use extant_jbd2::Handle;
@@ -57,16 +59,43 @@ pub(crate) fn grow(fs: &Fs, bytes: u64) -> Result<()> {
         return Err(Error::NotSupported("making a mounted volume smaller"));
     }
     let end = new_groups::worthwhile_end(layout, end);
-    if end == layout.end().get() {
-        return Ok(());
+    let old = layout.end().get();
+    if end == old {
+        // An earlier grow may have been cut before it wrote them.
+        return match copies::are_of_size(fs, end)? {
+            true => Ok(()),
+            false => copies::write(fs),
+        };
     }
     refuse(fs, end)?;
-    fs.dev.grow(end << layout.block_size.log2())?;
+    lengthen_device(fs, end)?;
+    let grown = add_up_to(fs, end);
+    if layout.end().get() == old {
+        return grown;
+    }
+    // Also after a step that failed: the others are done.
+    let copied = copies::write(fs);
+    grown.and(copied)
+}
+
+/// Makes the device long enough for a volume up to block `end`.
+fn lengthen_device(fs: &Fs, end: u64) -> Result<()> {
+    let done = fs.dev.grow(end << fs.layout.block_size.log2());
+    done.map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => {
+            Error::NotSupported("growing past the end of a device that cannot get longer")
+        }
+        _ => error.into(),
+    })
+}
+
+/// Adds blocks and groups up to `end`, a step after the other.
+fn add_up_to(fs: &Fs, end: u64) -> Result<()> {
     fill_last_group(fs, end)?;
-    while layout.end().get() < end {
+    while fs.layout.end().get() < end {
         add_groups(fs, end)?;
     }
-    copies::write(fs)
+    Ok(())
 }
 
 /// Refuses what a grow of a mounted volume cannot do, before anything changes.
@@ -96,7 +125,65 @@ fn refuse(fs: &Fs, end: u64) -> Result<()> {
              that is not mounted can grow further)",
         );
     }
+    let last = Group::new(layout.groups() - 1);
+    if layout.group_blocks(last) < layout.full_head_blocks(last) {
+        return refused("growing a last group that is shorter than the copies it begins with");
+    }
+    refuse_steps(fs, reserved, end)
+}
+
+/// Refuses a grow one of whose steps cannot be done.
+fn refuse_steps(fs: &Fs, mut reserved: u32, end: u64) -> Result<()> {
+    let mut first = fs.layout.groups();
+    while first <= new_groups::group_of(&fs.layout, end - 1) {
+        let step = Step::plan(fs, first, reserved, end)?;
+        if step.credits() > fs.journal.max_credits() {
+            return Err(Error::NotSupported(
+                "growing a mounted volume whose journal is too small for that",
+            ));
+        }
+        (first, reserved) = (step.new.groups.end, step.reserved);
+    }
     Ok(())
+}
+
+/// One step: as many groups as a transaction takes.
+struct Step<'a> {
+    new: NewGroups<'a>,
+    resize: Option<ResizeInode>,
+    /// Blocks of descriptors before and afterwards.
+    table: (u32, u32),
+    /// Blocks that are reserved for descriptors afterwards.
+    reserved: u32,
+}
+
+impl Step<'_> {
+    /// The step from group `first` on towards `end`, with `reserved` blocks for descriptors before
+    /// it.
+    fn plan(fs: &Fs, first: u32, reserved: u32, end: u64) -> Result<Step<'_>> {
+        let layout = &fs.layout;
+        let last = new_groups::group_of(layout, end - 1).saturating_add(1);
+        let flex = 1_u32 << layout.flex_bits.min(31);
+        let step = first.saturating_add(STEP.max(flex)) / flex * flex;
+        let new = NewGroups::plan(layout, first..last.min(step.max(first + 1)), end)?;
+        let table = (
+            layout.blocks_of_descriptors(first),
+            layout.blocks_of_descriptors(new.groups.end),
+        );
+        let reserved = reserved.saturating_sub(table.1 - table.0);
+        Ok(Step {
+            resize: ResizeInode::find(fs, (first, new.groups.end), table, reserved)?,
+            new,
+            table,
+            reserved,
+        })
+    }
+
+    /// Blocks that its transaction changes.
+    fn credits(&self) -> u32 {
+        let resize = self.resize.as_ref().map_or(0, ResizeInode::credits);
+        (self.table.1 - self.table.0 + 2).saturating_add(resize)
+    }
 }
 
 /// Gives the last group the blocks up to its full size, or up to `end`.
@@ -124,48 +211,31 @@ fn fill_last_group(fs: &Fs, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// One step: as many of the groups up to `end` as a transaction takes.
+/// One step towards `end`.
 fn add_groups(fs: &Fs, end: u64) -> Result<()> {
-    let layout = &fs.layout;
-    let first = layout.groups();
-    let last = new_groups::group_of(layout, end - 1).saturating_add(1);
-    let flex = 1_u32 << layout.flex_bits.min(31);
-    let step = first.saturating_add(STEP.max(flex)) / flex * flex;
-    let new = NewGroups::plan(layout, first..last.min(step.max(first + 1)), end)?;
     let raw = fs.super_block.read(fs)?;
-    let table = (
-        layout.blocks_of_descriptors(first),
-        layout.blocks_of_descriptors(new.groups.end),
-    );
-    let reserved = u32::from(raw.reserved_gdt_blocks.get()).saturating_sub(table.1 - table.0);
-    let resize = ResizeInode::find(fs, new.groups.end, table, reserved)?;
-    let own = resize.as_ref().map_or(0, ResizeInode::credits);
-    let credits = (table.1 - table.0).saturating_add(2).saturating_add(own);
-    if credits > fs.journal.max_credits() {
-        return Err(Error::NotSupported(
-            "growing a mounted volume whose journal is too small for that",
-        ));
-    }
-    new.write(&*fs.dev)?;
-    let mut h = fs.start(credits)?;
-    let stored = store(fs, &mut h, &new, resize.as_ref(), (table, reserved));
+    let reserved = raw.reserved_gdt_blocks.get().into();
+    let step = Step::plan(fs, fs.layout.groups(), reserved, end)?;
+    step.new.write(&*fs.dev)?;
+    let mut h = fs.start(step.credits())?;
+    let stored = store(fs, &mut h, &step);
     // A change that is half in the transaction must not be followed by more.
     stored.inspect_err(|error| fs.fault.report(fs, error))?;
     drop(h);
     checkpoint(fs)?;
-    publish(fs, &new)
+    publish(fs, &step.new)
 }
 
-/// Stores descriptors, resize inode and superblock under `h`.
-fn store(
-    fs: &Fs,
-    h: &mut Handle,
-    new: &NewGroups<'_>,
-    resize: Option<&ResizeInode>,
-    ((old_table, table), reserved): ((u32, u32), u32),
-) -> Result<()> {
+/// Stores descriptors, resize inode and superblock of `step` under `h`.
+fn store(fs: &Fs, h: &mut Handle, step: &Step<'_>) -> Result<()> {
+    let Step {
+        new,
+        resize,
+        table,
+        reserved,
+    } = step;
     let layout = &fs.layout;
-    for at in old_table..table {
+    for at in table.0..table.1 {
         // It was a block of the resize inode.
         let block = fs
             .cache
@@ -188,7 +258,7 @@ fn store(
     let inodes = at_most_u32(new.groups.len() as u64 * u64::from(layout.inodes_per_group));
     fs.super_block.update(fs, h, |raw| {
         set_size(raw, layout, (new.end, new.free_blocks()), inodes);
-        let kept = u16::try_from(reserved).unwrap_or(u16::MAX);
+        let kept = u16::try_from(*reserved).unwrap_or(u16::MAX);
         raw.reserved_gdt_blocks.set(kept);
         let overhead = raw.overhead_blocks.get();
         if overhead != 0 {

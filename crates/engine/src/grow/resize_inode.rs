@@ -32,14 +32,14 @@ pub(super) struct ResizeInode {
 }
 
 impl ResizeInode {
-    /// What becomes of the resize inode if the volume has `groups` groups and `desc_blocks` blocks
-    /// of descriptors. `None` if it stays as it is, or if there is none.
+    /// What becomes of the resize inode if the volume has so many groups and blocks of descriptors,
+    /// each before and afterwards. `None` if it stays as it is, or if there is none.
     ///
     /// # Errors
     /// The inode is damaged.
     pub(super) fn find(
         fs: &Fs,
-        groups: u32,
+        groups: (u32, u32),
         desc_blocks: (u32, u32),
         reserved: u32,
     ) -> Result<Option<Self>> {
@@ -49,7 +49,7 @@ impl ResizeInode {
         }
         let copies =
             |groups: u32| (1..groups).filter(|group| layout.has_superblock(Group::new(*group)));
-        let more_copies = copies(layout.groups()).count() != copies(groups).count();
+        let more_copies = copies(groups.0).count() != copies(groups.1).count();
         if !more_copies && desc_blocks.0 == desc_blocks.1 {
             return Ok(None);
         }
@@ -69,7 +69,7 @@ impl ResizeInode {
             double,
             desc_blocks: desc_blocks.1,
             reserved,
-            copies: copies(groups).collect(),
+            copies: copies(groups.1).collect(),
             more_copies,
         }))
     }

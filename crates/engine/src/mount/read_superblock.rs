@@ -58,12 +58,13 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
 }
 
 /// Confirms, once the log was replayed, a superblock that was torn before: a resize that is in the
-/// log brought a whole one, or a copy has the same size.
+/// log brought a whole one, or a copy has the same size. It is the one that the options name.
 ///
 /// # Errors
 /// The superblock is torn, and nothing confirms its size.
-pub(super) fn confirm(dev: &Arc<dyn BlockDevice>) -> Result<()> {
-    read_at(dev, SUPERBLOCK_OFFSET, TornSize::Confirmed).map(drop)
+pub(super) fn confirm(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> Result<()> {
+    let offset = options.superblock_offset().unwrap_or(SUPERBLOCK_OFFSET);
+    read_at(dev, offset, TornSize::Confirmed).map(drop)
 }
 
 /// Which size a torn superblock may have.

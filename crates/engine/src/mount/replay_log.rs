@@ -27,7 +27,7 @@ pub(super) fn replay(
     }
     let layout = Layout::new(&sb);
     let Some(found) = FoundJournal::find(dev, &sb, &layout)? else {
-        read_superblock::confirm(dev)?;
+        read_superblock::confirm(dev, options)?;
         return Ok((sb, None));
     };
     let recovery = found.replay(dev, &layout, tuning.replay_bytes)?;
@@ -40,7 +40,7 @@ pub(super) fn replay(
         })?;
         return Err(Error::corrupt(Location::Journal, what));
     }
-    read_superblock::confirm(dev)?;
+    read_superblock::confirm(dev, options)?;
     let flagged = sb.features().has_incompat(Incompat::RECOVER);
     if recovery.was_clean && recovery.errno == 0 && !flagged {
         return Ok((sb, Some(found)));

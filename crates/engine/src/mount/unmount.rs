@@ -44,6 +44,8 @@ pub(super) fn end(fs: &Arc<Fs>) -> Result<()> {
 
 fn write_home(fs: &Arc<Fs>) -> Result<()> {
     let writable = !fs.options.read_only();
+    // A grow has the counts of its last step published when it ends.
+    let _no_grow = fs.growing.lock();
     file::wait_for_range_locks(fs);
     let data = if writable { write_all(fs) } else { Ok(()) };
     fs.files.pages.stop();

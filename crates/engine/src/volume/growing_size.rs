@@ -4,9 +4,10 @@
 //!
 //! # Invariants
 //! - The three numbers only grow.
-//! - The last block is raised before the number of groups, and the number of groups before that of
-//!   inodes, each with release; reads acquire. So a thread that sees a group sees its blocks, its
-//!   cell in the group table and its system zones, and a thread that sees an inode sees its group.
+//! - The last block is raised before the number of inodes, and that before the number of groups,
+//!   each with release; reads acquire. So a thread that sees a group sees its blocks, its inodes,
+//!   its cell in the group table and its system zones. A thread that sees an inode finds its cell
+//!   and a record of zeros.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -54,7 +55,7 @@ impl GrowingSize {
     /// Publishes groups whose cells and zones are there.
     pub(crate) fn raise_groups(&self, groups: u32, inodes: u32) {
         debug_assert!(groups >= self.groups(), "volumes only grow");
-        self.groups.store(groups, Release);
         self.inodes.store(inodes, Release);
+        self.groups.store(groups, Release);
     }
 }
