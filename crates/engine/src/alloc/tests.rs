@@ -468,4 +468,8 @@ fn a_trim_is_of_one_block_at_least() {
         "the superblock is in use"
     );
     assert_eq!(trim(&fs, last - 4096..last, 0).unwrap(), 4096);
+    assert_eq!(trim(&fs, last - 5 * 4096..last, 0).unwrap(), 5 * 4096);
+    // A group is trimmed as a whole once.
+    assert!(trim(&fs, 0..last, 0).unwrap() > 5 * 4096);
+    assert_eq!(trim(&fs, 0..last, 0).unwrap(), 0);
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use extant_disk::extent::{Extent, MAX_DEPTH, MAX_END, MAX_UNWRITTEN, MAX_WRITTEN};
 use extant_units::{BlockSize, Lblk, Pblk};
 
-use super::super::{Found, Limit, convert_one, count, find, insert, prepare, remove_some};
+use super::super::{
+    Found, Limit, convert_one, count, find, insert, prepare, remove_some, split_at,
+};
 use super::memory_nodes::MemoryNodes;
 use crate::test_support::test_rng::Rng;
 use crate::types::error::Error;
@@ -361,4 +363,16 @@ fn a_count_is_of_its_range_and_ends_above_its_limit() {
     // Reading ends with the first node too many.
     assert_eq!(counted(0, MAX_END, 1), (2, 84));
     assert_eq!(counted(0, MAX_END, 2), (3, 168));
+}
+
+#[test]
+fn an_extent_is_cut_where_it_does_not_begin() {
+    let mut tree = MemoryNodes::new(BlockSize::KIB1, true);
+    insert(&mut tree, ext(10, 8, 1000, true)).unwrap();
+    for at in [9, 10, 18] {
+        assert!(!split_at(&mut tree, Lblk::new(at)).unwrap(), "{at}");
+    }
+    assert!(split_at(&mut tree, Lblk::new(13)).unwrap());
+    let parts = [ext(10, 3, 1000, true), ext(13, 5, 1003, true)];
+    assert_eq!(tree.extents(), parts);
 }
