@@ -1,11 +1,11 @@
 //! What tells two volumes of one layout apart: names, seeds, times.
 
-use std::fs::File;
-use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_disk::csum::Crc32c;
 use extant_disk::features::FeatureSets;
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -84,7 +84,9 @@ fn now() -> Result<u64> {
 /// A random UUID (version 4).
 fn random_uuid() -> Result<[u8; 16]> {
     let mut uuid = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut uuid)?;
+    // From the kernel itself: an empty root has no /dev. So few bytes come whole.
+    let got = retry_on_intr(|| getrandom(&mut uuid, GetRandomFlags::empty()));
+    got.map_err(std::io::Error::from)?;
     uuid[6] = uuid[6] & 0x0F | 0x40;
     uuid[8] = uuid[8] & 0x3F | 0x80;
     Ok(uuid)
