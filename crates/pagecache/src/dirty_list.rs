@@ -12,6 +12,10 @@
 //! 3. All four are sequentially consistent. So the flusher sees the bytes and keeps the entry, or
 //!    the writer sees the zero and lists the file again.
 //!
+//! A file also stays listed while another thread's pass runs on it: a caller that asks for all data
+//! waits for the files of the list only, and the data of that pass may be in flight. A pass begins
+//! before it cleans what it writes, so `put_back` looks for it after `bytes`.
+//!
 //! The model `writeback_beside_redirtying` of `iomap`'s interleavings runs through these steps.
 
 use std::any::Any;
@@ -69,6 +73,8 @@ pub(crate) struct DirtyState {
 pub(crate) trait DirtyFile: Send + Sync {
     fn dirty(&self) -> &DirtyState;
     fn weak(&self) -> Weak<dyn DirtyFile>;
+    /// Whether a writeback pass runs on it.
+    fn is_in_pass(&self) -> bool;
 }
 
 impl DirtyState {
@@ -230,7 +236,7 @@ impl DirtyList {
         };
         debug_assert!(entry.busy, "an entry that a flusher took stays marked");
         state.key.store(0, Ordering::SeqCst);
-        if state.bytes() != 0 {
+        if state.bytes() != 0 || taken.file.is_in_pass() {
             entry.busy = false;
             entry.since = Instant::now();
             let key = entries.push(entry);
@@ -270,5 +276,60 @@ impl Entries {
         let before = self.by_key.insert(self.last_key, entry);
         debug_assert!(before.is_none(), "keys are not used again");
         self.last_key
+    }
+}
+
+#[cfg(all(test, not(extant_shuttle)))]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    struct Silent;
+
+    impl Writeback for Silent {
+        fn write_back(self: Arc<Self>, _: WritebackReason, _: u64) {}
+    }
+
+    struct File {
+        state: DirtyState,
+        in_pass: AtomicBool,
+        this: Weak<File>,
+    }
+
+    impl DirtyFile for File {
+        fn dirty(&self) -> &DirtyState {
+            &self.state
+        }
+
+        fn weak(&self) -> Weak<dyn DirtyFile> {
+            self.this.clone()
+        }
+
+        fn is_in_pass(&self) -> bool {
+            self.in_pass.load(Ordering::SeqCst)
+        }
+    }
+
+    #[test]
+    fn a_file_stays_listed_while_another_thread_writes_it_back() {
+        let owner: Arc<dyn Writeback> = Arc::new(Silent);
+        let file = Arc::new_cyclic(|this| File {
+            state: DirtyState::new(Arc::downgrade(&owner)),
+            in_pass: AtomicBool::new(true),
+            this: this.clone(),
+        });
+        let list = DirtyList::default();
+        file.state.bytes.store(1, Ordering::SeqCst);
+        list.add(&*file);
+        let taken = list.take(None).unwrap();
+        // The other thread's pass has cleaned all of it, and its request is under way.
+        file.state.bytes.store(0, Ordering::SeqCst);
+        list.put_back(taken);
+        assert_eq!(list.owners().len(), 1, "a sync waits for it");
+        file.in_pass.store(false, Ordering::SeqCst);
+        let taken = list.take(None).unwrap();
+        list.put_back(taken);
+        assert!(list.owners().is_empty() && !file.state.is_listed());
     }
 }

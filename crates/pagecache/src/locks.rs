@@ -71,6 +71,12 @@ impl PassLock {
         self.0.is_locked()
     }
 
+    /// The model's mutex only tells by a try.
+    #[cfg(extant_shuttle)]
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.try_lock().is_none()
+    }
+
     #[track_caller]
     pub(crate) fn lock(&self) -> WritebackPass<'_> {
         WritebackPass {

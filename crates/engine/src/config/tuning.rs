@@ -73,7 +73,10 @@ impl Tuning {
     /// it later.
     pub fn measure_memory(&mut self) {
         self.page_cache_bytes.get_or_insert_with(page_cache_budget);
-        self.replay_bytes.get_or_insert_with(memory_share);
+        let share = memory_share();
+        self.replay_bytes.get_or_insert(share);
+        // Where memory is short, names have what metadata has of a bounded memory.
+        self.name_cache_bytes = self.name_cache_bytes.min(share / METADATA_PART);
     }
 
     /// Bounds the memory of file data, metadata and names together, and that of a journal's replay

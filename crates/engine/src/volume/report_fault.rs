@@ -48,9 +48,9 @@ impl Fault {
     /// Latches a failed flush of the device: any write since the last successful flush may be lost,
     /// of data, of the log, and of what a checkpoint wrote home. Nothing of it can be relied on.
     ///
-    /// The journal stops, and with it changes, whatever the policy. Every opener of a file in
-    /// memory is told once of lost data; a file that is opened later meets a file system that
-    /// refuses changes. Every caller that meets the failure calls this.
+    /// The journal stops, and with it changes, whatever the policy. Every opener of a file whose
+    /// data is in memory is told once of lost data; a file that is opened later meets a file system
+    /// that refuses changes. Every caller that meets the failure calls this.
     #[cold]
     pub(crate) fn flush_failed(&self, fs: &Fs, why: &str) {
         if !std::mem::replace(&mut self.inner.lock().writes_lost, true) {
