@@ -67,7 +67,7 @@ fn refusals_are_plain_and_leave_the_file() -> Result<()> {
         .arg("1G")
         .run()?;
     ensure!(
-        o.code == Some(1) && o.err.contains("unmounted"),
+        o.code == Some(1) && o.err.contains("not a mount of Extant"),
         "{}",
         o.describe()
     );

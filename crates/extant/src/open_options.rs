@@ -196,9 +196,11 @@ impl<'a> OpenOptions<'a> {
         let (volume, cred) = (self.volume, self.cred);
         let perm = Permissions::from_mode(self.mode).bits();
         if (self.create || self.create_new) && ends_in_slash(path) {
-            // As open(2): what is there does not matter.
-            parent_of_new(volume, path)?;
-            return Err(Error::IsDir);
+            // As open(2): what is there does not matter, not even that it is the root.
+            return match parent_of_new(volume, path) {
+                Ok(_) | Err(Error::Exists) => Err(Error::IsDir),
+                Err(error) => Err(error),
+            };
         }
         if self.create_new {
             let (dir, name) = parent_of_new(volume, path)?;

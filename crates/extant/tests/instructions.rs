@@ -29,8 +29,8 @@ const MARGIN: u64 = 5;
 /// The operations, and the instructions of one call.
 const RECORDED: [(&str, u64); 13] = [
     ("guarded_overwrite", 1225),
-    ("guarded_append", 1550),
-    ("guarded_read", 1172),
+    ("guarded_append", 1610),
+    ("guarded_read", 1235),
     ("guarded_direct", 2400),
     ("guarded_create", 51790),
     ("guarded_stat", 2770),

@@ -35,7 +35,7 @@ use crate::pool::{Habit, Pool};
 use crate::server::{Server, Settings};
 use crate::space::dirty_limit;
 use crate::unmounter::{Closing, Unmounter};
-use crate::uring::{self, BlankRings, Rings};
+use crate::uring::{BlankRings, Rings};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
 const MIN_WORKERS: usize = 4;
@@ -94,10 +94,9 @@ impl HostSide {
     /// to be some. Without this call there are none.
     pub fn make_rings(&mut self, options: &MountOptions) -> bool {
         self.rings = match options.transport() {
-            Transport::Dev => None,
-            // No memory is taken for rings that the kernel would not use.
-            Transport::Auto if !uring::is_switched_on() => None,
-            Transport::Auto => Some(BlankRings::make()).filter(Result::is_ok),
+            // A mount whose rings fail half way does not go on by `/dev/fuse`, and on many
+            // processors they take much memory: only where they are asked for.
+            Transport::Auto | Transport::Dev => None,
             Transport::Uring => Some(BlankRings::make()),
         };
         self.rings.is_some()

@@ -112,6 +112,7 @@ fn a_log_of_holes_costs_neither_memory_nor_disk() {
     let mut tuning = Tuning::default();
     tuning.page_cache_bytes = Some(1 << 20);
     tuning.block_cache_bytes = 1 << 20;
+    tuning.name_cache_bytes = 1 << 20;
     METER.reset_peak_usage();
     let report = check_image(image.path(), &CheckOptions::default()).unwrap();
     assert_eq!(report.replayed, 1);

@@ -23,8 +23,9 @@ pub(crate) struct Mount {
     /// unless suid and dev are given.
     ///
     /// transport=auto|uring|dev says how requests come from the kernel: by io_uring, which takes
-    /// less time, or by /dev/fuse. auto, the default, takes the former where it can: on Linux 6.14
-    /// and later, once root has written Y to /sys/module/fuse/parameters/enable_uring.
+    /// less time and more memory, or by /dev/fuse (also with auto, the default). Linux 6.14 and
+    /// later can do the former, once root has written Y to
+    /// /sys/module/fuse/parameters/enable_uring.
     #[arg(short = 'o', value_name = "OPTS")]
     pub(crate) options: Vec<String>,
     /// Mount read-only, as -o ro

@@ -12,20 +12,21 @@ use zerocopy::IntoBytes;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Whether the first copy, if there is one, has `blocks` blocks.
+/// Whether the first copy is whole and has fewer blocks than the volume.
 ///
 /// # Errors
 /// The device's.
-pub(super) fn are_of_size(fs: &Fs, blocks: u64) -> Result<bool> {
+pub(super) fn are_of_less(fs: &Fs) -> Result<bool> {
     let layout = &fs.layout;
     let mut groups = (1..layout.groups()).map(Group::new);
     let Some(group) = groups.find(|group| layout.has_superblock(*group)) else {
-        return Ok(true);
+        return Ok(false);
     };
     let mut copy = [0; SUPERBLOCK_SIZE];
     let at = layout.block_size.dev_off(layout.group_start(group));
     fs.dev.read_at(at.ok_or(Error::Invalid)?, &mut copy)?;
-    Ok(Superblock::parse(&copy).is_ok_and(|copy| copy.blocks_count().get() == blocks))
+    let blocks = Superblock::parse(&copy).map(|copy| copy.blocks_count().get());
+    Ok(blocks.is_ok_and(|blocks| blocks < layout.end().get()))
 }
 
 /// Writes them as mke2fs leaves them: not marked as unmounted cleanly, so that a volume is checked

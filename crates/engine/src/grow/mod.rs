@@ -61,11 +61,7 @@ pub(crate) fn grow(fs: &Fs, bytes: u64) -> Result<()> {
     let end = new_groups::worthwhile_end(layout, end);
     let old = layout.end().get();
     if end == old {
-        // An earlier grow may have been cut before it wrote them.
-        return match copies::are_of_size(fs, end)? {
-            true => Ok(()),
-            false => copies::write(fs),
-        };
+        return finish_copies(fs);
     }
     refuse(fs, end)?;
     lengthen_device(fs, end)?;
@@ -76,6 +72,22 @@ pub(crate) fn grow(fs: &Fs, bytes: u64) -> Result<()> {
     // Also after a step that failed: the others are done.
     let copied = copies::write(fs);
     grown.and(copied)
+}
+
+/// Writes the copies that an earlier grow was cut before, unless the volume has errors on record:
+/// they may be what it is repaired from.
+fn finish_copies(fs: &Fs) -> Result<()> {
+    let sound = !fs.super_block.read(fs)?.state().contains(State::ERROR);
+    match sound && !last_is_short(&fs.layout) && copies::are_of_less(fs)? {
+        true => copies::write(fs),
+        false => Ok(()),
+    }
+}
+
+/// Whether the last group is shorter than the copies that it begins with.
+fn last_is_short(layout: &Layout) -> bool {
+    let last = Group::new(layout.groups() - 1);
+    layout.group_blocks(last) < layout.full_head_blocks(last)
 }
 
 /// Makes the device long enough for a volume up to block `end`.
@@ -125,8 +137,7 @@ fn refuse(fs: &Fs, end: u64) -> Result<()> {
              that is not mounted can grow further)",
         );
     }
-    let last = Group::new(layout.groups() - 1);
-    if layout.group_blocks(last) < layout.full_head_blocks(last) {
+    if last_is_short(layout) {
         return refused("growing a last group that is shorter than the copies it begins with");
     }
     refuse_steps(fs, reserved, end)

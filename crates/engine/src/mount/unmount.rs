@@ -1,5 +1,6 @@
 //! Unmount, and shutdown by request.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use extant_disk::superblock::State;
@@ -26,7 +27,25 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
         fs.dev.release();
         ended
     };
-    fs.ended.get_or_init(end).clone()
+    end_once(fs, end)
+}
+
+/// Ends the mount with `end` and keeps the result, unless that was done. A panic is a result too:
+/// a caller that unwinds through the mount's owner must not end the mount once more, half ended as
+/// it is, and mark it clean.
+pub(super) fn end_once(fs: &Fs, end: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut panic = None;
+    let ended = fs.ended.get_or_init(|| {
+        catch_unwind(AssertUnwindSafe(end)).unwrap_or_else(|payload| {
+            panic = Some(payload);
+            Err(Error::Shutdown("a panic ended the unmount".into()))
+        })
+    });
+    let ended = ended.clone();
+    match panic {
+        Some(payload) => resume_unwind(payload),
+        None => ended,
+    }
 }
 
 /// Whether an unmount has ended, so that a caller has its result.
@@ -39,7 +58,7 @@ pub(crate) fn is_unmounted(fs: &Fs) -> bool {
 /// # Errors
 /// See [`unmount`].
 pub(super) fn end(fs: &Arc<Fs>) -> Result<()> {
-    fs.ended.get_or_init(|| write_home(fs)).clone()
+    end_once(fs, || write_home(fs))
 }
 
 fn write_home(fs: &Arc<Fs>) -> Result<()> {

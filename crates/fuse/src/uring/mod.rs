@@ -25,9 +25,9 @@ mod ring;
 mod untrusted;
 mod worker;
 
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
-use std::{fs, io};
 
 use tracing::warn;
 
@@ -63,12 +63,6 @@ pub(crate) struct BlankRings {
 /// How many workers serve each of `queues` queues.
 fn per_queue(queues: usize) -> usize {
     (WORKERS / queues.max(1)).clamp(*PER_QUEUE.start(), *PER_QUEUE.end())
-}
-
-/// Whether the kernel would offer rings to a mount that is made now.
-pub(crate) fn is_switched_on() -> bool {
-    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    switch.is_ok_and(|value| value.trim() == "Y")
 }
 
 /// A duty for each worker.

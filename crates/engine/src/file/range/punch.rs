@@ -20,14 +20,14 @@ impl Operation<'_> {
     /// allocated there ahead of data stays.
     pub(super) fn punch(mut self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
-        if self.range.start >= size {
+        // An image's file may say that it is longer than its map can be.
+        let most = crate::file::range::max_size(self.fs, self.inode);
+        if self.range.start >= size.min(most) {
             return Ok(());
         }
         if self.range.end > size {
             let page_end = size.checked_next_multiple_of(PAGE_SIZE as u64);
-            self.range.end = page_end
-                .unwrap_or(size)
-                .min(crate::file::range::max_size(self.fs, self.inode));
+            self.range.end = page_end.unwrap_or(size).min(most);
         }
         debug_assert!(self.range.start < self.range.end, "{:?}", self.range);
         let blocks = self.whole_blocks(&self.range);

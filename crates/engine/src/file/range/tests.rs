@@ -105,11 +105,17 @@ impl Stage {
 
     /// Unmounts, has e2fsck judge, and mounts again.
     fn remount(self, options: &str, path: BufferedPath) -> Self {
+        let judge = |image: &Image| image.fsck_clean().unwrap();
+        self.remount_after(judge, options, path)
+    }
+
+    /// Unmounts, does something to the image, and mounts again.
+    fn remount_after(self, then: impl FnOnce(&Image), options: &str, path: BufferedPath) -> Self {
         let Self { image, fs, file } = self;
         drop(file);
         mount::unmount(&fs).unwrap();
         drop(fs);
-        image.fsck_clean().unwrap();
+        then(&image);
         let fs = open(&image, options, path);
         let root = fs.iget(extant_units::Ino::ROOT).unwrap();
         let file = namei::lookup(&fs, &root, b"file").unwrap();
@@ -516,4 +522,29 @@ fn j31_written_blocks_behind_the_end_become_unwritten() {
         let stage = stage.remount("", BufferedPath::Iomap);
         assert!(stage.bytes() == model, "{how}, from the device");
     }
+}
+
+/// The size of a file with a block map may be forged to be larger than a map can be.
+#[test]
+fn a_punch_behind_what_the_map_can_hold_does_nothing() {
+    let stage = Stage::new(
+        "-b 4096 -O ^extent,^64bit,huge_file",
+        "",
+        BufferedPath::Iomap,
+    );
+    stage.put(0, &[1; 3000]);
+    let forge = |image: &Image| {
+        image
+            .debugfs_write("sif file size 10995116277760")
+            .map(drop)
+    };
+    let stage = stage.remount_after(|image| forge(image).unwrap(), "", BufferedPath::Iomap);
+    assert_eq!(stage.file.size(), 10 << 40);
+    stage.run(PunchHole, 5 << 40, 8 << 40).unwrap();
+    assert_eq!(
+        map::lookup(&stage.fs, &stage.file, Lblk::ZERO, 1)
+            .unwrap()
+            .len,
+        1
+    );
 }

@@ -1,5 +1,6 @@
 //! Two unmounts of one file system: the second waits for the first, and has its result.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,6 +12,7 @@ use extant_testkit::{Image, Watchdog, wait_until};
 use extant_units::DevOff;
 
 use crate::config::{MountOptions, Tuning};
+use crate::mount::unmount::end_once;
 use crate::mount::{ShutdownMode, is_unmounted, mount, shutdown, unmount};
 use crate::types::error::Error;
 use crate::volume::Fs;
@@ -65,4 +67,15 @@ fn a_second_unmount_has_the_result_of_the_first() {
     for _ in 0..2 {
         assert!(matches!(unmount(&fs), Err(Error::Shutdown(_))));
     }
+}
+
+#[test]
+fn a_panic_is_the_result_of_an_unmount() {
+    let (fs, _dev) = mounted();
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        end_once(&fs, || panic!("planted in an unmount"))
+    }));
+    assert!(ended.is_err(), "it goes on to the caller");
+    assert!(is_unmounted(&fs), "the mount's owner does not end it again");
+    assert!(matches!(unmount(&fs), Err(Error::Shutdown(_))));
 }
