@@ -81,8 +81,8 @@ impl Picture {
                 along(extent.logical + extent.len),
                 up(start.saturating_add(extent.len)),
             );
-            // What is smaller than a pixel is drawn once.
-            if from != to || marks.insert(from) {
+            // What comes to the same pixels is drawn once, so pixels bound the picture.
+            if marks.insert((from, to)) {
                 let colour = match extent.state.name() {
                     "unwritten" => "#e15a1e",
                     _ => "#1f77b4",
