@@ -213,7 +213,7 @@ impl RangeLock {
     /// lock exclusively. For a thread that holds the locks of all folios of `range` and changes
     /// them in one step, without a lock of this crate; see "Without a lock" in the crate's
     /// documentation.
-    #[inline]
+    #[inline(always)]
     pub fn is_locked(&self, range: ByteRange, file: &impl FileLock) -> bool {
         let locked = self.sees(Own::Nothing, range, file);
         fence(Ordering::Acquire);

@@ -143,8 +143,9 @@ impl SlotTable {
         slots.filter(|word| is_within(word, range)).count() > 1
     }
 
-    /// Step 3: whether a slot has a byte of `range`.
-    #[inline]
+    /// Step 3: whether a slot has a byte of `range`. Not inlined: most files have no slots, and the
+    /// look for them stays short.
+    #[inline(never)]
     pub(crate) fn overlaps(&self, range: ByteRange) -> bool {
         let (first, last) = (range.start() >> CHUNK_SHIFT, range.last() >> CHUNK_SHIFT);
         let in_line = |line: usize| self.lines[line].0.iter().any(|word| is_within(word, range));
