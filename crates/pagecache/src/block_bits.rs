@@ -63,14 +63,7 @@ impl BlockBits {
         if self.set == self.len || range.is_empty() {
             return true;
         }
-        if self.set == 0 {
-            return false;
-        }
-        let has = |(word, mask): (u32, u64)| self.word(word) & mask == mask;
-        match within_a_word(&range) {
-            Some(only) => has(only),
-            None => masks(range).all(has),
-        }
+        self.set != 0 && masks(range).all(|(word, mask)| self.word(word) & mask == mask)
     }
 
     /// Sets `range`; returns how many bits were clear.
@@ -78,10 +71,6 @@ impl BlockBits {
     pub(crate) fn insert(&mut self, range: Range<u32>) -> u32 {
         debug_assert!(range.end <= self.len);
         if self.set == self.len || range.is_empty() {
-            return 0;
-        }
-        // Most ranges are of a few blocks that an earlier write has made dirty.
-        if within_a_word(&range).is_some_and(|(word, mask)| self.word(word) & mask == mask) {
             return 0;
         }
         let before = self.set;
@@ -224,15 +213,6 @@ impl BlockBits {
         }
         Ok(())
     }
-}
-
-/// The word of `range`, not empty, and the mask of its bits there, if it lies in one word.
-#[inline]
-fn within_a_word(range: &Range<u32>) -> Option<(u32, u64)> {
-    let word = range.start / WORD;
-    let len = range.end - range.start;
-    let mask = (u64::MAX >> (WORD - len.min(WORD))) << (range.start % WORD);
-    ((range.end - 1) / WORD == word).then_some((word, mask))
 }
 
 /// The words that `range`, not empty, touches, each with the mask of the touched bits.
