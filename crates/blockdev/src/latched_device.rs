@@ -69,6 +69,7 @@ impl BlockDevice for LatchedDevice {
     }
 
     fn is_read_only(&self) -> bool {
+        // A device that was given back takes no writes.
         self.inner.get(|inner| inner.is_read_only()).unwrap_or(true)
     }
 
@@ -139,6 +140,7 @@ impl BlockDevice for LatchedDevice {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
+        // Of a device that was given back: the counters that it had last.
         let counters = self.inner.get(|inner| inner.counters());
         let last = || self.last_counters.get().cloned().unwrap_or_default();
         let mut all = counters.unwrap_or_else(last);
@@ -155,6 +157,7 @@ impl BlockDevice for LatchedDevice {
             }
             other => other,
         });
+        // To a device that was given back each request fails at once.
         queueing.unwrap_or(Queueing::Immediate)
     }
 

@@ -128,6 +128,7 @@ impl State {
 
     /// Waits for requests in flight until `min` results are ready, or none is in flight.
     fn reap(&mut self, min: usize) {
+        // Zero if more are ready than the caller waits for.
         let missing = min.saturating_sub(self.ready.len());
         let mut finished = mem::take(&mut self.finished);
         self.queue.wait_into(missing, &mut finished);

@@ -155,7 +155,8 @@ impl Check<'_> {
         let (volume, desc) = (self.volume, self.desc());
         let per_group = volume.sb.inodes_per_group();
         let facts = self.scan.of_group(self.group);
-        // Reserved inodes count as in use, also those without a meaning.
+        // Reserved inodes count as in use, also those without a meaning. The groups after them
+        // have none.
         let before = self.group.get() * per_group;
         let reserved = (volume.sb.first_inode() - 1)
             .saturating_sub(before)

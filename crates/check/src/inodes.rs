@@ -81,7 +81,8 @@ impl Scan {
         let group = (ino.get() - 1) / self.inodes_per_group;
         // An entry may name an inode past the last group.
         let facts = self.facts.get(group as usize)?;
-        // Where it is if no inode before it is missing, and the last place where it can be.
+        // Where it is if no inode before it is missing, and the last place where it can be. With
+        // fewer facts than that it can be at any of them.
         let last = (ino.get().checked_sub(facts.first()?.ino.get())?) as usize;
         if let Some(facts) = facts.get(last).filter(|facts| facts.ino == ino) {
             return Some(facts);

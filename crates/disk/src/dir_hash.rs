@@ -151,12 +151,14 @@ impl DirHasher {
 
     /// Runs `step` over `name` in pieces of `N` words.
     fn chain<const N: usize>(&self, name: &[u8], step: fn(&mut [u32; 4], &[u32; N])) -> [u32; 4] {
+        // Without a seed of the volume: the initial state of MD4.
         let mut state = self
             .seed
             .unwrap_or([0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476]);
         let mut rest = name;
         while !rest.is_empty() {
             step(&mut state, &self.words(rest));
+            // Behind a last piece of fewer words there is nothing.
             rest = rest.get(N * 4..).unwrap_or_default();
         }
         state

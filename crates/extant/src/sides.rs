@@ -317,6 +317,7 @@ fn of_host(found: &std::fs::Metadata) -> io::Result<Entry> {
         let device = found.rdev();
         (rustix::fs::major(device), rustix::fs::minor(device))
     };
+    // Nanoseconds of the host that no time can have, as negative ones, are dropped.
     let time = |secs, nanos| Timestamp {
         secs,
         nanos: u32::try_from(nanos).unwrap_or(0),

@@ -63,6 +63,7 @@ impl Changeset {
                 self.ranges.push(range);
             }
         }
+        // All 2^64 bytes count as `u64::MAX`, as in `ByteRange::bytes`.
         self.bytes = self.bytes.saturating_add(range.bytes());
         Ok(())
     }

@@ -202,7 +202,7 @@ impl<H: Hooks> IoTree<H> {
             .is_some_and(|found| found.covers(range))
     }
 
-    /// How many bytes of `range` have all of `bits`.
+    /// How many bytes of `range` have all of `bits`; `u64::MAX` if all 2^64 have.
     pub fn count(&self, range: ByteRange, bits: Bits) -> u64 {
         let state = self.state.lock();
         let mut id = state.records.find(range.start(), Id::NONE);

@@ -341,6 +341,7 @@ impl<H: Hooks> IoTree<H> {
             spin_loop();
             spins -= 1;
         }
+        // One less also for a release that is seen at once, so that the spins run out.
         spins.saturating_sub(1)
     }
 

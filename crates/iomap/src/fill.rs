@@ -51,6 +51,7 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
         .iter()
         .filter_map(|folio| pages.lock(folio))
         .collect();
+    // A file that ends in the last block there can be has no position to round up to.
     let limit = pages.block_size().round_up(Pos::new(size));
     let limit = limit.unwrap_or(Pos::MAX).min(lock.range.end);
     // The end of the file may have moved before the folios were locked, and data that was written
@@ -78,7 +79,8 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
 
 /// The bytes of a window, up to the end of a file of `size` bytes and at least to the needed byte.
 fn bytes_of(window: Window, needed: Option<Pos>, size: u64) -> Range<Pos> {
-    // A window may reach past the last page there can be.
+    // A window may reach past the last page there can be: positions stop at the largest. Without
+    // a needed byte, the window's first one is the least.
     let page = |index: u64| PageIdx::new(index).pos().unwrap_or(Pos::MAX);
     let least = needed.unwrap_or(page(window.start)).saturating_add(1);
     page(window.start)..page(window.end()).min(Pos::new(size)).max(least)

@@ -82,6 +82,7 @@ fn write_one_folio<O: IomapOps + ?Sized>(
     allowed: impl FnOnce() -> bool,
 ) -> FastWrite {
     let pages = ops.address_space();
+    // A position that no file can have is in no folio.
     let end = pos.saturating_add(bytes.len() as u64);
     let written = recent.with_folio(pages, pos.page(), |folio| {
         if end > folio.end() {
@@ -127,6 +128,7 @@ fn write_several_folios<O: IomapOps + ?Sized>(
     allowed: impl FnOnce() -> bool,
 ) -> bool {
     let pages = ops.address_space();
+    // A position that no file can have is in no folio.
     let end = pos.saturating_add(bytes.len() as u64);
     let written = recent.with_folios(pages, pos, end, |folios| {
         let mut guards = [const { None }; RecentFolios::MAX_FOLIOS];

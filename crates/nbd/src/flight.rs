@@ -129,6 +129,7 @@ impl Flight {
         let connection = Arc::clone(&open.connection);
         self.open.insert(number, open);
         Counters::bump(&self.link.counters.requests);
+        // Only a write has data.
         connection.send(pending, data.as_deref().unwrap_or_default());
     }
 

@@ -285,6 +285,7 @@ fn pieces(offset: u64, len: u64, unit: u64) -> Vec<(u64, u32)> {
     let mut pieces = Vec::new();
     let (mut at, end) = (offset, offset + len);
     while at < end {
+        // A multiple past the largest offset lies past the end as well.
         let next = (at / unit + 1).saturating_mul(unit).min(end);
         // A unit is a number of the protocol, which has 32 bits.
         let len = u32::try_from(next - at).unwrap_or(u32::MAX);

@@ -90,6 +90,7 @@ impl Session {
         find(|loss| matches!(loss, Loss::Violation(_)))
             .or_else(|| find(|loss| *loss == Loss::TimedOut))
             .or(first)
+            // Without a loss: this call closes the connections.
             .unwrap_or(Loss::Closed)
     }
 

@@ -82,7 +82,7 @@ impl Socket {
     }
 }
 
-/// The time until `deadline`.
+/// The time until `deadline`; `SHORTEST` once it has passed.
 pub(crate) fn left(deadline: Instant) -> Duration {
     let left = deadline.saturating_duration_since(Instant::now());
     left.max(SHORTEST)

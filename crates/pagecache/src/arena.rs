@@ -296,6 +296,7 @@ impl FolioMemory {
     pub(crate) fn beyond_budget(&self) -> Self {
         let bytes = PAGE_SIZE << self.order;
         let Some(chunk) = Chunk::new(bytes) else {
+            // The layout is for the message of the abort alone: any will do.
             let layout = Layout::from_size_align(bytes, bytes);
             std::alloc::handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()));
         };

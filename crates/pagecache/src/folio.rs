@@ -171,7 +171,8 @@ impl Folio {
         extant_units::index(offset.min(self.len() as u64))
     }
 
-    /// The file position of the byte at `offset`, or of the folio's end.
+    /// The file position of the byte at `offset`, or of the folio's end, which stops at
+    /// [`Pos::MAX`] as in [`Folio::end`].
     #[inline]
     pub fn pos_of(&self, offset: usize) -> Pos {
         debug_assert!(offset <= self.len(), "offset {offset} in a folio");

@@ -245,6 +245,7 @@ impl Ring {
         }
         match entered {
             Ok(_) => Ok(()),
+            // An error that has no number of the host counts as an I/O error.
             Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }

@@ -25,6 +25,7 @@ impl<'a> NodeMut<'a> {
         // Bytes that are too short for a header hold no entry.
         let capacity = len.saturating_sub(ENTRY_BYTES) / ENTRY_BYTES;
         if max == 0 || usize::from(max) > capacity {
+            // For the error alone: bytes may hold more entries than a header can count.
             let capacity = u16::try_from(capacity).unwrap_or(u16::MAX);
             return Err(ExtentError::BadMax { max, capacity });
         }

@@ -270,6 +270,7 @@ pub(super) fn tail_offset(block: &[u8]) -> Result<usize, ExtentError> {
     let max = header.max.get();
     let offset = usize::from(max) * ENTRY_BYTES;
     if rest.len() < offset + size_of::<Tail>() {
+        // Bytes that are too short for a tail hold no entry. The capacity is at most `max`.
         let capacity = rest.len().saturating_sub(size_of::<Tail>()) / ENTRY_BYTES;
         return Err(ExtentError::BadMax {
             max,

@@ -64,6 +64,7 @@ impl Format {
 
     /// The tags that fit a descriptor block of `block_size` bytes.
     pub const fn tags_per_block(&self, block_size: usize) -> usize {
+        // A block that is shorter than the header and the UUID holds none.
         let room = self
             .body_len(block_size)
             .saturating_sub(HEADER_LEN + UUID_LEN);

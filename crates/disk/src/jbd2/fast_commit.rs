@@ -53,7 +53,8 @@ impl FastCommitScan {
             match tag {
                 TAG_HEAD if field(value, 4) == Some(self.tid) => self.started = true,
                 TAG_TAIL if self.started => {
-                    // The checksum covers the record up to its own field.
+                    // The checksum covers the record up to its own field. A record on disk may be
+                    // too short for that: then it has no second field, and is wrong anyway.
                     let covered = rest.get(..RECORD_HEADER + 4).unwrap_or_default();
                     let right = field(value, 0) == Some(self.tid)
                         && field(value, 4) == Some(self.checksum.feed(covered).raw());

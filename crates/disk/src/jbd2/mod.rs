@@ -165,6 +165,7 @@ impl Format {
     /// The checksum of `block` with the four bytes at `field` taken as zero.
     fn block_checksum(&self, block: &[u8], field: usize) -> u32 {
         let (before, rest) = block.split_at(field.min(block.len()));
+        // A slice that ends within the field has nothing after it.
         let after = rest.get(4..).unwrap_or_default();
         self.seed().feed(before).feed(&[0; 4]).feed(after).raw()
     }

@@ -68,6 +68,7 @@ impl Format {
         if used > limit {
             return Err(LogBlockError::RevokeCount { claimed, limit });
         }
+        // A count from disk may end within the header: then there are no records.
         let records = block.get(RECORDS..used).unwrap_or_default();
         Ok(records
             .chunks_exact(self.record_len())

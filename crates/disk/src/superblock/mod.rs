@@ -280,6 +280,7 @@ impl Superblock {
         match wanted {
             Some(bytes) if bytes <= device_len => Ok(()),
             _ => Err(SuperblockError::Truncated {
+                // More bytes than 64 bits count fit no device: the error names the most.
                 wanted: wanted.unwrap_or(u64::MAX),
                 device: device_len,
             }),
@@ -300,6 +301,7 @@ impl fmt::Debug for Superblock {
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {
+    // `split` yields one part at least.
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
