@@ -171,6 +171,7 @@ impl Axis {
             let raw = self.high / 6.0;
             let power = 10f64.powf(raw.log10().floor());
             let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+            // Rounding may leave even the largest step below `raw`.
             let step = steps.into_iter().find(|s| *s >= raw).unwrap_or(raw);
             let mut tick = 0.0;
             while tick <= self.high {

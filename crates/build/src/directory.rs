@@ -123,6 +123,7 @@ impl DirLayout {
             let mut first = vec![dot(&b"."[..], dots.0), dot(b"..", dots.1)];
             let mut chunks = leaves(tree, format, &names, dots_len());
             for at in 0..blocks {
+                // The blocks past the last name's are empty leaves.
                 let chunk = chunks.next().unwrap_or_default();
                 let entries = chunk.iter().map(|(_, name)| entry(tree, *name));
                 format.pack(

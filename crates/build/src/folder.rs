@@ -210,6 +210,7 @@ fn mode_of(found: &Stat) -> u16 {
 fn described(found: &Stat) -> Node {
     let time = Timestamp {
         secs: found.st_mtime,
+        // Below 10^9 by its definition.
         nanos: u32::try_from(found.st_mtime_nsec).unwrap_or(0),
     };
     let size = match kind_of(found) {

@@ -189,6 +189,7 @@ fn read(
     volume: &extant_mkfs::Options,
 ) -> Result<(Tree, Vec<Origin>, Vec<NodeId>)> {
     let inode_size = volume.inode_size.unwrap_or(INODE_SIZE);
+    // A size below the fixed fields leaves no room; the plan refuses it later.
     let area = inode_size.saturating_sub(FIXED) as usize;
     let attrs = AttrStore::new(area, extant_units::index(keeper.block_size));
     let mut implied = Node {
@@ -219,6 +220,7 @@ fn read(
         None => HashMap::new(),
     };
     let origins = reading.origins;
+    // Only an order: a full list of sources shares its last number.
     let last = u16::try_from(origins.len()).unwrap_or(u16::MAX);
     add_lost_found(&mut tree, last, keeper.options)?;
     let files = order::files(&tree, &places);
@@ -235,5 +237,6 @@ fn newest(tree: &Tree) -> u64 {
             newest = newest.max(node.mtime.secs);
         }
     }
+    // The largest of zero and all times is never below zero.
     u64::try_from(newest).unwrap_or(0)
 }

@@ -69,6 +69,7 @@ pub(crate) fn add_lost_found(tree: &mut Tree, layer: u16, options: &Options) -> 
 /// Gives directories that no source has the time of the volume.
 pub(crate) fn date_implied(tree: &mut Tree, secs: u64) {
     let time = Timestamp {
+        // A time past the largest that a node has stops there.
         secs: i64::try_from(secs).unwrap_or(i64::MAX),
         nanos: 0,
     };

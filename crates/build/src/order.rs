@@ -45,6 +45,7 @@ pub(crate) fn files(tree: &Tree, places: &HashMap<NodeId, usize>) -> Vec<NodeId>
         .collect();
     files.sort_unstable_by_key(|id| {
         let node = tree.node(*id);
+        // What the list does not name comes last.
         let place = places.get(id).copied().unwrap_or(usize::MAX);
         (place, node.origin, node.data)
     });

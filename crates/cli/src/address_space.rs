@@ -36,6 +36,7 @@ pub(crate) fn prepare() -> Result<(), Failure> {
         return Ok(());
     }
     let mut arguments = env::args_os();
+    // A caller may pass no name of the program.
     let name = arguments.next().unwrap_or_default();
     let mut again = Command::new(program::own_path());
     again.arg0(name).args(arguments).env(RESERVES, "1");

@@ -71,6 +71,7 @@ impl Subscriber for Lines {
         event.record(&mut text);
         // Names from images and archives are in it.
         let text = harmless(&text.0);
+        // Until a command is named, the lines are of what mount(8) calls.
         let command = COMMAND.get().copied().unwrap_or("mount");
         match SYSTEM_LOG.get() {
             Some(log) => {

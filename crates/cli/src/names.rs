@@ -137,6 +137,7 @@ impl DirNames {
             self.volume.read_inodes_ahead(&inodes);
             self.read_ahead = Some(inodes.len());
         }
+        // Stays zero where no name is ready.
         self.read_ahead = self.read_ahead.map(|left| left.saturating_sub(1));
     }
 }

@@ -76,6 +76,7 @@ impl Output {
                 return Ok(false);
             }
             let pos = seek(out, SeekFrom::Current(0))?;
+            // A length below zero, from the host, counts as the largest.
             if pos < u64::try_from(stat.st_size).unwrap_or(u64::MAX) {
                 return Ok(false);
             }

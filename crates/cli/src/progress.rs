@@ -70,6 +70,7 @@ impl Progress {
     /// Shows how many bytes are done of those that there are.
     pub(crate) fn show(&self, done: u64, total: u64) {
         self.expect(total);
+        // A count behind the bar's adds nothing.
         self.add(done.saturating_sub(self.bar.position()));
     }
 

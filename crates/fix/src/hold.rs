@@ -126,6 +126,7 @@ impl Hold<'_> {
     fn store(&mut self, state: MmpState) -> Result<()> {
         let mmp = &mut self.block.mmp;
         mmp.set_state(state);
+        // A time from disk may be the largest already.
         mmp.time.set(now().max(mmp.time.get().saturating_add(1)));
         mmp.node.fill(0);
         mmp.device.fill(0);

@@ -98,6 +98,7 @@ impl LostFound {
 fn grow(image: &Image, last: DirPlace, blocks: usize, lost: usize) -> Result<Vec<DirPlace>> {
     let bytes = image.sb.block_size().bytes();
     let names = (bytes - DirTail::SIZE) / rec_len_for(NAME_BYTES);
+    // A directory on disk may be larger than this makes one.
     let wanted = lost.div_ceil(names).min(MOST_BLOCKS.saturating_sub(blocks));
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let Some((first, count)) = free_run(image, last.pblk, wanted)? else {
@@ -130,6 +131,7 @@ fn free_run(image: &Image, near: Pblk, wanted: u32) -> Result<Option<(Pblk, u32)
         image.sb.blocks_per_group(),
     );
     let groups = image.sb.group_count();
+    // Only where the search begins: any group will do.
     let home = near.get().saturating_sub(first) / u64::from(per_group);
     let home = u32::try_from(home).unwrap_or(0);
     let mut best: Option<(Pblk, u32)> = None;

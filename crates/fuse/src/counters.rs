@@ -13,6 +13,7 @@ impl Counters {
     }
 
     pub(crate) fn count(&self, opcode: u32) {
+        // Requests of kinds that are not known share the first count.
         let slot = usize::try_from(opcode)
             .ok()
             .and_then(|i| self.0.get(i))

@@ -83,6 +83,7 @@ impl Service {
             Ok(yes) => answer.push(if yes { DONE } else { NOT }),
             Err(error) => {
                 answer.push(FAILED);
+                // Zero says that the error has no number.
                 answer.extend(error.raw_os_error().unwrap_or(0).to_le_bytes());
                 answer.extend(error.to_string().into_bytes());
                 answer.truncate(ANSWER_LEN);

@@ -344,6 +344,7 @@ impl OpenFiles {
         for (node, file) in &mut inner.files {
             if !file.handles.is_empty() && (!file.armed || file.rearms > 0) {
                 file.armed = true;
+                // Stays zero for a file that was not armed and has no doubt left.
                 file.rearms = file.rearms.saturating_sub(1);
                 is_doubt_left |= file.rearms > 0;
                 nodes.push(*node);

@@ -31,6 +31,7 @@ impl Rng {
 
     /// An index below `len`.
     pub fn index(&mut self, len: usize) -> usize {
+        // A number below a length fits.
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 

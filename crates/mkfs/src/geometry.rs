@@ -107,6 +107,7 @@ impl Geometry {
 
     /// The group that `block` lies in.
     pub fn group_of(&self, block: u64) -> u32 {
+        // Block 0 of a volume that begins at block 1 counts to group 0.
         let group = block.saturating_sub(self.first_block()) / u64::from(self.blocks_per_group);
         u32::try_from(group).unwrap_or(u32::MAX)
     }

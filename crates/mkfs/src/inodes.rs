@@ -86,6 +86,7 @@ impl Encoder<'_> {
     /// An inode without contents.
     fn blank(&self, mode: u16, links: u16) -> InodeCore {
         let time = InodeTime {
+            // A time that an option gives stops at the largest.
             secs: i64::try_from(self.identity.time).unwrap_or(i64::MAX),
             nanos: 0,
         };

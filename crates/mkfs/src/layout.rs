@@ -52,6 +52,7 @@ impl Layout {
         let mut most = ground.space.free_in(volume.clone());
         if !geometry.features.has_incompat(Incompat::FLEX_BG) {
             let tables = 2 + u64::from(geometry.itable_blocks);
+            // Nothing is left of a volume that is too small for its tables.
             most = most.saturating_sub(tables * u64::from(geometry.groups));
         }
         most /= 2;

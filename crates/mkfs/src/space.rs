@@ -61,6 +61,7 @@ impl Space {
                 continue;
             }
             let end = self.free_until(at);
+            // `at` may lie past the end, where nothing is free.
             if end.saturating_sub(at) >= len {
                 return Some(at);
             }

@@ -89,6 +89,7 @@ impl<'a> Ground<'a> {
         let mut bitmaps = first;
         if stride > 0 {
             bitmaps = self.space.first_fit(first, last, 1)? + table_len;
+            // The table's length may lead past the group's end: then from the group's start.
             bitmaps += stride * u64::from(group) % (last + 1).saturating_sub(bitmaps).max(1);
             if bitmaps >= last {
                 bitmaps = first;
@@ -144,6 +145,7 @@ impl<'a> Ground<'a> {
         let start = near
             .or_else(|| self.space.first_fit(flex.start, flex.last, all))
             .or_else(|| self.space.first_fit(flex.start, flex.last, len))
+            // A full flex group: the search begins at the volume's first block.
             .unwrap_or(self.geometry.first_block());
         let until = flex.last.max(start + 1);
         let place = self.space.first_fit(start, until, len);

@@ -197,6 +197,7 @@ impl Writer<'_> {
             if used == 0 {
                 break;
             }
+            // Behind the records, the inodes are the population's to fill.
             let mut bytes = first.next().unwrap_or_default().to_vec();
             bytes.resize(used, 0);
             let before = group * geometry.inodes_per_group;
@@ -232,6 +233,7 @@ impl Writer<'_> {
             };
             let stored = |covered: Option<&[u8]>| {
                 let sum = covered.and_then(|covered| checksum.of_bitmap(covered));
+                // Without `metadata_csum` the field is zero.
                 GroupDesc::stored_bitmap_csum(sum.unwrap_or(0), size)
             };
             if !layout.is_block_uninit(group) {

@@ -68,6 +68,7 @@ impl Volume {
                 if of != group && block < self.old.blocks {
                     (group, bits) = (of, self.old_bitmap(of)?);
                 }
+                // No bitmap has the blocks before the first group.
                 let bit = at_most_u32(block.saturating_sub(self.old.start(of)));
                 let used = block < self.old.first()
                     || (block < self.old.blocks && bitmap::test(&bits, bit));

@@ -38,6 +38,7 @@ impl Volume {
             let range = self.old.range(group);
             let len = range.end - range.start;
             let free_here = u64::from(desc.free_blocks).min(len);
+            // Free counts come from disk and may be too large.
             inodes += u64::from(self.old.inodes_per_group().saturating_sub(desc.free_inodes));
             if range.end <= shape.blocks {
                 free += free_here;
@@ -50,7 +51,8 @@ impl Volume {
                 moves += len - free_here - (u64::from(cut) - front.min(u64::from(cut)));
             }
             if group >= shape.groups {
-                // Its own metadata goes with it.
+                // Its own metadata goes with it. A free count from disk that is too large makes
+                // `moves` too small.
                 let own = behind(desc.block_bitmap.get(), 1)
                     + behind(desc.inode_bitmap.get(), 1)
                     + behind(desc.inode_table.get(), self.old.table_blocks)

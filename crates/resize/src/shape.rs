@@ -92,6 +92,7 @@ impl Shape {
         let table = self.desc_blocks + self.reserved_gdt;
         let most = self.block_size().bytes_u64() / 4;
         let reserved_gdt = match keeps_reserve {
+            // The descriptors may outgrow what was kept for them.
             true => table.saturating_sub(desc_blocks).min(most),
             false => 0,
         };
@@ -150,6 +151,7 @@ impl Shape {
 
     /// The group that `block` lies in.
     pub(crate) fn group_of(&self, block: u64) -> u32 {
+        // Block 0 of a volume that begins at block 1 counts to group 0.
         let group = block.saturating_sub(self.first()) / self.per_group();
         u32::try_from(group).unwrap_or(u32::MAX)
     }

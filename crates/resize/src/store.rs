@@ -49,6 +49,7 @@ impl Volume {
             desc.block_bitmap_csum = 0;
             let at = desc.block_bitmap.get();
             if !bare {
+                // Without `metadata_csum` the field is zero.
                 desc.block_bitmap_csum = GroupDesc::stored_bitmap_csum(sum.unwrap_or(0), size);
                 self.put(at, &now)?;
             }
@@ -66,6 +67,7 @@ impl Volume {
             let desc = self.desc_mut(group)?;
             desc.free_inodes = free;
             desc.flags.remove(GroupFlags::INODE_UNINIT);
+            // Without `metadata_csum` the field is zero.
             desc.inode_bitmap_csum = GroupDesc::stored_bitmap_csum(sum.unwrap_or(0), size);
             let at = desc.inode_bitmap.get();
             self.put(at, &bits)?;
@@ -125,6 +127,7 @@ impl Volume {
         raw.reserved_gdt_blocks.set(kept);
         if raw.overhead_blocks.get() != 0 {
             let overhead = new.first() + new.metadata() + journal;
+            // A count past 32 bits becomes zero: then a mount computes it.
             raw.overhead_blocks
                 .set(u32::try_from(overhead).unwrap_or(0));
         }

@@ -137,6 +137,7 @@ impl Volume {
         volume.was.clone_from(&volume.groups);
         let table = volume.old.table_blocks;
         let parts = |desc: &GroupDesc| {
+            // Places from disk may be anything.
             let run = |at: Pblk, len| at.get()..at.get().saturating_add(len);
             [
                 run(desc.block_bitmap, 1),

@@ -23,6 +23,7 @@ impl Report {
         Report {
             seccomp: false,
             landlock,
+            // What the kernel does not tell is reported as not confined.
             no_new_privs: no_new_privs().unwrap_or(false),
             capabilities: held,
         }

@@ -111,6 +111,7 @@ fn options(args: &Build) -> Result<Options, Failure> {
         order: args.order.clone(),
         image: args.image.clone(),
         platform: args.platform.clone(),
+        // A limit: four times a huge size is none.
         limit: args.limit.or(args.size.map(|size| size.saturating_mul(4))),
         threads: args.threads.map(usize::from),
     })

@@ -71,6 +71,7 @@ fn grow(args: &Resize) -> Result<(), Failure> {
             true => "has this size already",
             false => "grown",
         };
+        // For display: a volume has at most 2^64 bytes.
         let size = size_word(new.saturating_mul(after.f_frsize));
         out.text(format!("{place}: {what}: {size} for files\n"))?;
     }

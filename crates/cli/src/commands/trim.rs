@@ -8,6 +8,7 @@ use crate::output::{Output, size_word};
 pub(crate) fn run(args: &Trim) -> Result<(), Failure> {
     let mut images = Images::write();
     let fs = images.open(&args.image)?;
+    // A range to the end of any volume: it saturates.
     let end = args
         .length
         .map_or(u64::MAX, |length| args.offset.saturating_add(length));

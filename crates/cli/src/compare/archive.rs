@@ -369,6 +369,7 @@ impl Entry {
         for piece in member.pieces.as_deref().unwrap_or(&whole) {
             if piece.len > 0 && kind == FileKind::Regular {
                 entry.pieces.push((*piece, stored));
+                // Lengths of an archive add up to anything; reading past its end fails.
                 stored = stored.saturating_add(piece.len);
             }
         }

@@ -63,6 +63,7 @@ fn enter(met: &mut HashMap<Id, Met>, file: &Attributes, partner: Id, below: &Pat
         first: below.as_os_str().as_bytes().to_vec(),
         left: file.links,
     });
+    // A damaged link count may be less than the names that are found.
     entry.left = entry.left.saturating_sub(1);
     if entry.left == 0 {
         met.remove(&file.id);

@@ -79,6 +79,7 @@ impl Server<'_> {
             size: attr.size,
             blocks: attr.blocks,
             atime: time(attr.atime),
+            // A small inode has no time of creation: zero.
             btime: attr.crtime.map(time).unwrap_or_default(),
             ctime: time(attr.ctime),
             mtime: time(attr.mtime),

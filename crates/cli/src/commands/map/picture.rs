@@ -227,6 +227,7 @@ struct Pieces {
 
 impl Pieces {
     /// Adds an extent of a file; returns whether a piece of it begins that is not its first.
+    /// Extents may overlap, and a damaged map's may end anywhere: sums and ends saturate.
     fn add(&mut self, extent: &Extent) -> bool {
         let Some(start) = extent.physical else {
             return false;
@@ -257,7 +258,8 @@ impl Pieces {
     }
 }
 
-/// The device in cells of equal size.
+/// The device in cells of equal size. Extents may overlap, and a damaged map's may end anywhere:
+/// sums and ends saturate.
 struct Cells {
     /// Bytes of a cell.
     bytes: u64,
