@@ -5,14 +5,20 @@ use std::fs;
 
 use extant_testkit::{Cmd, Need, Result, TempDir, ensure, need};
 
+/// A command without what the caller's environment says of colours. (`CI` says that a terminal has
+/// them, whatever its name.)
+fn plain(program: &str) -> Cmd {
+    let said = ["CI", "CLICOLOR", "CLICOLOR_FORCE", "NO_COLOR"];
+    let left_out = said.into_iter().flat_map(|name| ["-u", name]);
+    Cmd::new("env").args(left_out).arg(program)
+}
+
 /// Runs a command line of `extant` in a terminal of its own, and returns what that shows.
 fn at_terminal(line: &str, env: &[(&str, &str)]) -> Result<String> {
     let line = format!("{} {line}", env!("CARGO_BIN_EXE_extant"));
-    let mut script = Cmd::new("script").args(["-q", "-e", "-c", &line, "/dev/null"]);
-    script = script.env("TERM", "xterm").env("NO_COLOR", "");
-    for (name, value) in env {
-        script = script.env(name, value);
-    }
+    let set = env.iter().map(|(name, value)| format!("{name}={value}"));
+    let script = plain("env").arg("TERM=xterm").args(set);
+    let script = script.args(["script", "-q", "-e", "-c", &line, "/dev/null"]);
     Ok(script.run()?.out)
 }
 
@@ -42,7 +48,7 @@ fn colours_are_for_terminals_that_want_them() -> Result<()> {
         );
     }
     // No terminal, no colour.
-    let piped = Cmd::new(env!("CARGO_BIN_EXE_extant"))
+    let piped = plain(env!("CARGO_BIN_EXE_extant"))
         .args(["cp", "--nonsense"])
         .run()?;
     ensure!(
@@ -62,7 +68,7 @@ fn a_wrong_word_is_answered_with_the_right_one() -> Result<()> {
         (&["cp", "--sparse", "alway", "a", "b:/"], "'always'"),
         (&["completions", "bahs"], "'bash'"),
     ] {
-        let o = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args).run()?;
+        let o = plain(env!("CARGO_BIN_EXE_extant")).args(args).run()?;
         ensure!(
             o.code == Some(2) && o.err.contains("tip:") && o.err.contains(right),
             "{}",
@@ -104,7 +110,7 @@ fn an_archive_shows_its_progress_at_a_terminal_alone() -> Result<()> {
     for (quiet, shows) in [("", true), ("-q", false)] {
         let line = format!("tar {quiet} -f {pipe} {image}:/");
         let line = format!("{slowly}{} {line}", env!("CARGO_BIN_EXE_extant"));
-        let script = Cmd::new("script").args(["-q", "-e", "-c", &line, "/dev/null"]);
+        let script = plain("script").args(["-q", "-e", "-c", &line, "/dev/null"]);
         let shown = script.env("TERM", "xterm").ok()?.out;
         let has_bar = shown.contains("MiB/s") && shown.contains("16.00 MiB");
         ensure!(has_bar == shows, "{quiet:?}: {shown:?}");

@@ -50,10 +50,10 @@ pub(crate) const FAREWELL: u8 = b'Q';
 pub(crate) const DONE: u8 = b'+';
 pub(crate) const NOT: u8 = b'-';
 pub(crate) const FAILED: u8 = b'!';
-/// The longest answer in bytes.
 /// How long the end of a keeper is waited for.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
+/// The longest answer in bytes.
 pub(crate) const ANSWER_LEN: usize = 1024;
 
 /// The daemon's end: a keeper that was started. Dropped, it ends.
