@@ -249,9 +249,9 @@ fn place(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
     Some(map)
 }
 
-/// The block before the first of the data.
+/// The block before the first of the data, which never lies at the volume's beginning.
 fn first_of(map: &Map) -> Option<u64> {
-    Some(map.runs.first()?.start.saturating_sub(1))
+    Some(map.runs.first()?.start - 1)
 }
 
 /// The same for a file with a block map: each indirect block is taken when its first number is.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
-use extant_units::{BlockSize, exact_u32};
+use extant_units::{BlockSize, exact_u16, exact_u32};
 
 use crate::error::{Error, Result};
 use crate::features;
@@ -109,7 +109,7 @@ impl Geometry {
     pub fn group_of(&self, block: u64) -> u32 {
         // Block 0 of a volume that begins at block 1 counts to group 0.
         let group = block.saturating_sub(self.first_block()) / u64::from(self.blocks_per_group);
-        u32::try_from(group).unwrap_or(u32::MAX)
+        exact_u32(group)
     }
 
     /// Inodes of the volume.
@@ -228,7 +228,7 @@ impl Wanted {
         let too_small = |what| Error::TooSmall { bytes, what };
         let bs = self.block_size.bytes_u64();
         let first = u64::from(self.block_size == BlockSize::KIB1);
-        let data = blocks.saturating_sub(first);
+        let data = blocks - first;
         let groups = data.div_ceil(per_group);
         if groups == 0 {
             return Err(too_small("a group"));
@@ -266,7 +266,7 @@ impl Wanted {
             reserved_blocks: self.reserved,
             blocks_per_group: exact_u32(per_group),
             groups: exact_u32(groups),
-            inode_size: u16::try_from(self.inode_size).unwrap_or(u16::MAX),
+            inode_size: exact_u16(self.inode_size),
             inodes_per_group: exact_u32(inodes_per_group),
             itable_blocks: exact_u32(itable_blocks),
             desc_size,
@@ -318,7 +318,7 @@ impl Wanted {
             most
         };
         let groups = (largest - first).div_ceil(per_group);
-        let more = groups.div_ceil(per_block).saturating_sub(desc_blocks);
+        let more = groups.div_ceil(per_block) - desc_blocks;
         more.min(self.block_size.bytes_u64() / 4)
     }
 

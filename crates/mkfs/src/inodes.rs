@@ -8,7 +8,7 @@ use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime, RawInode
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::mmp::Mmp;
 use extant_disk::orphan;
-use extant_units::{Ino, Pblk, exact_u32, index};
+use extant_units::{Ino, Pblk, exact_u16, exact_u32, index};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Result;
@@ -71,7 +71,7 @@ impl Contents {
 
 impl Encoder<'_> {
     fn ino(number: u32) -> Ino {
-        Ino::new(number).unwrap_or(Ino::ROOT)
+        Ino::new(number).expect("inodes are numbered from 1")
     }
 
     fn seed(&self, ino: u32) -> Option<Crc32c> {
@@ -80,7 +80,7 @@ impl Encoder<'_> {
 
     fn record(&mut self, ino: u32) -> &mut [u8] {
         let range = self.record_of(ino);
-        self.contents.records.get_mut(range).unwrap_or_default()
+        &mut self.contents.records[range]
     }
 
     /// An inode without contents.
@@ -124,7 +124,7 @@ impl Encoder<'_> {
     /// The inodes that are the format's own. Those without contents have nothing but a checksum;
     /// inode 1, which would own bad blocks, has times and, by tradition, none of the later fields.
     fn reserved(&mut self) {
-        let time = u32::try_from(self.identity.time & 0xFFFF_FFFF).unwrap_or(0);
+        let time = exact_u32(self.identity.time & 0xFFFF_FFFF);
         if let Ok((raw, _)) = RawInode::mut_from_prefix(self.record(1)) {
             (raw.atime, raw.ctime, raw.mtime) = (time.into(), time.into(), time.into());
         }
@@ -133,7 +133,7 @@ impl Encoder<'_> {
             let record = self.record(ino);
             let sum = seed.map(|seed| seed.feed(record).raw() & 0xFFFF);
             if let (Some(sum), Ok((raw, _))) = (sum, RawInode::mut_from_prefix(record)) {
-                raw.checksum_lo.set(u16::try_from(sum).unwrap_or(0));
+                raw.checksum_lo.set(exact_u16(sum.into()));
             }
         }
     }
@@ -194,10 +194,7 @@ impl Encoder<'_> {
         let mut count = 1;
         for number in descriptors..descriptors + reserved {
             let block = geometry.first_block() + 1 + number;
-            let slot = index(number % per_block);
-            if let Some(slot) = singles.get_mut(slot) {
-                *slot = block;
-            }
+            singles[index(number % per_block)] = block;
             let copies = geometry.backup_groups();
             let copies: Vec<u64> = copies.map(|g| block + u64::from(g) * per_group).collect();
             count += 1 + copies.len() as u64;

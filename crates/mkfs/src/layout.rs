@@ -118,8 +118,7 @@ impl Layout {
 
     /// Directories in `group`.
     pub(crate) fn directories(&self, group: u32) -> u32 {
-        let count = self.directories.get(group as usize);
-        count.copied().unwrap_or(0)
+        self.directories[group as usize]
     }
 
     /// The last inode that an empty volume uses.
@@ -159,7 +158,7 @@ impl Layout {
     /// by [`write_populated`](crate::write_populated).
     ///
     /// # Panics
-    /// More inodes than there are.
+    /// More inodes or blocks than there are.
     pub fn populate(
         &mut self,
         taken: &[Range<u64>],
@@ -173,23 +172,19 @@ impl Layout {
         for run in taken.iter().filter(|run| !run.is_empty()) {
             self.space.take(run.clone());
             for group in self.geometry.group_of(run.start)..=self.geometry.group_of(run.end - 1) {
-                if let Some(touched) = self.touched.get_mut(group as usize) {
-                    *touched = true;
-                }
+                self.touched[group as usize] = true;
             }
         }
         self.last_inode = self.last_inode.max(last_inode);
         for ino in directories {
-            let group = ino.saturating_sub(1) / self.geometry.inodes_per_group;
-            if let Some(count) = self.directories.get_mut(group as usize) {
-                *count += 1;
-            }
+            let group = (ino - 1) / self.geometry.inodes_per_group;
+            self.directories[group as usize] += 1;
         }
     }
 
     /// Whether `group`'s block bitmap is left out: all that is used there follows from the format.
     pub(crate) fn is_block_uninit(&self, group: u32) -> bool {
-        let touched = self.touched.get(group as usize).copied().unwrap_or(true);
+        let touched = self.touched[group as usize];
         self.geometry.features.group_csum() && !touched && self.used_inodes(group) == 0
     }
 
@@ -203,9 +198,7 @@ impl Layout {
 fn directories_of(geometry: &Geometry) -> Vec<u32> {
     let mut counts = vec![0; geometry.groups as usize];
     for ino in [ROOT_INO, LOST_FOUND_INO] {
-        if let Some(count) = counts.get_mut(((ino - 1) / geometry.inodes_per_group) as usize) {
-            *count += 1;
-        }
+        counts[((ino - 1) / geometry.inodes_per_group) as usize] += 1;
     }
     counts
 }

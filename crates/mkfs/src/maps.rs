@@ -62,15 +62,14 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// A new table: its index, and its place.
     fn begin(&mut self) -> (usize, u64) {
-        let place = self.places.next().copied().unwrap_or_default();
+        let place = self.places.next();
+        let place = *place.expect("the plan has a place for each indirect block");
         self.tables.push((place, Vec::new()));
         (self.tables.len() - 1, place)
     }
 
     fn push(&mut self, table: usize, block: u64) {
-        if let Some((_, numbers)) = self.tables.get_mut(table) {
-            numbers.push(block);
-        }
+        self.tables[table].1.push(block);
     }
 }
 
@@ -84,8 +83,8 @@ fn store_blocks(geometry: &Geometry, map: &Map) -> Stored {
     // The table that is being filled, by its level above the data.
     let mut open = [0_usize; 3];
     for (at, block) in map.data().enumerate() {
-        if let Some(slot) = root.get_mut(..12).and_then(|direct| direct.get_mut(at)) {
-            *slot = block;
+        if at < 12 {
+            root[at] = block;
             continue;
         }
         let mut rest = at as u64 - 12;
@@ -102,18 +101,11 @@ fn store_blocks(geometry: &Geometry, map: &Map) -> Stored {
                 continue;
             }
             let (table, place) = tables.begin();
-            match (
-                at_level == level,
-                root.get_mut(12 + level),
-                open.get(at_level + 1),
-            ) {
-                (true, Some(slot), _) => *slot = place,
-                (false, _, Some(&above)) => tables.push(above, place),
-                _ => {}
+            match at_level == level {
+                true => root[12 + level] = place,
+                false => tables.push(open[at_level + 1], place),
             }
-            if let Some(slot) = open.get_mut(at_level) {
-                *slot = table;
-            }
+            open[at_level] = table;
             span /= per_block;
         }
         tables.push(open[0], block);
@@ -123,7 +115,7 @@ fn store_blocks(geometry: &Geometry, map: &Map) -> Stored {
     Stored {
         i_block: numbers(&root, ROOT_BYTES)
             .try_into()
-            .unwrap_or([0; ROOT_BYTES]),
+            .expect("as many bytes as were asked for"),
         blocks: blocks
             .map(|(place, block)| (*place, numbers(block, bs)))
             .collect(),
@@ -132,8 +124,12 @@ fn store_blocks(geometry: &Geometry, map: &Map) -> Stored {
 
 /// Block numbers as a block map has them, filled with zeros to `len` bytes.
 pub(crate) fn numbers(blocks: &[u64], len: usize) -> Vec<u8> {
-    let narrow = |block: &u64| u32::try_from(*block).unwrap_or(0).to_le_bytes();
-    let mut bytes: Vec<u8> = blocks.iter().flat_map(narrow).collect();
+    let narrow = |block: &u64| u32::try_from(*block).expect("a block map lies below block 2^32");
+    let mut bytes: Vec<u8> = blocks
+        .iter()
+        .map(narrow)
+        .flat_map(u32::to_le_bytes)
+        .collect();
     bytes.resize(len, 0);
     bytes
 }

@@ -94,7 +94,7 @@ impl Space {
 
     /// How many blocks of `range` are free.
     pub(crate) fn free_in(&self, range: Range<u64>) -> u64 {
-        let all = range.end.saturating_sub(range.start);
+        let all = range.end - range.start;
         let taken: u64 = self.taken_in(range).map(|run| run.end - run.start).sum();
         all - taken
     }

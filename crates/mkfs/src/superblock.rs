@@ -3,7 +3,7 @@
 use extant_disk::dir_hash::HashAlgorithm;
 use extant_disk::features::{Compat, Incompat};
 use extant_disk::superblock::{DefaultMountOpts, MAGIC, RawSuperblock, State, SuperFlags};
-use extant_units::Blocks;
+use extant_units::{Blocks, exact_u16, exact_u32};
 use zerocopy::little_endian::U32;
 
 use crate::files::{JOURNAL_INO, ORPHAN_INO};
@@ -58,11 +58,9 @@ pub(crate) fn superblock(
         raw.want_extra_isize.set(EXTRA_ISIZE);
     }
     if features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
-        raw.desc_size
-            .set(u16::try_from(geometry.desc_size).unwrap_or(u16::MAX));
+        raw.desc_size.set(exact_u16(geometry.desc_size as u64));
     }
-    raw.raid_stride
-        .set(u16::try_from(layout.stride).unwrap_or(u16::MAX));
+    raw.raid_stride.set(exact_u16(layout.stride.into()));
     raw.raid_stripe_width.set(layout.stripe_width);
     raw.log_groups_per_flex = geometry.log_groups_per_flex;
     raw.kbytes_written.set(kib_written);
@@ -82,15 +80,15 @@ pub(crate) fn backup(raw: &RawSuperblock, group: u32) -> Box<RawSuperblock> {
     let mut copy = Box::new(raw.clone());
     copy.set_state(State::empty());
     copy.block_group_nr
-        .set(u16::try_from(group & 0xFFFF).unwrap_or(0));
+        .set(exact_u16(u64::from(group & 0xFFFF)));
     copy.seal();
     copy
 }
 
 fn counts(raw: &mut RawSuperblock, layout: &Layout) {
     let geometry = &layout.geometry;
-    let low = |count: u64| U32::new(u32::try_from(count & 0xFFFF_FFFF).unwrap_or(0));
-    let high = |count: u64| U32::new(u32::try_from(count >> 32).unwrap_or(0));
+    let low = |count: u64| U32::new(exact_u32(count & 0xFFFF_FFFF));
+    let high = |count: u64| U32::new(exact_u32(count >> 32));
     raw.inodes_count.set(geometry.inodes());
     raw.blocks_count_lo = low(geometry.blocks);
     raw.blocks_count_hi = high(geometry.blocks);
@@ -105,7 +103,7 @@ fn counts(raw: &mut RawSuperblock, layout: &Layout) {
     raw.clusters_per_group = raw.blocks_per_group;
     raw.inodes_per_group.set(geometry.inodes_per_group);
     raw.reserved_gdt_blocks
-        .set(u16::try_from(geometry.reserved_gdt).unwrap_or(u16::MAX));
+        .set(exact_u16(geometry.reserved_gdt.into()));
     raw.overhead_blocks = low(layout.overhead);
 }
 
@@ -123,8 +121,8 @@ fn files(raw: &mut RawSuperblock, layout: &Layout, contents: &Contents) {
         for (slot, bytes) in raw.jnl_blocks.iter_mut().zip(numbers) {
             *slot = U32::from_bytes(*bytes);
         }
-        raw.jnl_blocks[15].set(u32::try_from(size >> 32).unwrap_or(0));
-        raw.jnl_blocks[16].set(u32::try_from(size & 0xFFFF_FFFF).unwrap_or(0));
+        raw.jnl_blocks[15].set(exact_u32(size >> 32));
+        raw.jnl_blocks[16].set(exact_u32(size & 0xFFFF_FFFF));
     }
     if let Some(block) = layout.files.mmp {
         raw.mmp_block.set(block);

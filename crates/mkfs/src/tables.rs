@@ -47,15 +47,13 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Takes `len` blocks from `start` on.
+    /// Takes `len` blocks from `start` on; at least one.
     pub(crate) fn take(&mut self, start: u64, len: u64) {
         self.space.take(start..start + len);
         let first = self.geometry.group_of(start);
-        let last = self.geometry.group_of(start + len.saturating_sub(1));
+        let last = self.geometry.group_of(start + len - 1);
         for group in first..=last {
-            if let Some(touched) = self.touched.get_mut(group as usize) {
-                *touched = true;
-            }
+            self.touched[group as usize] = true;
         }
     }
 

@@ -52,7 +52,8 @@ pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
     let existed = !matches!(target, Target::New);
     let overwritten = match target {
         Target::New => {
-            make_new(path, size.unwrap_or(0), &layout, &identity)?;
+            let len = size.expect("a new file is planned with a size");
+            make_new(path, len, &layout, &identity)?;
             Vec::new()
         }
         Target::File(len) => make_over_file(path, size, len, options, &layout, &identity)?,

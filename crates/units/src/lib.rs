@@ -48,6 +48,14 @@ pub fn exact_u32(value: u64) -> u32 {
     at_most_u32(value)
 }
 
+/// `value` as 16 bits. For callers whose value is bounded by what it was computed from.
+#[inline]
+pub fn exact_u16(value: u64) -> u16 {
+    let exact = u16::try_from(value);
+    debug_assert!(exact.is_ok(), "{value} has more than 16 bits");
+    exact.unwrap_or(u16::MAX)
+}
+
 /// The smaller of `value` and the largest `u32`: for lengths that are worked off in pieces anyway.
 #[inline]
 pub fn at_most_u32(value: u64) -> u32 {
