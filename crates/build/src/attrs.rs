@@ -118,7 +118,7 @@ impl AttrStore {
         };
         let mut acl = Acl::from_stored(stored).map_err(|error| error.to_string())?;
         acl.chmod(mode);
-        let name = name.full().unwrap_or_default();
+        let name = name.full().expect("the index of ACLs has a prefix");
         let named = vec![(name, acl.to_posix())];
         Ok(self.keep(id, &named, mode)?.set)
     }

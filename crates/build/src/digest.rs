@@ -119,10 +119,7 @@ fn described(tree: &Tree, node: &Node, path: Hash, sets: &mut HashMap<SetId, u12
         .feed(&set.to_le_bytes());
     match node.kind() {
         FileKind::Regular => hash.number(node.size),
-        FileKind::Symlink => {
-            let text = u32::try_from(node.data).unwrap_or(0);
-            hash.feed(tree.text(crate::text::TextId::from_raw(text)))
-        }
+        FileKind::Symlink => hash.feed(tree.link_target(node)),
         FileKind::CharDevice | FileKind::BlockDevice => hash.number(node.data),
         _ => hash,
     }

@@ -8,7 +8,7 @@ use extant_disk::dir_hash::{DirHash, DirHasher};
 use extant_disk::dirent::{DirFormat, FileType, rec_len_for};
 use extant_disk::file_kind::FileKind;
 use extant_disk::htree::IndexKind;
-use extant_units::{Ino, Lblk};
+use extant_units::{Lblk, exact_u32};
 
 use crate::error::{Error, Result};
 use crate::tree::{NameId, NodeId, Tree};
@@ -111,8 +111,7 @@ impl DirLayout {
         let shape = self
             .shape(tree, dir, format, &names)
             .map_err(std::io::Error::other)?;
-        let ino = |id: NodeId| Ino::new(tree.node(id).ino).unwrap_or(Ino::ROOT);
-        let dots = (ino(dir), ino(tree.parent(dir)));
+        let dots = (tree.ino(dir), tree.ino(tree.parent(dir)));
         let mut block = vec![0; format.block_size.bytes()];
         if !shape.indexed {
             let dot = |name, ino| NewEntry {
@@ -174,15 +173,15 @@ fn dots_len() -> usize {
 }
 
 fn lblk(at: u64) -> Lblk {
-    Lblk::new(u32::try_from(at).unwrap_or(u32::MAX))
+    Lblk::new(exact_u32(at))
 }
 
 fn entry(tree: &Tree, name: NameId) -> NewEntry<'_> {
-    let node = tree.node(tree.target(name));
+    let id = tree.target(name);
     NewEntry {
         name: tree.name_text(name),
-        ino: Ino::new(node.ino).unwrap_or(Ino::ROOT),
-        file_type: match node.kind() {
+        ino: tree.ino(id),
+        file_type: match tree.node(id).kind() {
             FileKind::Regular => FileType::Regular,
             FileKind::Directory => FileType::Directory,
             FileKind::Symlink => FileType::Symlink,

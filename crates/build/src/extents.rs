@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use extant_disk::extent::{Extent, MAX_WRITTEN};
 use extant_disk::file_kind::FileKind;
-use extant_units::{Lblk, Pblk};
+use extant_units::{Lblk, Pblk, exact_u32};
 
 use crate::tree::{NodeId, Tree};
 
@@ -44,7 +44,8 @@ pub(crate) fn count(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
-/// The extents of a file whose runs of blocks lie, one after the other, in runs of the device's.
+/// The extents of a file whose runs of blocks lie, one after the other, in runs of the device's,
+/// which have as many blocks.
 pub(crate) fn extents(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Extent> {
     let mut all = Vec::new();
     let mut places = physical.iter().cloned();
@@ -53,16 +54,13 @@ pub(crate) fn extents(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Ex
         let mut at = run.start;
         while at < run.end {
             while place.is_empty() {
-                match places.next() {
-                    Some(next) => place = next,
-                    None => return all,
-                }
+                place = places.next().expect("each block of a file was placed");
             }
             let most = u64::from(MAX_WRITTEN);
             let len = (run.end - at).min(place.end - place.start).min(most);
             all.push(Extent {
-                lblk: Lblk::new(u32::try_from(at).unwrap_or(u32::MAX)),
-                len: u32::try_from(len).unwrap_or(u32::MAX),
+                lblk: Lblk::new(exact_u32(at)),
+                len: exact_u32(len),
                 pblk: Pblk::new(place.start),
                 unwritten: false,
             });

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use extant_archive::Timestamp;
 use extant_disk::file_kind::FileKind;
+use extant_units::{exact_u16, exact_u32};
 use rustix::fs::{
     AtFlags, Mode, OFlags, SeekFrom, Stat, lgetxattr, llistxattr, major, minor, open, seek, stat,
     statat,
@@ -72,7 +73,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
         let empty = self.placer.tree.keep_text(b"")?;
         self.dirs.push((0, empty));
         let found = stat(root).at(root)?;
-        if kind_of(&found) != FileKind::Directory {
+        if kind_of(&found) != Some(FileKind::Directory) {
             return Err(Error::at(root.display(), "neither a folder nor an archive"));
         }
         self.entry(root, b"/", 0, &found)?;
@@ -117,11 +118,11 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             }
             let inside = [inside, b"/", &name].concat();
             let made = self.entry(&host, &inside, number, &found)?;
-            if made && kind_of(&found) == FileKind::Directory {
+            if made && kind_of(&found) == Some(FileKind::Directory) {
                 let text = self.placer.tree.keep_text(&name)?;
+                let own = exact_u32(self.dirs.len() as u64);
                 self.dirs.push((number, text));
-                let number = u32::try_from(self.dirs.len() - 1).unwrap_or(u32::MAX);
-                pending.push((host, inside, number));
+                pending.push((host, inside, own));
             }
         }
         Ok(())
@@ -135,15 +136,15 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             return Ok(true);
         }
         let shown = host.display().to_string();
-        let mut node = described(found);
+        let mut node = described(found).at(host)?;
         node.origin = self.origin;
         let mut parts = None;
         match node.kind() {
             FileKind::Regular => {
-                let name = host.file_name().unwrap_or_default();
+                let name = host.file_name().expect("an entry of a folder has a name");
                 let name = self.placer.tree.keep_text(name.as_bytes())?;
                 node.data = folder_data(dir, name);
-                if u64::try_from(found.st_blocks).unwrap_or(0) * 512 < node.size {
+                if i128::from(found.st_blocks) * 512 < i128::from(node.size) {
                     parts = Some(data_parts(host, node.size).at(host)?);
                 }
             }
@@ -168,7 +169,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
         if let Some(parts) = parts {
             self.placer.tree.parts.set(made, parts, &shown)?;
         }
-        if found.st_nlink > 1 && kind_of(found) != FileKind::Directory {
+        if found.st_nlink > 1 && kind_of(found) != Some(FileKind::Directory) {
             self.linked.insert(key, made);
         }
         Ok(true)
@@ -198,26 +199,31 @@ impl<'a, 'b> FolderScan<'a, 'b> {
     }
 }
 
-fn kind_of(found: &Stat) -> FileKind {
-    FileKind::from_mode(mode_of(found)).unwrap_or(FileKind::Regular)
+/// The kind of a file; `None` where ext4 has none like it.
+fn kind_of(found: &Stat) -> Option<FileKind> {
+    FileKind::from_mode(mode_of(found))
 }
 
 fn mode_of(found: &Stat) -> u16 {
-    u16::try_from(found.st_mode & 0xFFFF).unwrap_or(0)
+    exact_u16(u64::from(found.st_mode & 0xFFFF))
 }
 
 /// What the host says of a file.
-fn described(found: &Stat) -> Node {
+///
+/// # Errors
+/// It says what no file has.
+fn described(found: &Stat) -> io::Result<Node> {
+    let kind = kind_of(found)
+        .ok_or_else(|| io::Error::other("a file of a kind that ext4 does not know"))?;
     let time = Timestamp {
         secs: found.st_mtime,
-        // Below 10^9 by its definition.
-        nanos: u32::try_from(found.st_mtime_nsec).unwrap_or(0),
+        nanos: u32::try_from(found.st_mtime_nsec).map_err(io::Error::other)?,
     };
-    let size = match kind_of(found) {
-        FileKind::Regular => u64::try_from(found.st_size).unwrap_or(0),
+    let size = match kind {
+        FileKind::Regular => u64::try_from(found.st_size).map_err(io::Error::other)?,
         _ => 0,
     };
-    Node {
+    Ok(Node {
         mode: mode_of(found),
         uid: found.st_uid,
         gid: found.st_gid,
@@ -226,7 +232,7 @@ fn described(found: &Stat) -> Node {
         mtime: time,
         atime: time,
         ..Node::default()
-    }
+    })
 }
 
 /// The parts of a file that the host has data for.

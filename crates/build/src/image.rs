@@ -7,12 +7,11 @@ use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{BLOCK_AREA, InodeCore, InodeFlags, InodeTime};
 use extant_disk::xattr::{BlockHeader, Fit, seal_block};
 use extant_mkfs::{Formats, Population};
-use extant_units::{Ino, Pblk};
+use extant_units::{Ino, Pblk, exact_u16, exact_u32};
 
 use crate::directory::LOST_FOUND;
 use crate::extents::{count, extents, logical};
 use crate::sizing::Planned;
-use crate::text::TextId;
 use crate::tree::{Node, NodeId, Tree};
 
 /// Bytes behind byte 128 that inodes use: all fields that the format defines.
@@ -40,13 +39,9 @@ impl Image<'_> {
         extents(&runs, &places)
     }
 
-    fn ino(&self, id: NodeId) -> Ino {
-        Ino::new(self.tree.node(id).ino).unwrap_or(Ino::ROOT)
-    }
-
     /// The extent tree of a node: what the inode holds; its blocks go to `put`.
     fn map(&self, id: NodeId, put: Option<&mut Put<'_>>) -> io::Result<[u8; BLOCK_AREA]> {
-        let seed = self.formats.inode.inode_seed(self.ino(id), 0);
+        let seed = self.formats.inode.inode_seed(self.tree.ino(id), 0);
         let places = self.planned.placement.map(id);
         let places: Vec<Pblk> = places.iter().copied().map(Pblk::new).collect();
         let bs = self.formats.inode.block_size;
@@ -61,7 +56,7 @@ impl Image<'_> {
     }
 
     fn directory(&self, id: NodeId, put: &mut Put<'_>) -> io::Result<()> {
-        let format = self.formats.directory(self.ino(id));
+        let format = self.formats.directory(self.tree.ino(id));
         let blocks = self.tree.node(id).size / self.block_size();
         let runs = self.planned.placement.runs(self.tree, id, blocks);
         let dirs = &self.planned.dirs;
@@ -101,7 +96,7 @@ impl Image<'_> {
     /// The target of a link that does not fit the inode.
     fn long_link(&self, id: NodeId, put: &mut Put<'_>) -> io::Result<()> {
         let node = self.tree.node(id);
-        let mut block = link(self.tree, node).to_vec();
+        let mut block = self.tree.link_target(node).to_vec();
         block.resize(self.formats.inode.block_size.bytes(), 0);
         put(node.start, &block)
     }
@@ -113,7 +108,7 @@ impl Image<'_> {
             FileKind::CharDevice | FileKind::BlockDevice => core.i_block = numbers(node.data),
             FileKind::Fifo | FileKind::Socket => {}
             FileKind::Symlink if !self.has_blocks(id) => {
-                let target = link(self.tree, node);
+                let target = self.tree.link_target(node);
                 core.i_block[..target.len()].copy_from_slice(target);
             }
             _ => {
@@ -163,7 +158,7 @@ impl Population for Image<'_> {
         let format = &self.formats.inode;
         let mut core = InodeCore::blank(format, EXTRA);
         core.mode = node.mode;
-        core.links = u16::try_from(node.links).unwrap_or(u16::MAX);
+        core.links = exact_u16(node.links.into());
         (core.uid, core.gid) = (node.uid, node.gid);
         let time = |time: extant_archive::Timestamp| InodeTime {
             secs: time.secs,
@@ -193,14 +188,9 @@ impl Population for Image<'_> {
     }
 }
 
-fn link<'a>(tree: &'a Tree, node: &Node) -> &'a [u8] {
-    tree.text(TextId::from_raw(u32::try_from(node.data).unwrap_or(0)))
-}
-
 /// The numbers of a device as Linux keeps them: small ones in the first word, others in the second.
 fn numbers(data: u64) -> [u8; BLOCK_AREA] {
-    let major = u32::try_from(data >> 32).unwrap_or(0);
-    let minor = u32::try_from(data & 0xFFFF_FFFF).unwrap_or(0);
+    let (major, minor) = (exact_u32(data >> 32), exact_u32(data & 0xFFFF_FFFF));
     let (at, word) = if major < 256 && minor < 256 {
         (0, major << 8 | minor)
     } else {

@@ -1,6 +1,7 @@
 //! What every entry of a source goes through: attributes, owners and times, limits of the format.
 
 use extant_disk::file_kind::FileKind;
+use extant_units::index;
 
 use crate::attrs::Named;
 use crate::error::{Error, Result};
@@ -61,7 +62,7 @@ impl Keeper<'_> {
     /// # Errors
     /// A target that ext4 cannot store.
     pub(crate) fn target(&self, tree: &mut Tree, target: &[u8], path: &str) -> Result<TextId> {
-        let room = usize::try_from(self.block_size).unwrap_or(MAX_PATH) - 1;
+        let room = index(self.block_size) - 1;
         if target.is_empty() || target.contains(&0) {
             return Err(Error::at(path, "a link to nothing"));
         }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use extant_archive::{Member, Piece, Reader, Window, acl, kind};
 use extant_disk::file_kind::FileKind;
+use extant_units::exact_u16;
 
 use crate::attrs::Named;
 use crate::error::{Error, Result};
@@ -124,7 +125,7 @@ impl MemberScan<'_, '_> {
                 return Err(Error::at(path, what));
             }
         };
-        let mode = u16::try_from(member.mode & 0o7777).unwrap_or(0);
+        let mode = exact_u16(u64::from(member.mode & 0o7777));
         Ok(Node {
             mode: kind.mode_bits()
                 | if kind == FileKind::Symlink {

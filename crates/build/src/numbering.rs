@@ -2,6 +2,7 @@
 
 use extant_archive::Timestamp;
 use extant_disk::file_kind::FileKind;
+use extant_units::exact_u32;
 
 use crate::directory::{DirLayout, LOST_FOUND};
 use crate::error::{Error, Result};
@@ -28,7 +29,7 @@ pub(crate) struct Numbering {
 impl Numbering {
     /// The last inode in use.
     pub(crate) fn last(&self) -> u32 {
-        self.first - 1 + u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
+        self.first - 1 + exact_u32(self.nodes.len() as u64)
     }
 
     /// The node of inode `ino`.

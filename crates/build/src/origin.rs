@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use extant_disk::file_kind::FileKind;
+use extant_units::{exact_u32, index};
 use rustix::fs::{Mode, OFlags, open, openat};
 
 use crate::error::{At, Error, Result};
@@ -41,9 +42,8 @@ pub(crate) fn folder_data(dir: u32, name: TextId) -> u64 {
 
 /// The halves of [`folder_data`].
 fn folder_parts(data: u64) -> (u32, TextId) {
-    let low = u32::try_from(data & 0xFFFF_FFFF).unwrap_or(0);
-    let high = u32::try_from(data >> 32).unwrap_or(0);
-    (high, TextId::from_raw(low))
+    let name = TextId::from_raw(exact_u32(data & 0xFFFF_FFFF));
+    (exact_u32(data >> 32), name)
 }
 
 /// Reads contents: each thread has its own, with the file that it read last.
@@ -156,8 +156,7 @@ impl<'a> ContentReader<'a> {
                 }
             }
             Origin::Files(paths) => {
-                let at = usize::try_from(node.data).unwrap_or(usize::MAX);
-                let path = paths.get(at).ok_or(io::ErrorKind::NotFound)?;
+                let path = &paths[index(node.data)];
                 Ok(open(path, flags - OFlags::NOFOLLOW, Mode::empty())?.into())
             }
             Origin::Archive { .. } => Err(io::ErrorKind::NotFound.into()),
@@ -170,9 +169,7 @@ pub(crate) fn directory(tree: &Tree, root: &Path, dirs: &[(u32, TextId)], dir: u
     let mut names = Vec::new();
     let mut at = dir;
     while at != 0 {
-        let Some(&(parent, name)) = dirs.get(at as usize) else {
-            break;
-        };
+        let (parent, name) = dirs[at as usize];
         names.push(std::ffi::OsStr::from_bytes(tree.text(name)));
         at = parent;
     }
@@ -185,10 +182,6 @@ fn zero(buf: &mut [u8], from: u64, range: std::ops::Range<u64>) {
     if range.start < range.end {
         buf[index(range.start - from)..index(range.end - from)].fill(0);
     }
-}
-
-fn index(value: u64) -> usize {
-    extant_units::index(value)
 }
 
 /// Whether the content of a node is data that is copied.

@@ -10,7 +10,7 @@ use extant_disk::extent::node_count;
 use extant_disk::file_kind::FileKind;
 use extant_disk::xattr::XATTR_REFCOUNT_MAX;
 use extant_mkfs::{Formats, Layout};
-use extant_units::{BlockSize, Ino};
+use extant_units::BlockSize;
 
 use crate::attrs::SetId;
 use crate::directory::DirLayout;
@@ -168,7 +168,7 @@ fn place(
     there: &[Range<u64>],
 ) -> Option<()> {
     let has = count(there);
-    let more = blocks.saturating_sub(has);
+    let more = blocks - has;
     if there.is_empty()
         && let Some(start) = room.take(more)
     {
@@ -201,9 +201,8 @@ pub(crate) fn measure(
     let bs = formats.inode.block_size.bytes_u64();
     let mut blocks = 0;
     for &dir in &numbering.dirs {
-        let ino = Ino::new(tree.node(dir).ino).unwrap_or(Ino::ROOT);
         let names = dirs.sorted(tree, dir);
-        let shape = dirs.shape(tree, dir, &formats.directory(ino), &names)?;
+        let shape = dirs.shape(tree, dir, &formats.directory(tree.ino(dir)), &names)?;
         let there = if dir == NodeId::ROOT {
             count(layout.root_runs())
         } else if Some(dir) == numbering.lost_found {

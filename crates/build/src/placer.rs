@@ -11,7 +11,6 @@ use extant_disk::dirent::MAX_NAME_LEN;
 use extant_disk::file_kind::FileKind;
 
 use crate::error::{Error, Result};
-use crate::text::TextId;
 use crate::tree::{Node, NodeId, Tree};
 
 /// Links followed on the way to one name, as in Linux.
@@ -249,7 +248,7 @@ impl<'a> Placer<'a> {
             self.last = None;
             return self.tree.unlink_older(dir, self.layer);
         }
-        let hidden = name.get(WHITEOUT.len()..).unwrap_or_default();
+        let hidden = &name[WHITEOUT.len()..];
         if hidden.starts_with(WHITEOUT) {
             // A note of the program that made the layer.
             return Ok(());
@@ -322,8 +321,7 @@ impl<'a> Placer<'a> {
                     if links > MAX_LINKS {
                         return Err(Error::at(shown(path), "too many links on its path"));
                     }
-                    let target = TextId::from_raw(u32::try_from(node.data).unwrap_or(0));
-                    let target = self.tree.text(target).to_vec();
+                    let target = self.tree.link_target(node).to_vec();
                     if target.starts_with(b"/") {
                         at = NodeId::ROOT;
                     }

@@ -63,8 +63,8 @@ impl Sizing<'_> {
             let what = "files without extents are not built: leave extent among the features";
             return Err(Error::Options(what.to_owned()));
         }
-        let words = self.volume.hash_seed.unwrap_or_default();
-        let seed = words.as_chunks::<4>().0.iter();
+        let seed = self.volume.hash_seed.expect("the job derives a seed");
+        let seed = seed.as_chunks::<4>().0.iter();
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(seed) {
             *word = u32::from_le_bytes(*bytes);

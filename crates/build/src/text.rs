@@ -32,13 +32,10 @@ impl Texts {
         Some(TextId(at))
     }
 
-    /// The string at `id`.
+    /// The string at `id`, which [`Texts::push`] gave.
     pub(crate) fn get(&self, id: TextId) -> &[u8] {
-        let start = id.0 as usize + 2;
-        let len = match self.bytes.get(start - 2..start) {
-            Some(&[low, high]) => usize::from(u16::from_le_bytes([low, high])),
-            _ => 0,
-        };
-        self.bytes.get(start..start + len).unwrap_or_default()
+        let text = &self.bytes[id.0 as usize..];
+        let len = usize::from(u16::from_le_bytes([text[0], text[1]]));
+        &text[2..2 + len]
     }
 }

@@ -14,6 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use extant_archive::Timestamp;
 use extant_disk::file_kind::FileKind;
+use extant_units::{Ino, exact_u32};
 
 use crate::attrs::{AttrStore, SetId};
 use crate::effort::Effort;
@@ -58,9 +59,9 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// What it is.
+    /// What it is. Sources make no node of a kind that ext4 does not know.
     pub(crate) fn kind(&self) -> FileKind {
-        FileKind::from_mode(self.mode).unwrap_or(FileKind::Regular)
+        FileKind::from_mode(self.mode).expect("a node has a kind")
     }
 
     pub(crate) fn is_dir(&self) -> bool {
@@ -141,9 +142,19 @@ impl Tree {
         &mut self.nodes[id.0 as usize]
     }
 
+    /// The inode of a node. Call it after the numbering.
+    pub(crate) fn ino(&self, id: NodeId) -> Ino {
+        Ino::new(self.node(id).ino).expect("a node is numbered before its inode is asked for")
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn link_target(&self, node: &Node) -> &[u8] {
+        self.text(TextId::from_raw(exact_u32(node.data)))
+    }
+
     /// All nodes that names lead to, and the root.
     pub(crate) fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..u32::try_from(self.nodes.len()).unwrap_or(NONE)).map(NodeId)
+        (0..exact_u32(self.nodes.len() as u64)).map(NodeId)
     }
 
     /// Keeps a string.
@@ -179,8 +190,9 @@ impl Tree {
         if self.nodes.len() >= MAX_ENTRIES {
             return Err(too_many());
         }
+        let id = NodeId(exact_u32(self.nodes.len() as u64));
         self.nodes.push(node);
-        Ok(NodeId(u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)))
+        Ok(id)
     }
 
     /// What `name` in `dir` leads to.
@@ -221,7 +233,7 @@ impl Tree {
 
     fn hash(&self, dir: NodeId, name: &[u8]) -> u32 {
         let hash = self.hasher.hash_one((dir.0, name));
-        u32::try_from(hash & 0xFFFF_FFFF).unwrap_or(0)
+        exact_u32(hash & 0xFFFF_FFFF)
     }
 
     /// Lets `name` in `dir` lead to `node`. It leads to nothing so far.
@@ -253,7 +265,7 @@ impl Tree {
             return Err(too_many());
         }
         let text = self.keep_text(name)?;
-        let at = u32::try_from(self.names.len()).unwrap_or(NONE);
+        let at = exact_u32(self.names.len() as u64);
         let parent = &mut self.nodes[dir.0 as usize];
         self.names.push(Name {
             parent: dir.0,
