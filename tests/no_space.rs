@@ -115,6 +115,24 @@ fn a_writer_that_goes_on_is_refused_and_loses_nothing() -> Result<()> {
     Ok(())
 }
 
+/// Some space is left when a writer is refused: enough for what a database needs to open.
+#[test]
+fn a_little_can_be_written_one_page_at_a_time_after_a_writer_was_refused() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (image, mount) = small()?;
+    fill(&mut File::create(mount.join("file"))?, 8192)?;
+    let little = File::create(mount.join("little"))?;
+    for page in 1..=8 {
+        little.write_all_at(&[0], page * 4096 - 1)?;
+        little.sync_all()?;
+    }
+    drop(little);
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
 fn refused(tool: Cmd) -> Result<()> {
     let output = tool.run()?;
     let reported = output.code != Some(0) && output.err.contains("No space left on device");

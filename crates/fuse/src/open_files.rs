@@ -102,8 +102,10 @@ struct OpenFile {
     handles: HashMap<u64, Handle>,
     /// Failures so far.
     failures: u64,
-    /// Write-backs so far that took some of the last blocks.
+    /// Write-backs so far that took more of the last blocks than goes unreported.
     marks: u64,
+    /// Bytes of the last blocks that were taken since space is scarce.
+    taken: u64,
     /// What the last one was.
     error: Option<Errno>,
     /// The kernel has something of the file wrong, such as a size that is too large, for as long as
@@ -213,11 +215,16 @@ impl OpenFiles {
         file.is_some_and(|file| std::mem::replace(&mut file.blocks, blocks) != blocks)
     }
 
-    /// Notes that a write-back took some of the last blocks, for each handle that is open.
-    pub(crate) fn mark_scarce(&self, node: u64) {
+    /// Notes that a write-back took `bytes` of the last blocks. Returns whether each handle that is
+    /// open will be told: what the file has taken goes `unreported` up to so many bytes.
+    pub(crate) fn take_last(&self, node: u64, bytes: u64, unreported: u64) -> bool {
         self.failed.store(true, Ordering::Release);
         let mut inner = self.inner.lock();
-        inner.files.entry(node).or_default().marks += 1;
+        let file = inner.files.entry(node).or_default();
+        file.taken += bytes;
+        let is_told = file.taken > unreported;
+        file.marks += u64::from(is_told);
+        is_told
     }
 
     /// A write of `handle` is admitted. While space is scarce it is a probe: only its write-back
@@ -234,6 +241,7 @@ impl OpenFiles {
         if scarce {
             handle.probing = true;
         } else {
+            file.taken = 0;
             *handle = Handle {
                 failures: handle.failures,
                 marks,
@@ -514,7 +522,7 @@ mod tests {
         let refused = |handle: u64| (0..).find(|_| open.untold(4, handle).is_none());
         for expected in [1, 2, 4, 8] {
             open.admit(4, greedy, true);
-            open.mark_scarce(4);
+            assert!(open.take_last(4, 1, 0));
             assert_eq!(refused(greedy), Some(expected));
             assert_eq!(refused(other), Some(1));
             // An admitted write that takes no space costs nothing.
@@ -523,7 +531,22 @@ mod tests {
             open.admit(4, other, false);
         }
         open.admit(4, greedy, false);
-        open.mark_scarce(4);
+        assert!(open.take_last(4, 1, 0));
         assert_eq!(refused(greedy), Some(1));
+    }
+
+    #[test]
+    fn a_little_of_the_last_blocks_is_taken_unreported() {
+        let open = OpenFiles::default();
+        let writer = open.open(4, 0, 0);
+        open.admit(4, writer, true);
+        assert!(!open.take_last(4, 60, 100) && !open.take_last(4, 40, 100));
+        assert_eq!(open.untold(4, writer), None);
+        assert!(open.take_last(4, 1, 100));
+        assert_eq!(open.untold(4, writer), Some(Refusal::Scarce));
+        // There is space again.
+        open.admit(4, writer, false);
+        assert!(!open.take_last(4, 100, 100));
+        assert_eq!(open.untold(4, writer), None);
     }
 }

@@ -17,6 +17,8 @@ use crate::mount::MountPoint;
 const DIRTY_LIMIT: u64 = 1 << 30;
 /// What one write is assumed to dirty at most.
 pub(crate) const A_WRITE: u64 = 1 << 20;
+/// What a file may take of the volume's last bytes before its writers are told.
+const A_LITTLE: u64 = 64 << 10;
 
 /// How long a drain waits at most until all WRITEs are answered: other writers may keep the queue
 /// from being empty.
@@ -50,8 +52,10 @@ pub(crate) struct Space {
     pub(crate) point: MountPoint,
     /// Dirty pages that the kernel may hold, in bytes.
     pub(crate) dirty_limit: u64,
-    /// The last bytes of the volume: a write-back that reaches into them is reported.
+    /// The last bytes of the volume: a write-back that reaches into them may be reported.
     pub(crate) last: u64,
+    /// How many of them a file takes unreported.
+    pub(crate) unreported: u64,
     pub(crate) drainer: OnceLock<Drainer>,
     /// Times that the kernel was made to write back what is dirty.
     pub(crate) drains: AtomicU64,
@@ -64,10 +68,12 @@ pub(crate) struct Space {
 impl Space {
     /// For the mount at `point` of a volume of `total` bytes.
     pub(crate) fn new(point: MountPoint, dirty_limit: u64, total: u64) -> Space {
+        let last = (A_WRITE + A_LITTLE).min(total / 32);
         Space {
             point,
             dirty_limit,
-            last: A_WRITE.min(total / 32),
+            last,
+            unreported: A_LITTLE.min(last / 16),
             drainer: OnceLock::new(),
             drains: AtomicU64::new(0),
             patience: PATIENCE,

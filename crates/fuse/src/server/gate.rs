@@ -11,10 +11,11 @@
 //! [`TICK`], so that a writer passes a gate now and then; below [`TIGHT`] the gate arms the file
 //! again, so that each write passes one. The gate counts what writers may have dirtied since their
 //! last gates (`OpenFiles::exposed`). Where that may exceed the space that is left it has the
-//! kernel write everything back first, by a [`Drainer`]. A write-back that took one of the last
-//! blocks is told to the file's writers as if it had failed: their data is there, the next write is
-//! refused. Whether a later write takes space shows only once it is written back, so the gate
-//! admits it; a handle whose writes do is refused ever longer (`OpenFiles::untold`).
+//! kernel write everything back first, by a [`Drainer`]. Write-backs of a file that took more
+//! than a little of the last blocks are told to its writers as if they had failed: their data is
+//! there, the next write is refused. Whether a later write takes space shows only once it is
+//! written back, so the gate admits it; a handle whose writes do is refused ever longer
+//! (`OpenFiles::untold`).
 //!
 //! # Concurrency
 //! A writer that has to wait for a drain keeps no worker: its request is answered later. One thread
@@ -42,6 +43,9 @@ const TICK: Duration = Duration::from_millis(4);
 const A_TICK: u64 = 32 << 20;
 /// Below so much space each write passes a gate.
 const TIGHT: u64 = 64 << 20;
+
+/// The unit of [`Attr::blocks`] in bytes.
+const BLOCK: u64 = 512;
 
 /// How often a drain looks whether the WRITEs are answered.
 const LOOK: Duration = Duration::from_micros(20);
@@ -141,14 +145,21 @@ impl Server<'_> {
             return;
         }
         self.space.wake();
-        let took_space = |after: Attr| after.blocks > before.blocks;
-        if room < self.space.last && self.volume.getattr(node).is_ok_and(took_space) {
-            // Space of deleted files comes back by this.
-            let _ = self.volume.statfs();
-            if self.room(before) < self.space.last {
-                self.open.mark_scarce(id);
-                self.arm(id);
-            }
+        if room >= self.space.last {
+            return;
+        }
+        let after = self.volume.getattr(node).ok();
+        // None of a file that was cut meanwhile.
+        let taken = after.and_then(|after| after.blocks.checked_sub(before.blocks));
+        let Some(blocks @ 1..) = taken else {
+            return;
+        };
+        // Space of deleted files comes back by this.
+        let _ = self.volume.statfs();
+        if self.room(before) < self.space.last
+            && (self.open).take_last(id, blocks * BLOCK, self.space.unreported)
+        {
+            self.arm(id);
         }
     }
 
