@@ -148,7 +148,7 @@ impl<D: BlockDevice> CowDevice<D> {
         range: Range<DevOff>,
         write: impl FnOnce(&D) -> io::Result<()>,
     ) -> io::Result<()> {
-        let len = extant_units::index(range.end.get().saturating_sub(range.start.get()));
+        let len = extant_units::index(range.end.since(range.start));
         check_range(range.start, len, self.base.len())?;
         let mut changes = self.changes.write();
         write(&self.base)?;

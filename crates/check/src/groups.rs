@@ -7,7 +7,7 @@ use extant_disk::bitmap;
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_disk::location::Location;
-use extant_units::{Group, Pblk};
+use extant_units::{Group, Pblk, exact_u32};
 
 use crate::copies;
 use crate::error::Result;
@@ -192,7 +192,7 @@ impl Check<'_> {
         let facts = self.scan.of_group(self.group).iter();
         let dirs = facts.filter(|facts| facts.kind == Some(FileKind::Directory));
         // No group has more inodes than 32 bits count.
-        let dirs = u32::try_from(dirs.count()).unwrap_or(u32::MAX);
+        let dirs = exact_u32(dirs.count() as u64);
         let too_many = volume.sb.features().group_csum() && desc.itable_unused > per_group;
         let right = GroupCounts {
             blocks: free_blocks,

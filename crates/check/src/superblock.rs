@@ -4,7 +4,7 @@ use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::location::Location;
 use extant_disk::superblock::Superblock;
-use extant_units::Ino;
+use extant_units::{Ino, exact_u32};
 
 use crate::error::Result;
 use crate::findings::Findings;
@@ -123,8 +123,8 @@ pub(crate) fn totals(volume: &Volume, blocks: u64, inodes: u64, findings: &Findi
         if stored != found {
             let what =
                 format_args!("{stored} free {name}, found {found}: the next mount counts anew");
-            // More inodes than 2^32 are no volume's.
-            let inodes = u32::try_from(inodes).unwrap_or(u32::MAX);
+            // All inodes are below 2^32, as was checked when the superblock was read.
+            let inodes = exact_u32(inodes);
             let repair = Repair::Totals { blocks, inodes };
             findings.note_repairable(Location::Superblock, what, repair);
         }

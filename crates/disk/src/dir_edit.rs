@@ -277,7 +277,6 @@ impl DirFormat {
     }
 
     fn put(&self, block: &mut [u8], offset: usize, rec_len: usize, entry: &NewEntry<'_>) {
-        debug_assert!(entry.name.len() <= 255, "the caller checked the name");
         let Some(space) = block.get_mut(offset..offset + rec_len) else {
             debug_assert!(false, "within the block");
             return;
@@ -288,7 +287,7 @@ impl DirFormat {
         *header = DirEntryHeader {
             inode: U32::new(entry.ino.get()),
             rec_len: U16::new(self.encode_rec_len(rec_len)),
-            name_len: u8::try_from(entry.name.len()).unwrap_or(u8::MAX),
+            name_len: u8::try_from(entry.name.len()).expect("a name has at most 255 bytes"),
             file_type: self.stored_type(entry.file_type),
         };
         if let Some(name) = rest.get_mut(..entry.name.len()) {

@@ -339,8 +339,9 @@ impl DirFormat {
         let mut offset = 0;
         while offset < end {
             let Some(glimpse) = self.glimpse(block, offset, end) else {
-                let error = self.record_at(block, offset, end).err();
-                return Err(error.unwrap_or(DirentError::NoEntry { offset }));
+                // It refuses all that a glimpse does, and says why.
+                let record = self.record_at(block, offset, end);
+                return Err(record.expect_err("a record that a glimpse refuses"));
             };
             if let Some(answer) = visit(glimpse) {
                 return Ok(Some(answer));

@@ -13,7 +13,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use extant_units::{Ino, Lblk};
+use extant_units::{Ino, Lblk, exact_u16};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -184,7 +184,7 @@ impl HashIndex<'_> {
 
     /// The entry whose block is the first that may hold names of hash `hash`.
     pub fn search(&self, hash: u32) -> usize {
-        let keyed = self.entries.get(1..).unwrap_or_default();
+        let keyed = &self.entries[1..];
         keyed.partition_point(|entry| entry.hash.get() <= hash)
     }
 }
@@ -295,7 +295,7 @@ impl DirFormat {
             self.root_info(block, max_levels)?;
         }
         let index = self.index(block, kind)?;
-        let keyed = index.entries.get(1..).unwrap_or_default();
+        let keyed = &index.entries[1..];
         let falls = |pair: &[IndexEntry]| matches!(pair, [a, b] if a.hash.get() > b.hash.get());
         if let Some(at) = keyed.windows(2).position(falls) {
             return Err(HtreeError::Order { at: at + 2 });
@@ -360,7 +360,7 @@ impl DirFormat {
             let _ = entry.write_to(slot);
         }
         // A table has at most the entries of a block of 64 KiB, 8192.
-        let small = |n: usize| U16::new(u16::try_from(n).unwrap_or(u16::MAX));
+        let small = |n: usize| U16::new(exact_u16(n as u64));
         let head = CountLimit {
             limit: small(limit),
             count: small(entries.len()),
@@ -412,8 +412,7 @@ impl DirFormat {
         let count_at = start + offset_of!(CountLimit, count);
         if let Some(field) = block.get_mut(count_at..count_at + 2) {
             // At most the entries of a block of 64 KiB, 8192.
-            let raw = u16::try_from(count + 1).unwrap_or(u16::MAX);
-            field.copy_from_slice(&raw.to_le_bytes());
+            field.copy_from_slice(&exact_u16(count as u64 + 1).to_le_bytes());
         }
         self.seal_index(block, kind, count + 1);
         Ok(())
@@ -449,8 +448,7 @@ impl DirFormat {
     ) -> Result<Vec<u8>, HtreeError> {
         let info = self.root_info(root, max_levels)?;
         if info.indirect_levels >= max_levels {
-            // Levels are bounded by `max_levels`; a count for the message alone.
-            return Err(HtreeError::Levels(info.indirect_levels.saturating_add(1)));
+            return Err(HtreeError::Levels(max_levels + 1));
         }
         let node = self.new_node(&self.table(root, IndexKind::Root)?);
         if let Some(levels) = root.get_mut(INFO + offset_of!(RootInfo, indirect_levels)) {

@@ -1,6 +1,6 @@
 //! Read access to a node, and the checks of untrusted ones.
 
-use extant_units::{BlockSize, Lblk, Pblk};
+use extant_units::{BlockSize, Lblk, Pblk, exact_u16};
 use zerocopy::FromBytes;
 
 use super::{
@@ -196,7 +196,7 @@ impl<'a> Node<'a> {
         let mut end = 0u64;
         for (at, slot) in self.slots.iter().enumerate() {
             // There are at most `max` slots, which has 16 bits.
-            let index = u16::try_from(at).unwrap_or(u16::MAX);
+            let index = exact_u16(at as u64);
             let (lblk, pblk, len) = if self.depth == 0 {
                 let e = Extent::decode(slot);
                 if e.len == 0 || e.end() > MAX_END {

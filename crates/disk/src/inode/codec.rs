@@ -65,8 +65,7 @@ impl InodeCore {
         // A large record that says 0 has its extra space unused: the inode gets the known fields
         // and starts with no attributes.
         let extra_isize = if x == 0 { format.known_extra_size() } else { x };
-        let area = record.get(GOOD_OLD_SIZE + usize::from(x)..);
-        let area = (x != 0).then(|| area.unwrap_or_default());
+        let area = (x != 0).then(|| &record[GOOD_OLD_SIZE + usize::from(x)..]);
         let flags = InodeFlags::from_bits_retain(raw.flags.get());
         let field = |fits: bool, value: u32| if fits { value } else { 0 };
         let version_hi = field(fits!(x, version_hi), extra.version_hi.get());

@@ -124,8 +124,7 @@ impl Format {
             return true;
         }
         let (before, after) = raw.as_bytes().split_at(CHECKSUM_AT);
-        let mut checksum = self.seed().feed(before).feed(&[0; 4]);
-        checksum = checksum.feed(after.get(4..).unwrap_or_default());
+        let mut checksum = self.seed().feed(before).feed(&[0; 4]).feed(&after[4..]);
         let mut zeroes = rest.len();
         while zeroes > 0 {
             let piece = zeroes.min(ZEROES.len());

@@ -147,7 +147,7 @@ impl Format {
 
     /// The tags of a descriptor block, up to the one marked as last or the end of the block.
     pub fn tags<'a>(&'a self, block: &'a [u8]) -> impl Iterator<Item = Tag> + 'a {
-        let body = block.get(..self.body_len(block.len())).unwrap_or_default();
+        let body = &block[..self.body_len(block.len())];
         let mut at = Some(HEADER_LEN);
         std::iter::from_fn(move || {
             let start = at?;

@@ -293,7 +293,7 @@ impl JournalSuperblock {
     pub fn fast_commit_area(&self) -> std::ops::Range<u32> {
         match self.fast_commit_blocks() {
             0 => 0..0,
-            _ => self.end().saturating_add(1)..self.raw.max_len.get(),
+            _ => self.end() + 1..self.raw.max_len.get(),
         }
     }
 
@@ -405,8 +405,11 @@ impl JournalSuperblock {
 
     fn checksum(&self) -> u32 {
         let (before, rest) = self.raw.as_bytes().split_at(offset_of!(Raw, checksum));
-        let after = rest.get(4..).unwrap_or_default();
-        Crc32c::START.feed(before).feed(&[0; 4]).feed(after).raw()
+        Crc32c::START
+            .feed(before)
+            .feed(&[0; 4])
+            .feed(&rest[4..])
+            .raw()
     }
 
     /// A superblock for a new, empty log of `len` blocks, without features.

@@ -13,7 +13,7 @@ mod tests;
 
 use core::fmt;
 
-use extant_units::{BlockSize, Blocks, Group, Ino, Pblk};
+use extant_units::{BlockSize, Blocks, Group, Ino, Pblk, exact_u32};
 
 pub use self::raw_superblock::{
     DefaultMountOpts, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags,
@@ -179,8 +179,7 @@ impl Superblock {
     /// Blocks of the group descriptor table.
     pub fn desc_blocks(&self) -> u32 {
         let per_block = self.block_size.bytes() / self.desc_size();
-        self.group_count
-            .div_ceil(u32::try_from(per_block).unwrap_or(u32::MAX).max(1))
+        self.group_count.div_ceil(exact_u32(per_block as u64))
     }
 
     /// Blocks kept behind the descriptor table for its growth.

@@ -317,8 +317,7 @@ impl RawSuperblock {
     /// The checksum of these bytes as `metadata_csum` stores it: crc32c over everything before the
     /// field.
     pub fn compute_checksum(&self) -> u32 {
-        let bytes = self.as_bytes();
-        let covered = bytes.get(..offset_of!(Self, checksum)).unwrap_or_default();
+        let covered = &self.as_bytes()[..offset_of!(Self, checksum)];
         Crc32c::START.feed(covered).raw()
     }
 

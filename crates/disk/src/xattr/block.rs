@@ -47,12 +47,15 @@ impl BlockHeader {
 }
 
 /// The checksum of an attribute block at `pblk`, its own field taken as zero.
+///
+/// # Panics
+/// The block is too short for a header.
 pub fn block_checksum(seed: Crc32c, pblk: Pblk, block: &[u8]) -> u32 {
     const AT: usize = offset_of!(BlockHeader, checksum);
     seed.feed(&pblk.get().to_le_bytes())
-        .feed(block.get(..AT).unwrap_or_default())
+        .feed(&block[..AT])
         .feed(&[0; 4])
-        .feed(block.get(AT + 4..).unwrap_or_default())
+        .feed(&block[AT + 4..])
         .raw()
 }
 
@@ -87,6 +90,9 @@ pub fn check_block(seed: Option<Crc32c>, pblk: Pblk, block: &[u8]) -> Result<(),
 }
 
 /// Stores the checksum of a changed block.
+///
+/// # Panics
+/// The block is too short for a header.
 pub fn seal_block(seed: Option<Crc32c>, pblk: Pblk, block: &mut [u8]) {
     if let Some(seed) = seed {
         let computed = block_checksum(seed, pblk, block);

@@ -28,7 +28,7 @@ pub(super) fn xattrs(how: u8, feed: &mut Feed<'_>) {
             *to = from;
         }
     }
-    if how & 16 != 0 {
+    if how & 16 != 0 && !in_inode {
         xattr::seal_block(Some(SEED), pblk, &mut bytes);
     }
     let _ = xattr::check_block(Some(SEED), pblk, &bytes);
