@@ -84,9 +84,10 @@ pub(crate) fn apply(
 
 /// The checksum of a bitmap as a descriptor of `size` bytes stores it.
 fn bitmap_checksum(checksum: &GroupChecksum, bits: &[u8], covered: u32, size: usize) -> u32 {
-    let covered = bits.get(..covered.div_ceil(8) as usize).unwrap_or(bits);
     // Without `metadata_csum` the field is zero.
-    let computed = checksum.of_bitmap(covered).unwrap_or(0);
+    let computed = checksum
+        .of_bitmap(&bits[..covered as usize / 8])
+        .unwrap_or(0);
     GroupDesc::stored_bitmap_csum(computed, size)
 }
 

@@ -24,7 +24,7 @@ use extant_disk::superblock::{
     SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
 };
 use extant_jbd2::LogMap;
-use extant_units::{BlockSize, DevOff, Group, Pblk};
+use extant_units::{BlockSize, DevOff, Group, Pblk, exact_u32};
 
 use crate::error::{Error, Result};
 use crate::hold::{Protection, block_of};
@@ -208,8 +208,7 @@ fn through_log(
     let (cache, journal) = log::open(dev, image, log)?;
     let most = journal.max_credits().max(1) as usize;
     for part in changed.chunks(most) {
-        let credits = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        let mut handle = journal.start(credits)?;
+        let mut handle = journal.start(exact_u32(part.len() as u64))?;
         for (_, pblk) in part {
             let bytes = read(overlay, bs, *pblk)?;
             let block = cache.read_unchecked(*pblk)?;
@@ -248,15 +247,11 @@ fn in_order(
             for pblk in &blocks {
                 let (old, new) = (read(dev, bs, *pblk)?, read(overlay, bs, *pblk)?);
                 let range = sector * len..(sector + 1) * len;
-                let (Some(old), Some(new)) = (old.get(range.clone()), new.get(range)) else {
-                    continue;
-                };
+                let (old, new) = (&old[range.clone()], &new[range]);
                 if old != new {
-                    let at = bs
-                        .dev_off(*pblk)
-                        .map(|at| at.saturating_add((sector * len) as u64));
-                    let at = at.ok_or_else(|| Error::Unreadable(format!("block {pblk}")))?;
-                    dev.write_at(at, new)?;
+                    let block = bs.dev_off(*pblk);
+                    let block = block.ok_or_else(|| Error::Unreadable(format!("block {pblk}")))?;
+                    dev.write_at(block.plus((sector * len) as u64), new)?;
                     written = true;
                 }
             }

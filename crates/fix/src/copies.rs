@@ -37,9 +37,9 @@ pub(crate) fn superblocks(image: &Image, groups: &[Group]) -> Result<()> {
 pub(crate) fn descriptors(image: &Image, groups: &[Group]) -> Result<()> {
     let (first, count) = image.descriptors();
     for at in 0..u64::from(count) {
-        let block = image.block(first.saturating_add(at))?;
+        let block = image.block(first.plus(at))?;
         for group in groups {
-            image.put(start(image, *group).saturating_add(1 + at), &block)?;
+            image.put(start(image, *group).plus(1 + at), &block)?;
         }
     }
     Ok(())
@@ -47,5 +47,5 @@ pub(crate) fn descriptors(image: &Image, groups: &[Group]) -> Result<()> {
 
 fn start(image: &Image, group: Group) -> Pblk {
     let blocks = u64::from(group.get()) * u64::from(image.sb.blocks_per_group());
-    image.sb.first_data_block().saturating_add(blocks)
+    image.sb.first_data_block().plus(blocks)
 }

@@ -12,7 +12,7 @@ use extant_disk::dirent::{DirTail, FileType, rec_len_for};
 use extant_disk::extent::{Extent, Node, NodeMut};
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat};
-use extant_units::{Group, Ino, Lblk, Pblk};
+use extant_units::{Group, Ino, Lblk, Pblk, exact_u32};
 
 use crate::error::Result;
 use crate::image::Image;
@@ -100,7 +100,7 @@ fn grow(image: &Image, last: DirPlace, blocks: usize, lost: usize) -> Result<Vec
     let names = (bytes - DirTail::SIZE) / rec_len_for(NAME_BYTES);
     // A directory on disk may be larger than this makes one.
     let wanted = lost.div_ceil(names).min(MOST_BLOCKS.saturating_sub(blocks));
-    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let wanted = exact_u32(wanted as u64);
     let Some((first, count)) = free_run(image, last.pblk, wanted)? else {
         return Ok(Vec::new());
     };
@@ -112,7 +112,7 @@ fn grow(image: &Image, last: DirPlace, blocks: usize, lost: usize) -> Result<Vec
     image.dir_format(last.dir)?.init_leaf(&mut empty);
     let mut more = Vec::new();
     for at in 0..u64::from(count) {
-        let pblk = first.saturating_add(at);
+        let pblk = first.plus(at);
         image.put(pblk, &empty)?;
         more.push(DirPlace { pblk, ..last });
     }

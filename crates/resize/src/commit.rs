@@ -95,8 +95,8 @@ impl Volume {
             .max(1) as u64;
         let needed = blocks + blocks.div_ceil(per_block) + 2;
         // What is behind the end is kept for fast commits.
-        let apart = u64::from(superblock.first())
-            + self.old_log_len()?.saturating_sub(superblock.end().into());
+        let apart =
+            u64::from(superblock.first()) + self.old_log_len()? - u64::from(superblock.end());
         Ok((needed + apart > log.len()).then_some(needed + apart))
     }
 
@@ -248,8 +248,8 @@ impl Volume {
     /// Writes the part of the log's superblock that says where the log begins.
     fn write_first_sector(&self, at: Pblk, superblock: &JournalSuperblock) -> Result<()> {
         let bytes = superblock.to_bytes();
-        let sector = bytes.get(..SECTOR).unwrap_or(&bytes);
-        Ok(self.dev.base().write_durable(self.at(at.get())?, sector)?)
+        let at = self.at(at.get())?;
+        Ok(self.dev.base().write_durable(at, &bytes[..SECTOR])?)
     }
 
     /// Writes the journal's inode as it becomes, where it is: one sector.
@@ -261,13 +261,11 @@ impl Volume {
         let (block, at) = self.old_record_at(ino)?;
         let mut new = self.old_block(block)?;
         let old = new.clone();
-        if let Some(slot) = new.get_mut(at..at + record.len()) {
-            slot.copy_from_slice(&record);
-        }
+        new[at..at + record.len()].copy_from_slice(&record);
         let start = self.at(block)?;
         let sectors = old.chunks(SECTOR).zip(new.chunks(SECTOR)).enumerate();
         for (nth, (_, sector)) in sectors.filter(|(_, (old, new))| old != new) {
-            let at = start.saturating_add((nth * SECTOR) as u64);
+            let at = start.plus((nth * SECTOR) as u64);
             self.dev.base().write_durable(at, sector)?;
         }
         Ok(())
@@ -304,11 +302,9 @@ impl Volume {
             copy.block_group_nr = u16::from_le_bytes([low, high]).into();
             copy.seal();
             let mut block = vec![0; self.block_bytes()];
-            if let Some(head) = block.get_mut(..SUPERBLOCK_SIZE) {
-                head.copy_from_slice(copy.as_bytes());
-            }
+            block[..SUPERBLOCK_SIZE].copy_from_slice(copy.as_bytes());
             dev.write_at(start, &block)?;
-            dev.write_at(start.saturating_add(self.block_bytes() as u64), &table)?;
+            dev.write_at(start.plus(self.block_bytes() as u64), &table)?;
         }
         Ok(dev.flush()?)
     }

@@ -186,8 +186,8 @@ impl Volume {
             return Ok(());
         }
         let mut core = self.inode(ino)?;
-        let double = words(&core.i_block).nth(DOUBLE_INDIRECT).unwrap_or(0);
-        let mut double = Pblk::new(double.into());
+        let double = words(&core.i_block).nth(DOUBLE_INDIRECT);
+        let mut double = Pblk::new(double.expect("an inode has 15 words").into());
         if self.must_move(&one(double)) {
             let within = self.anywhere(true);
             let to = self.take_whole(1, &within)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use extant_disk::features::{Compat, FeatureSets, Incompat};
 use extant_disk::superblock::Superblock;
-use extant_units::{BlockSize, Group};
+use extant_units::{BlockSize, Group, at_most_u32};
 
 use crate::error::{Error, Result};
 
@@ -149,11 +149,11 @@ impl Shape {
         start..(start + self.per_group()).min(self.blocks)
     }
 
-    /// The group that `block` lies in.
+    /// The group that `block` lies in; for one past the end, as an extent may name, one past the
+    /// last.
     pub(crate) fn group_of(&self, block: u64) -> u32 {
         // Block 0 of a volume that begins at block 1 counts to group 0.
-        let group = block.saturating_sub(self.first()) / self.per_group();
-        u32::try_from(group).unwrap_or(u32::MAX)
+        at_most_u32(block.saturating_sub(self.first()) / self.per_group())
     }
 
     /// Whether `group` begins with superblock and descriptors.

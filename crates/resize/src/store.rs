@@ -4,7 +4,7 @@ use extant_disk::bitmap;
 use extant_disk::features::Incompat;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_jbd2::LogMap;
-use extant_units::{Blocks, Group, at_most_u32, index};
+use extant_units::{Blocks, Group, at_most_u32, exact_u16, index};
 
 use crate::error::Result;
 use crate::volume::{Volume, edit_super};
@@ -39,9 +39,7 @@ impl Volume {
             let bare = u64::from(free) + u64::from(supers) == self.new.per_group()
                 && group >= self.old.groups
                 && self.new.features().group_csum();
-            let sum = self
-                .checksum
-                .of_bitmap(bits.now.get(..covered).unwrap_or(&bits.now));
+            let sum = self.checksum.of_bitmap(&bits.now[..covered]);
             let now = bits.now.clone();
             let desc = self.desc_mut(group)?;
             desc.free_blocks = free;
@@ -60,9 +58,7 @@ impl Volume {
     fn store_inode_bitmaps(&mut self, size: usize) -> Result<()> {
         let covered = index(u64::from(self.new.inodes_per_group()) / 8);
         for (group, bits) in self.inode_bits.clone() {
-            let sum = self
-                .checksum
-                .of_bitmap(bits.get(..covered).unwrap_or(&bits));
+            let sum = self.checksum.of_bitmap(&bits[..covered]);
             let free = bitmap::count_clear(&bits, self.new.inodes_per_group());
             let desc = self.desc_mut(group)?;
             desc.free_inodes = free;
@@ -117,14 +113,13 @@ impl Volume {
         raw.set_blocks_count(Blocks::new(new.blocks));
         // The share that only root may take stays.
         let reserved = u128::from(raw.reserved_blocks().get()) * u128::from(new.blocks);
-        let reserved = reserved / u128::from(old.blocks.max(1));
-        let reserved = u64::try_from(reserved).unwrap_or(0).min(new.blocks);
+        let reserved = (reserved / u128::from(old.blocks)).min(u128::from(new.blocks));
+        let reserved = u64::try_from(reserved).expect("at most the volume's blocks");
         raw.set_reserved_blocks(Blocks::new(reserved));
         raw.set_free_blocks_count(Blocks::new(free));
         raw.inodes_count.set(new.inodes());
         raw.free_inodes_count.set(at_most_u32(inodes));
-        let kept = u16::try_from(new.reserved_gdt).unwrap_or(u16::MAX);
-        raw.reserved_gdt_blocks.set(kept);
+        raw.reserved_gdt_blocks.set(exact_u16(new.reserved_gdt));
         if raw.overhead_blocks.get() != 0 {
             let overhead = new.first() + new.metadata() + journal;
             // A count past 32 bits becomes zero: then a mount computes it.

@@ -16,7 +16,7 @@ use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::inode::{InodeCore, InodeFormat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_jbd2::LogMap;
-use extant_units::{DevOff, Group, Ino, Pblk, index};
+use extant_units::{DevOff, Group, Ino, Pblk, exact_u16, index};
 use zerocopy::IntoBytes;
 
 use crate::bits::Bits;
@@ -103,7 +103,7 @@ impl Volume {
             raw: sb.raw().clone(),
             checksum: GroupChecksum::of(sb),
             format: InodeFormat {
-                inode_size: u16::try_from(sb.inode_size()).unwrap_or(128),
+                inode_size: exact_u16(sb.inode_size() as u64),
                 block_size: sb.block_size(),
                 huge_file: features.has_ro_compat(RoCompat::HUGE_FILE),
                 wide_blocks: features.has_incompat(Incompat::SIXTY_FOUR_BIT),
@@ -202,7 +202,7 @@ impl Volume {
             let mut bytes = vec![0; index(piece << log2)];
             self.dev.read_at(self.at(from + done)?, &mut bytes)?;
             let at = self.at(to + done)?;
-            let range = at..at.saturating_add(piece << log2);
+            let range = at..at.plus(piece << log2);
             self.dev
                 .write_through(range, |dev| dev.write_at(at, &bytes))?;
             done += piece;
@@ -215,7 +215,7 @@ impl Volume {
     pub(crate) fn clear(&self, run: &Range<u64>) -> Result<()> {
         let len = (run.end - run.start) << self.old.block_size().log2();
         let at = self.at(run.start)?;
-        let range = at..at.saturating_add(len);
+        let range = at..at.plus(len);
         Ok(self
             .dev
             .write_through(range, |dev| dev.write_zeroes(at, len))?)
