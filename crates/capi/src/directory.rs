@@ -81,7 +81,7 @@ pub unsafe extern "C" fn extant_readdir(dir: Option<&OpenDir>, entry: Out<'_, Di
             .filter(|_| name.len() < 256);
         let fitting = fitting.ok_or_else(|| Failure::new(libc::EUCLEAN, "a name too long"))?;
         fitting.copy_from_slice(name);
-        entry.name_len = u32::try_from(name.len()).unwrap_or(0);
+        entry.name_len = u32::try_from(name.len()).expect("below 256, as it fitted");
         place.write(entry);
         Ok(1)
     })

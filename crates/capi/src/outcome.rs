@@ -90,8 +90,7 @@ impl Code for i64 {
 
 impl Code for isize {
     fn of_errno(errno: c_int) -> isize {
-        // An errno has at most 12 bits.
-        isize::try_from(errno).unwrap_or(-1)
+        isize::try_from(errno).expect("an errno has at most 12 bits")
     }
 }
 

@@ -119,7 +119,7 @@ impl State {
                     // `count` is at most that and the length of the source. They are two objects.
                     unsafe { target.ptr.copy_from_nonoverlapping(one.buf.as_ptr(), count) };
                 }
-                i64::try_from(count).unwrap_or(i64::MAX)
+                i64::try_from(count).expect("a buffer is shorter than 2^63 bytes")
             }
         };
         let tag = slot.tag;

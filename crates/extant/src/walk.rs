@@ -68,7 +68,7 @@ pub(crate) fn canonical(volume: &Volume, path: &Path) -> Result<PathBuf> {
     walk.trail = Some(Vec::new());
     let (target, trail) = walk.run(true)?;
     found(target)?;
-    let names = trail.unwrap_or_default();
+    let names = trail.expect("a walk keeps the trail that it was given");
     let mut whole = PathBuf::from("/");
     whole.extend(names.iter().map(|name| OsStr::from_bytes(name)));
     Ok(whole)

@@ -167,7 +167,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Address, AddressError> {
         let scheme = SCHEMES.iter().find(|(word, ..)| text.starts_with(word));
         let &(word, tls, unix) = scheme.ok_or_else(|| bad("an address begins with nbd://"))?;
-        let rest = text.get(word.len()..).unwrap_or_default();
+        let rest = &text[word.len()..];
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
         let endpoint = match (unix, authority) {
@@ -271,7 +271,8 @@ fn decode(text: &str) -> Result<String, AddressError> {
         let (Some(high), Some(low)) = (digit(digits[0]), digit(digits[1])) else {
             return Err(why());
         };
-        bytes.push(u8::try_from(high << 4 | low).unwrap_or_default());
+        let byte = u8::try_from(high << 4 | low);
+        bytes.push(byte.expect("two digits of four bits"));
         rest = behind;
     }
     let text = String::from_utf8(bytes).map_err(|_| bad("the address is not UTF-8"))?;

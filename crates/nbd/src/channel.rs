@@ -184,7 +184,7 @@ impl Receiver {
             sealed.truncate(received);
             self.sealed = sealed;
         }
-        let mut rest = self.sealed.get(self.next..).unwrap_or_default();
+        let mut rest = &self.sealed[self.next..];
         let before = rest.len();
         let mut session = tls.lock();
         session.read_tls(&mut rest)?;

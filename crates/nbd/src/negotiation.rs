@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
+use extant_units::exact_u32;
 use rustls::ClientConnection;
 
 use crate::address::Address;
@@ -180,7 +181,8 @@ impl Handshake {
     /// Opens the export and learns what it is.
     fn go(&mut self, name: &str) -> Result<Export, NbdError> {
         let mut data = Vec::with_capacity(name.len() + 8);
-        let len = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        // An address has checked the name's length.
+        let len = exact_u32(name.len() as u64);
         data.extend_from_slice(&len.to_be_bytes());
         data.extend_from_slice(name.as_bytes());
         data.extend_from_slice(&1_u16.to_be_bytes());

@@ -133,7 +133,7 @@ impl Request {
 pub(crate) fn server_error(number: u32) -> std::io::Error {
     // The protocol's numbers are Linux's. Others say nothing.
     let errno = match number {
-        1 | 5 | 12 | 22 | 28 | 75 | 95 | SHUTDOWN => i32::try_from(number).unwrap_or(5),
+        1 | 5 | 12 | 22 | 28 | 75 | 95 | SHUTDOWN => number.cast_signed(),
         _ => 5,
     };
     std::io::Error::from_raw_os_error(errno)

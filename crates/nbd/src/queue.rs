@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest};
+use extant_units::exact_u32;
 
 use crate::flight::Flight;
 use crate::protocol::{Command, Request, flag};
@@ -79,7 +80,7 @@ impl NbdQueue {
         } = request;
         let offset = offset.get();
         // It is at most as long as the server takes.
-        let len = u32::try_from(buf.len()).unwrap_or(u32::MAX);
+        let len = exact_u32(buf.len() as u64);
         let mut mark = None;
         let number = match op {
             IoOp::Read => {

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 use extant_blockdev::IoBuf;
+use extant_units::exact_u32;
 use parking_lot::Mutex;
 
 use crate::counters::Counters;
@@ -288,7 +289,7 @@ fn pieces(offset: u64, len: u64, unit: u64) -> Vec<(u64, u32)> {
         // A multiple past the largest offset lies past the end as well.
         let next = (at / unit + 1).saturating_mul(unit).min(end);
         // A unit is a number of the protocol, which has 32 bits.
-        let len = u32::try_from(next - at).unwrap_or(u32::MAX);
+        let len = exact_u32(next - at);
         pieces.push((at, len));
         at += u64::from(len);
     }

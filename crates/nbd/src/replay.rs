@@ -53,7 +53,7 @@ pub(crate) fn replay(
     let count = all.len() as u64;
     for (number, change) in all {
         let start = change.request.offset;
-        let range = start..start.saturating_add(change.request.len.into());
+        let range = start..start + u64::from(change.request.len);
         while replay.ranges.len() >= DEPTH || replay.overlaps(&range) {
             replay.wait()?;
         }

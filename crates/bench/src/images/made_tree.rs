@@ -122,8 +122,7 @@ fn spread(top: &Path, entries: u32, size: impl Fn(&mut Rng) -> u64) -> Result<()
     let mut rng = Rng::new(20_261_122);
     let mut dirs = vec![top.to_path_buf()];
     for number in 0..entries {
-        let at = dirs.get(rng.index(dirs.len())).cloned().unwrap_or_default();
-        let path = at.join(format!("entry-{number}"));
+        let path = dirs[rng.index(dirs.len())].join(format!("entry-{number}"));
         match number % 12 {
             0 => {
                 fs::create_dir(&path)?;

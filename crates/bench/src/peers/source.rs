@@ -22,12 +22,11 @@ impl Source {
         std::fs::create_dir(dir.join("tree"))?;
         for i in 0..files {
             if i % 15 == 0 {
-                let parent = dirs.get(rng.index(dirs.len())).cloned().unwrap_or_default();
-                let sub = parent.join(format!("module{i}"));
+                let sub = dirs[rng.index(dirs.len())].join(format!("module{i}"));
                 std::fs::create_dir(&sub)?;
                 dirs.push(sub);
             }
-            let at = dirs.get(rng.index(dirs.len())).cloned().unwrap_or_default();
+            let at = &dirs[rng.index(dirs.len())];
             let size = match rng.below(100) {
                 0..=59 => rng.between(200, 4000),
                 60..=94 => rng.between(4000, 30_000),
