@@ -13,6 +13,8 @@
 //!   seems to be unused.
 //! - Link counts follow the names, and lost inodes get one, only while nothing is in doubt either.
 //! - Of two structures that contradict each other none wins because its checksum was just wrong.
+//! - While nothing confirms the superblock, no repair is made that relies on its features or its
+//!   UUID alone: another UUID makes every checksum wrong, another feature every kind in an entry.
 //! - What only serves a later repair (copies, the error of the journal) is written once nothing is
 //!   wrong any more.
 
@@ -41,15 +43,22 @@ struct Gate {
     unsealed_groups: HashMap<Group, GroupFlags>,
     /// Whether a wrong checksum of a directory block cannot come from a write that was cut.
     whole_writes: bool,
+    /// Whether the superblock had its checksum, or a copy confirms it.
+    confirmed: bool,
 }
 
 /// The findings that may be repaired now, with their repairs. `whole_writes` says that no write of
-/// a directory block can have been cut: a journal, or an unmount, has seen to that.
+/// a directory block can have been cut: a journal, or an unmount, has seen to that. `confirmed`
+/// says that the superblock had its checksum, or that a copy agrees with it.
 pub(crate) fn admit(
     report: &Report,
     whole_writes: bool,
+    confirmed: bool,
 ) -> impl Iterator<Item = (&Finding, &Repair)> {
-    let gate = Gate::of(report, whole_writes);
+    let gate = Gate {
+        confirmed,
+        ..Gate::of(report, whole_writes)
+    };
     let all = report.findings.iter().chain(&report.notes);
     all.filter_map(move |finding| match &finding.remedy {
         Remedy::Repair(repair) if gate.admits(finding, repair) => Some((finding, repair)),
@@ -74,6 +83,7 @@ impl Gate {
             unsealed_attrs: false,
             unsealed_groups: HashMap::new(),
             whole_writes,
+            confirmed: true,
         };
         for finding in &report.findings {
             match &finding.remedy {
@@ -166,6 +176,9 @@ impl Gate {
     }
 
     fn admits(&self, finding: &Finding, repair: &Repair) -> bool {
+        if !self.confirmed && relies_on_superblock(repair) {
+            return false;
+        }
         let sound = |ino: &Ino| !self.inodes.contains(ino);
         let clear = match finding.place {
             Location::DirBlock(ino, lblk) => !self.blocks.contains(&(ino, lblk)),
@@ -205,5 +218,31 @@ impl Gate {
                 self.clean
             }
         }
+    }
+}
+
+/// Whether a wrong feature or UUID in the superblock makes this repair seem right.
+fn relies_on_superblock(repair: &Repair) -> bool {
+    match repair {
+        Repair::InodeChecksum(_)
+        | Repair::ExtentChecksum(..)
+        | Repair::DirChecksum(_)
+        | Repair::XattrChecksum(_)
+        | Repair::EntryKind { .. }
+        | Repair::Descriptor(..)
+        | Repair::UninitFlags(_) => true,
+        // They follow maps and names, whose checksums were right.
+        Repair::Sectors(..)
+        | Repair::XattrReferences(..)
+        | Repair::Totals { .. }
+        | Repair::Counts(..)
+        | Repair::BlockBitmap(..)
+        | Repair::InodeBitmap(..)
+        | Repair::Links(..)
+        | Repair::Reattach { .. }
+        | Repair::Parent { .. }
+        | Repair::JournalError
+        | Repair::SuperblockCopies(_)
+        | Repair::DescriptorCopies(_) => false,
     }
 }

@@ -81,7 +81,8 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
     let resealed = primary::reseal(&overlay)?;
     let protection = Protection::read(&dev, &Image::open(&overlay)?)?;
     let log = replay::into(&overlay, memory)?;
-    let mut outcome = rounds::run(&overlay, options)?;
+    let confirmed = resealed.as_ref().is_none_or(|resealed| resealed.confirmed);
+    let mut outcome = rounds::run(&overlay, confirmed, options)?;
     if log.marked_only {
         outcome.note("marked as waiting for a recovery, but the log is empty");
     }

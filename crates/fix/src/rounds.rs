@@ -35,8 +35,8 @@ pub(crate) struct Outcome {
     pub(crate) orphans: u64,
 }
 
-/// Checks the copy and repairs it until nothing more can be.
-pub(crate) fn run(dev: &Overlay, options: &FixOptions<'_>) -> Result<Outcome> {
+/// Checks the copy and repairs it until nothing more can be. `confirmed` is of the superblock.
+pub(crate) fn run(dev: &Overlay, confirmed: bool, options: &FixOptions<'_>) -> Result<Outcome> {
     let last = check(Arc::clone(dev) as _, options)?;
     let mut outcome = Outcome {
         before: last.found,
@@ -44,7 +44,7 @@ pub(crate) fn run(dev: &Overlay, options: &FixOptions<'_>) -> Result<Outcome> {
         fixed: Vec::new(),
         orphans: 0,
     };
-    repair(dev, &mut outcome, options)?;
+    repair(dev, confirmed, &mut outcome, options)?;
     Ok(outcome)
 }
 
@@ -53,7 +53,12 @@ pub(crate) fn check(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Resu
     Ok(extant_check::check(dev, &options.check)?)
 }
 
-fn repair(dev: &Overlay, outcome: &mut Outcome, options: &FixOptions<'_>) -> Result<()> {
+fn repair(
+    dev: &Overlay,
+    confirmed: bool,
+    outcome: &mut Outcome,
+    options: &FixOptions<'_>,
+) -> Result<()> {
     let limit = options.check.max_findings;
     for round in 0.. {
         let before = outcome.last.found;
@@ -62,7 +67,7 @@ fn repair(dev: &Overlay, outcome: &mut Outcome, options: &FixOptions<'_>) -> Res
         let whole_writes = journal || image.sb.raw().state().contains(State::VALID);
         let mut lost_found = LostFound::of(&outcome.last);
         let mut applied = Vec::new();
-        for (finding, repair) in gate::admit(&outcome.last, whole_writes) {
+        for (finding, repair) in gate::admit(&outcome.last, whole_writes, confirmed) {
             if apply::apply(&mut image, repair, &mut lost_found)? {
                 applied.push(Finding {
                     remedy: Remedy::Left(Doubt::Nothing),

@@ -229,6 +229,51 @@ fn a_superblock_that_a_copy_contradicts_gets_no_new_checksum() -> Result<()> {
     Ok(())
 }
 
+/// The same without a copy: a bit is believed if everything else is sound with it.
+#[test]
+fn a_lone_superblock_gets_a_checksum_only_if_all_else_is_sound() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[0];
+    let without_log = format!("{args} -O ^has_journal");
+    for (args, fields) in [
+        (
+            args,
+            &[
+                (0x00, "inodes_count"),
+                (0x20, "blocks_per_group"),
+                (0x58, "inode_size"),
+                // Without it, entries have no kinds.
+                (0x60, "feature_incompat"),
+                (0x68, "uuid"),
+                (0xCE, "reserved_gdt_blocks"),
+                (0xE0, "journal_inum"),
+                (0xEC, "hash_seed"),
+            ][..],
+        ),
+        // Nothing has a right checksum with another UUID.
+        (&without_log, &[(0x60, "feature_incompat"), (0x68, "uuid")]),
+    ] {
+        let image = base(mib, args, dirty)?;
+        for (at, field) in fields {
+            let wrong = image.copy()?;
+            wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
+            let before = wrong.fingerprint()?;
+            let refused = run(&wrong, false);
+            ensure!(refused.is_err(), "{field}: {refused:?}");
+            ensure!(wrong.fingerprint()? == before, "{field}: written");
+        }
+        // Of a label, and of counts, nothing else depends.
+        for at in [0x0C, 0x78] {
+            let wrong = image.copy()?;
+            wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
+            repaired(&wrong, "bad superblock checksum").context(|| format!("{at:#x}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Sound images of every base are left as they are, byte by byte.
 #[test]
 fn clean_images_are_not_written() -> Result<()> {
