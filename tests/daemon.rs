@@ -4,6 +4,7 @@
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, mount, need, tools};
 use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -194,6 +195,12 @@ const IDLE: &[&str] = &[
     "reservation_leaks",
 ];
 
+/// The kind of requests and the shortest latency in microseconds that a counter is about.
+fn bucket(name: &str) -> Option<(&str, u64)> {
+    let (kind, from) = name.strip_prefix("latency_")?.rsplit_once('_')?;
+    Some((kind, from.strip_suffix("us")?.parse().ok()?))
+}
+
 #[test]
 fn counters_of_a_live_mount_move() -> Result<()> {
     if !need(NEEDS) {
@@ -238,6 +245,19 @@ fn counters_of_a_live_mount_move() -> Result<()> {
     for name in IDLE {
         ensure!(after[name] == 0, "{name}: {after}");
     }
+    // Each request that was served has its place in the histogram of its kind.
+    let all = after.as_object().into_iter().flatten();
+    let (mut served, mut timed) = (BTreeMap::new(), BTreeMap::new());
+    for (name, value) in all {
+        let count = value.as_u64().unwrap_or(0);
+        if let Some(kind) = name.strip_prefix("requests_") {
+            served.insert(kind, count);
+        } else if let Some((kind, from)) = bucket(name) {
+            ensure!(from == 0 || from.is_power_of_two(), "{name}");
+            *timed.entry(kind).or_insert(0) += count;
+        }
+    }
+    ensure!(served == timed && served.contains_key("write"), "{after}");
     let text = Cmd::new(&bin).arg("stats").arg(mount.dir()).ok()?.out;
     ensure!(text.lines().any(|l| l.starts_with("handles ")), "{text}");
     mount.unmount()?;

@@ -1,8 +1,9 @@
-//! Event counters that many threads bump without sharing a cache line.
+//! Event counters and histograms of durations that many threads bump without sharing a cache line.
 //!
 //! A [`Counter`] has `OWNED` cells with one owner thread each, and one cell that all other
 //! threads share. The owner adds to its cell with a plain load and store; a locked instruction
-//! would cost more than the rest of some of the paths that are counted.
+//! would cost more than the rest of some of the paths that are counted. A [`Histogram`] has as many
+//! cells, of a count per bucket.
 //!
 //! # Invariants
 //! * A cell below `OWNED` has at most one owner at a time. It goes to another thread only after
@@ -14,10 +15,14 @@
 //! the counting threads are at rest: a counter is a statistic, and orders nothing.
 #![forbid(unsafe_code)]
 
+mod histogram;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+
+pub use histogram::{BUCKETS, Histogram, lower_bound};
 
 /// Cells with an owner. Enough for the threads of a mount; more cells only cost memory.
 const OWNED: usize = 15;
@@ -88,6 +93,18 @@ fn find_cell() -> usize {
     mine
 }
 
+/// Adds `n` to a count of this thread's cell, which has this number.
+#[inline]
+fn add_to(count: &AtomicU64, number: usize, n: u64) {
+    if number < OWNED {
+        // No other thread writes this cell, so a plain load and store lose no count.
+        let sum = count.load(Ordering::Relaxed).wrapping_add(n);
+        count.store(sum, Ordering::Relaxed);
+    } else {
+        count.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
 impl Counter {
     /// Adds one.
     #[inline]
@@ -99,14 +116,7 @@ impl Counter {
     #[inline]
     pub fn add(&self, n: u64) {
         let number = own_cell();
-        let cell = &self.cells[number].0;
-        if number < OWNED {
-            // No other thread writes this cell, so a plain load and store lose no count.
-            let sum = cell.load(Ordering::Relaxed).wrapping_add(n);
-            cell.store(sum, Ordering::Relaxed);
-        } else {
-            cell.fetch_add(n, Ordering::Relaxed);
-        }
+        add_to(&self.cells[number].0, number, n);
     }
 
     /// The sum so far.

@@ -3,14 +3,16 @@
 //! They are the value of the extended attribute [`STATS_ATTRIBUTE`] of any file of the mount, which
 //! is not stored and not listed. Root and the daemon's user may read it. It has a line per counter,
 //! its name and its number: the counters of the engine, what the mount was begun with
-//! (`sandbox_seccomp`), and the number of requests of each kind (`requests_lookup`).
-//! `transport_uring` is 1 where rings carry them; where there are rings, their counters follow
+//! (`sandbox_seccomp`), the number of requests of each kind (`requests_lookup`), and how many of
+//! them took how long (`latency_lookup_8us`: from 8 µs on, and below the double). `transport_uring`
+//! is 1 where rings carry them; where there are rings, their counters follow
 //! (`transport_requests`).
 
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use extant_counter::lower_bound;
 use extant_engine::Volume;
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -34,8 +36,15 @@ pub(crate) fn list(
     for (name, value) in volume.stats().into_iter().chain(facts.iter().copied()) {
         let _ = writeln!(lines, "{name} {value}");
     }
-    for (name, value) in requests.list() {
-        let _ = writeln!(lines, "requests_{name} {value}");
+    let latencies: Vec<_> = requests.latencies().collect();
+    for (name, counts) in &latencies {
+        let _ = writeln!(lines, "requests_{name} {}", counts.iter().sum::<u64>());
+    }
+    for (name, counts) in latencies {
+        for (bucket, count) in counts.into_iter().enumerate().filter(|(_, n)| *n > 0) {
+            let from = lower_bound(bucket);
+            let _ = writeln!(lines, "latency_{name}_{from}us {count}");
+        }
     }
     let _ = writeln!(lines, "space_drains {drains}");
     let carried = u64::from(rings.is_some_and(Traffic::carries));

@@ -127,7 +127,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("extant-capi", &["extant"]),
     ("extant-python", &["extant"]),
-    ("extant-fuse", &["extant-engine"]),
+    ("extant-fuse", &["extant-counter", "extant-engine"]),
     (
         "extant-cli",
         &[

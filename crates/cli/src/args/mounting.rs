@@ -80,7 +80,7 @@ pub(crate) struct Stats {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show requests, cache, journal and waits per second, again every SECONDS: 1 unless set
+    /// Show requests, latencies, cache, journal and waits, again every SECONDS: 1 unless set
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=3600))]
     #[arg(conflicts_with = "json")]

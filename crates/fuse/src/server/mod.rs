@@ -19,6 +19,7 @@ mod ioctls;
 mod names;
 
 use std::io;
+use std::time::Instant;
 
 use extant_engine::{Attr, Cred, Node, Volume};
 use tracing::error;
@@ -339,9 +340,11 @@ impl Serve for Server<'_> {
         let Some(request) = Request::new(bytes) else {
             return Err(io::Error::other("the kernel sent a request that is none"));
         };
-        self.counters.count(request.header.opcode);
+        let begun = Instant::now();
+        let outcome = self.handle(&request, reply);
+        self.counters.count(request.header.opcode, begun.elapsed());
         let unique = request.header.unique;
-        match self.handle(&request, reply) {
+        match outcome {
             Ok(done @ (Done::Silent | Done::Later)) => Ok(done),
             Ok(done) => {
                 reply.finish(unique, Ok(()));

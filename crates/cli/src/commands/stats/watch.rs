@@ -1,5 +1,7 @@
 //! `extant stats --watch`: what a mount does, again and again, for a person at a terminal.
 
+mod latency;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -80,6 +82,10 @@ fn screen(before: &Counters, now: &Counters, passed: Duration) -> String {
         let bar = usize::try_from((rate * BAR).div_ceil(most)).unwrap_or(0);
         let _ = writeln!(out, "  {kind:<12}{rate:>9}  {}", "#".repeat(bar));
     }
+    out.push_str(&latency::table(
+        kinds.iter().take(KINDS).map(|(_, kind)| *kind),
+        |name| grown(name),
+    ));
     let _ = write!(
         out,
         "\ncache         {} of {}, {} dirty, {} under writeback\n\
