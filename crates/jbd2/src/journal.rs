@@ -16,7 +16,7 @@
 //! # Errors
 //! The first fault stops the journal for good ([`Journal::abort`]); see `shared.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use extant_blockdev::BlockDevice;
@@ -44,6 +44,8 @@ const MAX_BLOCKS_WITHOUT_LOG: u32 = 32 << 10;
 pub struct Journal {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// How [`Journal::close`] ended.
+    ended: OnceLock<Result<(), JournalError>>,
 }
 
 impl Journal {
@@ -83,6 +85,7 @@ impl Journal {
         Arc::new(Self {
             shared: Arc::new(shared),
             threads: Mutex::default(),
+            ended: OnceLock::new(),
         })
     }
 
@@ -207,14 +210,18 @@ impl Journal {
     }
 
     /// Calls [`Journal::checkpoint_all`], refuses new handles from then on and ends the threads.
-    /// Later calls do nothing.
+    /// A later call waits for the first, and has its result.
     ///
     /// # Errors
     /// The journal has stopped or the device failed; the threads end all the same.
     pub fn close(&self) -> Result<(), JournalError> {
-        let first = !std::mem::replace(&mut self.shared.state.lock().closed, true);
+        self.ended.get_or_init(|| self.end()).clone()
+    }
+
+    fn end(&self) -> Result<(), JournalError> {
+        self.shared.state.lock().closed = true;
         self.shared.running_changed.notify_all();
-        let result = if first { self.checkpoint_all() } else { Ok(()) };
+        let result = self.checkpoint_all();
         self.shared.stop_threads();
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = std::thread::current().id();

@@ -171,6 +171,7 @@ fn a_panicking_callback_stops_the_journal_and_wakes_waiters() {
     assert!(journal.commit(tid).is_err());
     assert!(journal.abort_reason().unwrap().contains("jbd2-commit"));
     assert!(journal.close().is_err());
+    assert!(journal.close().is_err(), "the same for a later caller");
 }
 
 #[test]
