@@ -150,7 +150,7 @@ fn unescaped(name: &str) -> String {
             && let Some(byte) = octal()
         {
             bytes.push(byte);
-            rest = after.get(3..).unwrap_or(&[]);
+            rest = &after[3..];
         } else {
             bytes.push(first);
             rest = after;

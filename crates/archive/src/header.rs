@@ -141,16 +141,13 @@ pub fn fill(from: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
 }
 
 pub(super) fn field(header: &[u8; BLOCK], at: Field) -> &[u8] {
-    header.get(at).unwrap_or(&[])
+    &header[at]
 }
 
 /// Bytes up to the first zero.
 pub(super) fn text(bytes: &[u8]) -> Vec<u8> {
     let end = bytes.iter().position(|&byte| byte == 0);
-    bytes
-        .get(..end.unwrap_or(bytes.len()))
-        .unwrap_or(&[])
-        .to_vec()
+    bytes[..end.unwrap_or(bytes.len())].to_vec()
 }
 
 /// A number: octal digits among blanks, or big-endian bytes where the first bit is set.
@@ -204,7 +201,7 @@ pub(super) fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
     if field(header, MAGIC) == b"ustar\x0000" && !prefix.is_empty() {
         name = [&prefix, &b"/"[..], &name].concat();
     }
-    let kind = match header.get(KIND).copied().unwrap_or(0) {
+    let kind = match header[KIND] {
         0 | kind::CONTIGUOUS => kind::REGULAR,
         kind => kind,
     };

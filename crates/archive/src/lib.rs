@@ -198,8 +198,8 @@ impl<R: Input> Reader<R> {
 impl<R: Input> Read for Reader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = (&mut self.input).take(self.left).read(buf)?;
-        debug_assert!(len as u64 <= self.left, "a limited read");
-        self.left = self.left.saturating_sub(len as u64);
+        assert!(len as u64 <= self.left, "a limited read");
+        self.left -= len as u64;
         Ok(len)
     }
 }

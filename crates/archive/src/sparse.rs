@@ -189,7 +189,7 @@ impl Lines<'_> {
                 }
                 self.at = 0;
             }
-            let byte = self.block.get(self.at).copied().unwrap_or(0);
+            let byte = self.block[self.at];
             self.at += 1;
             match byte {
                 b'\n' => return Ok(decimal(&digits)),

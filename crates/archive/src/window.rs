@@ -64,12 +64,9 @@ impl Read for Window<'_> {
         if self.ready.is_empty() {
             self.refill()?;
         }
-        let from = self.buf.get(self.ready.clone()).unwrap_or_default();
+        let from = &self.buf[self.ready.clone()];
         let len = from.len().min(buf.len());
-        let (Some(to), Some(from)) = (buf.get_mut(..len), from.get(..len)) else {
-            return Ok(0);
-        };
-        to.copy_from_slice(from);
+        buf[..len].copy_from_slice(&from[..len]);
         self.ready.start += len;
         Ok(len)
     }

@@ -69,9 +69,9 @@ impl<W: Write> Writer<W> {
         if io::copy(&mut content.take(size), &mut self.out)? != size {
             return Err(bad("a file that became shorter"));
         }
-        let over = usize::try_from(size % BLOCK as u64).unwrap_or(0);
+        let over = usize::try_from(size % BLOCK as u64).expect("less than a block");
         let padding = (BLOCK - over) % BLOCK;
-        self.out.write_all([0; BLOCK].get(..padding).unwrap_or(&[]))
+        self.out.write_all(&[0; BLOCK][..padding])
     }
 
     /// Writes the end.
@@ -95,7 +95,7 @@ fn stand_in(member: &Member, stored: u64, extra: &mut Vec<u8>) -> Member {
     let size = member.size.to_string();
     line(extra, b"GNU.sparse.realsize", size.as_bytes());
     let base = member.name.rsplit(|&byte| byte == b'/').next();
-    let base = base.unwrap_or(&[]);
+    let base = base.expect("even nothing splits into one part");
     let base = base.get(..NAME_LEN).unwrap_or(base);
     Member {
         name: [b"./GNUSparseFile.0/", base].concat(),
@@ -109,7 +109,7 @@ fn stand_in(member: &Member, stored: u64, extra: &mut Vec<u8>) -> Member {
 pub(super) fn header(member: &Member, extra: &mut Vec<u8>) -> [u8; BLOCK] {
     let mut header = [0; BLOCK];
     let mut put = |at: Field, bytes: &[u8]| {
-        let room = header.get_mut(at).unwrap_or_default();
+        let room = &mut header[at];
         for (to, from) in room.iter_mut().zip(bytes) {
             *to = *from;
         }

@@ -48,7 +48,7 @@ impl<'a> Descent<'a> {
                 Err(Error::NotFound) => volume.mkdir(dir, name.as_bytes(), 0o777, cred)?,
                 Ok(link) if link.kind() == FileKind::Symlink => {
                     let mut path = self.at.path.clone();
-                    path.extend(names.get(..=i).unwrap_or(names));
+                    path.extend(&names[..=i]);
                     self.fs.node(path, true)?
                 }
                 other => other?,

@@ -162,7 +162,7 @@ pub(crate) fn filled(buf: &[u8], len: usize) -> Result<&[u8], Failure> {
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
-        Some(end) if error.raw_os_error().is_some() => text.get(..end).unwrap_or(&text).to_owned(),
+        Some(end) if error.raw_os_error().is_some() => text[..end].to_owned(),
         _ => text,
     }
 }

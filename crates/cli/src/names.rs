@@ -199,8 +199,8 @@ impl Iterator for DirNames {
         }
         self.read_inodes();
         let name = self.ready.pop_front()?.bytes;
-        debug_assert!(self.bytes >= cost(&name), "each name was counted");
-        self.bytes = self.bytes.saturating_sub(cost(&name));
+        assert!(self.bytes >= cost(&name), "each name was counted");
+        self.bytes -= cost(&name);
         self.after = Some(name.clone());
         Some(Ok(OsString::from_vec(name.into_vec())))
     }

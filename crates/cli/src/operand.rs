@@ -104,7 +104,7 @@ fn means_content(path: &Path) -> bool {
         .iter()
         .rposition(|&b| b != b'/')
         .map_or(0, |last| last + 1);
-    let trimmed = bytes.get(..end).unwrap_or(&[]);
+    let trimmed = &bytes[..end];
     matches!(
         trimmed.rsplit(|&b| b == b'/').next(),
         None | Some(b"" | b"." | b"..")

@@ -49,10 +49,9 @@ impl Output {
     pub(crate) fn zeros(&mut self, mut len: u64) -> Result<(), Failure> {
         static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
         while len > 0 && !self.closed {
-            let piece = usize::try_from(len).unwrap_or(ZEROS.len());
-            let piece = ZEROS.get(..piece).unwrap_or(&ZEROS);
-            self.bytes(piece)?;
-            len -= piece.len() as u64;
+            let piece = usize::try_from(len).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.bytes(&ZEROS[..piece])?;
+            len -= piece as u64;
         }
         Ok(())
     }
@@ -261,7 +260,7 @@ pub(crate) fn size_word(bytes: u64) -> String {
         unit += 1;
     }
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    format!("{scaled} {}", units.get(unit).copied().unwrap_or("B"))
+    format!("{scaled} {}", units[unit])
 }
 
 /// Attributes for programs.

@@ -63,8 +63,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
             },
         }
     }
-    let rest = pattern.get(at..).unwrap_or(&[]);
-    rest.iter().all(|&byte| byte == b'*')
+    pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn data(
     while pos < range.end && !out.closed() {
         let want = usize::try_from(range.end - pos).unwrap_or(buf.len());
         let want = want.min(buf.len());
-        let piece = buf.get_mut(..want).unwrap_or_default();
+        let piece = &mut buf[..want];
         let len = file.read_at(piece, pos).at(at)?;
         if len == 0 {
             break;

@@ -120,7 +120,7 @@ fn journal(info: &ImageInfo) -> String {
 
 fn uuid(bytes: &[u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let part = |from, to| hex.get(from..to).unwrap_or("");
+    let part = |from, to| &hex[from..to];
     [
         part(0, 8),
         part(8, 12),

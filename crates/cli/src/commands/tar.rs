@@ -366,7 +366,7 @@ impl Read for TarContent<'_> {
         }
         let want = usize::try_from(self.now.len).unwrap_or(usize::MAX);
         let want = want.min(buf.len());
-        let buf = buf.get_mut(..want).unwrap_or(&mut []);
+        let buf = &mut buf[..want];
         let len = match self.volume.read(self.node, self.now.start, buf) {
             Ok(len) if len > 0 => len,
             Ok(_) => zeros(buf),

@@ -346,8 +346,8 @@ impl<'a> Unpack<'a> {
             let end = piece.start.saturating_add(piece.len);
             while pos < end {
                 let want = usize::try_from(end - pos).unwrap_or(CHUNK).min(CHUNK);
-                let buf = self.buf.get_mut(..want).unwrap_or_default();
-                let len = fill(from, buf).map_err(|error| Failure::at(at, broken(error)))?;
+                let len = fill(from, &mut self.buf[..want])
+                    .map_err(|error| Failure::at(at, broken(error)))?;
                 reached = self.write(to, pos, len).on(at)?.unwrap_or(reached);
                 pos += len as u64;
                 if len < want {
@@ -369,17 +369,17 @@ impl<'a> Unpack<'a> {
     /// Writes the first `len` bytes of the buffer, but for whole pieces of zeros: those become
     /// holes. Returns where what was written ends.
     fn write(&self, to: &Node, pos: u64, len: usize) -> extant::Result<Option<u64>> {
-        let data = self.buf.get(..len).unwrap_or(&[]);
+        let data = &self.buf[..len];
         let mut reached = None;
         for (start, end) in written(data) {
-            let mut rest = data.get(start..end).unwrap_or(&[]);
+            let mut rest = &data[start..end];
             let mut at = pos + start as u64;
             while !rest.is_empty() {
                 let done = self.fs.volume().write(to, at, rest, self.fs.cred())?;
                 if done == 0 {
                     return Err(Error::NoSpace);
                 }
-                rest = rest.get(done..).unwrap_or(&[]);
+                rest = &rest[done..];
                 at += done as u64;
             }
             reached = Some(at);

@@ -59,8 +59,10 @@ impl Source for ArchivedFile<'_> {
         let past = pos - piece.start;
         let len = usize::try_from(piece.len - past).unwrap_or(usize::MAX);
         let len = len.min(buf.len());
-        let buf = buf.get_mut(..len).unwrap_or_default();
-        Ok(self.archive.file().read_at(buf, stored + past)?)
+        Ok(self
+            .archive
+            .file()
+            .read_at(&mut buf[..len], stored + past)?)
     }
 
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {

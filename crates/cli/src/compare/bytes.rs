@@ -99,7 +99,7 @@ fn part<'b>(
     };
     let mut done = 0;
     while done < len {
-        let rest = buf.get_mut(done..len).unwrap_or_default();
+        let rest = &mut buf[done..len];
         match from.read_at(rest, pos + done as u64)? {
             0 => {
                 return Err(Failure::new(

@@ -29,8 +29,8 @@ impl Stream {
     fn fill(&self, pos: u64) -> Result<(), Failure> {
         static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
         while self.at.get() < pos {
-            let left = usize::try_from(pos - self.at.get()).unwrap_or(ZEROS.len());
-            self.put(ZEROS.get(..left).unwrap_or(&ZEROS))?;
+            let left = usize::try_from(pos - self.at.get()).unwrap_or(usize::MAX);
+            self.put(&ZEROS[..left.min(ZEROS.len())])?;
         }
         Ok(())
     }

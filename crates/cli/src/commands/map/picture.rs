@@ -59,7 +59,7 @@ impl Picture {
         let (mut low, mut high, mut end, mut pieces) = (u64::MAX, 0, 1, Pieces::default());
         for extent in placed() {
             let extent = extent?;
-            let start = extent.physical.unwrap_or(0);
+            let start = extent.physical.expect("placed");
             low = low.min(start);
             high = high.max(start.saturating_add(extent.len));
             end = end.max(extent.logical.saturating_add(extent.len));
@@ -73,7 +73,7 @@ impl Picture {
         let mut marks = HashSet::new();
         for extent in placed() {
             let extent = extent?;
-            let start = extent.physical.unwrap_or(0);
+            let start = extent.physical.expect("placed");
             let along = |pos: u64| LEFT + part(pos, end, ACROSS);
             let up = |at: u64| bottom - part(at - low.min(at), (high - low).max(1), HEIGHT);
             let from = (along(extent.logical), up(start));
@@ -207,7 +207,7 @@ impl Picture {
 /// `of` of `whole`, where the whole is `scale` long.
 fn part(of: u64, whole: u64, scale: u64) -> u64 {
     let part = u128::from(of.min(whole)) * u128::from(scale) / u128::from(whole.max(1));
-    u64::try_from(part).unwrap_or(scale)
+    u64::try_from(part).expect("at most the scale")
 }
 
 /// A name as text of a picture.
