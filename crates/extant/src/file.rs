@@ -245,7 +245,8 @@ impl File {
     }
 
     /// Changes the bytes of `range` in place by `change`, piece by piece and without a copy, as a
-    /// store into a shared mapping of the file would. See [`Volume::edit`].
+    /// store into a shared mapping of the file would. `change` must not use the file system, nor
+    /// wait for a thread that does or that unmounts it: see [`Volume::edit`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

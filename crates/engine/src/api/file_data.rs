@@ -116,8 +116,9 @@ impl Volume {
     /// path the pieces are copies that are written afterwards, and space is reserved then.)
     ///
     /// Other threads that need the bytes of a piece wait until `change` returns. It must not use
-    /// this file system: on its own thread every call fails with [`crate::Error::Deadlock`];
-    /// waiting for another thread that uses it would hang.
+    /// this file system: on its own thread every call fails with [`crate::Error::Deadlock`].
+    /// Waiting in `change` for another thread that uses it hangs, for one that unmounts it in every
+    /// case: an unmount waits until `change` returns.
     ///
     /// # Errors
     /// As pwrite(2), if nothing was shown; [`crate::Error::NoSpace`] if there is none for the first
