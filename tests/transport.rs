@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ fn a_transport_is_taken_as_asked_and_as_the_kernel_allows() -> Result<()> {
     let image = Image::of_mib(16).make()?;
     for (on, option, rings) in [
         (true, "transport=uring", true),
-        (true, "ro,transport=auto", false),
-        (true, "transport=auto", false),
+        (true, "ro,transport=auto", true),
+        (true, "transport=auto", true),
         (true, "ro,transport=dev", false),
         (false, "ro,transport=auto", false),
     ] {
@@ -103,6 +103,85 @@ fn a_transport_is_taken_as_asked_and_as_the_kernel_allows() -> Result<()> {
         o.describe()
     );
     image.fsck_clean()
+}
+
+/// Mounts by a shell after `preparation`, and returns what the command printed, and the transport
+/// that carried the requests: 1 for rings. `None` if it did not mount.
+fn mounted_after(preparation: &str, image: &Image, option: &str) -> Result<(String, Option<u64>)> {
+    let dir = TempDir::new_in(&std::env::temp_dir(), "transport")?;
+    let script = format!("{preparation}; exec \"$0\" mount -o {option} \"$1\" \"$2\"");
+    let cmd = Cmd::new("sh").arg("-c").arg(script).arg(tools::extant()?);
+    let o = cmd.arg(image.path()).arg(dir.path()).run()?;
+    if o.code != Some(0) {
+        ensure!(!is_mounted(dir.path())?, "{option}: a dead mount");
+        return Ok((o.err, None));
+    }
+    fs::write(dir.join("f"), option)?;
+    let carried = stats(dir.path())?.get("transport_uring").copied();
+    Cmd::new(tools::extant()?)
+        .arg("umount")
+        .arg(dir.path())
+        .ok()?;
+    Ok((o.err, carried))
+}
+
+/// Where rings cannot be had, or not all of their threads be started, `auto` serves without them,
+/// and `uring` says why it does not.
+#[test]
+fn what_rings_lack_is_no_end_of_a_mount() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let _switched = FuseRings::set(true)?;
+    let mut preparations = vec![(String::from("ulimit -n 64"), "open files")];
+    let group = PidsGroup::make(30)?;
+    if let Some(group) = &group {
+        let procs = group.0.join("cgroup.procs").display().to_string();
+        preparations.push((format!("echo $$ > {procs}"), "unavailable"));
+    }
+    for (preparation, reason) in preparations {
+        let (_, carried) = mounted_after(&preparation, &image, "transport=auto")?;
+        ensure!(carried == Some(0), "{preparation}: {carried:?}");
+        let (err, carried) = mounted_after(&preparation, &image, "transport=uring")?;
+        ensure!(
+            carried.is_none() && err.contains(reason),
+            "{preparation}: {carried:?} {err}"
+        );
+    }
+    // A soft limit alone is raised.
+    let (err, carried) = mounted_after("ulimit -S -n 64", &image, "transport=uring")?;
+    ensure!(carried == Some(1), "{carried:?} {err}");
+    image.fsck_clean()
+}
+
+/// A control group whose processes have so few threads together; removed when dropped.
+struct PidsGroup(PathBuf);
+
+impl PidsGroup {
+    /// `None` where the host gives no such groups.
+    fn make(threads: u32) -> Result<Option<PidsGroup>> {
+        for root in ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"] {
+            let dir = Path::new(root).join(format!("extant-transport-{}", std::process::id()));
+            if fs::create_dir(&dir).is_err() {
+                continue;
+            }
+            let group = PidsGroup(dir);
+            if group.0.join("pids.max").exists() {
+                fs::write(group.0.join("pids.max"), threads.to_string())?;
+                return Ok(Some(group));
+            }
+        }
+        eprintln!("SKIPPED: few threads: the host has no control group for that");
+        Ok(None)
+    }
+}
+
+impl Drop for PidsGroup {
+    fn drop(&mut self) {
+        // The daemon that was unmounted last may be about to end.
+        wait_until("the group is empty", || fs::remove_dir(&self.0).is_ok());
+    }
 }
 
 /// Every kind of request that carries data, names or attributes, over both ways.

@@ -162,15 +162,23 @@ fn opening(options: &MountOptions) -> Options {
 /// The switches of the engine, with all that depends on the host's memory decided.
 pub(crate) fn tuning(options: &MountOptions) -> Result<Tuning, Failure> {
     let mut tuning = Tuning::default();
-    if let Some(text) = options.memory() {
-        let word = || format!("mount option memory={text}");
-        let bytes = size::parse(text).at(word())?;
-        if bytes < LEAST_MEMORY {
-            let what = format!("at least {} MiB are needed", LEAST_MEMORY >> 20);
-            return Err(Failure::at(word(), what));
-        }
+    if let Some(bytes) = memory(options)? {
         tuning.bound_memory(bytes);
     }
     tuning.measure_memory();
     Ok(tuning)
+}
+
+/// The bound of `-o memory=`, in bytes.
+pub(crate) fn memory(options: &MountOptions) -> Result<Option<u64>, Failure> {
+    let Some(text) = options.memory() else {
+        return Ok(None);
+    };
+    let word = || format!("mount option memory={text}");
+    let bytes = size::parse(text).at(word())?;
+    if bytes < LEAST_MEMORY {
+        let what = format!("at least {} MiB are needed", LEAST_MEMORY >> 20);
+        return Err(Failure::at(word(), what));
+    }
+    Ok(Some(bytes))
 }

@@ -77,7 +77,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     };
     let ended = End(keeper.clone());
 
-    let rings = host.make_rings(&options);
+    let rings = host.make_rings(&options, mount_source::memory(&options)?);
     let report = confine(&options, source.server(), rings)?;
     let volume = source.open(&options, tuning)?;
     nothing_mounted.store(false, Ordering::SeqCst);

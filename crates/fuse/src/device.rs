@@ -391,7 +391,8 @@ mod tests {
         let device = Device::new(ours).unwrap();
         assert!(device.may_wait(None));
         // Rings take over while the request waits.
-        let traffic = Arc::new(Traffic::new(1, 1, 2).unwrap());
+        let traffic = Arc::new(Traffic::new(1, 1).unwrap());
+        (0..2).for_each(|_| traffic.added_entry(0));
         device.use_rings(Arc::clone(&traffic));
         traffic.received();
         device.send_later(None, 7, b"by the device").unwrap();

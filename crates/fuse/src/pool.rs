@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use crate::abi::op;
 use crate::device::{Device, Received};
 use crate::in_flight::InFlight;
-use crate::reply::ReplySpace;
+use crate::reply::{ReplySpace, zeroed};
 use crate::request::Request;
 use crate::serve::{Done, Serve, serve_one};
 
@@ -71,18 +71,17 @@ pub(crate) struct Pool<'a, S> {
 
 /// What a worker keeps requests and replies in.
 struct Buffers {
-    request: Vec<u8>,
+    request: Box<[u8]>,
     reply: ReplySpace,
 }
 
 impl Buffers {
     /// Fails, instead of ending the process, where there is no memory.
     fn new(request_len: usize, reply_len: usize) -> io::Result<Self> {
-        let reply = ReplySpace::try_new(reply_len)?;
-        let mut request = Vec::new();
-        request.try_reserve_exact(request_len)?;
-        request.resize(request_len, 0);
-        Ok(Self { request, reply })
+        Ok(Self {
+            request: zeroed(request_len)?,
+            reply: ReplySpace::try_new(reply_len)?,
+        })
     }
 }
 

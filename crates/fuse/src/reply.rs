@@ -7,13 +7,22 @@
 use std::io;
 use std::mem::size_of;
 
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::abi::{self, OUT_HEADER, OutHeader};
 use crate::errno::Errno;
 
 /// Memory for replies.
 pub(crate) struct ReplySpace(Box<[u8]>);
+
+/// So many zeros. Many take no memory before they are written to.
+///
+/// # Errors
+/// There is no memory.
+pub(crate) fn zeroed(len: usize) -> io::Result<Box<[u8]>> {
+    let bytes = <[u8]>::new_box_zeroed_with_elems(len);
+    Ok(bytes.map_err(|_| io::ErrorKind::OutOfMemory)?)
+}
 
 impl ReplySpace {
     /// Memory for replies with up to `max_body` bytes behind the header.
@@ -23,11 +32,7 @@ impl ReplySpace {
 
     /// The same, for large ones: fails where there is no memory.
     pub(crate) fn try_new(max_body: usize) -> io::Result<Self> {
-        let len = OUT_HEADER + max_body;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len)?;
-        bytes.resize(len, 0);
-        Ok(Self(bytes.into_boxed_slice()))
+        Ok(Self(zeroed(OUT_HEADER + max_body)?))
     }
 
     /// The memory, which begins with the last reply.

@@ -35,7 +35,7 @@ use crate::pool::{Habit, Pool};
 use crate::server::{Server, Settings};
 use crate::space::dirty_limit;
 use crate::unmounter::{Closing, Unmounter};
-use crate::uring::{BlankRings, Rings};
+use crate::uring::{BlankRings, Rings, kernel_offers_rings};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
 const MIN_WORKERS: usize = 4;
@@ -59,7 +59,7 @@ pub struct Mount {
     rings: Option<Rings>,
     rings_required: bool,
     strict_open: bool,
-    /// Workers at the device.
+    /// Workers at the device where no rings carry the requests.
     workers: usize,
     cpus: usize,
     dirty_limit: u64,
@@ -91,15 +91,15 @@ impl HostSide {
     }
 
     /// Makes the rings of io_uring that requests are to come over, and returns whether there are
-    /// to be some. Without this call there are none.
-    pub fn make_rings(&mut self, options: &MountOptions) -> bool {
+    /// some. Without this call there are none. Where caches are bounded by `memory` bytes, the
+    /// rings take a part of that beside them.
+    pub fn make_rings(&mut self, options: &MountOptions, memory: Option<u64>) -> bool {
         self.rings = match options.transport() {
-            // A mount whose rings fail half way does not go on by `/dev/fuse`, and on many
-            // processors they take much memory: only where they are asked for.
-            Transport::Auto | Transport::Dev => None,
-            Transport::Uring => Some(BlankRings::make()),
+            Transport::Dev => None,
+            Transport::Auto if !kernel_offers_rings() => None,
+            Transport::Auto | Transport::Uring => Some(BlankRings::make(memory)),
         };
-        self.rings.is_some()
+        matches!(self.rings, Some(Ok(_)))
     }
 }
 
@@ -181,18 +181,20 @@ impl Mount {
         };
         let agreed = init::handshake(&device, wishes).map_err(failed)?;
         let rings_required = options.transport() == Transport::Uring;
-        if !agreed.rings {
-            if rings_required {
-                return Err(failed(no_rings()));
-            }
-            rings = None;
+        if rings_required && !agreed.rings {
+            return Err(failed(no_rings()));
         }
+        rings = rings.filter(|_| agreed.rings);
         control.watch(Arc::clone(&device));
         if let Err(error) = attachment.point.raise_limits() {
             debug!("limits of the mount stay as they are: {error}");
         }
         let cpus = host.cpus;
-        let (workers, ring_workers) = workers(&device, rings.as_ref(), cpus);
+        let workers = cpus.clamp(MIN_WORKERS, MAX_WORKERS);
+        if let Some(rings) = &rings {
+            device.use_rings(Arc::clone(rings.traffic()));
+        }
+        let ring_workers = rings.as_ref().map_or(0, Rings::workers);
         Ok(Mount {
             closing: Closing::new(volume.clone()),
             volume,
@@ -293,38 +295,43 @@ impl Mount {
             &self.in_flight,
             settings,
         );
-        let habit = match rings {
-            Some(_) => Habit::Gather,
-            None if self.cpus > 1 => Habit::Poll,
-            // On a single processor a worker that polls would take it from the process that is to
-            // send the request.
-            None => Habit::Sleep,
-        };
         let in_flight = &*self.in_flight;
-        let pool = Pool::new(&self.device, &server, in_flight, (self.workers, habit));
         thread::scope(|scope| {
             let named = |name: &str| thread::Builder::new().name(name.into());
-            let mut ring_workers = Vec::new();
+            let mut ring_threads = None;
             let serve = || {
                 named("fuse-ticker").spawn_scoped(scope, || server.tick())?;
                 named("fuse-gates").spawn_scoped(scope, || server.answer_writers())?;
                 if let Some(rings) = rings {
-                    let ours = (&server, &*self.device);
+                    let ours = (&server, &self.device);
                     let slots = (in_flight, self.workers);
-                    ring_workers = rings.start(scope, ours, slots, self.rings_required)?;
+                    ring_threads = rings.start(scope, ours, slots, self.rings_required)?;
                 }
+                let workers = self.workers_at_device(ring_threads.is_some());
+                let pool = Pool::new(&self.device, &server, in_flight, workers);
                 pool.run((REQUEST_LEN, REPLY_LEN), ready)
             };
             let mut result = serve();
             // The other threads find the device gone.
             result = result.and(self.device.close());
             server.stop();
-            for worker in ring_workers {
+            for worker in ring_threads.into_iter().flatten() {
                 let died = |_| Err(io::Error::other("worker died"));
                 result = worker.join().unwrap_or_else(died).and(result);
             }
             result
         })
+    }
+
+    /// How many workers there are at the device, and what the one that watches it does.
+    fn workers_at_device(&self, rings_carry: bool) -> (usize, Habit) {
+        match rings_carry {
+            true => (WORKERS_BESIDE_RINGS, Habit::Gather),
+            false if self.cpus > 1 => (self.workers, Habit::Poll),
+            // On a single processor a worker that polls would take it from the process that is to
+            // send the request.
+            false => (self.workers, Habit::Sleep),
+        }
     }
 
     fn volume_len(&self) -> u64 {
@@ -354,15 +361,6 @@ fn rings(
             Ok(None)
         }
     }
-}
-
-/// How many workers there are at the device, and of rings.
-fn workers(device: &Device, rings: Option<&Rings>, cpus: usize) -> (usize, usize) {
-    let Some(rings) = rings else {
-        return (cpus.clamp(MIN_WORKERS, MAX_WORKERS), 0);
-    };
-    device.use_rings(Arc::clone(rings.traffic()));
-    (WORKERS_BESIDE_RINGS, rings.workers())
 }
 
 /// Why rings that were made are of no use.

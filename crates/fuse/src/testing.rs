@@ -57,7 +57,9 @@ pub fn with_server<T>(
 ) -> io::Result<T> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = Device::new(open("/dev/null", flags, Mode::empty())?)?;
-    device.use_rings(Arc::new(Traffic::new(1, 1, ENTRIES)?));
+    let traffic = Traffic::new(1, 1)?;
+    (0..ENTRIES).for_each(|_| traffic.added_entry(0));
+    device.use_rings(Arc::new(traffic));
     let nodes = NodeTable::new(volume.root().map_err(io::Error::other)?);
     let (counters, in_flight) = (Counters::new(), InFlight::new(1));
     let null = open("/dev/null", flags, Mode::empty())?;

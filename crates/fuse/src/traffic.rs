@@ -72,18 +72,26 @@ pub(crate) struct Traffic {
     asking: Mutex<()>,
     /// Times that a worker entered the kernel.
     enters: AtomicU64,
-    entries: AtomicU64,
     late: Mutex<HashMap<u64, Late>>,
-    /// By queue, entries whose requests wait for a reply that is sent later.
-    kept: Box<[AtomicUsize]>,
-    /// Entries of each queue.
-    entries_per_queue: usize,
+    queues: Box<[Queue]>,
     mailboxes: Box<[Mailbox]>,
 }
 
+/// What is known of a queue.
+#[derive(Default)]
+struct Queue {
+    /// Entries that the kernel has taken.
+    entries: AtomicUsize,
+    /// Those whose requests wait for a reply that is sent later.
+    kept: AtomicUsize,
+}
+
+/// The answer of a worker that has ended, to all questions.
+const RETIRED: u64 = u64::MAX;
+
 impl Traffic {
-    /// For so many workers and queues, each of which has `entries_per_queue`.
-    pub(crate) fn new(workers: usize, queues: usize, entries_per_queue: usize) -> io::Result<Self> {
+    /// For so many workers and queues.
+    pub(crate) fn new(workers: usize, queues: usize) -> io::Result<Self> {
         let mailbox = || {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok(Mailbox {
@@ -98,10 +106,8 @@ impl Traffic {
             asked: AtomicU64::new(0),
             asking: Mutex::default(),
             enters: AtomicU64::new(0),
-            entries: AtomicU64::new(0),
             late: Mutex::default(),
-            kept: (0..queues).map(|_| AtomicUsize::new(0)).collect(),
-            entries_per_queue,
+            queues: (0..queues).map(|_| Queue::default()).collect(),
             mailboxes: mailboxes?.into_boxed_slice(),
         })
     }
@@ -110,16 +116,19 @@ impl Traffic {
     /// [`Traffic::let_go`] has to follow. It keeps an entry, and each queue needs one more: what
     /// comes while the kernel has none waits for the next reply.
     pub(crate) fn may_keep(&self, queue: u16) -> bool {
-        let more = |kept: usize| (kept + 1 < self.entries_per_queue).then_some(kept + 1);
-        let kept = self.kept.get(usize::from(queue));
+        let Some(queue) = self.queues.get(usize::from(queue)) else {
+            return false;
+        };
+        let entries = queue.entries.load(Ordering::SeqCst);
+        let more = |kept: usize| (kept + 1 < entries).then_some(kept + 1);
         let order = (Ordering::SeqCst, Ordering::SeqCst);
-        kept.is_some_and(|kept| kept.fetch_update(order.0, order.1, more).is_ok())
+        queue.kept.fetch_update(order.0, order.1, more).is_ok()
     }
 
     /// A request of `queue` that was allowed to wait is answered.
     pub(crate) fn let_go(&self, queue: u16) {
-        if let Some(kept) = self.kept.get(usize::from(queue)) {
-            kept.fetch_sub(1, Ordering::SeqCst);
+        if let Some(queue) = self.queues.get(usize::from(queue)) {
+            queue.kept.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -129,8 +138,18 @@ impl Traffic {
         self.received.load(Ordering::SeqCst) > 0
     }
 
-    pub(crate) fn added_entry(&self) {
-        self.entries.fetch_add(1, Ordering::Relaxed);
+    /// The kernel has taken an entry of `queue`.
+    pub(crate) fn added_entry(&self, queue: u16) {
+        if let Some(queue) = self.queues.get(usize::from(queue)) {
+            queue.entries.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A worker has ended without an entry: it is asked nothing.
+    pub(crate) fn retire(&self, worker: usize) {
+        self.mailboxes[worker]
+            .answered
+            .store(RETIRED, Ordering::SeqCst);
     }
 
     pub(crate) fn entered(&self) {
@@ -232,8 +251,9 @@ impl Traffic {
 
     /// Names and numbers for the counters of a mount.
     pub(crate) fn list(&self) -> [(&'static str, u64); 3] {
+        let entries = |queue: &Queue| queue.entries.load(Ordering::Relaxed) as u64;
         [
-            ("transport_entries", self.entries.load(Ordering::Relaxed)),
+            ("transport_entries", self.queues.iter().map(entries).sum()),
             ("transport_enters", self.enters.load(Ordering::Relaxed)),
             ("transport_requests", self.received.load(Ordering::Relaxed)),
         ]
@@ -257,14 +277,15 @@ mod tests {
 
     #[test]
     fn it_is_idle_if_all_workers_say_so() {
-        let traffic = Traffic::new(2, 1, 2).unwrap();
+        let traffic = Traffic::new(2, 1).unwrap();
         assert!(!traffic.carries());
         assert!(!traffic.is_idle(), "no worker answers");
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| work(&traffic, 0, &stop));
             assert!(!traffic.is_idle(), "one worker does not answer");
-            scope.spawn(|| work(&traffic, 1, &stop));
+            traffic.retire(1);
+            assert!(traffic.is_idle(), "one that has ended is not asked");
             traffic.received();
             assert!(traffic.carries() && traffic.is_idle());
             stop.store(true, Ordering::Relaxed);
@@ -273,7 +294,10 @@ mod tests {
 
     #[test]
     fn each_queue_keeps_an_entry_for_what_others_wait_for() {
-        let traffic = Traffic::new(6, 2, 3).unwrap();
+        let traffic = Traffic::new(6, 2).unwrap();
+        assert!(!traffic.may_keep(0), "no entry");
+        (0..3).for_each(|_| traffic.added_entry(0));
+        (0..2).for_each(|_| traffic.added_entry(1));
         assert!(traffic.may_keep(0) && traffic.may_keep(0) && !traffic.may_keep(0));
         assert!(traffic.may_keep(1), "another queue");
         traffic.let_go(0);
@@ -283,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_late_reply_finds_its_entry_in_either_order() {
-        let traffic = Traffic::new(2, 1, 2).unwrap();
+        let traffic = Traffic::new(2, 1).unwrap();
         let parked = Parked {
             worker: 1,
             entry: 5,

@@ -22,10 +22,9 @@ pub(crate) struct Mount {
     /// fsname=NAME, subtype=NAME, suid, dev, ...). Set-id bits and device nodes are without effect
     /// unless suid and dev are given.
     ///
-    /// transport=auto|uring|dev says how requests come from the kernel: by io_uring, which takes
-    /// less time and more memory, or by /dev/fuse (also with auto, the default). Linux 6.14 and
-    /// later can do the former, once root has written Y to
-    /// /sys/module/fuse/parameters/enable_uring.
+    /// transport=auto|uring|dev says how requests come from the kernel: by io_uring, by /dev/fuse,
+    /// or, with auto, the default, by io_uring where that can be had. Linux 6.14 and later have
+    /// it, once root has written Y to /sys/module/fuse/parameters/enable_uring.
     #[arg(short = 'o', value_name = "OPTS")]
     pub(crate) options: Vec<String>,
     /// Mount read-only, as -o ro

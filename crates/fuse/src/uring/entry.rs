@@ -19,14 +19,15 @@
 
 use std::io;
 use std::mem::size_of;
+use std::ops::Range;
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::abi::{InHeader, OUT_HEADER, OutHeader, RING_HEADER, RingInOut};
-use crate::reply::{ReplyBuf, ReplySpace};
+use crate::reply::{ReplyBuf, ReplySpace, zeroed};
 
 /// Bytes of a page of memory, to which the payload is aligned.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// Where the parts begin.
 const OPERATION: usize = RING_HEADER;
 const IN_OUT: usize = 2 * RING_HEADER;
@@ -38,10 +39,6 @@ const HEADER_LEN: usize = IN_OUT + size_of::<RingInOut>();
 /// Bytes of a request's header.
 const IN_HEADER: usize = size_of::<InHeader>();
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-struct Page([u8; PAGE]);
-
 /// An address and a length, as the kernel wants them.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -52,7 +49,9 @@ struct IoVec {
 
 /// See the module's header.
 pub(super) struct Entry {
-    memory: Vec<Page>,
+    memory: Box<[u8]>,
+    /// Of `memory`, from a page's beginning on.
+    used: Range<usize>,
     /// The queue that it belongs to.
     pub(super) queue: u16,
     lent: bool,
@@ -67,20 +66,25 @@ pub(super) struct Opened<'a> {
 }
 
 impl Entry {
-    /// An entry for requests and replies with payloads of up to `payload_len` bytes.
+    /// An entry for requests and replies with payloads of up to `payload_len` bytes. The kernel
+    /// insists on room for the largest; only the pages that requests touch take memory.
     pub(super) fn new(queue: u16, payload_len: usize) -> io::Result<Self> {
-        let pages = PAYLOAD / PAGE + payload_len.div_ceil(PAGE);
-        let memory = Page::new_vec_zeroed(pages).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let len = PAYLOAD + payload_len.next_multiple_of(PAGE);
+        let memory = zeroed(len + PAGE - 1)?;
+        let address = memory.as_ptr().addr();
+        let start = address.next_multiple_of(PAGE) - address;
         Ok(Self {
             memory,
+            used: start..start + len,
             queue,
             lent: false,
         })
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    /// All of it. Not to be called while the kernel has it.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
         assert!(!self.lent, "the kernel has the entry");
-        self.memory.as_mut_slice().as_mut_bytes()
+        &mut self.memory[self.used.clone()]
     }
 
     /// The address of what the kernel needs to know of the memory: two vectors, of the header and
@@ -271,6 +275,31 @@ mod tests {
         let opened = entry.open(&mut space)?;
         let request = Request::new(opened.request)?;
         Some(format!("{:?}", request.op(true)))
+    }
+
+    /// Bytes that the process has in memory.
+    fn resident() -> usize {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * rustix::param::page_size()
+    }
+
+    #[test]
+    fn entries_take_the_memory_that_requests_touch() {
+        const ENTRIES: u16 = 256;
+        let before = resident();
+        let mut entries: Vec<_> = (0..ENTRIES)
+            .map(|queue| Entry::new(queue, 1 << 20).unwrap())
+            .collect();
+        for entry in &mut entries {
+            assert_eq!(entry.vectors().addr() % PAGE, IOVECS);
+            let header = header(op::LOOKUP, 45);
+            let in_out = RingInOut::default();
+            entry.fill(header.as_bytes(), &[], b"name\0", &in_out);
+        }
+        let taken = resident().saturating_sub(before);
+        // Other tests of the process take some too.
+        assert!(taken < 64 << 20, "{taken} bytes for {ENTRIES} entries");
     }
 
     #[test]

@@ -8,47 +8,66 @@
 //! one processor. FORGET, INTERRUPT and what the daemon notifies still go by `/dev/fuse`.
 //!
 //! ```text
-//!   processor 0 ---> queue 0 ---> worker 0 (stays on processor 0), worker 1, ...
-//!   processor 1 ---> queue 1 ---> worker k (stays on processor 1), ...
+//!   processor 0 ---> queue 0 ---> worker 0, worker 1, ... (on processor 0)
+//!   processor 1 ---> queue 1 ---> worker k, ... (on processor 1)
 //!   processors that are off ----> one worker, an entry for each of their queues
 //! ```
 //!
 //! # Concurrency
 //! A worker serves one request at a time, and a request waits only for what requests that are being
 //! served do. [`BlankRings::make`] makes all rings, [`Rings::prepare`] all memory. The threads
-//! start in [`Rings::start`]; after that they register the device with their rings, enable and
-//! enter them, and bind themselves to processors.
+//! start in [`Rings::start`], which returns once the rings carry requests, or once it is decided
+//! that they will not (`start`).
 
+mod affinity;
 mod entry;
 mod processors;
 mod ring;
+mod start;
+#[cfg(test)]
+mod tests;
 mod untrusted;
 mod worker;
 
-use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
+use std::{fs, io};
 
-use tracing::warn;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::{debug, warn};
 
 use crate::device::Device;
 use crate::in_flight::InFlight;
+use crate::init::MAX_IO;
 use crate::serve::Serve;
 use crate::traffic::Traffic;
 use entry::Entry;
 use processors::Processors;
-use ring::{Blank, Ring};
+use ring::{Blank, Probe, Ring, decline};
+use start::{StartControl, start_of_worker, take_steps};
 pub(crate) use untrusted::serve_entry;
 use worker::{Party, Worker};
 
 /// Workers of each queue, together with those of the other queues about so many: while one serves a
 /// long request, or its request waits, others take the next. The kernel prefers the one that was
-/// busy last, so the many cost memory alone.
+/// busy last, so the many cost a stack and some pages each.
 const WORKERS: usize = 32;
 /// Limits of the workers of one queue.
-const PER_QUEUE: std::ops::RangeInclusive<usize> = 4..=16;
+const PER_QUEUE: RangeInclusive<usize> = 4..=16;
+/// Where memory is bounded, a queue has at least so many: one may wait for what another serves.
+const FEWEST: usize = 2;
+/// The part of the bound that entries may come to hold: they hold what the largest requests have
+/// carried.
+const SHARE_OF_MEMORY: u64 = 4;
+/// Descriptors of each worker: its ring and its bell.
+const DESCRIPTORS: usize = 2;
+/// Descriptors of the rest of the daemon.
+const OTHER_DESCRIPTORS: usize = 128;
 
-/// What a worker is for: the queues that it has entries of, and the processor that it stays on.
+/// What a worker is for: the queues that it has entries of, and the processor of the queue if it
+/// is one that runs.
 struct Duty {
     queues: Vec<usize>,
     processor: Option<usize>,
@@ -57,31 +76,37 @@ struct Duty {
 /// Rings without entries. They are made before the process confines itself, which then makes none.
 pub(crate) struct BlankRings {
     duties: Vec<(Duty, Blank)>,
+    /// For the start: see [`Probe::may_command`] and [`decline`].
+    probe: Probe,
+    spare: Blank,
     processors: Processors,
 }
 
-/// How many workers serve each of `queues` queues.
-fn per_queue(queues: usize) -> usize {
-    (WORKERS / queues.max(1)).clamp(*PER_QUEUE.start(), *PER_QUEUE.end())
+/// How many workers serve each of `queues` queues, where memory is bounded by `memory` bytes.
+fn per_queue(queues: usize, memory: Option<u64>) -> usize {
+    let queues = queues.max(1);
+    let wanted = (WORKERS / queues).clamp(*PER_QUEUE.start(), *PER_QUEUE.end());
+    let fits = memory.map_or(u64::MAX, |bytes| {
+        bytes / SHARE_OF_MEMORY / u64::from(MAX_IO)
+    });
+    let fits = usize::try_from(fits).unwrap_or(usize::MAX);
+    wanted.min((fits / queues).max(FEWEST))
 }
 
 /// A duty for each worker.
-fn duties(processors: &Processors) -> Vec<Duty> {
+fn duties(processors: &Processors, memory: Option<u64>) -> Vec<Duty> {
     let Processors { possible, online } = processors;
-    let per_queue = per_queue(online.len());
+    let per_queue = per_queue(online.len(), memory);
     let mut duties = Vec::new();
     for &queue in online {
-        // One stays where the callers are. The others go where there is time for them.
-        duties.extend((0..per_queue).map(|i| Duty {
+        duties.extend((0..per_queue).map(|_| Duty {
             queues: vec![queue],
-            processor: (i == 0).then_some(queue),
+            processor: Some(queue),
         }));
     }
-    // As many entries as a queue of a processor that is on: it may be switched on later.
-    let off: Vec<usize> = (0..*possible)
-        .filter(|p| !online.contains(p))
-        .flat_map(|p| std::iter::repeat_n(p, per_queue))
-        .collect();
+    // The kernel insists on one entry. Should the processor be switched on later, its callers take
+    // turns.
+    let off: Vec<usize> = (0..*possible).filter(|p| !online.contains(p)).collect();
     if !off.is_empty() {
         duties.push(Duty {
             queues: off,
@@ -91,19 +116,47 @@ fn duties(processors: &Processors) -> Vec<Duty> {
     duties
 }
 
+/// Has the process keep as many descriptors open as `workers` need, if it may. Where it may not,
+/// making them fails.
+fn raise_descriptor_limit(workers: usize) {
+    let needed = (workers * DESCRIPTORS + OTHER_DESCRIPTORS) as u64;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(maximum.map_or(needed, |maximum| needed.min(maximum))),
+        maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        debug!("the limit of descriptors stays: {error}");
+    }
+}
+
+/// Whether the kernel has FUSE over io_uring, and root has switched it on.
+pub(crate) fn kernel_offers_rings() -> bool {
+    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    switch.is_ok_and(|switch| switch.trim() == "Y")
+}
+
 impl BlankRings {
-    /// Makes them, for the processors of this machine.
+    /// Makes them, for the processors of this machine, and for a process whose memory is bounded
+    /// by `memory` bytes.
     ///
     /// # Errors
     /// The kernel refuses rings, or does not say what processors there are.
-    pub(crate) fn make() -> io::Result<BlankRings> {
+    pub(crate) fn make(memory: Option<u64>) -> io::Result<BlankRings> {
         let processors = Processors::read()?;
-        let duties = duties(&processors).into_iter().map(|duty| {
+        let duties = duties(&processors, memory);
+        raise_descriptor_limit(duties.len());
+        let duties = duties.into_iter().map(|duty| {
             let blank = Blank::make(duty.queues.len())?;
             Ok((duty, blank))
         });
         Ok(BlankRings {
             duties: duties.collect::<io::Result<_>>()?,
+            probe: Probe::make()?,
+            spare: Blank::make(0)?,
             processors,
         })
     }
@@ -112,20 +165,31 @@ impl BlankRings {
 /// The rings of a mount, before they are used.
 pub(crate) struct Rings {
     workers: Vec<Worker>,
+    spare: Blank,
     traffic: Arc<Traffic>,
 }
 
+/// The threads of rings that carry requests.
+pub(crate) type RingThreads<'scope> = Vec<ScopedJoinHandle<'scope, io::Result<()>>>;
+
 impl Rings {
-    /// Gives `blank` rings to `device`, for payloads of up to `payload_len` bytes.
+    /// Gives `blank` rings to `device`, for payloads of up to `payload_len` bytes. To be called
+    /// before the kernel is told that there are rings: after that it sends nothing without them.
     ///
     /// # Errors
-    /// Memory is short.
+    /// Memory or descriptors are short, or a security module forbids commands to the device.
     pub(crate) fn prepare(
         device: &Arc<Device>,
         blank: BlankRings,
         payload_len: usize,
     ) -> io::Result<Rings> {
-        let BlankRings { duties, processors } = blank;
+        let BlankRings {
+            duties,
+            probe,
+            spare,
+            processors,
+        } = blank;
+        probe.may_command(device.as_fd())?;
         let mut workers = Vec::with_capacity(duties.len());
         for (duty, blank) in duties {
             let entry = |&queue: &usize| {
@@ -136,9 +200,12 @@ impl Rings {
             let ring = Ring::new(device, blank, entries?);
             workers.push(Worker::new(ring, workers.len(), duty.processor)?);
         }
-        let entries = per_queue(processors.online.len());
-        let traffic = Arc::new(Traffic::new(workers.len(), processors.possible, entries)?);
-        Ok(Rings { workers, traffic })
+        let traffic = Arc::new(Traffic::new(workers.len(), processors.possible)?);
+        Ok(Rings {
+            workers,
+            spare,
+            traffic,
+        })
     }
 
     /// How many workers there will be.
@@ -150,74 +217,91 @@ impl Rings {
         &self.traffic
     }
 
-    /// Starts the workers, which have the slots of `in_flight` from `first_slot` on. A worker that
-    /// fails closes the device, unless the kernel has refused its rings and they are not
-    /// `required`: it sends requests by `/dev/fuse` then.
+    /// Starts the workers, which have the slots of `in_flight` from `first_slot` on. From then on
+    /// the rings carry requests, and a worker that fails closes the device. `None` if they cannot
+    /// be started: the kernel sends requests by `/dev/fuse`.
     ///
     /// # Errors
-    /// A thread cannot be started. The device has to be closed then.
+    /// They cannot be started, and are `required` or the kernel cannot be told. The device has to
+    /// be closed.
     pub(crate) fn start<'scope, S: Serve>(
         self,
         scope: &'scope Scope<'scope, '_>,
-        (server, device): (&'scope S, &'scope Device),
+        (server, device): (&'scope S, &'scope Arc<Device>),
         (in_flight, first_slot): (&'scope InFlight, usize),
         required: bool,
-    ) -> io::Result<Vec<ScopedJoinHandle<'scope, io::Result<()>>>> {
-        let mut handles = Vec::with_capacity(self.workers.len());
-        for (number, mut worker) in self.workers.into_iter().enumerate() {
-            let traffic = Arc::clone(&self.traffic);
-            let builder = thread::Builder::new().name(format!("fuse-ring-{number}"));
-            handles.push(builder.spawn_scoped(scope, move || {
-                let ended = worker.run(Party {
-                    server,
-                    traffic: &traffic,
-                    in_flight,
-                    first_slot,
-                });
-                // Where FUSE itself refuses a ring the kernel goes on by `/dev/fuse`. A security
-                // module refuses before FUSE hears of it: requests would then never end.
-                let by_fuse = |error: &io::Error| {
-                    worker.has_registered() && error.kind() != io::ErrorKind::PermissionDenied
-                };
-                let may_fall_back = !required && !traffic.carries() && !device.is_gone();
-                match ended {
-                    Err(error) if may_fall_back && by_fuse(&error) => {
-                        warn!("the kernel refuses a ring, /dev/fuse is used: {error}");
-                        Ok(())
-                    }
-                    Err(error) => {
-                        device.close()?;
-                        Err(error)
-                    }
-                    Ok(()) => Ok(()),
-                }
-            })?);
+    ) -> io::Result<Option<RingThreads<'scope>>> {
+        let party = Party {
+            server,
+            device,
+            traffic: Arc::clone(&self.traffic),
+            in_flight,
+            first_slot,
+        };
+        let mut threads = Vec::with_capacity(self.workers.len());
+        let mut controls = Vec::with_capacity(self.workers.len());
+        let all = (&mut threads, &mut controls);
+        let spawned = spawn_all(scope, self.workers, &party, all);
+        let error = match spawned.and_then(|()| take_steps(&controls)) {
+            Ok(refused) => {
+                refused
+                    .iter()
+                    .for_each(|&worker| self.traffic.retire(worker));
+                return Ok(Some(threads));
+            }
+            Err(error) => error,
+        };
+        drop(controls);
+        for thread in threads {
+            // It has told what there is to tell.
+            let _ = thread.join();
         }
-        Ok(handles)
+        if required {
+            let what = format!("transport=uring: {error}");
+            return Err(io::Error::new(error.kind(), what));
+        }
+        warn!("no rings for requests, /dev/fuse is used: {error}");
+        decline(device, self.spare)?;
+        Ok(None)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_queue_has_a_worker_to_spare() {
-        assert_eq!([1, 2, 3, 4, 64].map(per_queue), [16, 16, 10, 8, 4]);
+/// Starts a thread for each worker, which waits for its steps.
+///
+/// # Errors
+/// One cannot be started. Those before it were.
+fn spawn_all<'scope, S: Serve>(
+    scope: &'scope Scope<'scope, '_>,
+    workers: Vec<Worker>,
+    party: &Party<'scope, S>,
+    (threads, controls): (&mut RingThreads<'scope>, &mut Vec<StartControl>),
+) -> io::Result<()> {
+    let last_queue = workers.iter().flat_map(Worker::queues).last();
+    for (number, mut worker) in workers.into_iter().enumerate() {
+        let (control, start) = start_of_worker(worker.queues().last() == last_queue);
+        let party = party.clone();
+        let builder = thread::Builder::new().name(format!("fuse-ring-{number}"));
+        threads.push(builder.spawn_scoped(scope, move || {
+            let _close = CloseIfPanicking(party.device);
+            let ended = worker.run(&start, &party);
+            if ended.is_err() {
+                party.device.close()?;
+            }
+            ended
+        })?);
+        controls.push(control);
     }
+    Ok(())
+}
 
-    #[test]
-    fn queues_of_processors_that_are_off_have_entries_too() {
-        let processors = Processors {
-            possible: 4,
-            online: vec![0, 2],
-        };
-        let duties = duties(&processors);
-        assert_eq!(duties.len(), 2 * per_queue(2) + 1);
-        let queues: Vec<usize> = duties.iter().flat_map(|d| d.queues.clone()).collect();
-        let entries = |queue| queues.iter().filter(|&&q| q == queue).count();
-        assert!((0..4).all(|queue| entries(queue) == per_queue(2)));
-        let bound: Vec<_> = duties.iter().filter_map(|duty| duty.processor).collect();
-        assert_eq!(bound, [0, 2]);
+/// A worker that panics leaves requests without an answer: the mount ends.
+struct CloseIfPanicking<'a>(&'a Device);
+
+impl Drop for CloseIfPanicking<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // The bell of a device can be rung as long as there is one.
+            let _ = self.0.close();
+        }
     }
 }

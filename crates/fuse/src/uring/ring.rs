@@ -29,6 +29,7 @@ use io_uring::register::Restriction;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 use zerocopy::IntoBytes;
 
 use super::entry::Entry;
@@ -76,13 +77,93 @@ impl Blank {
             .setup_defer_taskrun()
             .setup_r_disabled()
             .build(depth)?;
-        // In force once the ring is enabled, from when on nothing is registered with it.
-        io.submitter().register_restrictions(&mut [
-            Restriction::sqe_op(opcode::UringCmd80::CODE),
-            Restriction::sqe_op(opcode::PollAdd::CODE),
-            Restriction::sqe_flags_allowed(squeue::Flags::FIXED_FILE.bits()),
-        ])?;
+        restrict(&io, &[opcode::UringCmd80::CODE, opcode::PollAdd::CODE])?;
         Ok(Blank { io, entries })
+    }
+}
+
+/// Has the kernel refuse any operation but these, and registering anything, once `io` is enabled.
+fn restrict<S, C>(io: &IoUring<S, C>, operations: &[u8]) -> io::Result<()>
+where
+    S: squeue::EntryMarker,
+    C: cqueue::EntryMarker,
+{
+    let operations = operations.iter().map(|&code| Restriction::sqe_op(code));
+    let flags = Restriction::sqe_flags_allowed(squeue::Flags::FIXED_FILE.bits());
+    let mut all: Vec<_> = operations.chain([flags]).collect();
+    io.submitter().register_restrictions(&mut all)
+}
+
+/// A ring that finds out whether the kernel lets this process give commands to `/dev/fuse`.
+pub(super) struct Probe(IoUring);
+
+impl Probe {
+    /// # Errors
+    /// The kernel refuses rings.
+    pub(super) fn make() -> io::Result<Probe> {
+        Probe::of(&[opcode::UringCmd16::CODE])
+    }
+
+    fn of(operations: &[u8]) -> io::Result<Probe> {
+        let io = IoUring::builder().dontfork().setup_r_disabled().build(1)?;
+        restrict(&io, operations)?;
+        Ok(Probe(io))
+    }
+
+    /// Gives a command to `device`, which refuses it, for it is none. A security module refuses
+    /// before the device hears of it.
+    ///
+    /// # Errors
+    /// `PermissionDenied`: entries could be neither registered nor declined. Or the kernel refuses
+    /// to be entered.
+    pub(super) fn may_command(mut self, device: BorrowedFd<'_>) -> io::Result<()> {
+        self.0.submitter().register_enable_rings()?;
+        let command = opcode::UringCmd16::new(types::Fd(device.as_raw_fd()), 0).build();
+        // SAFETY: the command names no memory.
+        unsafe { self.0.submission().push(&command) }.map_err(io::Error::other)?;
+        match outcome(&mut self.0)? {
+            Err(error @ (Errno::ACCESS | Errno::PERM)) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Has the kernel send requests by `/dev/fuse`, by a command that it has to refuse: an entry for a
+/// queue that there is none of. Not to be called once the rings carry requests.
+///
+/// # Errors
+/// The kernel did not refuse it as expected, or refuses to be entered.
+pub(super) fn decline(device: &Arc<Device>, blank: Blank) -> io::Result<()> {
+    let mut ring = Ring::new(device, blank, Vec::new());
+    ring.enable()?;
+    let command = ring.command((u16::MAX, 0), RING_REGISTER, 0, None);
+    // SAFETY: the command names no memory.
+    unsafe { ring.push(&command) }
+    match outcome(&mut ring.io)? {
+        Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(()) => Err(io::Error::other(
+            "the kernel took an entry that it had to refuse",
+        )),
+    }
+}
+
+/// Hands over the only command of a ring, and waits for its result.
+fn outcome<S, C>(io: &mut IoUring<S, C>) -> io::Result<Result<(), Errno>>
+where
+    S: squeue::EntryMarker,
+    C: cqueue::EntryMarker,
+{
+    loop {
+        match io.submit_and_wait(1) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+        if let Some(completion) = io.completion().next() {
+            let completion: cqueue::Entry = completion.into();
+            return Ok(result_of(&completion));
+        }
     }
 }
 
@@ -98,8 +179,11 @@ pub(super) struct Ring {
 
 impl Ring {
     /// The ring of `device` with these entries, no more than it was made for.
-    pub(super) fn new(device: &Arc<Device>, blank: Blank, entries: Vec<Entry>) -> Self {
+    pub(super) fn new(device: &Arc<Device>, blank: Blank, mut entries: Vec<Entry>) -> Self {
         debug_assert!(entries.len() <= blank.entries, "room for what is in flight");
+        entries
+            .iter_mut()
+            .for_each(|entry| keep_small(entry.bytes()));
         Self {
             io: blank.io,
             entries,
@@ -117,8 +201,15 @@ impl Ring {
         submitter.register_enable_rings()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
+    /// The queue of each entry.
+    pub(super) fn queues(&self) -> impl Iterator<Item = u16> {
+        self.entries.iter().map(|entry| entry.queue)
+    }
+
+    #[cfg(test)]
+    pub(super) fn shrink_entry(&mut self) {
+        let queue = self.entries[0].queue;
+        self.entries[0] = Entry::new(queue, super::entry::PAGE).unwrap();
     }
 
     /// An entry. It may be touched if the kernel does not have it.
@@ -127,9 +218,10 @@ impl Ring {
     }
 
     /// Makes an entry known to the kernel, which gives it back with a request.
-    pub(super) fn register(&mut self, number: usize) {
+    fn register(&mut self, number: usize) {
         let vectors = self.entries[number].vectors();
-        let mut command = self.command(number, RING_REGISTER, 0, Some(vectors));
+        let target = (self.entries[number].queue, number as u64);
+        let mut command = self.command(target, RING_REGISTER, 0, Some(vectors));
         set_len(&mut command, VECTORS);
         self.entries[number].lend();
         // SAFETY: the command names the entry's memory, and vectors that are in it. The entry is
@@ -140,23 +232,25 @@ impl Ring {
     /// Gives the reply in an entry to the kernel, which gives the entry back with the next request.
     pub(super) fn commit(&mut self, number: usize) {
         let commit_id = self.entries[number].commit_id();
-        let command = self.command(number, RING_COMMIT_AND_FETCH, commit_id, None);
+        let target = (self.entries[number].queue, number as u64);
+        let command = self.command(target, RING_COMMIT_AND_FETCH, commit_id, None);
         self.entries[number].lend();
         // SAFETY: the kernel reads and writes the memory that the entry was registered with, which
         // the ring still has. The entry is lent, so nothing touches it until the command completes.
         unsafe { self.push(&command) }
     }
 
+    /// A command to a queue, whose completion has `number`.
     fn command(
         &self,
-        number: usize,
+        (queue, number): (u16, u64),
         code: u32,
         commit_id: u64,
         address: Option<*const u8>,
     ) -> squeue::Entry128 {
         let fields = RingCommand {
             commit_id,
-            queue: self.entries[number].queue,
+            queue,
             ..RingCommand::default()
         };
         let mut bytes = [0; 80];
@@ -168,7 +262,7 @@ impl Ring {
                     .cmd(bytes)
                     .addr(address)
                     .build()
-                    .user_data(number as u64)
+                    .user_data(number)
             };
         }
         if self.device_registered {
@@ -216,6 +310,23 @@ impl Ring {
         if self.io.submit().is_err() {
             thread::sleep(PAUSE);
         }
+    }
+
+    /// Registers all entries. What has happened meanwhile goes to `events`.
+    ///
+    /// # Errors
+    /// The kernel refuses to be entered, or refuses an entry.
+    pub(super) fn register_all(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        for number in 0..self.entries.len() {
+            self.register(number);
+        }
+        // The kernel refuses as it is handed over.
+        self.look(events)?;
+        let refusal = events.iter().find_map(|event| match event {
+            Event::Entry(_, Err(error)) => Some(*error),
+            _ => None,
+        });
+        refusal.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Hands over what was pushed, and waits until something happens.
@@ -272,16 +383,31 @@ impl Ring {
                         continue;
                     };
                     entry.give_back();
-                    let result = match completion.result() {
-                        error @ ..0 => Err(Errno::from_raw_os_error(-error)),
-                        _ => Ok(()),
-                    };
-                    Event::Entry(number, result)
+                    Event::Entry(number, result_of(&completion))
                 }
             };
             events.push(event);
         }
     }
+}
+
+fn result_of(completion: &cqueue::Entry) -> Result<(), Errno> {
+    match completion.result() {
+        error @ ..0 => Err(Errno::from_raw_os_error(-error)),
+        _ => Ok(()),
+    }
+}
+
+/// Has a touched page take no more memory than itself.
+fn keep_small(memory: &mut [u8]) {
+    // SAFETY: the advice changes no byte. Without it the entry only takes more memory.
+    let _ = unsafe {
+        madvise(
+            memory.as_mut_ptr().cast(),
+            memory.len(),
+            Advice::LinuxNoHugepage,
+        )
+    };
 }
 
 /// Sets the field `len` of a command, which the crate leaves 0 for commands to files.
@@ -297,5 +423,29 @@ fn set_len(command: &mut squeue::Entry128, len: u32) {
             .add(OFFSET)
             .cast::<u32>()
             .write(len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use extant_testkit::{Need, need};
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_before_the_device_hears_of_it_is_told_apart() {
+        // Not `/dev/fuse`: the command is unknown there, too.
+        let device = File::open("/dev/null").unwrap();
+        if !need(&[Need::IoUring]) {
+            return;
+        }
+        let probe = Probe::make().unwrap();
+        probe.may_command(device.as_fd()).unwrap();
+        // As a security module would.
+        let refused = Probe::of(&[opcode::PollAdd::CODE]).unwrap();
+        let error = refused.may_command(device.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     }
 }

@@ -10,15 +10,17 @@
 //! one that is registered.
 
 use std::io;
+use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity};
-use tracing::debug;
 use zerocopy::FromBytes;
 
+use super::affinity::Affinity;
 use super::entry::{Opened, ReplyBody};
 use super::ring::{Event, Ring};
+use super::start::WorkerStart;
 use crate::abi::{OUT_HEADER, OutHeader};
+use crate::device::Device;
 use crate::errno;
 use crate::in_flight::InFlight;
 use crate::reply::ReplySpace;
@@ -35,15 +37,14 @@ pub(super) struct Worker {
     space: ReplySpace,
     /// Its number among the workers of rings.
     number: usize,
-    /// The processor that it stays on.
-    processor: Option<usize>,
-    has_registered: bool,
+    affinity: Affinity,
 }
 
 /// What a worker works for.
 pub(super) struct Party<'a, S> {
     pub(super) server: &'a S,
-    pub(super) traffic: &'a Traffic,
+    pub(super) device: &'a Device,
+    pub(super) traffic: Arc<Traffic>,
     pub(super) in_flight: &'a InFlight,
     /// The first slot of rings' workers.
     pub(super) first_slot: usize,
@@ -51,11 +52,12 @@ pub(super) struct Party<'a, S> {
 
 impl<S> Clone for Party<'_, S> {
     fn clone(&self) -> Self {
-        *self
+        Self {
+            traffic: Arc::clone(&self.traffic),
+            ..*self
+        }
     }
 }
-
-impl<S> Copy for Party<'_, S> {}
 
 /// Why a worker stops.
 enum End {
@@ -76,73 +78,81 @@ impl Worker {
             ring,
             space: ReplySpace::try_new(SPACE_LEN)?,
             number,
-            processor,
-            has_registered: false,
+            affinity: Affinity::of(processor),
         })
     }
 
-    /// Serves until the mount is gone or the device is closed.
+    /// The queue of each of its entries.
+    pub(super) fn queues(&self) -> impl Iterator<Item = u16> {
+        self.ring.queues()
+    }
+
+    /// Makes an entry too small for the kernel.
+    #[cfg(test)]
+    pub(super) fn shrink_entry(&mut self) {
+        self.ring.shrink_entry();
+    }
+
+    /// Takes its ring into use, which cannot be done again.
+    #[cfg(test)]
+    pub(super) fn take_into_use(&mut self) {
+        self.ring.enable().unwrap();
+    }
+
+    /// Takes the steps of `start`, unless one fails, and serves until the mount is gone or the
+    /// device is closed.
     ///
     /// # Errors
-    /// The kernel refuses the ring, or sends what is no request.
-    pub(super) fn run<S: Serve>(&mut self, party: Party<'_, S>) -> io::Result<()> {
-        match self.serve_all(party) {
+    /// The kernel fails the ring, or sends what is no request.
+    pub(super) fn run<S: Serve>(
+        &mut self,
+        start: &WorkerStart,
+        party: &Party<'_, S>,
+    ) -> io::Result<()> {
+        let mut events = Vec::new();
+        if !start.next_after(self.ring.enable()) {
+            return Ok(());
+        }
+        let registered = self.register(&party.traffic, &mut events);
+        let refused = registered.is_err();
+        if !start.next_after(registered) || refused {
+            return Ok(());
+        }
+        match self.serve_all(party, &mut events) {
             End::Gone => Ok(()),
             End::Failed(error) => Err(error),
         }
     }
 
-    fn serve_all<S: Serve>(&mut self, party: Party<'_, S>) -> End {
-        self.stay();
-        if let Err(error) = self.begin(party.traffic) {
-            return End::Failed(error);
-        }
-        let mut events = Vec::new();
-        loop {
-            party.traffic.entered();
-            if let Err(error) = self.ring.wait(&mut events) {
-                return End::Failed(error);
-            }
-            if let Err(end) = self.handle_all(&mut events, party) {
-                return end;
-            }
-        }
-    }
-
-    /// Whether its entries were given to the kernel.
-    pub(super) fn has_registered(&self) -> bool {
-        self.has_registered
-    }
-
-    fn begin(&mut self, traffic: &Traffic) -> io::Result<()> {
-        self.ring.enable()?;
+    /// Gives its entries to the kernel.
+    fn register(&mut self, traffic: &Traffic, events: &mut Vec<Event>) -> io::Result<()> {
         self.ring.hear_close();
         self.ring.hear_bell(traffic.bell(self.number));
-        self.has_registered = true;
-        for number in 0..self.ring.len() {
-            self.ring.register(number);
-            traffic.added_entry();
-        }
+        self.ring.register_all(events)?;
+        self.ring
+            .queues()
+            .for_each(|queue| traffic.added_entry(queue));
         Ok(())
     }
 
-    /// Binds the thread to its processor: there the callers are whose requests it gets, so neither
-    /// waits for another processor to wake up.
-    fn stay(&self) {
-        let Some(processor) = self.processor.filter(|&p| p < CpuSet::MAX_CPU) else {
-            return;
-        };
-        let mut set = CpuSet::new();
-        set.set(processor);
-        if let Err(error) = sched_setaffinity(None, &set) {
-            debug!("a worker is not bound to processor {processor}: {error}");
+    /// Serves, first what has happened already.
+    fn serve_all<S: Serve>(&mut self, party: &Party<'_, S>, events: &mut Vec<Event>) -> End {
+        self.affinity.begin();
+        loop {
+            party.traffic.entered();
+            if let Err(error) = self.ring.wait(events) {
+                return End::Failed(error);
+            }
+            if let Err(end) = self.handle_all(events, party) {
+                return end;
+            }
         }
     }
 
     fn handle_all<S: Serve>(
         &mut self,
         events: &mut Vec<Event>,
-        party: Party<'_, S>,
+        party: &Party<'_, S>,
     ) -> Result<(), End> {
         let last = events.len() - 1;
         let mut rang = false;
@@ -161,11 +171,11 @@ impl Worker {
         Ok(())
     }
 
-    fn handle<S: Serve>(&mut self, event: Event, party: Party<'_, S>) -> Result<(), End> {
+    fn handle<S: Serve>(&mut self, event: Event, party: &Party<'_, S>) -> Result<(), End> {
         match event {
             Event::Closed => Err(End::Gone),
             Event::Bell => {
-                self.look_into_mailbox(party.traffic);
+                self.look_into_mailbox(&party.traffic);
                 Ok(())
             }
             Event::Entry(number, Ok(())) => self.serve(number, party),
@@ -188,7 +198,7 @@ impl Worker {
 
     /// Answers whether it has served what the kernel had given to it: serves, and looks again,
     /// until there is nothing.
-    fn reassure<S: Serve>(&mut self, party: Party<'_, S>) -> Result<(), End> {
+    fn reassure<S: Serve>(&mut self, party: &Party<'_, S>) -> Result<(), End> {
         let question = party.traffic.question();
         let mut events = Vec::new();
         loop {
@@ -206,8 +216,8 @@ impl Worker {
     }
 
     /// Serves the request in an entry.
-    fn serve<S: Serve>(&mut self, number: usize, party: Party<'_, S>) -> Result<(), End> {
-        let (traffic, slot) = (party.traffic, party.first_slot + self.number);
+    fn serve<S: Serve>(&mut self, number: usize, party: &Party<'_, S>) -> Result<(), End> {
+        let (traffic, slot) = (&*party.traffic, party.first_slot + self.number);
         let Some(entry) = self.ring.entry(number) else {
             return Ok(());
         };
@@ -240,6 +250,7 @@ impl Worker {
             }
         }
         let len = reply.bytes().len();
+        self.affinity.served(len.max(request.len()));
         let (header, _) = split(reply.bytes()).ok_or_else(no_request)?;
         let body = if in_place {
             ReplyBody::InPlace(len - OUT_HEADER)
