@@ -2,6 +2,7 @@
 
 mod full_volume;
 mod inode_alloc_tests;
+mod searches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,3 +22,16 @@ impl Trimming {
         held
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_free_is_not_waited_for() {
+        let trimming = Trimming::default();
+        assert!(!trimming.wait());
+        drop(trimming.lock());
+        assert!(!trimming.wait());
+    }
+}

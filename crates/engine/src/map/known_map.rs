@@ -113,3 +113,42 @@ impl KnownMap {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_units::Pblk;
+
+    use super::*;
+
+    #[test]
+    fn a_map_changes_only_with_its_sequence() {
+        let map = |sequence, blocks: &[u32]| {
+            let range = |&lblk: &u32| Status {
+                lblk: Lblk::new(lblk),
+                len: 1,
+                state: MapState::Written(Pblk::new(100)),
+            };
+            KnownMap {
+                ranges: blocks.iter().map(range).collect(),
+                sequence,
+            }
+        };
+        let old = map(5, &[3]);
+        for (sequence, blocks, explained) in [
+            (5, &[3][..], true),
+            (5, &[], false),
+            (5, &[4], false),
+            (6, &[3], true),
+            (6, &[4], true),
+            (4, &[3], false),
+            (4, &[4], false),
+        ] {
+            let newer = map(sequence, blocks);
+            assert_eq!(
+                old.explains(&newer).is_ok(),
+                explained,
+                "sequence {sequence}, {blocks:?}"
+            );
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod block_maps;
 mod faults;
+mod goals;
 mod maps_of_linux;
 mod mounted;
 mod operations;

@@ -97,3 +97,67 @@ impl KnownRuns {
         debug_assert!(self.known.len() <= MOST, "memory is bounded");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_iomap::IomapKind;
+
+    use super::*;
+
+    /// A run of `blocks` of the map with this `cookie`.
+    fn run(cookie: u64, blocks: std::ops::Range<u64>) -> Iomap {
+        Iomap {
+            offset: Pos::new(blocks.start * 4096),
+            length: (blocks.end - blocks.start) * 4096,
+            kind: IomapKind::Mapped(DevOff::new(1 << 30)),
+            new: false,
+            cookie,
+        }
+    }
+
+    /// The first blocks of what is known.
+    fn firsts(runs: &KnownRuns) -> Vec<u64> {
+        let known = runs.known.iter();
+        known.map(|run| run.offset.get() / 4096).collect()
+    }
+
+    #[test]
+    fn a_run_replaces_what_it_covers_and_what_another_map_said() {
+        let mut runs = KnownRuns::default();
+        for blocks in [20..30, 0..10, 40..50, 60..70] {
+            runs.remember(run(1, blocks));
+        }
+        assert_eq!(firsts(&runs), [0, 20, 40, 60]);
+        // Equal to one, longer than another at both ends, and beside the others.
+        runs.remember(run(1, 20..30));
+        runs.remember(run(1, 39..51));
+        assert_eq!(firsts(&runs), [0, 20, 39, 60]);
+        // Parts of what is known replace nothing.
+        runs.remember(run(1, 5..12));
+        runs.remember(run(1, 55..65));
+        assert_eq!(firsts(&runs), [0, 5, 20, 39, 55, 60]);
+        runs.remember(run(2, 100..110));
+        assert_eq!(firsts(&runs), [100]);
+    }
+
+    #[test]
+    fn a_full_memory_gives_up_each_run_in_its_turn() {
+        let mut runs = KnownRuns::default();
+        let all = MOST as u64;
+        for first in 0..all {
+            runs.remember(run(1, first..first + 1));
+        }
+        assert_eq!(runs.known.len(), MOST);
+        for first in all..3 * all {
+            runs.remember(run(1, first..first + 1));
+            assert_eq!(runs.known.len(), MOST);
+        }
+        // Of those that were there, the first went, then the one that was third, and so on.
+        let mut expected: Vec<u64> = (0..all).collect();
+        for (turn, first) in (all..3 * all).enumerate() {
+            expected.remove(turn % MOST);
+            expected.push(first);
+        }
+        assert_eq!(firsts(&runs), expected);
+    }
+}

@@ -1,18 +1,27 @@
 //! Copies, exchanges of blocks and direct writes at the borders of what they are given.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 
-use extant_units::Ino;
+use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_testkit::Image;
+use extant_units::{Ino, Lblk, Pblk, Pos, index};
+use parking_lot::Mutex;
 
 use super::{disk_size, file, mounted, mounted_with, put};
+use crate::alloc;
+use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{
-    Reader, Side, WriteAt, copy_range, drop_clean, fsync, move_extents, read, write_and_wait,
-    write_direct,
+    Reader, Side, WriteAt, copy_range, data, data_path, drop_clean, edit, fallocate, fsync,
+    move_extents, read, truncate, write, write_and_wait, write_direct,
 };
 use crate::inode::InodeRef;
+use crate::map::{self, MapState};
 use crate::mount;
-use crate::types::Cred;
-use crate::types::error::Error;
+use crate::test_support::test_mount::TestFs;
+use crate::types::error::{Error, Result};
+use crate::types::{Cred, FallocateMode};
 use crate::volume::Fs;
 
 const BLOCK: u64 = 4096;
@@ -117,4 +126,218 @@ fn only_data_of_regular_files_is_waited_for() {
     write_and_wait(&fs, &inode);
     assert_eq!((disk_size(&inode), inode.has_dirty_data()), (100, false));
     mount::unmount(&fs).unwrap();
+}
+
+/// A direct write over a run with data, one without, and a hole is three requests past the cache;
+/// over data alone it changes no metadata.
+#[test]
+fn a_direct_write_takes_every_run_past_the_cache() {
+    let fs = mounted("");
+    let inode = stored(&fs, b"f", 1, 2 * BLOCK_LEN);
+    truncate(&fs, &inode, 8 * BLOCK, &Cred::root()).unwrap();
+    let unwritten = FallocateMode::Allocate { keep_size: true };
+    fallocate(
+        &fs,
+        &inode,
+        unwritten,
+        (2 * BLOCK, 2 * BLOCK),
+        &Cred::root(),
+    )
+    .unwrap();
+    fsync(&fs, &inode, None, false).unwrap();
+    drop_clean(&inode);
+    for tag in [2, 3] {
+        let handles = fs.journal.stats().handles;
+        let bytes = vec![tag; 8 * BLOCK_LEN];
+        let at = WriteAt::Pos(0);
+        let (_, done) = write_direct(&fs, &inode, None, at, &bytes, &Cred::root()).unwrap();
+        assert_eq!(done, bytes.len());
+        assert_eq!(fs.stats.direct_fallbacks.get(), 0);
+        let handles = fs.journal.stats().handles - handles;
+        assert_eq!(handles == 0, tag == 3, "{handles} handles");
+        drop_clean(&inode);
+        assert!(self::bytes(&fs, &inode, 9 * BLOCK_LEN) == bytes);
+    }
+    mount::unmount(&fs).unwrap();
+}
+
+/// An edit shows its range alone, once, and not what lies behind the end. The buffer-head path
+/// shows copies of 64 KiB, the other one the folio itself.
+#[test]
+fn an_edit_shows_its_range_piece_by_piece() {
+    for (options, whole) in [("buffered_iomap", true), ("nobuffered_iomap", false)] {
+        let fs = mounted_with("-b 1024", options);
+        let inode = stored(&fs, b"f", 1, 200_000);
+        for (pos, len, shown) in [(1000, 150_000, 150_000), (190_000, 20_000, 10_000)] {
+            let mut pieces = Vec::new();
+            let change = |at: u64, bytes: &mut [u8]| {
+                pieces.push((at, bytes.len()));
+                bytes.fill(2);
+            };
+            let done = edit(&fs, &inode, None, (pos, len), &Cred::root(), change).unwrap();
+            assert_eq!(done, shown);
+            let mut at = pos;
+            for (start, len) in &pieces {
+                assert_eq!(*start, at, "{options}: {pieces:?}");
+                at += *len as u64;
+            }
+            assert_eq!(at, pos + shown as u64, "{options}: {pieces:?}");
+            let copies = pieces.len() == shown.div_ceil(64 << 10);
+            assert_eq!(copies, !whole, "{options}: {pieces:?}");
+        }
+        fsync(&fs, &inode, None, false).unwrap();
+        drop_clean(&inode);
+        let mut expected = vec![1; 200_000];
+        expected[1000..151_000].fill(2);
+        expected[190_000..].fill(2);
+        assert!(bytes(&fs, &inode, 300_000) == expected, "{options}");
+        mount::unmount(&fs).unwrap();
+    }
+}
+
+/// A file that takes what a user can have of the volume, and its size.
+fn filled(fs: &Arc<Fs>) -> (InodeRef, u64) {
+    let filler = file(fs, b"filler");
+    let mut size = 0;
+    let more = [9; 64 << 10];
+    let full = |at| write(fs, &filler, None, WriteAt::Pos(at), &more, &Cred::root());
+    while let Ok((_, done)) = full(size) {
+        size += done as u64;
+    }
+    fsync(fs, &filler, None, false).unwrap();
+    (filler, size)
+}
+
+/// Puts `bytes` into the cache at byte `pos`, without another try of the whole write.
+fn in_one_step(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, bytes: &[u8]) -> Result<usize> {
+    let ops = FileOps::new(fs, inode);
+    data_path::write(&ops, Pos::new(pos), bytes.len(), &mut &*bytes)
+}
+
+/// Blocks that a transaction freed are handed out after its commit: a write that meets them on its
+/// way has the commit made and goes on where it stopped.
+#[test]
+fn a_write_by_block_goes_on_with_what_a_commit_frees() {
+    let fs = mounted_with("-b 1024 -m 0", "nobuffered_iomap,nodelalloc");
+    let (filler, size) = filled(&fs);
+    fs.journal.force_commit().unwrap();
+    // What is kept for promised data is at hand; more blocks wait for their commit.
+    truncate(&fs, &filler, size - (2 << 20), &Cred::root()).unwrap();
+    let inode = file(&fs, b"late");
+    let commits = fs.stats.space_commits.get();
+    let bytes: Vec<u8> = (0..1500_u32 << 10)
+        .map(|at| at.to_le_bytes()[1] | 1)
+        .collect();
+    assert_eq!(in_one_step(&fs, &inode, 0, &bytes).unwrap(), bytes.len());
+    assert_eq!(fs.stats.space_commits.get() - commits, 1);
+    fsync(&fs, &inode, None, false).unwrap();
+    drop_clean(&inode);
+    assert!(self::bytes(&fs, &inode, 1600 << 10) == bytes);
+    mount::unmount(&fs).unwrap();
+}
+
+/// A write of which each commit frees a part goes on to its end, however many commits that takes.
+/// Where no commit frees anything it gives up, also if some blocks are free.
+#[test]
+fn a_write_by_block_gives_up_only_where_it_makes_no_progress() {
+    let (requests, committing) = channel();
+    let done = requests.clone();
+    let (go_on, goes_on) = channel();
+    let goes_on = Mutex::new(goes_on);
+    let is_held = Arc::new(AtomicBool::new(false));
+    let held = Arc::clone(&is_held);
+    // Each request of a commit is held until the next blocks are freed.
+    let plan = move |request: Request<'_>| {
+        if request.kind != RequestKind::Read && held.load(Ordering::SeqCst) {
+            requests.send(true).unwrap();
+            goes_on.lock().recv().unwrap();
+        }
+        Fault::Pass
+    };
+    let image = Image::of_mib(8).args("-b 1024 -m 0").make().unwrap();
+    let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
+    let device = Arc::new(FaultyDevice::new(memory, plan));
+    let fs = TestFs::on(device, "nobuffered_iomap,nodelalloc").unwrap();
+    let (filler, mut size) = filled(&fs);
+    let inode = file(&fs, b"late");
+    fs.journal.force_commit().unwrap();
+    let cut = |size| truncate(&fs, &filler, size, &Cred::root()).unwrap();
+    size -= 4 << 10;
+    cut(size);
+    let commits = fs.stats.space_commits.get();
+    is_held.store(true, Ordering::SeqCst);
+    let bytes = vec![5; 400 << 10];
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let written = in_one_step(&fs, &inode, 0, &bytes);
+            is_held.store(false, Ordering::SeqCst);
+            done.send(false).unwrap();
+            written
+        });
+        while committing.recv().unwrap() {
+            size -= 4 << 10;
+            cut(size);
+            go_on.send(()).unwrap();
+        }
+        writer.join().unwrap()
+    });
+    assert_eq!(written.unwrap(), bytes.len());
+    let commits = fs.stats.space_commits.get() - commits;
+    assert!(commits > 3, "{commits} commits");
+    cut(size - (4 << 10));
+    fs.journal.force_commit().unwrap();
+    // All that is free now is held back, as for another file.
+    let next = || alloc::hold_blocks(&fs, Pblk::new(0), (1, 1 << 20)).unwrap();
+    let held: Vec<_> = std::iter::from_fn(next).collect();
+    let refused = in_one_step(&fs, &inode, 400 << 10, &bytes);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    drop(held);
+    drop(inode);
+    drop(filler);
+    fs.unmount();
+}
+
+/// What was read before the device failed is a success; the next call gets the error.
+#[test]
+fn a_read_that_fails_on_its_way_returns_what_it_has() {
+    let image = Image::of_mib(16).args("-b 4096").make().unwrap();
+    let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
+    let broken = Arc::new(AtomicU64::new(u64::MAX));
+    let from = Arc::clone(&broken);
+    let plan = move |request: Request<'_>| {
+        let end = request.offset.get() + request.len;
+        let is_read = request.kind == RequestKind::Read;
+        if is_read && end > from.load(Ordering::SeqCst) {
+            Fault::Fail(std::io::ErrorKind::Other)
+        } else {
+            Fault::Pass
+        }
+    };
+    let fs = TestFs::on(Arc::new(FaultyDevice::new(memory, plan)), "").unwrap();
+    let all = 1000 * BLOCK_LEN;
+    let inode = stored(&fs, b"f", 1, all);
+    drop_clean(&inode);
+    // The first block is cached; none behind it can be read.
+    assert_eq!(bytes(&fs, &inode, 1), [1]);
+    let map = map::lookup(&fs, &inode, Lblk::ZERO, 1).unwrap();
+    let MapState::Written(start) = map.state else {
+        panic!("{map:?}")
+    };
+    let cached = &data(&fs, &inode).address_space;
+    let mut there = Pos::ZERO;
+    while let Some(folio) = cached.next(there).filter(|folio| folio.start() == there) {
+        there = folio.end();
+    }
+    let there = index(there.get());
+    assert!((1..all).contains(&there), "{there} bytes are cached");
+    broken.store(start.get() * BLOCK, Ordering::SeqCst);
+    let mut buf = vec![0; all];
+    let mut read_at = |pos| read(&fs, &inode, None, Reader::Ordinary, pos as u64, &mut buf);
+    assert_eq!(read_at(0).unwrap(), there);
+    let failed = read_at(there);
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    broken.store(u64::MAX, Ordering::SeqCst);
+    assert_eq!(read_at(there).unwrap(), all - there);
+    drop(inode);
+    fs.unmount();
 }
