@@ -25,6 +25,9 @@ use crate::{steady, watch};
 
 /// Test binaries that run at once, unless the environment says otherwise.
 const AT_ONCE: usize = 10;
+/// The limit of a test in seconds, unless the environment says otherwise: with so many at once a
+/// test gets a small part of a processor.
+const TEST_LIMIT: &str = "3600";
 /// How far the order of the binaries moves from round to round.
 const STRIDE: usize = 7;
 
@@ -171,8 +174,10 @@ impl Rounds {
         let output = File::create(&log)?;
         let begin = Instant::now();
         let cpu = self.state.join(format!("{round}-{}.cpu", binary.name));
+        let limit = std::env::var("EXTANT_TEST_LIMIT").unwrap_or_else(|_| TEST_LIMIT.into());
         let status = binary
             .watched()?
+            .env("EXTANT_TEST_LIMIT", limit)
             .env(watch::CPU_NOTE, &cpu)
             .env("RUST_BACKTRACE", "1")
             .env("EXTANT_BIN", self.state.join("bin/extant"))

@@ -3,7 +3,7 @@
 //! Output goes to anonymous files rather than pipes: a daemon that outlives the command which
 //! started it may keep them open without a limit.
 
-use crate::{Context, Error, Result, ensure};
+use crate::{Context, Error, Result, ensure, patience};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -171,8 +171,10 @@ impl Running {
         Ok((slurp(&mut self.out)?, slurp(&mut self.err)?))
     }
 
-    /// Waits for its end; past `limit` it is killed and an error.
+    /// Waits for its end; past `limit` it is killed and an error. On a machine that runs many
+    /// suites at once the limit is a longer one ([`patience()`]).
     pub fn wait(&mut self, limit: Duration) -> Result<Output> {
+        let limit = patience(limit);
         let end = Instant::now() + limit;
         let mut pause = Duration::from_micros(200);
         loop {

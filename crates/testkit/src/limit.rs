@@ -10,9 +10,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{JoinHandle, current, yield_now};
 use std::time::{Duration, Instant};
 
+use extant_host::patience;
+
 use crate::stacks;
 
-/// The longest wait for something that another thread is about to do.
+/// The longest wait for something that another thread is about to do, see [`patience`].
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until `happens`, which another thread is about to bring about.
@@ -21,11 +23,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// If that takes a minute.
 #[track_caller]
 pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
-    let begin = Instant::now();
+    let (begin, limit) = (Instant::now(), patience(LIMIT));
     while !happens() {
-        if begin.elapsed() > LIMIT {
+        if begin.elapsed() > limit {
             eprintln!("{}", stacks::of_process(id()));
-            panic!("this did not happen within {LIMIT:?}: {what}");
+            panic!("this did not happen within {limit:?}: {what}");
         }
         yield_now();
     }
@@ -59,11 +61,12 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A limit for the test on this thread.
+    /// A limit for the test on this thread; a longer one where many suites run ([`patience`]).
     ///
     /// # Panics
     /// If the host has no thread for it.
     pub fn new(limit: Duration) -> Self {
+        let limit = patience(limit);
         let (fine, ended) = channel();
         let test = current().name().unwrap_or("a test").to_owned();
         let thread = std::thread::Builder::new().name("watchdog".into());

@@ -9,7 +9,7 @@
 mod daemon;
 mod table;
 
-use crate::{Cmd, Context, FuseRings, Result, TempDir, bail, ensure};
+use crate::{Cmd, Context, FuseRings, Result, TempDir, bail, ensure, patience};
 use daemon::Daemon;
 pub use daemon::WATCHDOG;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,8 @@ impl Mount {
             live: true,
             _parent: parent,
         };
-        let end = Instant::now() + Duration::from_secs(60);
+        let limit = patience(Duration::from_secs(60));
+        let end = Instant::now() + limit;
         while !table::is_mounted(&m.dir)? {
             let daemon = m
                 .daemon
@@ -183,7 +184,7 @@ impl Mount {
                 m.live = false;
                 bail!("{how} did not mount: {}", o.describe());
             }
-            ensure!(Instant::now() < end, "{how} did not mount within a minute");
+            ensure!(Instant::now() < end, "{how} did not mount within {limit:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
         // The table knows the mount before the daemon has answered its first request.
@@ -209,7 +210,7 @@ impl Mount {
     /// Unmounts by the usual command, and waits until the image is closed. The daemon's own exit
     /// status must be 0. What it said is returned.
     pub fn unmount(mut self) -> Result<String> {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + patience(Duration::from_secs(20));
         loop {
             let o = self.umount_command().run()?;
             // A namespace that something else on this machine has made keeps the mount as well, for
