@@ -14,16 +14,18 @@ use crate::failure::{At, Failure};
 use crate::operand::ImagePath;
 use crate::source;
 
-/// Memory for file data of an image.
+/// Memory for file data, of all images of a command.
 const PAGE_CACHE: u64 = 64 << 20;
-/// Memory for its metadata; what waits in the journal comes on top.
+/// Memory for metadata; what waits in the journals comes on top.
 const BLOCK_CACHE: u64 = 32 << 20;
-/// Memory for its names.
+/// Memory for names.
 const NAME_CACHE: u64 = 8 << 20;
 
 /// The images of one command: each is opened once, however many operands are in it.
 pub(crate) struct Images {
     write: bool,
+    /// Images that share the memory of the command.
+    shares: u64,
     umask: u16,
     open: Vec<(PathBuf, Rc<Filesystem>)>,
     /// What the open ones are, whatever they are called.
@@ -60,6 +62,13 @@ impl Images {
         Images::new(true)
     }
 
+    /// Says that the command works on `images` images at the same time: each has that part of the
+    /// memory.
+    pub(crate) fn sharing(self, images: usize) -> Images {
+        let shares = images.max(1) as u64;
+        Images { shares, ..self }
+    }
+
     fn new(write: bool) -> Images {
         // Reading the umask means setting it; nothing else runs yet.
         let mask = umask(Mode::empty());
@@ -68,6 +77,7 @@ impl Images {
         let umask = u16::try_from(mask.bits() & 0o777).unwrap_or(0o022);
         Images {
             write,
+            shares: 1,
             umask,
             open: Vec::new(),
             known: Vec::new(),
@@ -84,9 +94,9 @@ impl Images {
         let mut options = Filesystem::options();
         // A command takes each file once: a large cache would only fill.
         let mut tuning = Tuning::default();
-        tuning.page_cache_bytes = Some(PAGE_CACHE);
-        tuning.block_cache_bytes = BLOCK_CACHE;
-        tuning.name_cache_bytes = NAME_CACHE;
+        tuning.page_cache_bytes = Some(PAGE_CACHE / self.shares);
+        tuning.block_cache_bytes = BLOCK_CACHE / self.shares;
+        tuning.name_cache_bytes = NAME_CACHE / self.shares;
         options.tuning(tuning);
         options.write(self.write).cred(Cred {
             uid: self.maker().0,

@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn memory_is_backed_when_a_name_falls_there() {
         let before = resident();
-        let cache = NameCache::new(1 << 30);
+        let cache = NameCache::new(1 << 28);
         cache.put(dir(2), b"name", present(1));
         assert_eq!(known(&cache, 2, b"name"), Some(present(1)));
         let grown = resident().saturating_sub(before);
-        assert!(grown < 16 << 10, "{grown} pages of 2^18");
+        assert!(grown < 4 << 10, "{grown} pages of 2^16");
     }
 
     #[test]

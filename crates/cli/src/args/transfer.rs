@@ -19,8 +19,8 @@ use crate::operand::{ImagePath, Operand};
 /// host none is followed there: an untrusted image cannot direct the copy elsewhere. A file whose
 /// owner cannot be kept (only root can) loses its set-id bits.
 ///
-/// Memory, for each image: 64 MiB for file data, 32 MiB for metadata, and what waits in its
-/// journal, however many files there are.
+/// Memory: 64 MiB for file data and 32 MiB for metadata, which the images of the command share, and
+/// what waits in their journals, however many files there are.
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
     /// Copy directories and what is in them; symbolic links are copied as links
@@ -113,8 +113,8 @@ pub(crate) struct Tar {
 /// never lead out of the image, but an untrusted archive may reach outside of the named directory.
 /// Blocks of zeros become holes.
 ///
-/// Memory, for each image: 64 MiB for file data, 32 MiB for metadata, and what waits in its
-/// journal, however many files there are.
+/// Memory: 64 MiB for file data, 32 MiB for metadata, and what waits in the journal, however many
+/// files there are.
 #[derive(Args, Debug)]
 pub(crate) struct Untar {
     /// Read from a file instead

@@ -27,7 +27,7 @@ const MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
 
 pub(crate) fn run(args: &Diff) -> Outcome {
     let mut failures = Failures::of("diff");
-    let mut images = Images::read();
+    let mut images = Images::read().sharing(2);
     let differences = compare(args, &mut images, &mut failures);
     let differences = failures.note(differences);
     failures.note(images.close());

@@ -50,10 +50,11 @@ pub struct Tuning {
     pub clear_probe: Option<ClearProbe>,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
     pub page_cache_bytes: Option<u64>,
-    /// The metadata cache's budget in bytes.
+    /// The metadata cache's budget in bytes. An unused inode stays in memory for each 4 KiB of it.
     pub block_cache_bytes: u64,
-    /// The budget of the cache of names in bytes, 85 for a name of up to 48; 0 switches it off. The
-    /// host backs a part of it when a name first falls there.
+    /// The budget of the cache of names in bytes, 85 for a place of a name of up to 48; 0 switches
+    /// it off. With six names for seven places, one in ten has left for others. The host backs a
+    /// part of the memory when a name first falls there.
     pub name_cache_bytes: u64,
     /// Upper bound of the memory of a journal replay in bytes; `None` takes a quarter of the
     /// host's.

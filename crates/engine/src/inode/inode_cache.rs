@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use extant_jbd2::NumberHash;
-use extant_units::{Ino, Tid};
+use extant_units::{Ino, Tid, at_most_usize};
 use parking_lot::{Condvar, Mutex};
 
 use super::Inode;
@@ -46,8 +46,11 @@ use crate::types::FileKind;
 use crate::volume::stats::Stats;
 
 const SHARDS: usize = 64;
-/// Unused inodes that a shard keeps before it evicts one.
-const UNUSED_PER_SHARD: usize = 256;
+/// Bytes of the metadata cache's budget for each unused inode that stays in memory. One with data
+/// takes about as many beside its data.
+const BUDGET_PER_UNUSED: u64 = 4096;
+/// Unused inodes that a shard keeps at least, before it evicts one.
+const LEAST_UNUSED: usize = 4;
 /// Steps of the queue per inode that becomes unused: more than one, so that a queue that grew
 /// shrinks again.
 const STEPS: usize = 4;
@@ -71,6 +74,8 @@ pub(super) struct Shard {
     pub(super) state: Mutex<ShardState>,
     /// A busy slot got its inode, or became empty.
     pub(super) loaded: Condvar,
+    /// Unused inodes that it keeps.
+    most_unused: usize,
     stats: Arc<Stats>,
     evictions: Arc<EvictionQueue>,
 }
@@ -96,13 +101,15 @@ pub(super) enum CacheSlot {
 }
 
 impl InodeCache {
-    /// An empty cache.
-    pub(crate) fn new(stats: &Arc<Stats>) -> Arc<Self> {
+    /// An empty cache beside a cache of metadata with a budget of `metadata_bytes`.
+    pub(crate) fn new(stats: &Arc<Stats>, metadata_bytes: u64) -> Arc<Self> {
         let reaper = Reaper::default();
+        let most_unused = at_most_usize(metadata_bytes / BUDGET_PER_UNUSED) / SHARDS;
         let shard = |_| {
             Arc::new(Shard {
                 state: Mutex::default(),
                 loaded: Condvar::new(),
+                most_unused: most_unused.max(LEAST_UNUSED),
                 stats: Arc::clone(stats),
                 evictions: Arc::clone(reaper.queue()),
             })
@@ -252,7 +259,7 @@ impl InodeHome for Shard {
         if life.queued.load(Ordering::Acquire) {
             return;
         }
-        if state.unused.len() >= UNUSED_PER_SHARD && leaves_at_once(inode) {
+        if state.unused.len() >= self.most_unused && leaves_at_once(inode) {
             state.passing += 1;
             if !state.passing.is_multiple_of(ADMITTED) {
                 state.let_go(inode);
@@ -265,7 +272,7 @@ impl InodeHome for Shard {
         life.touched.store(false, Ordering::Relaxed);
         state.unused.push_back(Arc::clone(inode));
         for gone in &mut let_go {
-            if state.unused.len() <= UNUSED_PER_SHARD {
+            if state.unused.len() <= self.most_unused {
                 break;
             }
             let Some(oldest) = state.unused.pop_front() else {
@@ -377,10 +384,13 @@ impl ShardState {
 
 #[cfg(test)]
 mod tests {
+    use extant_blockdev::MemoryDevice;
     use extant_testkit::Image;
 
     use super::*;
+    use crate::config::{MountOptions, Tuning};
     use crate::file::{WriteAt, fsync, write};
+    use crate::mount;
     use crate::orphan::OrphanRecord;
     use crate::test_support::test_mount::TestFs;
     use crate::types::Cred;
@@ -405,13 +415,39 @@ mod tests {
         drop(changes);
     }
 
+    /// Unused inodes in memory with the default budget of metadata.
+    const ROOM: usize = 16384;
+
+    #[test]
+    fn fewer_inodes_stay_where_metadata_has_less_memory() {
+        let kept = |block_cache_bytes| {
+            let image = Image::of_mib(32).args("-N 4000").make().unwrap();
+            let bytes = std::fs::read(image.path()).unwrap();
+            let tuning = Tuning {
+                page_cache_bytes: Some(16 << 20),
+                block_cache_bytes,
+                ..Tuning::default()
+            };
+            let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+            let fs = mount::mount(device, MountOptions::default(), tuning).unwrap();
+            let fs = TestFs { fs };
+            (0..2000).for_each(|i| drop(fs.create(&format!("f{i}"))));
+            fs.inodes.len()
+        };
+        // A quarter of a thousand, and what the mount itself uses.
+        let few = kept(1 << 20);
+        assert!((256..300).contains(&few), "{few} inodes");
+        let all = kept(Tuning::default().block_cache_bytes);
+        assert!(all >= 2000, "{all} inodes");
+    }
+
     /// Twice over more inodes than there is room for, each asked for once a time.
     #[test]
     fn a_walk_leaves_inodes_in_memory_that_are_in_use() {
         let image = Image::of_mib(256).args("-N 40000 -J size=64");
         let image = image.make().unwrap();
         let fs = TestFs::mount(image.path(), "");
-        let all = 0..SHARDS * UNUSED_PER_SHARD + 2000;
+        let all = 0..ROOM + 2000;
         let all: Vec<Ino> = all.map(|i| fs.create(&format!("f{i}")).ino).collect();
         let (used, walked) = all.split_at(100);
         let loads = |inodes: &[Ino]| {

@@ -75,7 +75,7 @@ pub(super) fn build(
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
         ended: OnceLock::new(),
-        inodes: InodeCache::new(&stats),
+        inodes: InodeCache::new(&stats, tuning.block_cache_bytes),
         names: NameCache::new(at_most_usize(tuning.name_cache_bytes)),
         maps: SharedMaps {
             status: StatusCache::default(),

@@ -55,7 +55,7 @@ impl MapMount {
             groups: rig.groups,
             alloc: rig.alloc,
             zones: rig.zones,
-            inodes: InodeCache::new(&rig.stats),
+            inodes: InodeCache::new(&rig.stats, tuning.block_cache_bytes),
             names: extant_name_cache::NameCache::new(0),
             maps: SharedMaps {
                 status: StatusCache::with_limit(known),
@@ -81,7 +81,7 @@ impl MapMount {
             let journal = log(&fs);
             fs.clear_inodes();
             let mut whole = Arc::into_inner(fs).unwrap();
-            whole.inodes = InodeCache::new(&whole.stats);
+            whole.inodes = InodeCache::new(&whole.stats, whole.tuning.block_cache_bytes);
             whole.journal = journal;
             fs = shared(whole);
         }
