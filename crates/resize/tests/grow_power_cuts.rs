@@ -9,14 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant::{Filesystem, Options};
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
-use extant_check::check;
-use extant_testkit::crash::{Budget, CrashState, Explorer, Failure, Totals};
+use extant_testkit::crash::{Budget, CrashState, Explorer, Totals};
 use extant_testkit::limit::Watchdog;
-use extant_testkit::{Error, Image, Result, Rng, ensure, need};
-use extant_units::DevOff;
-use resize_kit::{content, fill, options};
+use extant_testkit::{Image, Result, ensure, need};
+use resize_kit::content;
+use resize_kit::cuts::{by_e2fsck, is_sound, mounted, recorded, text, told};
 
 const MIB: u64 = 1 << 20;
 
@@ -56,23 +53,11 @@ fn early(content: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
-fn mounted(dev: Arc<dyn BlockDevice>) -> extant::Result<Filesystem> {
-    Options::new().write(true).open_device(dev)
-}
-
 /// Cuts the power while one volume grows.
 fn explore(run: &Run, budget: Budget) -> Result<Totals> {
     let (name, mib, args, sizes) = *run;
-    let image = Image::of_mib(mib).args(args).make()?;
-    fill(&image, &mut Rng::new(mib), 60)?;
-    let mut before = std::fs::read(image.path())?;
     let most = sizes.iter().copied().max().unwrap_or(mib) * MIB;
-    before.resize(extant_units::index(most), 0);
-    let recorder = Arc::new(Recorder::new(MemoryDevice::from_bytes(&before)));
+    let (before, recorder) = recorded(mib, args, 60, most)?;
     let right = early(&content(Arc::clone(&recorder) as _)?);
     let fs = mounted(Arc::clone(&recorder) as _)?;
     let mut ends = BTreeSet::from([fs.volume().size()]);
@@ -97,10 +82,7 @@ fn explore(run: &Run, budget: Budget) -> Result<Totals> {
         let fs = mounted(Arc::clone(&state.device) as _).map_err(text)?;
         found.insert(fs.volume().size());
         fs.unmount().map_err(text)?;
-        let checked = check(Arc::clone(&state.device) as _, &options().check).map_err(text)?;
-        if !checked.is_clean() {
-            return Err(format!("after a mount: {:?}", checked.findings));
-        }
+        is_sound(&state).map_err(|what| format!("after a mount: {what}"))?;
         let now = early(&content(Arc::clone(&state.device) as _).map_err(text)?);
         match now == right {
             true => Ok(()),
@@ -108,8 +90,7 @@ fn explore(run: &Run, budget: Budget) -> Result<Totals> {
         }
     };
     let explorer = Explorer::new(before.clone(), recorder.events(), 1, budget);
-    let told = |failure: Failure| Error::new(format!("{name}, {}: {}", failure.cut, failure.why));
-    let totals = explorer.run(judge).map_err(told)?;
+    let totals = explorer.run(judge).map_err(|failure| told(name, failure))?;
     // A last group that was filled up first is a step of its own.
     ensure!(
         found.is_superset(&ends),
@@ -121,14 +102,6 @@ fn explore(run: &Run, budget: Budget) -> Result<Totals> {
         "{name}: {found:?}, {ends:?}"
     );
     Ok(totals)
-}
-
-fn by_e2fsck(state: &CrashState, len: usize) -> Result<()> {
-    let mut bytes = vec![0; len];
-    state.device.read_at(DevOff::ZERO, &mut bytes)?;
-    let image = Image::of_bytes(&bytes)?;
-    image.fsck_replay()?;
-    image.fsck_clean()
 }
 
 #[test]

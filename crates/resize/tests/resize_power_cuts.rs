@@ -8,15 +8,14 @@ mod resize_kit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use extant::Options;
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
-use extant_check::check;
+use extant_blockdev::BlockDevice;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_resize::{Target, resize};
-use extant_testkit::crash::{Budget, CrashState, Explorer, Failure, Totals};
-use extant_testkit::{Context, Error, Image, Result, Rng, bail, ensure, need, report};
+use extant_testkit::crash::{Budget, CrashState, Explorer, Totals};
+use extant_testkit::{Context, Image, Result, bail, ensure, need, report};
 use extant_units::DevOff;
-use resize_kit::{content, fill, options};
+use resize_kit::cuts::{by_e2fsck, is_sound, mounted, recorded, text, told};
+use resize_kit::{content, options};
 
 /// A run: name, MiB before, arguments of mke2fs, the share that is filled, and bytes after.
 type Run = (&'static str, u64, &'static str, u64, Target);
@@ -68,20 +67,14 @@ fn blocks(dev: &dyn BlockDevice) -> std::result::Result<u64, String> {
     Ok(sb.blocks_count().get())
 }
 
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
 /// Cuts the power while one volume is resized.
 fn explore(run: &Run, budget: Budget) -> Result<Totals> {
     let (name, mib, args, share, target) = *run;
-    let image = Image::of_mib(mib).args(args).make()?;
-    fill(&image, &mut Rng::new(mib), share)?;
-    let mut before = std::fs::read(image.path())?;
-    if let Target::Bytes(bytes) = target {
-        before.resize(before.len().max(extant_units::index(bytes)), 0);
-    }
-    let recorder = Arc::new(Recorder::new(MemoryDevice::from_bytes(&before)));
+    let len = match target {
+        Target::Bytes(bytes) => bytes,
+        _ => 0,
+    };
+    let (before, recorder) = recorded(mib, args, share, len)?;
     let right = content(Arc::clone(&recorder) as _)?;
     let done = resize(Arc::clone(&recorder) as _, target, &options())?;
     let ends = [done.blocks_before, done.blocks];
@@ -95,25 +88,15 @@ fn explore(run: &Run, budget: Budget) -> Result<Totals> {
     let judge = |state: CrashState| -> std::result::Result<(), String> {
         seen += 1;
         if !state.cut.tears() {
-            let checked = check(Arc::clone(&state.device) as _, &options().check).map_err(text)?;
-            if !checked.is_clean() {
-                return Err(format!("found: {:?}", checked.findings));
-            }
+            is_sound(&state)?;
             // One state in twelve: it costs several processes.
             if seen % 12 == 1 {
                 by_e2fsck(&state, before.len()).map_err(text)?;
             }
         }
-        let mounted = Options::new()
-            .write(true)
-            .open_device(Arc::clone(&state.device) as _);
-        mounted
-            .and_then(extant::Filesystem::unmount)
-            .map_err(text)?;
-        let checked = check(Arc::clone(&state.device) as _, &options().check).map_err(text)?;
-        if !checked.is_clean() {
-            return Err(format!("after a mount: {:?}", checked.findings));
-        }
+        let fs = mounted(Arc::clone(&state.device) as _).map_err(text)?;
+        fs.unmount().map_err(text)?;
+        is_sound(&state).map_err(|what| format!("after a mount: {what}"))?;
         let size = blocks(&*state.device)?;
         sizes.insert(size);
         match content(Arc::clone(&state.device) as _).map_err(text)? == right {
@@ -122,20 +105,10 @@ fn explore(run: &Run, budget: Budget) -> Result<Totals> {
         }
     };
     let explorer = Explorer::new(before.clone(), recorder.events(), 1, budget);
-    let explored = explorer.run(judge);
-    let told = |failure: Failure| Error::new(format!("{name}, {}: {}", failure.cut, failure.why));
-    let totals = explored.map_err(told)?;
+    let totals = explorer.run(judge).map_err(|failure| told(name, failure))?;
     let known = target == Target::Least || sizes.iter().all(|size| ends.contains(size));
     ensure!(known && sizes.len() > 1, "{sizes:?} instead of {ends:?}");
     Ok(totals)
-}
-
-fn by_e2fsck(state: &CrashState, len: usize) -> Result<()> {
-    let mut bytes = vec![0; len];
-    state.device.read_at(DevOff::ZERO, &mut bytes)?;
-    let image = Image::of_bytes(&bytes)?;
-    image.fsck_replay()?;
-    image.fsck_clean()
 }
 
 #[test]
