@@ -6,20 +6,17 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 use extant_engine::{
-    Cred, DirectQueue, Error, FileKind, FsStat, Node, RenameFlags, Result, SetAttr, Volume,
-    XattrMode,
+    Cred, DirectQueue, Error, FileKind, FsStat, Node, Result, SetAttr, Volume, XattrMode,
 };
 use tracing::error;
 
 use crate::file::File;
+use crate::last_name::{parent_of_dir, parent_of_leaf, parent_of_new, parent_of_new_leaf};
 use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
 use crate::options::Options;
 use crate::read_dir::ReadDir;
-use crate::walk::{
-    attributes, canonical, ends_in_slash, parent_of_leaf, parent_of_new, parent_of_new_leaf,
-    resolve, resolve_parent,
-};
+use crate::walk::{attributes, canonical, resolve};
 
 /// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths
 /// inside of the file system, and follow symbolic links inside of it.
@@ -179,40 +176,8 @@ impl Filesystem {
     /// # Errors
     /// As rmdir(2).
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
+        let (dir, name) = parent_of_dir(&self.volume, path.as_ref())?;
         self.volume.rmdir(&dir, name)
-    }
-
-    /// Moves `from` to `to`, and replaces an entry that is there, as rename(2).
-    ///
-    /// # Errors
-    /// As rename(2).
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        self.rename_with(from, to, RenameFlags::empty())
-    }
-
-    /// As renameat2(2).
-    ///
-    /// # Errors
-    /// As renameat2(2).
-    pub fn rename_with(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        flags: RenameFlags,
-    ) -> Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
-        let (old_dir, old) = resolve_parent(&self.volume, from)?;
-        let (new_dir, new) = resolve_parent(&self.volume, to)?;
-        // A slash at an end means a directory; the target of an exchange is one of its own.
-        if ends_in_slash(from) || (ends_in_slash(to) && !flags.contains(RenameFlags::EXCHANGE)) {
-            let source = self.volume.lookup(&old_dir, old)?;
-            if source.kind() != FileKind::Directory {
-                return Err(Error::NotDir);
-            }
-        }
-        self.volume
-            .rename(&old_dir, old, &new_dir, new, flags, &self.cred)
     }
 
     /// Gives `original` another name; a symbolic link is not followed.

@@ -6,8 +6,9 @@ use std::path::Path;
 use extant_engine::{AfterWrite, Cred, Error, FileKind, Node, Result, Volume};
 
 use crate::file::{Access, File};
+use crate::last_name::{ends_in_slash, parent};
 use crate::metadata::Permissions;
-use crate::walk::{Target, ends_in_slash, parent_of_new, walk};
+use crate::walk::{Target, walk, walk_to_create};
 
 /// How often a file is looked for again that another thread made between look and creation, and has
 /// removed since. It ends a damaged directory as well, which both lacks a name and has it.
@@ -195,20 +196,22 @@ impl<'a> OpenOptions<'a> {
     fn find_or_create(&self, path: &Path) -> Result<(Node, bool)> {
         let (volume, cred) = (self.volume, self.cred);
         let perm = Permissions::from_mode(self.mode).bits();
-        if (self.create || self.create_new) && ends_in_slash(path) {
-            // As open(2): what is there does not matter, not even that it is the root.
-            return match parent_of_new(volume, path) {
-                Ok(_) | Err(Error::Exists) => Err(Error::IsDir),
-                Err(error) => Err(error),
-            };
-        }
         if self.create_new {
-            let (dir, name) = parent_of_new(volume, path)?;
+            let (dir, end) = parent(volume, path)?;
+            let name = end.name_or(Error::Exists)?;
+            // What is there does not matter, as in open(2).
+            if ends_in_slash(path) {
+                return Err(Error::IsDir);
+            }
             return Ok((volume.create(&dir, name, perm, cred)?, true));
         }
         let mut races = 0;
         loop {
-            match walk(volume, path, !self.no_follow)? {
+            let target = match self.create {
+                true => walk_to_create(volume, path, !self.no_follow)?,
+                false => walk(volume, path, !self.no_follow)?,
+            };
+            match target {
                 Target::Found(node) => return Ok((node, false)),
                 Target::Missing {
                     dir,

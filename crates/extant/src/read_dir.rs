@@ -150,6 +150,15 @@ impl DirEntry {
             .map_or_else(|| Ok(volume.node(self.ino)?.kind()), Ok)
     }
 
+    /// The directory that was listed.
+    pub(crate) fn parent(&self) -> &Node {
+        &self.batch.listing.dir
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.batch.listing.volume
+    }
+
     /// The node that has the name now, in the directory that was listed, wherever that is.
     pub(crate) fn node(&self) -> Result<Node> {
         let Listing { volume, dir, .. } = &*self.batch.listing;

@@ -4,19 +4,22 @@
 //! - Each step is made by paths. So no other program may change the tree on the host meanwhile.
 //! - Nothing is written through a symbolic link at the end of a path: what is there is replaced.
 //! - A directory of a volume is entered once. A second name of one is damage, and could lead into
-//!   a walk without an end.
+//!   a walk without an end. One that was moved meanwhile was copied where it was.
 
+use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant_engine::{Error, FileKind, Location};
+use extant_engine::{Error, FileKind};
 use extant_units::Ino;
 
 use crate::filesystem::Filesystem;
 use crate::sides::{Content, Entry, Side};
+use crate::walk_dir::check_moved;
 
 /// Bytes that are copied at once.
 const STEP: usize = 1 << 20;
@@ -139,8 +142,8 @@ struct TreeCopy<'a> {
     same: bool,
     /// The first copies of files that have several names.
     linked: HashMap<(u64, u64), PathBuf>,
-    /// Directories of a volume that were entered.
-    entered: HashSet<(u64, u64)>,
+    /// Directories of a volume that were entered, and the one that each was found in.
+    entered: HashMap<(u64, u64), Option<Ino>>,
     /// Directories that are filled, if both sides are one volume.
     filled: HashSet<(u64, u64)>,
     buf: Vec<u8>,
@@ -164,7 +167,7 @@ impl<'a> TreeCopy<'a> {
             owner,
             same: false,
             linked: HashMap::new(),
-            entered: HashSet::new(),
+            entered: HashMap::new(),
             filled: HashSet::new(),
             buf: vec![0; STEP],
             bytes: 0,
@@ -193,19 +196,41 @@ impl<'a> TreeCopy<'a> {
         let like = self.from.find(&from).map_err(at(&from))?;
         let like = like.ok_or(Error::NotFound).map_err(at(&from))?;
         match like.kind {
+            FileKind::Directory if self.was_entered(&like, &from)? => Ok(None),
             FileKind::Directory => self.enter(like, from, to).map(Some),
             _ => self.leaf(&like, &from, &to).map(|()| None),
         }
     }
 
+    /// Whether the directory `like` of a volume was copied already, before it was moved to `from`;
+    /// notes it if not.
+    fn was_entered(&mut self, like: &Entry, from: &Path) -> Result<bool> {
+        if self.same && self.filled.contains(&like.id) {
+            return Err(at(from)(Error::Invalid));
+        }
+        let Side::Volume(fs) = self.from else {
+            return Ok(false);
+        };
+        let name = from.file_name().unwrap_or_default().as_bytes();
+        let dir = from.parent().map(|dir| fs.node(dir, true)).transpose();
+        let dir = dir.map_err(at(from))?;
+        match (self.entered.entry(like.id), dir) {
+            (Slot::Vacant(slot), dir) => {
+                slot.insert(dir.map(|dir| dir.ino()));
+                Ok(false)
+            }
+            (Slot::Occupied(slot), Some(dir)) => {
+                let ino = u32::try_from(like.id.1).ok().and_then(Ino::new);
+                let ino = ino.ok_or(Error::Invalid).map_err(at(from))?;
+                let moved = check_moved(fs.volume(), ino, *slot.get(), (&dir, name));
+                moved.map_err(at(from)).map(|()| true)
+            }
+            (Slot::Occupied(_), None) => Ok(true),
+        }
+    }
+
     /// Makes a directory, or takes the one that is there.
     fn enter(&mut self, like: Entry, from: PathBuf, to: PathBuf) -> Result<Level> {
-        if self.same && self.filled.contains(&like.id) {
-            return Err(at(&from)(Error::Invalid));
-        }
-        if matches!(self.from, Side::Volume(_)) && !self.entered.insert(like.id) {
-            return Err(at(&from)(second_name(like.id)));
-        }
         let existing = self.to.find(&to).map_err(at(&to))?;
         match existing.as_ref().map(|existing| existing.kind) {
             None => self.to.make_dir(&to).map_err(at(&to))?,
@@ -325,12 +350,6 @@ impl<'a> TreeCopy<'a> {
         };
         self.to.finish(to, &like, owner, &xattrs).map_err(at(to))
     }
-}
-
-fn second_name((_, inode): (u64, u64)) -> Error {
-    let ino = u32::try_from(inode).ok().and_then(Ino::new);
-    let place = ino.map_or(Location::Superblock, Location::Inode);
-    Error::corrupt(place, "a directory with two names")
 }
 
 #[cfg(test)]

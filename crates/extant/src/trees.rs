@@ -6,7 +6,8 @@ use std::path::Path;
 use extant_engine::{Error, FileKind, Location, Node, Result};
 
 use crate::filesystem::Filesystem;
-use crate::walk::{resolve, resolve_parent};
+use crate::last_name::{ends_in_slash, parent_of_dir};
+use crate::walk::resolve;
 
 /// Names taken from a directory at once.
 const BATCH: usize = 1024;
@@ -31,7 +32,8 @@ impl Filesystem {
     /// # Errors
     /// As mkdir(2).
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+        // Without slashes and dots at the end, which mkdir(2) does not take where nothing is.
+        let path = path.as_ref().components().as_path();
         let mut missing = Vec::new();
         for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
             match resolve(self.volume(), dir, true) {
@@ -54,12 +56,16 @@ impl Filesystem {
     /// Removes a directory and everything in it; of a symbolic link, only the link.
     ///
     /// # Errors
-    /// As unlink(2) and rmdir(2). What was removed until then stays removed.
+    /// As unlink(2) and rmdir(2): [`Error::NotDir`] for a link with a slash behind it. What was
+    /// removed until then stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let volume = self.volume();
-        let (parent, name) = resolve_parent(volume, path.as_ref())?;
+        let (parent, name) = parent_of_dir(volume, path.as_ref())?;
         let dir = volume.lookup(&parent, name)?;
         if dir.kind() != FileKind::Directory {
+            if ends_in_slash(path.as_ref()) {
+                return Err(Error::NotDir);
+            }
             return volume.unlink(&parent, name);
         }
         // A stack and not recursion: the depth of a tree is a matter of the image.

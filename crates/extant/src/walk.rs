@@ -43,8 +43,12 @@ struct Walk<'v, 'p> {
     volume: &'v Volume,
     dir: Node,
     rest: VecDeque<Cow<'p, [u8]>>,
-    /// The path ends in a slash: it means a directory.
+    /// The path, or a symbolic link at its end, ends in a slash or a dot: it means a directory.
     must_be_dir: bool,
+    /// The end of the path is for a file that may be created.
+    creates: bool,
+    /// With `creates`: the path, or a symbolic link at its end, ends in a slash.
+    slash: bool,
     links: u32,
     /// The names from the root to `dir`, if they are asked for.
     trail: Option<Trail<'p>>,
@@ -54,6 +58,23 @@ struct Walk<'v, 'p> {
 pub(crate) fn walk(volume: &Volume, path: &Path, follow: bool) -> Result<Target> {
     let bytes = checked(path)?;
     walk_names(volume, components(bytes), follow, means_dir(bytes))
+}
+
+/// As [`walk`], to the end of the path for a file that is created if nothing is there.
+///
+/// # Errors
+/// [`Error::IsDir`] for a path, or a symbolic link at its end, that ends in a slash: what is there
+/// does not matter.
+pub(crate) fn walk_to_create(volume: &Volume, path: &Path, follow: bool) -> Result<Target> {
+    let bytes = checked(path)?;
+    let slash = bytes.ends_with(b"/");
+    if !slash && let Some(node) = volume.find_cached(components(bytes), follow)? {
+        return arrived(node, means_dir(bytes));
+    }
+    let mut walk = Walk::new(volume, components(bytes), means_dir(bytes))?;
+    walk.creates = true;
+    walk.slash = slash;
+    Ok(walk.run(follow)?.0)
 }
 
 /// The inode that `path` leads to.
@@ -87,54 +108,12 @@ pub(crate) fn attributes(volume: &Volume, path: &Path, follow: bool) -> Result<A
     volume.getattr(&resolve(volume, path, follow)?)
 }
 
-/// The directory that holds the last component of `path`, and that component: for calls that create
-/// or remove a name.
-///
-/// # Errors
-/// [`Error::Invalid`] for paths that end in no name (`/`, `..`); else those of following the path.
-pub(crate) fn resolve_parent<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
-    let mut names = components(checked(path)?);
-    let name = names.next_back().filter(|name| *name != b"..");
-    let name = name.ok_or(Error::Invalid)?;
-    let dir = found(walk_names(volume, names, true, true)?)?;
-    Ok((dir, name))
-}
-
-/// As [`resolve_parent`], for a name of anything but a directory.
-///
-/// # Errors
-/// Also [`Error::IsDir`] and [`Error::NotDir`] for a path that ends in a slash, as unlink(2):
-/// it means a directory.
-pub(crate) fn parent_of_leaf<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
-    let (dir, name) = resolve_parent(volume, path)?;
-    if ends_in_slash(path) {
-        return match volume.lookup(&dir, name)?.kind() {
-            FileKind::Directory => Err(Error::IsDir),
-            _ => Err(Error::NotDir),
-        };
-    }
-    Ok((dir, name))
-}
-
-/// As [`parent_of_new`], for a name of anything but a directory.
-///
-/// # Errors
-/// Also [`Error::NotFound`] for a path that ends in a slash where nothing is, as mknod(2).
-pub(crate) fn parent_of_new_leaf<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
-    let (dir, name) = parent_of_new(volume, path)?;
-    if ends_in_slash(path) {
-        volume.lookup(&dir, name)?;
-        return Err(Error::Exists);
-    }
-    Ok((dir, name))
-}
-
-/// Parent and name of a name to create: for a path that leads to the root, that exists.
-pub(crate) fn parent_of_new<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
-    match resolve_parent(volume, path) {
-        Err(Error::Invalid) => Err(Error::Exists),
-        other => other,
-    }
+/// The directory that `names` lead to.
+pub(crate) fn directory<'p>(
+    volume: &Volume,
+    names: impl Iterator<Item = &'p [u8]> + Clone,
+) -> Result<Node> {
+    found(walk_names(volume, names, true, true)?)
 }
 
 fn found(target: Target) -> Result<Node> {
@@ -175,6 +154,8 @@ impl<'v, 'p> Walk<'v, 'p> {
             dir: volume.root()?,
             rest: names.map(Cow::Borrowed).collect(),
             must_be_dir,
+            creates: false,
+            slash: false,
             links: 0,
             trail: None,
         })
@@ -186,6 +167,9 @@ impl<'v, 'p> Walk<'v, 'p> {
             let last = self.rest.is_empty();
             if self.dir.kind() != FileKind::Directory {
                 return Err(Error::NotDir);
+            }
+            if last && self.creates && self.slash && *name != *b".." {
+                return Err(Error::IsDir);
             }
             let node = match self.volume.lookup(&self.dir, &name) {
                 Ok(node) => node,
@@ -228,7 +212,8 @@ impl<'v, 'p> Walk<'v, 'p> {
             self.dir = self.volume.root()?;
             self.trail.iter_mut().for_each(Vec::clear);
         }
-        self.must_be_dir |= last && target.ends_with(b"/");
+        self.must_be_dir |= last && means_dir(&target);
+        self.slash |= last && target.ends_with(b"/");
         let rest: usize = self.rest.iter().map(|name| name.len() + 1).sum();
         if target.len() + rest > MAX_PATH {
             return Err(Error::NameTooLong);
@@ -240,17 +225,12 @@ impl<'v, 'p> Walk<'v, 'p> {
     }
 }
 
-/// Whether a path ends in a slash, so that its last name means a directory.
-pub(crate) fn ends_in_slash(path: &Path) -> bool {
-    path.as_os_str().as_bytes().ends_with(b"/")
-}
-
 /// Whether a path means a directory by the way it ends.
 fn means_dir(path: &[u8]) -> bool {
     path.ends_with(b"/") || path.ends_with(b"/.")
 }
 
-fn checked(path: &Path) -> Result<&[u8]> {
+pub(crate) fn checked(path: &Path) -> Result<&[u8]> {
     let bytes = path.as_os_str().as_bytes();
     match bytes.len() {
         0 => Err(Error::NotFound),
@@ -259,7 +239,7 @@ fn checked(path: &Path) -> Result<&[u8]> {
     }
 }
 
-fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
+pub(crate) fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
     path.split(|&b| b == b'/')
         .filter(|name| !name.is_empty() && *name != b".")
 }

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use extant::testing::{device, filesystem};
-use extant::{Error, FileKind, Filesystem, IoBuf};
+use extant::{Error, FileKind, Filesystem, IoBuf, RenameFlags};
 use extant_testkit::{Result, Watchdog};
 
 const SIZE: u64 = 16 << 20;
@@ -39,7 +39,7 @@ impl Drop for Folder {
 }
 
 /// The calls that make, move or remove a name.
-const CALLS: [&str; 9] = [
+const CALLS: [&str; 14] = [
     "create",
     "create_new",
     "mkdir",
@@ -49,6 +49,22 @@ const CALLS: [&str; 9] = [
     "unlink",
     "rename from",
     "rename to",
+    "rmdir",
+    "create, no link",
+    "exchange from",
+    "exchange to",
+    "no replacement",
+];
+
+/// Symbolic links, and what they say.
+const LINKS: [(&str, &str); 7] = [
+    ("/to-new", "new"),
+    ("/to-new-slash", "new/"),
+    ("/to-new-dot", "new/."),
+    ("/to-file-slash", "file/"),
+    ("/to-file-dot", "file/."),
+    ("/to-dir-slash", "dir/"),
+    ("/to-none-slash", "none/new/"),
 ];
 
 /// What there is before each call.
@@ -66,9 +82,9 @@ fn plant(
 }
 
 fn on_host(folder: &Folder, call: &str, path: &str) -> io::Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, open, renameat_with};
     use std::fs;
-    let at = folder.at(path);
+    let (at, other) = (folder.at(path), folder.at("/other"));
     match call {
         "create" => fs::File::create(at).map(drop),
         "create_new" => fs::File::create_new(at).map(drop),
@@ -78,10 +94,19 @@ fn on_host(folder: &Folder, call: &str, path: &str) -> io::Result<()> {
             let mode = Mode::from_raw_mode(0o600);
             Ok(mknodat(CWD, at, FileType::Fifo, mode, 0)?)
         }
-        "link" => fs::hard_link(folder.at("/other"), at),
+        "link" => fs::hard_link(other, at),
         "unlink" => fs::remove_file(at),
         "rename from" => fs::rename(at, folder.at("/moved")),
-        _ => fs::rename(folder.at("/other"), at),
+        "rmdir" => fs::remove_dir(at),
+        "create, no link" => {
+            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW;
+            Ok(open(at, flags, Mode::RUSR | Mode::WUSR).map(drop)?)
+        }
+        "exchange from" => Ok(renameat_with(CWD, at, CWD, other, RenameFlags::EXCHANGE)?),
+        "exchange to" => Ok(renameat_with(CWD, other, CWD, at, RenameFlags::EXCHANGE)?),
+        "no replacement" => Ok(renameat_with(CWD, other, CWD, at, RenameFlags::NOREPLACE)?),
+        "rename to" => fs::rename(other, at),
+        _ => unreachable!("{call}"),
     }
 }
 
@@ -98,13 +123,23 @@ fn inside(fs: &Filesystem, call: &str, path: &str) -> extant::Result<()> {
         "link" => fs.hard_link("/other", path),
         "unlink" => fs.remove_file(path),
         "rename from" => fs.rename(path, "/moved"),
-        _ => fs.rename("/other", path),
+        "rmdir" => fs.remove_dir(path),
+        "create, no link" => {
+            let mut options = fs.open_options();
+            options.write(true).create(true).no_follow(true);
+            options.open(path).map(drop)
+        }
+        "exchange from" => fs.rename_with(path, "/other", RenameFlags::EXCHANGE),
+        "exchange to" => fs.rename_with("/other", path, RenameFlags::EXCHANGE),
+        "no replacement" => fs.rename_with("/other", path, RenameFlags::NOREPLACE),
+        "rename to" => fs.rename("/other", path),
+        _ => unreachable!("{call}"),
     }
 }
 
 /// Each call at each kind of path has the errno that it has on the host, and leaves the same names.
 #[test]
-fn slashes_at_the_end_mean_directories_as_on_linux() -> Result<()> {
+fn ends_of_paths_mean_what_they_do_on_linux() -> Result<()> {
     let paths = [
         "/new",
         "/new/",
@@ -117,9 +152,19 @@ fn slashes_at_the_end_mean_directories_as_on_linux() -> Result<()> {
         "/file/new/",
         "/new/.",
         "/file/.",
+        "/dir/.",
+        "/empty/.",
+        "/dir/..",
+        "/file/..",
+        "/none/..",
+        "/.",
     ];
+    let links = LINKS.map(|(link, _)| link);
+    let slashes = links.map(|link| format!("{link}/"));
+    let paths = paths.into_iter().chain(links);
+    let paths: Vec<&str> = paths.chain(slashes.iter().map(String::as_str)).collect();
     for call in CALLS {
-        for path in paths {
+        for &path in &paths {
             let (folder, fs) = (Folder::new()?, filesystem(SMALL)?);
             plant(
                 |path| std::fs::create_dir(folder.at(path)),
@@ -130,9 +175,9 @@ fn slashes_at_the_end_mean_directories_as_on_linux() -> Result<()> {
                 |path| Ok(fs.write(path, "")?),
             )?;
             fs.remove_dir("/lost+found")?;
-            // Where Linux sees a dot, and what is made here has the name before it.
-            if path.ends_with("/.") && call != "create" {
-                continue;
+            for (link, target) in LINKS {
+                std::os::unix::fs::symlink(target, folder.at(link))?;
+                fs.symlink(target, link)?;
             }
             let theirs = on_host(&folder, call, path).map_err(|error| error.raw_os_error());
             let ours = inside(&fs, call, path).map_err(|error| Some(error.errno()));
@@ -151,15 +196,6 @@ fn slashes_at_the_end_mean_directories_as_on_linux() -> Result<()> {
             assert_eq!(names(&mut { inside }), left, "{call} {path}");
         }
     }
-    Ok(())
-}
-
-#[test]
-fn a_link_to_a_name_that_ends_in_a_slash_makes_no_file() -> Result<()> {
-    let fs = filesystem(SIZE)?;
-    fs.symlink("new/", "/link")?;
-    assert!(fs.create("/link").is_err());
-    assert!(!fs.exists("/new")?);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use extant::testing::filesystem;
 use extant::{Cred, Error, Filesystem};
-use extant_testkit::Result;
+use extant_testkit::{Image, Need, Result, need};
 
 const SIZE: u64 = 16 << 20;
 
@@ -61,5 +61,80 @@ fn a_tree_may_be_deeper_than_a_path_is_long() -> Result<()> {
         depth += 1;
     }
     assert_eq!(depth, 40);
+    Ok(())
+}
+
+/// What a walk returns from its first entry on, where `change` is made once it was returned.
+fn names_after(fs: &Filesystem, change: impl FnOnce(&str) -> Result<()>) -> Result<Vec<String>> {
+    let mut walk = fs.walk_dir("/top")?;
+    let first = walk.next().unwrap()?.path();
+    let first = first.to_str().unwrap().to_owned();
+    let inner = walk.next().unwrap()?;
+    assert_eq!(inner.path().parent().unwrap().to_str(), Some(&*first));
+    // What is in it was returned, so its directory is entered.
+    change(&first)?;
+    walk.map(|entry| Ok(entry?.path().to_str().unwrap().to_owned()))
+        .collect()
+}
+
+/// The listing of the directory below finds it again, and it is no damage.
+#[test]
+fn a_directory_that_was_moved_on_the_way_is_not_damaged() -> Result<()> {
+    let fs = filesystem(SIZE)?;
+    fs.create_dir_all("/top/a/in")?;
+    fs.create_dir_all("/top/b/in")?;
+    // The one that was entered goes to the other one.
+    let names = names_after(&fs, |first| {
+        let other = if first == "/top/a" {
+            "/top/b"
+        } else {
+            "/top/a"
+        };
+        Ok(fs.rename(first, format!("{other}/moved"))?)
+    })?;
+    let moved: Vec<_> = names
+        .iter()
+        .filter(|name| name.ends_with("/moved"))
+        .collect();
+    assert_eq!(moved.len(), 1, "{names:?}");
+    let in_moved = names.iter().filter(|name| name.contains("/moved/"));
+    assert_eq!(in_moved.count(), 0, "it was walked where it was: {names:?}");
+    Ok(())
+}
+
+/// One that has both names is damage, and is walked once.
+#[test]
+fn a_second_name_of_a_directory_is_damage() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    for second in ["/top/two", "/top/one/self", "/top/root"] {
+        let image = Image::of_mib(16).make()?;
+        let fs = Filesystem::options().write(true).open(image.path())?;
+        fs.create_dir_all("/top/one/in")?;
+        fs.create_dir_all("/copy")?;
+        fs.unmount()?;
+        let first = if second.ends_with("root") {
+            "/"
+        } else {
+            "/top/one"
+        };
+        image.debugfs_write(&format!("ln {first} {second}"))?;
+        let fs = Filesystem::options().write(true).open(image.path())?;
+        let (found, damage): (Vec<_>, Vec<_>) = fs.walk_dir("/")?.partition(|entry| entry.is_ok());
+        assert!(
+            matches!(&damage[..], [Err(Error::Corrupt { .. })]),
+            "{second}: {damage:?}"
+        );
+        let inner = found.iter().flatten().filter(|entry| entry.name() == "in");
+        assert_eq!(inner.count(), 1, "{second}");
+        let copied = fs.copy_tree("/top", &filesystem(SIZE)?, "/copy");
+        // Below the top there is only the root itself.
+        let text = copied.map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(
+            text.contains("two names") || second == "/top/root",
+            "{second}: {text}"
+        );
+    }
     Ok(())
 }
