@@ -43,14 +43,21 @@ mod walk;
 use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command};
 use failure::Outcome;
 
 fn main() -> ExitCode {
     logging::install();
+    // A write past the limit on the sizes of files (`ulimit -f`) is an error then. Its signal would
+    // end the process: a daemon with its mount.
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        tracing::warn!("a limit on the sizes of files will end this process: {error}");
+    }
     let arguments: Vec<OsString> = env::args_os().collect();
     if let Some(exit) = helper::run(&arguments) {
         return exit;

@@ -126,6 +126,23 @@ fn a_source_that_unpacks_to_more_than_there_is_room_for_is_refused() -> Result<(
 }
 
 #[test]
+fn a_limit_on_the_sizes_of_files_is_an_error() -> Result<()> {
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir tree work; head -c 3000000 /dev/urandom > tree/large; $extant mkfs -q old 64M
+         refused() {
+             (ulimit -f 1000; cd work; code=0; \"$@\" 2> ../said || code=$?; test $code = 1)
+             grep 'File too large' said; test -z \"$(ls -A work)\"
+         }
+         refused $extant build -q ../tree image
+         refused $extant mkfs -q image 64M
+         refused $extant cp ../tree/large ../old:/
+         $extant build -q tree image; $extant diff tree image",
+    )
+}
+
+#[test]
 fn a_source_date_that_is_none_is_an_error() -> Result<()> {
     let host = host()?;
     shell(host.path(), "mkdir tree")?;
