@@ -2,9 +2,15 @@
 
 mod resize_kit;
 
-use extant_resize::{Error, Target};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_resize::{Error, Target, resize};
 use extant_testkit::{Cmd, Context, Image, Need, Result, Rng, bail, ensure, need};
-use resize_kit::{NEEDS, content_of, fill, resized, run};
+use extant_units::DevOff;
+use resize_kit::{NEEDS, content_of, fill, options, resized, run};
 
 const MIB: u64 = 1 << 20;
 
@@ -182,6 +188,80 @@ fn a_journal_that_waits_is_replayed_first() -> Result<()> {
         .ok()?;
     ensure!(image.needs_recovery()?, "the journal is empty");
     resized(&image, Target::Bytes(40 * MIB))?;
+    Ok(())
+}
+
+#[test]
+fn a_journal_that_is_too_long_to_move_is_refused() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    // It lies in the middle, behind the cut.
+    let image = Image::of_mib(4096).args("-J size=513").make()?;
+    let before = image.header("Block count")?;
+    let refused = run(&image, Target::Bytes(1024 * MIB));
+    let Err(error) = refused else {
+        bail!("{refused:?}");
+    };
+    let told = error.to_string();
+    ensure!(told.contains("more than the 131072 blocks"), "{told}");
+    ensure!(image.header("Block count")? == before, "it was resized");
+    image.fsck_clean()?;
+    // Where it need not move, its length does not matter.
+    let report = run(&image, Target::Bytes(3584 * MIB))?;
+    ensure!(report.bytes() == 3584 * MIB, "{report:?}");
+    image.fsck_clean()
+}
+
+/// The blocks that the superblock of `dev` counts.
+fn blocks(dev: &dyn BlockDevice) -> Result<u64> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
+    Ok(Superblock::parse(&bytes)?.blocks_count().get())
+}
+
+#[test]
+fn a_round_that_fails_tells_what_the_earlier_ones_did() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let args = "-b 1024 -g 2048 -N 400 -U 6c0de000-0000-4000-8000-000000000001 \
+                -E hash_seed=6c0de000-0000-4000-8000-000000000002";
+    let image = Image::of_mib(16).args(args).make()?;
+    fill(&image, &mut Rng::new(16), 40)?;
+    let bytes = std::fs::read(image.path())?;
+    // Writes from the one of this number on fail. Returns the outcome, where the volume ends then,
+    // and how many writes there were.
+    let run = |first: u64| {
+        let done = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&done);
+        let plan = move |request: Request<'_>| match request.kind {
+            RequestKind::Write if count.fetch_add(1, Ordering::Relaxed) >= first => {
+                Fault::Fail(std::io::ErrorKind::Other)
+            }
+            _ => Fault::Pass,
+        };
+        let dev = Arc::new(FaultyDevice::new(MemoryDevice::from_bytes(&bytes), plan));
+        let outcome = resize(Arc::clone(&dev) as _, Target::Least, &options());
+        blocks(dev.inner()).map(|blocks| (outcome, blocks, done.load(Ordering::Relaxed)))
+    };
+    let (_, _, writes) = run(u64::MAX)?;
+    let mut told = 0;
+    // The first round has most of the writes.
+    for first in writes * 3 / 4..writes {
+        let (Err(Error::After { report, error }), stands, _) = run(first)? else {
+            continue;
+        };
+        ensure!(report.blocks < report.blocks_before, "{report:?}");
+        // A round that had begun may have stored its own size; a repair ends it.
+        let has_begun = matches!(*error, Error::Begun(_)) && stands < report.blocks;
+        ensure!(
+            has_begun || stands == report.blocks,
+            "{stands}: {report:?}, {error}"
+        );
+        told += 1;
+    }
+    ensure!(told > 0, "no later round failed in {writes} writes");
     Ok(())
 }
 
