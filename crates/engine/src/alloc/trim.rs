@@ -74,8 +74,9 @@ impl AllocatorCore {
         minimum: u32,
         blocks: &mut u64,
     ) -> Result<io::Result<()>> {
-        let whole = part == (0..self.layout.group_blocks(group));
         let mut locked = self.groups.lock(group)?;
+        // Under the lock: the last group grows under it, and then `part` is not all of it.
+        let whole = part == (0..self.layout.group_blocks(group));
         let known = locked.state.trimmed.is_some_and(|least| least <= minimum);
         let full = locked.state.map.is_none() && locked.state.desc.free_blocks == 0;
         if locked.state.broken || known || full {
