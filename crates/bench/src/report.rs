@@ -20,6 +20,8 @@ pub struct Report {
     benches: Vec<(Bench, Rows)>,
     variants: Vec<(&'static str, &'static str)>,
     missing: Vec<String>,
+    /// What to know beside the figures.
+    notes: Vec<String>,
     /// Families that ended with an error, and which.
     failures: Vec<String>,
 }
@@ -35,6 +37,7 @@ impl Report {
             benches: plan.benches.iter().map(|b| (*b, Rows::default())).collect(),
             variants: Vec::new(),
             missing: Vec::new(),
+            notes: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -69,6 +72,13 @@ impl Report {
         }
     }
 
+    /// Notes what to know beside the figures.
+    pub(crate) fn note(&mut self, what: String) {
+        if !self.notes.contains(&what) {
+            self.notes.push(what);
+        }
+    }
+
     /// Notes that a family ended early. Its figures up to then stay.
     pub(crate) fn failed(&mut self, bench: Bench, error: &extant_host::Error) {
         self.failures.push(format!("{}: {error}", bench.name()));
@@ -97,7 +107,7 @@ impl Report {
         &self.missing
     }
 
-    /// `{"machine":{..},"command":"..","rows":[..],"missing":[..]}`.
+    /// `{"machine":{..},"command":"..","rows":[..],"missing":[..],"notes":[..]}`.
     pub fn json(&self) -> Value {
         let benches = self.benches.iter();
         let rows: Vec<Value> = benches
@@ -108,6 +118,7 @@ impl Report {
             "command": self.command,
             "rows": rows,
             "missing": self.missing,
+            "notes": self.notes,
         })
     }
 
@@ -193,7 +204,7 @@ impl Report {
             .filter(|(_, rows)| !rows.cases().is_empty())
     }
 
-    /// What could not be measured, and what was measured wrongly.
+    /// What could not be measured, what to know of the rest, and what was measured wrongly.
     fn remarks(&self) -> Vec<String> {
         let missing = self
             .missing
@@ -204,7 +215,8 @@ impl Report {
             .failures
             .iter()
             .map(|what| format!("ended early: {what}"));
-        failures.chain(missing).chain(faults).collect()
+        let notes = self.notes.iter().cloned();
+        failures.chain(missing).chain(notes).chain(faults).collect()
     }
 
     /// The variants that there are figures of.

@@ -7,7 +7,7 @@ use crate::rows::{Rows, Summary, Unit, number};
 use crate::times;
 
 /// What is worth a ratio: the first against the second.
-const PAIRS: [(&str, &str); 16] = [
+const PAIRS: [(&str, &str); 17] = [
     ("iomap", "notrim"),
     ("iomap", "memcpy"),
     ("iomap", "memset"),
@@ -24,6 +24,7 @@ const PAIRS: [(&str, &str); 16] = [
     ("build", "genext2fs"),
     ("build", "kernel-ext4"),
     ("build-tar", "kernel-ext4"),
+    ("build-tar", "tar2ext4"),
 ];
 
 /// Variants whose counters are listed.

@@ -78,6 +78,18 @@ pub(super) const ALL: &[Maker] = &[
         is_kernel: false,
     },
     Maker {
+        name: "tar2ext4",
+        about: "hcsshim's tar2ext4 of the archive: no journal, no checksums",
+        needs: &[Need::Tool("tar2ext4")],
+        prepare: None,
+        command: |_, source, image| {
+            let cmd = Cmd::new("tar2ext4").arg("-i").arg(source.archive());
+            cmd.arg("-o").arg(image)
+        },
+        is_peer: true,
+        is_kernel: false,
+    },
+    Maker {
         name: "kernel-ext4",
         about: "tar x and umount on a loop mount of a new ext4",
         needs: &[Need::Loop, Need::Tool("mke2fs"), Need::Tool("unshare")],

@@ -77,7 +77,13 @@ pub(crate) fn run(plan: &Plan, report: &mut Report, progress: &mut dyn FnMut(&st
                 let (name, shape_name) = (maker.name, shape.name);
                 progress(&format!("build, {shape_name}, round {}: {name}", round + 1));
                 match once(&maker, plan, &source, round == 0) {
-                    Ok(figures) => add(shape, &maker, &figures, plan, report),
+                    Ok(made) => {
+                        if made.damaged {
+                            let what = "e2fsck finds its image damaged";
+                            report.note(format!("{name} in build/{shape_name}: {what}"));
+                        }
+                        add(shape, &maker, &made.figures, plan, report);
+                    }
                     Err(error) if maker.is_peer => {
                         report.missing(format!("{name} in build/{shape_name}: {error}"));
                         makers.retain(|other| other.name != name);
@@ -106,13 +112,16 @@ fn add(
     }
 }
 
-/// Makes one image. Returns the figures of all calls; the kernel's memory has none.
-fn once(
-    maker: &Maker,
-    plan: &Plan,
-    source: &MadeTree,
-    check: bool,
-) -> Result<[Option<f64>; CALLS.len()]> {
+/// An image that was made.
+struct Made {
+    /// Of all calls; the kernel's memory has none.
+    figures: [Option<f64>; CALLS.len()],
+    /// e2fsck finds faults in it.
+    damaged: bool,
+}
+
+/// Makes one image, and has e2fsck `check` it: our own must be sound.
+fn once(maker: &Maker, plan: &Plan, source: &MadeTree, check: bool) -> Result<Made> {
     const MIB: f64 = 1_048_576.0;
     let dir = TempDir::new("built")?;
     let image = dir.join("image");
@@ -123,17 +132,19 @@ fn once(
     let (before, start) = (children_ms()?, Instant::now());
     let peak = peak_of(cmd, maker::PATIENCE)?;
     let (time, cpu) = (start.elapsed(), children_ms()? - before);
-    if check {
-        Image::fsck_clean_at(&image)?;
-    }
+    let damaged = match check.then(|| Image::fsck_clean_at(&image)) {
+        Some(Err(error)) if !maker.is_peer => return Err(error),
+        found => found.is_some_and(|found| found.is_err()),
+    };
     #[expect(clippy::cast_precision_loss, reason = "a figure with three digits")]
     let mib = (image.metadata()?.blocks() * 512) as f64 / MIB;
-    Ok([
+    let figures = [
         Some(cpu),
         Some(time.as_secs_f64() * 1e3),
         (!maker.is_kernel).then_some(peak),
         Some(mib),
-    ])
+    ];
+    Ok(Made { figures, damaged })
 }
 
 /// Milliseconds of processor time of this process's children that have ended.

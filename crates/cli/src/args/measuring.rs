@@ -15,8 +15,8 @@ use clap::Args;
 /// writes, many in flight, buffered ones with writeback under way, and the time of each clear in
 /// the file's I/O trees. psync: sequential reads and writes. meta: names in directories of a
 /// thousand and of a hundred thousand files. direct: calls with O_DIRECT. peers: the everyday work
-/// of a mount, from untar to unmount. build: images made of trees, beside mke2fs -d, genext2fs and
-/// Linux's mount.
+/// of a mount, from untar to unmount. build: images made of trees, beside mke2fs -d, genext2fs,
+/// tar2ext4 and Linux's mount.
 ///
 /// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as
 /// a block device, by threads and by io_uring.
