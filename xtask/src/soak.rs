@@ -204,6 +204,13 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "long-archives",
+        suites: "--profile soak -p extant-build --test memory",
+        tests: &["a_long_archive"],
+        env: &[("EXTANT_MEMBERS", "10000000")],
+        ..PLAIN
+    },
+    Stage {
         name: "postgres",
         suites: "-p extant-tests --test postgres",
         tests: &["--nocapture"],
