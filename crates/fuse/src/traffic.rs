@@ -281,15 +281,17 @@ mod tests {
         assert!(!traffic.carries());
         assert!(!traffic.is_idle(), "no worker answers");
         let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
+        let [one, both] = thread::scope(|scope| {
             scope.spawn(|| work(&traffic, 0, &stop));
-            assert!(!traffic.is_idle(), "one worker does not answer");
+            let one = traffic.is_idle();
             traffic.retire(1);
-            assert!(traffic.is_idle(), "one that has ended is not asked");
             traffic.received();
-            assert!(traffic.carries() && traffic.is_idle());
+            let both = traffic.is_idle();
             stop.store(true, Ordering::Relaxed);
+            [one, both]
         });
+        assert!(!one, "one worker does not answer");
+        assert!(both && traffic.carries(), "one that has ended is not asked");
     }
 
     #[test]

@@ -53,7 +53,7 @@ use worker::{Party, Worker};
 /// Workers of each queue, together with those of the other queues about so many: while one serves a
 /// long request, or its request waits, others take the next. The kernel prefers the one that was
 /// busy last, so the many cost a stack and some pages each.
-const WORKERS: usize = 32;
+const WORKERS: usize = 64;
 /// Limits of the workers of one queue.
 const PER_QUEUE: RangeInclusive<usize> = 4..=16;
 /// Where memory is bounded, a queue has at least so many: one may wait for what another serves.
