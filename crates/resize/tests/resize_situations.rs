@@ -266,6 +266,30 @@ fn a_round_that_fails_tells_what_the_earlier_ones_did() -> Result<()> {
 }
 
 #[test]
+fn files_that_were_deleted_while_open_go_first() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for args in ["-b 1024 -N 200", "-b 1024 -N 200 -O orphan_file"] {
+        let image = Image::of_mib(16).args(args).make()?;
+        fill(&image, &mut Rng::new(3), 30)?;
+        let fs = extant::Options::new().write(true).open(image.path())?;
+        let file = fs.create("/open")?;
+        file.write_at(&[1; 100_000], 0)?;
+        fs.remove_file("/open")?;
+        fs.sync()?;
+        // As a power cut leaves it.
+        let cut = image.copy()?;
+        drop(file);
+        fs.unmount()?;
+        let checked = extant_check::check_image(cut.path(), &options().check)?;
+        ensure!(checked.orphans == 1, "{args}: {checked:?}");
+        resized(&cut, Target::Bytes(40 * MIB)).context(|| args)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn damage_is_refused() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Tool("debugfs")]) {
         return Ok(());
