@@ -51,7 +51,8 @@ pub(crate) struct InodeLocation {
 pub(crate) fn locate(layout: &Layout, table: Pblk, index: u32) -> InodeLocation {
     let per_block = layout.inodes_per_block;
     let location = InodeLocation {
-        block: table.plus(u64::from(index / per_block)),
+        // A descriptor that is not checked yet may name any block.
+        block: table.saturating_add(u64::from(index / per_block)),
         offset: (index % per_block) as usize * usize::from(layout.inode_size),
     };
     debug_assert!(
