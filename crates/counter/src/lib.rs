@@ -136,22 +136,26 @@ impl std::fmt::Debug for Counter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
     fn no_count_is_lost_with_more_threads_than_cells() {
+        const EACH: u64 = 100_000;
         let counter = Counter::default();
         for _ in 0..3 {
+            // All at once: a thread that ends gives its cell to the next.
+            let start = Barrier::new(3 * OWNED);
             std::thread::scope(|scope| {
                 for _ in 0..3 * OWNED {
                     scope.spawn(|| {
-                        for _ in 0..1000 {
-                            counter.bump();
-                        }
+                        start.wait();
+                        (0..EACH).for_each(|_| counter.bump());
                     });
                 }
             });
         }
-        assert_eq!(counter.get(), 9 * OWNED as u64 * 1000);
+        assert_eq!(counter.get(), 9 * OWNED as u64 * EACH);
     }
 }
