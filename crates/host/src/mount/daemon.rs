@@ -1,12 +1,13 @@
 //! A FUSE daemon in our foreground, with a watchdog over it.
 
 use crate::cmd::{Cmd, Running};
-use crate::{Error, Result};
+use crate::{Error, Result, patience};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// A daemon that runs longer than this counts as hung. `EXTANT_WATCHDOG` (seconds) overrides it.
+/// A daemon that runs longer than this counts as hung ([`patience()`]). `EXTANT_WATCHDOG` (seconds)
+/// overrides it.
 pub const WATCHDOG: Duration = Duration::from_secs(400);
 
 /// A running daemon. Dropped, it is killed.
@@ -28,7 +29,7 @@ impl Daemon {
         let limit = std::env::var("EXTANT_WATCHDOG")
             .ok()
             .and_then(|v| v.parse().ok());
-        let limit = limit.map_or(WATCHDOG, Duration::from_secs);
+        let limit = limit.map_or_else(|| patience(WATCHDOG), Duration::from_secs);
         std::thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || {
