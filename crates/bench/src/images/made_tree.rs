@@ -43,6 +43,7 @@ pub(super) const SHAPES: &[Shape] = &[
 /// A tree, and an archive of it.
 pub(super) struct MadeTree {
     dir: TempDir,
+    entries: u64,
     inodes: u64,
     mib: u64,
 }
@@ -71,6 +72,7 @@ impl MadeTree {
         let inodes = u64::from(entries) + 1000;
         Ok(MadeTree {
             dir,
+            entries: entries_below(&folder)?,
             inodes,
             // Half a block for each file, its inode, and a journal.
             mib: mib + mib / 20 + inodes * (4096 + 256) / (1 << 20) + 200,
@@ -83,6 +85,11 @@ impl MadeTree {
 
     pub(super) fn archive(&self) -> PathBuf {
         self.dir.join("tree.tar")
+    }
+
+    /// Files, directories and links of the tree.
+    pub(super) fn entries(&self) -> u64 {
+        self.entries
     }
 
     /// Inodes that a volume needs.
@@ -99,6 +106,19 @@ impl MadeTree {
     pub(super) fn size(&self) -> String {
         format!("{}M", self.mib)
     }
+}
+
+/// Counts what is below a directory.
+fn entries_below(dir: &Path) -> Result<u64> {
+    let mut entries = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        entries += 1;
+        if entry.file_type()?.is_dir() {
+            entries += entries_below(&entry.path())?;
+        }
+    }
+    Ok(entries)
 }
 
 /// What the root of a small Debian is like: 670 MiB in 15,000 entries.

@@ -1,17 +1,19 @@
 //! Images made of trees: `extant build` beside the programs that do the same.
 //!
 //! Trees and images are in RAM, so that the figures are those of the programs. Each maker is a
-//! process of its own; rounds go there and back again, and e2fsck checks each image of the first.
-//! The processor time is that of the process. What the kernel does for Linux's mount in threads of
-//! its own is not in it; the time has it.
+//! process of its own; rounds go there and back again, and e2fsck checks each image of the first;
+//! a sound one has an inode for each entry of its tree, or it is no result. The processor time is
+//! that of the process. What the kernel does for Linux's mount in threads of its own is not in it;
+//! the time has it.
 
 mod made_tree;
 mod maker;
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Instant;
 
-use extant_host::{Image, Result, TempDir};
+use extant_host::{Cmd, Image, Result, TempDir, ensure};
 
 use self::made_tree::{MadeTree, SHAPES, Shape};
 use self::maker::Maker;
@@ -136,6 +138,10 @@ fn once(maker: &Maker, plan: &Plan, source: &MadeTree, check: bool) -> Result<Ma
         Some(Err(error)) if !maker.is_peer => return Err(error),
         found => found.is_some_and(|found| found.is_err()),
     };
+    if check && !damaged {
+        let (used, entries) = (used_inodes(&image)?, source.entries());
+        ensure!(used >= entries, "{used} inodes for {entries} entries");
+    }
     #[expect(clippy::cast_precision_loss, reason = "a figure with three digits")]
     let mib = (image.metadata()?.blocks() * 512) as f64 / MIB;
     let figures = [
@@ -145,6 +151,16 @@ fn once(maker: &Maker, plan: &Plan, source: &MadeTree, check: bool) -> Result<Ma
         Some(mib),
     ];
     Ok(Made { figures, damaged })
+}
+
+/// Inodes that a sound image uses.
+fn used_inodes(image: &Path) -> Result<u64> {
+    let text = Cmd::new("dumpe2fs").arg("-h").arg(image).ok()?.out;
+    let field = |label: &str| -> Result<u64> {
+        let value = text.lines().find_map(|line| line.strip_prefix(label));
+        Ok(value.unwrap_or_default().trim().parse()?)
+    };
+    Ok(field("Inode count:")? - field("Free inodes:")?)
 }
 
 /// Milliseconds of processor time of this process's children that have ended.
