@@ -44,6 +44,21 @@ fn queues_of_processors_that_are_off_have_an_entry() {
     assert_eq!(bound.count(), 2 * per_queue(2, None));
 }
 
+#[test]
+fn a_worker_that_panics_closes_the_device() {
+    let (ours, _theirs) = rustix::pipe::pipe().unwrap();
+    let device = Device::new(ours).unwrap();
+    let died = |panics: bool| {
+        let work = || {
+            let _close = CloseIfPanicking(&device);
+            assert!(!panics, "as planned");
+        };
+        thread::scope(|scope| scope.spawn(work).join().is_err())
+    };
+    assert!(!died(false) && !device.is_gone());
+    assert!(died(true) && device.is_gone());
+}
+
 /// Answers every request with the same error.
 struct Refuser;
 

@@ -1,8 +1,10 @@
 //! Two unmounts of one file system: the second waits for the first, and has its result.
 
+use std::fs::{read_link, read_to_string};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -17,8 +19,12 @@ use crate::mount::{ShutdownMode, is_unmounted, mount, shutdown, unmount};
 use crate::types::error::Error;
 use crate::volume::Fs;
 
-/// Looks at the second unmount while the first is held.
-const LOOKS: u32 = 1000;
+/// Whether a thread sleeps, by its folder in `/proc`. Once it has ended, it does not.
+fn is_asleep(task: &Path) -> bool {
+    let stat = read_to_string(task.join("stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, state)| state);
+    state.is_some_and(|state| state.starts_with('S'))
+}
 
 /// An empty volume on a device with a gate.
 fn mounted() -> (Arc<Fs>, Arc<GatedDevice<MemoryDevice>>) {
@@ -39,22 +45,25 @@ fn a_second_unmount_waits_for_the_first() {
     let closed = dev
         .gate()
         .close(move |request| last(request.kind, request.offset));
-    let begun = AtomicBool::new(false);
+    let (say, heard) = channel();
     thread::scope(|scope| {
         let first = scope.spawn(|| unmount(&fs));
         closed.wait_for(1);
         assert!(!is_unmounted(&fs));
         let second = scope.spawn(|| {
-            begun.store(true, Ordering::Release);
-            unmount(&fs).unwrap();
-            dev.gate().held()
+            let task: PathBuf = read_link("/proc/thread-self").unwrap();
+            say.send(Path::new("/proc").join(task)).unwrap();
+            unmount(&fs)
         });
-        wait_until("the second unmount", || begun.load(Ordering::Acquire));
-        for _ in 0..LOOKS {
-            thread::yield_now();
-        }
+        let task = heard.recv().unwrap();
+        wait_until("the second waits, or has ended", || {
+            is_asleep(&task) || second.is_finished()
+        });
+        let waits = !second.is_finished();
+        // A first that is held for ever would keep the test from its end.
         drop(closed);
-        assert_eq!(second.join().unwrap(), 0, "the first was still writing");
+        assert!(waits, "the first was still writing");
+        second.join().unwrap().unwrap();
         first.join().unwrap().unwrap();
     });
     assert!(is_unmounted(&fs));
