@@ -79,8 +79,9 @@ fn a_long_archive_takes_memory_by_its_members_and_gives_a_sound_image() {
     let members = asked.unwrap_or(MEMBERS);
     let dir = TempDir::new("build").unwrap();
     let peak = peak(&dir, members, 0);
-    // 10^7 members stay below 4 GiB by that.
+    // 10^7 members stay below 4 GiB by that. Lists double as they grow, so it is more than the
+    // growth above for some numbers of members.
     let each = peak / usize::try_from(members).unwrap();
-    assert!(each < 350, "{each} bytes for a member: {peak}");
+    assert!(each < 400, "{each} bytes for a member: {peak}");
     Image::fsck_clean_at(&dir.join("image")).unwrap();
 }
