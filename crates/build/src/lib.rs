@@ -18,7 +18,7 @@
 //! # Invariants
 //! - The same sources and options give the same bytes: nothing of the time, the machine, the user,
 //!   the folder or the threads goes in.
-//! - Memory is about 250 bytes for an entry, beside distinct attributes and the names
+//! - Memory is 250 to 400 bytes for an entry, beside distinct attributes and the names
 //!   of one directory at a time; never contents.
 //! - A file is complete and durable when it gets its name. A failure leaves nothing.
 //! - Nothing of a source leads out of the volume.

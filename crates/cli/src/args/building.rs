@@ -19,7 +19,7 @@ use crate::size;
 /// it is complete and durable: a build that fails leaves nothing behind, and what was there stays.
 /// An IMAGE that holds something of value already is refused unless --force is given.
 ///
-/// Memory: about 250 bytes for an entry, beside what attributes take: 10^6 files take
+/// Memory: 250 to 400 bytes for an entry, beside what attributes take: 10^6 files take
 /// less than 256 MiB. At most 2^24 entries are taken.
 #[derive(Args, Debug)]
 pub(crate) struct Build {
