@@ -20,7 +20,7 @@ use crate::size;
 /// An IMAGE that holds something of value already is refused unless --force is given.
 ///
 /// Memory: 250 to 400 bytes for an entry, beside what attributes take: 10^6 files take
-/// less than 256 MiB. At most 2^24 entries are taken.
+/// less than 400 MiB. At most 2^24 entries are taken.
 #[derive(Args, Debug)]
 pub(crate) struct Build {
     /// Bytes of the image, instead of the fewest that do
