@@ -2,7 +2,7 @@
 //! the sizes are true.
 
 use extant_testkit::{
-    Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need,
+    Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need, wait_until,
 };
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -102,7 +102,11 @@ fn a_writer_that_goes_on_is_refused_and_loses_nothing() -> Result<()> {
     }
     other.sync_all()?;
     fs::remove_file(&filler)?;
-    file.write_all_at(&content::fill(7, taken, MIB), taken)?;
+    // The kernel lets go of a file some time after its unlink.
+    let bytes = content::fill(7, taken, MIB);
+    wait_until("there is space", || {
+        file.write_all_at(&bytes, taken).is_ok()
+    });
     file.sync_all()?;
     drop((file, other));
     mount.unmount()?;
@@ -129,6 +133,40 @@ fn a_little_can_be_written_one_page_at_a_time_after_a_writer_was_refused() -> Re
         little.sync_all()?;
     }
     drop(little);
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// What each file takes of the last blocks unreported is little for many files, too.
+#[test]
+fn many_writers_of_a_page_each_lose_nothing() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64).make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    fill(&mut File::create(mount.join("file"))?, 8192)?;
+    let path = |number| mount.join(format!("little{number}"));
+    let files: std::io::Result<Vec<_>> = (0..40).map(|number| File::create(path(number))).collect();
+    let (files, mut taken) = (files?, [0; 40]);
+    for _ in 0..16 {
+        for ((number, file), len) in (0..).zip(&files).zip(&mut taken) {
+            match file.write_at(&content::fill(number, *len, 4096), *len) {
+                Ok(done) => *len += done as u64,
+                Err(error) => ensure!(error.raw_os_error() == NO_SPACE, "{error}"),
+            }
+        }
+    }
+    for ((number, file), len) in (0..).zip(files).zip(taken) {
+        file.sync_all()?;
+        let there = fs::read(path(number))?;
+        let wrong = content::first_wrong(number, 0, &there);
+        ensure!(
+            there.len() as u64 == len && wrong.is_none(),
+            "{number}: {} of {len} bytes, wrong at {wrong:?}",
+            there.len()
+        );
+    }
     mount.unmount()?;
     image.fsck_clean()
 }

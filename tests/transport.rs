@@ -375,6 +375,37 @@ fn an_aborted_connection_ends_the_daemon_and_closes_the_image() -> Result<()> {
     Ok(())
 }
 
+/// More writers than may wait at once, while what they may have dirtied could exceed the room:
+/// there is space for all.
+#[test]
+fn writers_that_cannot_wait_are_not_refused_while_there_is_space() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(400).make()?;
+    let mount = mounted(&image, "transport=uring,memory=16M")?;
+    ensure!(is_over_rings(&mount)?, "no rings");
+    std::thread::scope(|scope| -> Result<()> {
+        let writers: Vec<_> = (0..24)
+            .map(|number| {
+                let path = mount.join(format!("w{number}"));
+                scope.spawn(move || -> Result<()> {
+                    let file = File::create(path)?;
+                    for at in (0..6 << 20).step_by(256 << 10) {
+                        file.write_all_at(&content::fill(number, at, 256 << 10), at)?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let ends = writers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ends.map(|end| end.map_err(|_| Error::new("panicked"))?)
+            .collect()
+    })?;
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
 /// More writers than a ring's workers wait at once for space that is about to end: each of them
 /// keeps an entry, and the pages that the kernel writes back find others.
 #[test]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 use tracing::debug;
 
 use crate::device::Device;
@@ -26,6 +27,9 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 struct State {
     asked: u64,
+    /// How many were tried.
+    tried: u64,
+    /// The last of them that the kernel has carried out.
     done: u64,
     /// The thread has ended, or is to end.
     ended: bool,
@@ -39,13 +43,24 @@ pub(crate) struct Drainer {
 impl Drainer {
     /// Starts the thread, for the mount at `point`.
     pub(crate) fn start(point: &MountPoint) -> Drainer {
+        let [of_thread, point] = [point.clone(), point.clone()];
+        let prepare = move || of_thread.let_go_of_descriptors();
+        Drainer::of(prepare, move || point.write_back())
+    }
+
+    /// With a thread that calls `prepare` once, and `write_back` each time.
+    pub(crate) fn of(
+        prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
+        write_back: impl Fn() -> io::Result<()> + Send + 'static,
+    ) -> Drainer {
         let state = Arc::new((Mutex::new(State::default()), Condvar::new()));
-        let (its, point) = (Arc::clone(&state), point.clone());
+        let its = Arc::clone(&state);
         let thread = thread::Builder::new().name("fuse-drainer".into());
         let started = thread.spawn(move || {
             let shared = Shared(its);
-            if let Err(error) = run(&shared.0, &point) {
-                debug!("dirty pages are not drained: {error}");
+            match prepare() {
+                Ok(()) => run(&shared.0, write_back),
+                Err(error) => debug!("dirty pages are not drained: {error}"),
             }
         });
         if started.is_err() {
@@ -55,16 +70,17 @@ impl Drainer {
     }
 
     /// Waits until all pages that are dirty now have been written back, or found no space. Returns
-    /// at once where that cannot be done.
-    pub(crate) fn drain(&self, device: &Device) {
+    /// false at once where that cannot be done.
+    pub(crate) fn drain(&self, device: &Device) -> bool {
         let (state, changed) = &*self.state;
         let mut state = state.lock();
         state.asked += 1;
         let goal = state.asked;
         changed.notify_all();
-        while state.done < goal && !state.ended && !device.is_gone() {
+        while state.tried < goal && !state.ended && !device.is_gone() {
             changed.wait_for(&mut state, LOOK);
         }
+        state.done >= goal
     }
 }
 
@@ -88,26 +104,36 @@ fn end((state, changed): &(Mutex<State>, Condvar)) {
     changed.notify_all();
 }
 
-fn run(shared: &(Mutex<State>, Condvar), point: &MountPoint) -> io::Result<()> {
-    point.let_go_of_descriptors()?;
-    let (state, changed) = shared;
+fn run((state, changed): &(Mutex<State>, Condvar), write_back: impl Fn() -> io::Result<()>) {
     loop {
         let goal = {
             let mut state = state.lock();
-            while state.asked == state.done && !state.ended {
+            while state.asked == state.tried && !state.ended {
                 changed.wait(&mut state);
             }
             if state.ended {
-                return Ok(());
+                return;
             }
             state.asked
         };
-        // Pages that found no space are an error too, of their files: their writers are told
-        // otherwise.
-        if let Err(error) = point.write_back() {
+        let outcome = write_back();
+        if let Err(error) = &outcome {
             debug!("draining: {error}");
         }
-        state.lock().done = goal;
+        let mut state = state.lock();
+        state.tried = goal;
+        if outcome.map_or_else(|error| is_of_pages(&error), |()| true) {
+            state.done = goal;
+        }
         changed.notify_all();
     }
+}
+
+/// Whether the kernel has written back, and some pages found no space or no medium: their writers
+/// are told otherwise.
+fn is_of_pages(error: &io::Error) -> bool {
+    let pages = [Errno::NOSPC, Errno::IO, Errno::FBIG, Errno::DQUOT];
+    pages
+        .map(Errno::raw_os_error)
+        .contains(&error.raw_os_error().unwrap_or(0))
 }

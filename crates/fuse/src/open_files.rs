@@ -104,8 +104,8 @@ struct OpenFile {
     failures: u64,
     /// Write-backs so far that took more of the last blocks than goes unreported.
     marks: u64,
-    /// Bytes of the last blocks that were taken since space is scarce.
-    taken: u64,
+    /// Bytes of the last blocks that it has taken unreported.
+    unreported: u64,
     /// What the last one was.
     error: Option<Errno>,
     /// The kernel has something of the file wrong, such as a size that is too large, for as long as
@@ -122,10 +122,21 @@ struct OpenFile {
     exposure: Exposure,
 }
 
+/// Bytes of the last blocks that go unreported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    /// Of one file, as long as a handle is open.
+    pub(crate) by_file: u64,
+    /// Of all files, until there is space again.
+    pub(crate) in_all: u64,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     files: HashMap<u64, OpenFile>,
     total: Exposure,
+    /// Bytes of the last blocks that were taken unreported since space is scarce.
+    unreported: u64,
 }
 
 impl Inner {
@@ -152,7 +163,7 @@ impl OpenFiles {
     pub(crate) fn open(&self, node: u64, blocks: u64, exposed: u64) -> u64 {
         let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
         let mut inner = self.inner.lock();
-        let Inner { files, total } = &mut *inner;
+        let Inner { files, total, .. } = &mut *inner;
         let file = files.entry(node).or_default();
         if file.handles.is_empty() {
             file.blocks = blocks;
@@ -172,7 +183,7 @@ impl OpenFiles {
     /// last one of a file of which the kernel has something wrong.
     pub(crate) fn close(&self, node: u64, handle: u64) -> bool {
         let mut inner = self.inner.lock();
-        let Inner { files, total } = &mut *inner;
+        let Inner { files, total, .. } = &mut *inner;
         let Some(file) = files.get_mut(&node) else {
             return false;
         };
@@ -216,14 +227,22 @@ impl OpenFiles {
     }
 
     /// Notes that a write-back took `bytes` of the last blocks. Returns whether each handle that is
-    /// open will be told: what the file has taken goes `unreported` up to so many bytes.
-    pub(crate) fn take_last(&self, node: u64, bytes: u64, unreported: u64) -> bool {
+    /// open will be told, which is not done within `allowance`.
+    pub(crate) fn take_last(&self, node: u64, bytes: u64, allowance: Allowance) -> bool {
         self.failed.store(true, Ordering::Release);
         let mut inner = self.inner.lock();
-        let file = inner.files.entry(node).or_default();
-        file.taken += bytes;
-        let is_told = file.taken > unreported;
-        file.marks += u64::from(is_told);
+        let Inner {
+            files, unreported, ..
+        } = &mut *inner;
+        let file = files.entry(node).or_default();
+        let is_told =
+            file.unreported + bytes > allowance.by_file || *unreported + bytes > allowance.in_all;
+        if is_told {
+            file.marks += 1;
+        } else {
+            file.unreported += bytes;
+            *unreported += bytes;
+        }
         is_told
     }
 
@@ -231,6 +250,9 @@ impl OpenFiles {
     /// shows whether it takes space. With space again the handle starts afresh.
     pub(crate) fn admit(&self, node: u64, handle: u64, scarce: bool) {
         let mut inner = self.inner.lock();
+        if !scarce {
+            inner.unreported = 0;
+        }
         let Some(file) = inner.files.get_mut(&node) else {
             return;
         };
@@ -241,7 +263,7 @@ impl OpenFiles {
         if scarce {
             handle.probing = true;
         } else {
-            file.taken = 0;
+            file.unreported = 0;
             *handle = Handle {
                 failures: handle.failures,
                 marks,
@@ -288,7 +310,7 @@ impl OpenFiles {
     /// Lets writers of `node` dirty `bytes` more.
     pub(crate) fn grant(&self, node: u64, bytes: u64) {
         let mut inner = self.inner.lock();
-        let Inner { files, total } = &mut *inner;
+        let Inner { files, total, .. } = &mut *inner;
         if let Some(file) = files.get_mut(&node) {
             file.exposure.current += bytes;
             total.current += bytes;
@@ -382,6 +404,11 @@ impl OpenFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOTHING: Allowance = Allowance {
+        by_file: 0,
+        in_all: 0,
+    };
 
     #[test]
     fn each_handle_gets_failures_after_its_open_once() {
@@ -522,7 +549,7 @@ mod tests {
         let refused = |handle: u64| (0..).find(|_| open.untold(4, handle).is_none());
         for expected in [1, 2, 4, 8] {
             open.admit(4, greedy, true);
-            assert!(open.take_last(4, 1, 0));
+            assert!(open.take_last(4, 1, NOTHING));
             assert_eq!(refused(greedy), Some(expected));
             assert_eq!(refused(other), Some(1));
             // An admitted write that takes no space costs nothing.
@@ -531,7 +558,7 @@ mod tests {
             open.admit(4, other, false);
         }
         open.admit(4, greedy, false);
-        assert!(open.take_last(4, 1, 0));
+        assert!(open.take_last(4, 1, NOTHING));
         assert_eq!(refused(greedy), Some(1));
     }
 
@@ -540,13 +567,19 @@ mod tests {
         let open = OpenFiles::default();
         let writer = open.open(4, 0, 0);
         open.admit(4, writer, true);
-        assert!(!open.take_last(4, 60, 100) && !open.take_last(4, 40, 100));
+        let little = Allowance {
+            by_file: 100,
+            in_all: 150,
+        };
+        assert!(!open.take_last(4, 60, little) && !open.take_last(4, 40, little));
         assert_eq!(open.untold(4, writer), None);
-        assert!(open.take_last(4, 1, 100));
+        assert!(open.take_last(4, 1, little));
         assert_eq!(open.untold(4, writer), Some(Refusal::Scarce));
+        assert!(!open.take_last(5, 50, little), "another file");
+        assert!(open.take_last(6, 1, little), "many files together");
         // There is space again.
         open.admit(4, writer, false);
-        assert!(!open.take_last(4, 100, 100));
+        assert!(!open.take_last(4, 100, little));
         assert_eq!(open.untold(4, writer), None);
     }
 }

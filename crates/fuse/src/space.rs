@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::drainer::Drainer;
 use crate::mount::MountPoint;
+use crate::open_files::Allowance;
 
 /// The dirty limit where the kernel's cannot be read.
 const DIRTY_LIMIT: u64 = 1 << 30;
@@ -19,6 +20,8 @@ const DIRTY_LIMIT: u64 = 1 << 30;
 pub(crate) const A_WRITE: u64 = 1 << 20;
 /// What a file may take of the volume's last bytes before its writers are told.
 const A_LITTLE: u64 = 64 << 10;
+/// What all files together may: so many times as much.
+const LITTLES: u64 = 8;
 
 /// How long a drain waits at most until all WRITEs are answered: other writers may keep the queue
 /// from being empty.
@@ -54,8 +57,8 @@ pub(crate) struct Space {
     pub(crate) dirty_limit: u64,
     /// The last bytes of the volume: a write-back that reaches into them may be reported.
     pub(crate) last: u64,
-    /// How many of them a file takes unreported.
-    pub(crate) unreported: u64,
+    /// How many of them are taken unreported.
+    pub(crate) unreported: Allowance,
     pub(crate) drainer: OnceLock<Drainer>,
     /// Times that the kernel was made to write back what is dirty.
     pub(crate) drains: AtomicU64,
@@ -68,12 +71,16 @@ pub(crate) struct Space {
 impl Space {
     /// For the mount at `point` of a volume of `total` bytes.
     pub(crate) fn new(point: MountPoint, dirty_limit: u64, total: u64) -> Space {
-        let last = (A_WRITE + A_LITTLE).min(total / 32);
+        let last = (A_WRITE + LITTLES * A_LITTLE).min(total / 32);
+        let in_all = last / 3;
         Space {
             point,
             dirty_limit,
             last,
-            unreported: A_LITTLE.min(last / 16),
+            unreported: Allowance {
+                in_all,
+                by_file: in_all / LITTLES,
+            },
             drainer: OnceLock::new(),
             drains: AtomicU64::new(0),
             patience: PATIENCE,

@@ -191,10 +191,15 @@ impl Server<'_> {
         if !self.is_short(room) || self.fits(room) {
             return self.admit((header.nodeid, handle), &node, reply);
         }
-        // A ring's entry is kept for each: there are not as many as there may be writers. Refused,
-        // nothing is lost.
+        // A ring's entry is kept for each: there are not as many as there may be writers. Where
+        // little is left they are refused, so that nothing is lost.
         if !self.device.may_wait(reply.queue()) {
-            return Err(Errno::NOSPC);
+            if room < TIGHT {
+                return Err(Errno::NOSPC);
+            }
+            self.answer_gate((header.nodeid, handle), &node, reply)?;
+            self.admit_one(header.nodeid);
+            return Ok(Done::Reply);
         }
         self.space.wait(Waiting {
             unique: header.unique,
@@ -229,18 +234,34 @@ impl Server<'_> {
     }
 
     /// Lets the writer pass.
-    fn admit(&self, (id, handle): (u64, u64), node: &Node, reply: &mut ReplyBuf) -> Outcome {
+    fn admit(&self, writer: (u64, u64), node: &Node, reply: &mut ReplyBuf) -> Outcome {
+        let room = self.answer_gate(writer, node, reply)?;
+        if self.is_tight(room) {
+            self.admit_one(writer.0);
+        } else {
+            self.disarm(writer.0);
+        }
+        Ok(Done::Reply)
+    }
+
+    /// The answer for the writer of a node and a handle; returns the room that there is.
+    fn answer_gate(
+        &self,
+        (id, handle): (u64, u64),
+        node: &Node,
+        reply: &mut ReplyBuf,
+    ) -> Result<u64, Errno> {
         let attr = self.volume.getattr(node)?;
         let room = self.room(&attr);
         self.open.admit(id, handle, room < self.space.last);
         reply.put(&attr_out(&attr))?;
-        if self.is_tight(room) {
-            self.open.grant(id, A_WRITE);
-            self.arm(id);
-        } else {
-            self.disarm(id);
-        }
-        Ok(Done::Reply)
+        Ok(room)
+    }
+
+    /// After the next write of `id` the kernel asks again.
+    fn admit_one(&self, id: u64) {
+        self.open.grant(id, A_WRITE);
+        self.arm(id);
     }
 
     /// The thread of the gates: drains, and answers the writers that wait. Returns after
@@ -277,14 +298,14 @@ impl Server<'_> {
         }
     }
 
-    /// Has the kernel write back what is dirty. Returns whether the WRITEs were answered in time:
-    /// otherwise what writers may have dirtied still counts.
+    /// Has the kernel write back what is dirty. Returns whether it did and the WRITEs were answered
+    /// in time: otherwise what writers may have dirtied still counts.
     fn drain(&self) -> bool {
         let start = || Drainer::start(&self.space.point);
         self.space.drains.fetch_add(1, Ordering::Relaxed);
         self.open.begin_drain();
-        self.space.drainer.get_or_init(start).drain(self.device);
-        let done = self.wait_for_writes();
+        let drainer = self.space.drainer.get_or_init(start);
+        let done = drainer.drain(self.device) && self.wait_for_writes();
         self.open.end_drain(done);
         done
     }

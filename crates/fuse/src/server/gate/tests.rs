@@ -1,5 +1,6 @@
 //! A server without a kernel: a socket stands for `/dev/fuse`, whose other end the tests read.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -162,6 +163,12 @@ impl Setup<'_> {
         });
     }
 
+    /// What the kernel says when it is to write back.
+    fn writes_back(&self, outcome: fn() -> io::Result<()>) {
+        let drainer = Drainer::of(|| Ok(()), outcome);
+        assert!(self.server.space.drainer.set(drainer).is_ok());
+    }
+
     fn drains(&self) -> u64 {
         self.server.space.drains.load(Ordering::Relaxed)
     }
@@ -170,6 +177,7 @@ impl Setup<'_> {
 #[test]
 fn writers_that_wait_are_admitted_one_by_one() {
     with_server(16, 3 * MIB / 2, |setup| {
+        setup.writes_back(|| Ok(()));
         let (a, b) = (setup.open(b"a"), setup.open(b"b"));
         setup.server.open.grant(a.0, MIB);
         // For the grant there is room, for another one beside it there is none.
@@ -189,6 +197,7 @@ fn writers_that_wait_are_admitted_one_by_one() {
 fn after_a_drain_that_does_not_end_everything_counts_on() {
     with_server(16, 3 * MIB / 2, |setup| {
         setup.server.space.patience = Duration::from_millis(5);
+        setup.writes_back(|| Ok(()));
         let file = setup.open(b"a");
         setup.server.open.grant(file.0, 2 * MIB);
         assert!(setup.ask(file, 2).is_none());
@@ -203,6 +212,31 @@ fn after_a_drain_that_does_not_end_everything_counts_on() {
         let granted = setup.server.open.exposed() - 2 * MIB;
         assert_eq!(granted, MIB, "what was dirty may still be");
     });
+}
+
+/// Pages that found no space are written back; those of which the kernel was not asked are not.
+#[test]
+fn only_what_the_kernel_has_tried_to_write_back_counts_no_more() {
+    type Case = (fn() -> io::Result<()>, u64);
+    let cases: [Case; 3] = [
+        (|| Ok(()), 0),
+        (|| Err(rustix::io::Errno::NOSPC.into()), 0),
+        (|| Err(io::ErrorKind::Unsupported.into()), 2 * MIB),
+    ];
+    for (outcome, left) in cases {
+        with_server(16, 3 * MIB / 2, |setup| {
+            setup.writes_back(outcome);
+            let file = setup.open(b"a");
+            setup.server.open.grant(file.0, 2 * MIB);
+            assert!(setup.ask(file, 2).is_none());
+            thread::scope(|scope| {
+                let _end = End(&setup.server);
+                scope.spawn(|| setup.server.answer_writers());
+                assert_eq!(setup.replies(1), [(2, 0)]);
+            });
+            assert_eq!(setup.server.open.exposed(), left + MIB);
+        });
+    }
 }
 
 /// The kernel takes the attributes of these replies whenever their callers look at them: a file
