@@ -398,9 +398,8 @@ fn writers_that_cannot_wait_are_not_refused_while_there_is_space() -> Result<()>
                 })
             })
             .collect();
-        let ends = writers.into_iter().map(std::thread::ScopedJoinHandle::join);
-        ends.map(|end| end.map_err(|_| Error::new("panicked"))?)
-            .collect()
+        let mut ends = writers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ends.try_for_each(|end| end.map_err(|_| Error::new("panicked"))?)
     })?;
     mount.unmount()?;
     image.fsck_clean()

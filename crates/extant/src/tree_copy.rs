@@ -6,7 +6,6 @@
 //! - A directory of a volume is entered once. A second name of one is damage, and could lead into
 //!   a walk without an end. One that was moved meanwhile was copied where it was.
 
-use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt;
@@ -19,7 +18,7 @@ use extant_units::Ino;
 
 use crate::filesystem::Filesystem;
 use crate::sides::{Content, Entry, Side};
-use crate::walk_dir::check_moved;
+use crate::walk_dir::Entered;
 
 /// Bytes that are copied at once.
 const STEP: usize = 1 << 20;
@@ -142,8 +141,8 @@ struct TreeCopy<'a> {
     same: bool,
     /// The first copies of files that have several names.
     linked: HashMap<(u64, u64), PathBuf>,
-    /// Directories of a volume that were entered, and the one that each was found in.
-    entered: HashMap<(u64, u64), Option<Ino>>,
+    /// Directories of a volume that were entered; none before the top.
+    entered: Option<Entered>,
     /// Directories that are filled, if both sides are one volume.
     filled: HashSet<(u64, u64)>,
     buf: Vec<u8>,
@@ -167,7 +166,7 @@ impl<'a> TreeCopy<'a> {
             owner,
             same: false,
             linked: HashMap::new(),
-            entered: HashMap::new(),
+            entered: None,
             filled: HashSet::new(),
             buf: vec![0; STEP],
             bytes: 0,
@@ -211,22 +210,18 @@ impl<'a> TreeCopy<'a> {
         let Side::Volume(fs) = self.from else {
             return Ok(false);
         };
-        let name = from.file_name().unwrap_or_default().as_bytes();
-        let dir = from.parent().map(|dir| fs.node(dir, true)).transpose();
-        let dir = dir.map_err(at(from))?;
-        match (self.entered.entry(like.id), dir) {
-            (Slot::Vacant(slot), dir) => {
-                slot.insert(dir.map(|dir| dir.ino()));
-                Ok(false)
-            }
-            (Slot::Occupied(slot), Some(dir)) => {
-                let ino = u32::try_from(like.id.1).ok().and_then(Ino::new);
-                let ino = ino.ok_or(Error::Invalid).map_err(at(from))?;
-                let moved = check_moved(fs.volume(), ino, *slot.get(), (&dir, name));
-                moved.map_err(at(from)).map(|()| true)
-            }
-            (Slot::Occupied(_), None) => Ok(true),
-        }
+        let ino = u32::try_from(like.id.1).ok().and_then(Ino::new);
+        let ino = ino.ok_or(Error::Invalid).map_err(at(from))?;
+        let Some(entered) = &mut self.entered else {
+            self.entered = Some(Entered::from_top(ino));
+            return Ok(false);
+        };
+        let (Some(dir), Some(name)) = (from.parent(), from.file_name()) else {
+            return Err(at(from)(Error::Invalid));
+        };
+        let dir = fs.node(dir, true).map_err(at(from))?;
+        let is_new = entered.note(fs.volume(), ino, (&dir, name.as_bytes()));
+        is_new.map(|is_new| !is_new).map_err(at(from))
     }
 
     /// Makes a directory, or takes the one that is there.

@@ -1,7 +1,7 @@
 //! Everything below a directory.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::Entry as Slot;
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,9 +19,7 @@ pub struct WalkDir<'a> {
     fs: PhantomData<&'a Filesystem>,
     /// The directories that are being listed, the deepest last.
     open: Vec<ReadDir>,
-    /// Directories that were entered, and the directory that each was found in, if that is known:
-    /// none is entered again, as damage could lead into a walk without an end.
-    seen: HashMap<Ino, Option<Ino>>,
+    entered: Entered,
     /// The directory that was returned last, unless it was skipped: entered next.
     next: Option<DirEntry>,
 }
@@ -49,12 +47,10 @@ impl Filesystem {
     pub fn walk_dir(&self, path: impl AsRef<Path>) -> Result<WalkDir<'_>> {
         let path = path.as_ref();
         let top = self.node(path, true)?;
-        let above = self.volume().lookup(&top, b"..");
-        let above = above.ok().map(|dir| dir.ino());
         Ok(WalkDir {
             fs: PhantomData,
             open: vec![self.read_dir(path)?],
-            seen: HashMap::from([(top.ino(), above)]),
+            entered: Entered::from_top(top.ino()),
             next: None,
         })
     }
@@ -76,37 +72,74 @@ impl WalkDir<'_> {
         // link by now, or be longer than a path can be.
         let node = dir.node()?;
         let ino = node.ino();
-        match self.seen.entry(ino) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(Some(dir.parent().ino()));
-            }
-            // The listing named another one, whose name this one has taken.
-            Entry::Occupied(_) if ino != dir.ino() => return Ok(()),
-            Entry::Occupied(first) => {
-                let name = (dir.parent(), dir.name().as_bytes());
-                return check_moved(dir.volume(), ino, *first.get(), name);
-            }
+        // The listing named another one, whose name this one has taken.
+        if ino != dir.ino() && self.entered.has(ino) {
+            return Ok(());
+        }
+        let name = dir.name().as_bytes();
+        if !self.entered.note(dir.volume(), ino, (dir.parent(), name))? {
+            return Ok(());
         }
         self.open.push(dir.read_dir(node)?);
         Ok(())
     }
 }
 
+/// Directories that were entered, and the one that each was found in, if that is known: none is
+/// entered again, as damage could lead into a walk without an end.
+#[derive(Debug)]
+pub(crate) struct Entered(HashMap<Ino, Option<Ino>>);
+
+impl Entered {
+    /// Of a walk that begins in `top`, which is not found again below itself.
+    pub(crate) fn from_top(top: Ino) -> Self {
+        Self(HashMap::from([(top, None)]))
+    }
+
+    /// Whether `ino` was entered.
+    fn has(&self, ino: Ino) -> bool {
+        self.0.contains_key(&ino)
+    }
+
+    /// Notes the directory `ino`, found by a name in `dir`. Returns whether it is a new one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it has both this name and the one by which it was entered.
+    pub(crate) fn note(
+        &mut self,
+        volume: &Volume,
+        ino: Ino,
+        found: (&Node, &[u8]),
+    ) -> Result<bool> {
+        let mut first = match self.0.entry(ino) {
+            Slot::Vacant(slot) => {
+                slot.insert(Some(found.0.ino()));
+                return Ok(true);
+            }
+            Slot::Occupied(first) => first,
+        };
+        let moved = check_moved(volume, ino, *first.get(), found);
+        if matches!(moved, Err(Error::Corrupt { .. })) {
+            // A third name needs no look at the first.
+            first.insert(None);
+        }
+        moved.map(|()| false)
+    }
+}
+
 /// Checks a directory that comes a second time, by a name in `dir`. The first time it was found in
-/// `first`; `None` if that is not known.
+/// `first`; `None` if any other name is damage.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it has both names: no directory has two. One that was moved has lost the
 /// first.
-pub(crate) fn check_moved(
+fn check_moved(
     volume: &Volume,
     ino: Ino,
     first: Option<Ino>,
     (dir, name): (&Node, &[u8]),
 ) -> Result<()> {
     let names = match first {
-        // What is above all others is not moved.
-        _ if ino == Ino::ROOT => 2,
         None => 2,
         Some(first) if first == dir.ino() => names_of(volume, first, ino)?,
         Some(first) => names_of(volume, first, ino)? + 1,
@@ -124,7 +157,7 @@ pub(crate) fn check_moved(
     Ok(())
 }
 
-/// How many names `ino` has in the directory `dir`; none if that is gone.
+/// How many names `ino` has in the directory `dir`, two at most; none if that is gone.
 fn names_of(volume: &Volume, dir: Ino, ino: Ino) -> Result<usize> {
     let dir = match volume.node(dir) {
         Err(Error::NotFound) => return Ok(0),
@@ -134,7 +167,7 @@ fn names_of(volume: &Volume, dir: Ino, ino: Ino) -> Result<usize> {
     let mut names = 0;
     volume.readdir(&dir, 0, &mut |entry| {
         names += usize::from(entry.ino == ino && !matches!(entry.name, b"." | b".."));
-        true
+        names < 2
     })?;
     Ok(names)
 }

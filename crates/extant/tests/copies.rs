@@ -178,6 +178,9 @@ fn volumes_exchange_everything() -> Result<()> {
     one.set_xattr("/a", "user.note", b"kept")?;
     one.set_times("/a/tool", FileTimes::new().set_modified(then()))?;
     assert_eq!(one.copy_tree("/a", &two, "/b")?, 3);
+    // Paths begin at the root.
+    assert_eq!(one.copy_tree("a", &two, "c")?, 3);
+    assert_eq!(two.read_to_string("/c/tool")?, "elf");
     let (old, new) = (one.metadata("/a/tool")?, two.metadata("/b/tool")?);
     assert_eq!((new.uid(), new.gid(), new.mode()), (10, 20, 0o104_755));
     assert_eq!(new.modified(), old.modified());

@@ -108,16 +108,16 @@ fn a_second_name_of_a_directory_is_damage() -> Result<()> {
     if !need(&[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
         return Ok(());
     }
-    for second in ["/top/two", "/top/one/self", "/top/root"] {
+    for second in ["/top/two", "/top/one/self", "/top/one/up", "/top/root"] {
         let image = Image::of_mib(16).make()?;
         let fs = Filesystem::options().write(true).open(image.path())?;
         fs.create_dir_all("/top/one/in")?;
         fs.create_dir_all("/copy")?;
         fs.unmount()?;
-        let first = if second.ends_with("root") {
-            "/"
-        } else {
-            "/top/one"
+        let first = match second {
+            "/top/root" => "/",
+            "/top/one/up" => "/top",
+            _ => "/top/one",
         };
         image.debugfs_write(&format!("ln {first} {second}"))?;
         let fs = Filesystem::options().write(true).open(image.path())?;
@@ -126,6 +126,9 @@ fn a_second_name_of_a_directory_is_damage() -> Result<()> {
             matches!(&damage[..], [Err(Error::Corrupt { .. })]),
             "{second}: {damage:?}"
         );
+        // From a directory of the loop, too.
+        let top = fs.walk_dir("/top")?.filter(|entry| entry.is_err()).count();
+        assert_eq!(top, 1, "{second}");
         let inner = found.iter().flatten().filter(|entry| entry.name() == "in");
         assert_eq!(inner.count(), 1, "{second}");
         let copied = fs.copy_tree("/top", &filesystem(SIZE)?, "/copy");

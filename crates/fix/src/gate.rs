@@ -13,8 +13,9 @@
 //!   seems to be unused.
 //! - Link counts follow the names, and lost inodes get one, only while nothing is in doubt either.
 //! - Of two structures that contradict each other none wins because its checksum was just wrong.
-//! - While nothing confirms the superblock, no repair is made that relies on its features or its
-//!   UUID alone: another UUID makes every checksum wrong, another feature every kind in an entry.
+//! - While nothing confirms the superblock, no repair is made that relies on it alone: another UUID
+//!   makes every checksum wrong, another feature every kind in an entry, another size the bitmap of
+//!   the last group. A copy that contradicts it is not written anew either.
 //! - What only serves a later repair (copies, the error of the journal) is written once nothing is
 //!   wrong any more.
 
@@ -24,6 +25,8 @@ use extant_check::{Doubt, Finding, Remedy, Repair, Report};
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::location::Location;
 use extant_units::{Group, Ino, Lblk};
+
+use crate::primary::Standing;
 
 /// What is left in doubt by findings that have no repair.
 struct Gate {
@@ -43,20 +46,19 @@ struct Gate {
     unsealed_groups: HashMap<Group, GroupFlags>,
     /// Whether a wrong checksum of a directory block cannot come from a write that was cut.
     whole_writes: bool,
-    /// Whether the superblock had its checksum, or a copy confirms it.
-    confirmed: bool,
+    standing: Standing,
 }
 
 /// The findings that may be repaired now, with their repairs. `whole_writes` says that no write of
-/// a directory block can have been cut: a journal, or an unmount, has seen to that. `confirmed`
-/// says that the superblock had its checksum, or that a copy agrees with it.
+/// a directory block can have been cut: a journal, or an unmount, has seen to that. `standing` is
+/// that of the superblock.
 pub(crate) fn admit(
     report: &Report,
     whole_writes: bool,
-    confirmed: bool,
+    standing: Standing,
 ) -> impl Iterator<Item = (&Finding, &Repair)> {
     let gate = Gate {
-        confirmed,
+        standing,
         ..Gate::of(report, whole_writes)
     };
     let all = report.findings.iter().chain(&report.notes);
@@ -83,7 +85,7 @@ impl Gate {
             unsealed_attrs: false,
             unsealed_groups: HashMap::new(),
             whole_writes,
-            confirmed: true,
+            standing: Standing::Confirmed,
         };
         for finding in &report.findings {
             match &finding.remedy {
@@ -176,7 +178,11 @@ impl Gate {
     }
 
     fn admits(&self, finding: &Finding, repair: &Repair) -> bool {
-        if !self.confirmed && relies_on_superblock(repair) {
+        let confirmed = match repair {
+            Repair::SuperblockCopies(_) => self.standing != Standing::Contradicted,
+            _ => self.standing == Standing::Confirmed || !relies_on_superblock(repair),
+        };
+        if !confirmed {
             return false;
         }
         let sound = |ino: &Ino| !self.inodes.contains(ino);
@@ -221,7 +227,7 @@ impl Gate {
     }
 }
 
-/// Whether a wrong feature or UUID in the superblock makes this repair seem right.
+/// Whether a wrong feature, UUID or size in the superblock makes this repair seem right.
 fn relies_on_superblock(repair: &Repair) -> bool {
     match repair {
         Repair::InodeChecksum(_)
@@ -230,14 +236,14 @@ fn relies_on_superblock(repair: &Repair) -> bool {
         | Repair::XattrChecksum(_)
         | Repair::EntryKind { .. }
         | Repair::Descriptor(..)
-        | Repair::UninitFlags(_) => true,
+        | Repair::UninitFlags(_)
+        | Repair::Counts(..)
+        | Repair::BlockBitmap(..)
+        | Repair::InodeBitmap(..) => true,
         // They follow maps and names, whose checksums were right.
         Repair::Sectors(..)
         | Repair::XattrReferences(..)
         | Repair::Totals { .. }
-        | Repair::Counts(..)
-        | Repair::BlockBitmap(..)
-        | Repair::InodeBitmap(..)
         | Repair::Links(..)
         | Repair::Reattach { .. }
         | Repair::Parent { .. }

@@ -55,6 +55,7 @@ pub use report::Report;
 
 use hold::Protection;
 use image::{Image, Overlay};
+use primary::Primary;
 
 /// Repairs the image file or block device at `path`. See [`fix`].
 ///
@@ -78,16 +79,15 @@ pub fn fix_image(path: impl AsRef<Path>, options: &FixOptions<'_>) -> Result<Rep
 pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report> {
     let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
     let overlay: Overlay = Arc::new(CowDevice::with_limit(Arc::clone(&dev), memory));
-    let resealed = primary::reseal(&overlay)?;
+    let Primary { resealed, standing } = primary::reseal(&overlay)?;
     let protection = Protection::read(&dev, &Image::open(&overlay)?)?;
     let log = replay::into(&overlay, memory)?;
-    let confirmed = resealed.as_ref().is_none_or(|resealed| resealed.confirmed);
-    let mut outcome = rounds::run(&overlay, confirmed, options)?;
+    let mut outcome = rounds::run(&overlay, standing, options)?;
     if log.marked_only {
         outcome.note("marked as waiting for a recovery, but the log is empty");
     }
-    if let Some(resealed) = resealed {
-        outcome.note_resealed(resealed)?;
+    if let Some(wrong) = resealed {
+        outcome.note_resealed(wrong, standing)?;
     }
     if outcome.last.is_clean() {
         outcome.mark_clean(&mut Image::open(&overlay)?)?;

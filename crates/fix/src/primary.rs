@@ -1,66 +1,148 @@
-//! The primary superblock when only its checksum is wrong, as a torn write leaves it.
+//! How much the primary superblock can be relied on, and its checksum when only that is wrong, as a
+//! torn write leaves it.
 //!
-//! A copy in another group with the same geometry confirms the fields. Without a copy, or with one
-//! of another size while a log waits (a resize was cut while it was replayed), the check has to:
-//! everything that the superblock leads to must turn out sound.
+//! A copy in another group with the same geometry confirms the fields. Without one, a checksum that
+//! is right for other marks does, as a repair's own write of them may have been cut. Else, or with
+//! a copy of another size while a log waits (a resize was cut while it was replayed), the check has
+//! to: everything that the superblock leads to must turn out sound. On a volume without checksums a
+//! copy is compared as well: tune2fs changes the primary alone, so only by what repairs rely on.
 
 use extant_blockdev::BlockDevice;
 use extant_disk::features::{Compat, Incompat, RoCompat};
-use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockError};
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, State, Superblock, SuperblockError};
 use extant_units::{DevOff, Group};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
 use crate::image::{Overlay, edit_super, super_bytes};
 
-/// A superblock that was given a new checksum.
-pub(crate) struct Resealed {
+/// What stands behind the superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It had its checksum, or a copy agrees with it, or a volume without checksums has no copy.
+    Confirmed,
+    /// Its checksum was wrong, and no copy says that it is right; or the volume has no checksums,
+    /// and a copy has another size, as a resize that was cut leaves it.
+    Alone,
+    /// The volume has no checksums, and a copy contradicts it.
+    Contradicted,
+}
+
+/// The superblock, which has a right checksum now, if it has one.
+pub(crate) struct Primary {
     /// What was wrong.
-    pub(crate) error: SuperblockError,
-    /// Whether a copy agrees with it.
-    pub(crate) confirmed: bool,
+    pub(crate) resealed: Option<SuperblockError>,
+    pub(crate) standing: Standing,
 }
 
 /// Stores the right checksum if that is all that is wrong.
 ///
 /// # Errors
-/// The superblock cannot be used, whatever its checksum; or a copy contradicts it.
-pub(crate) fn reseal(dev: &Overlay) -> Result<Option<Resealed>> {
-    let error = match Superblock::parse(&super_bytes(dev)?) {
-        Ok(_) => return Ok(None),
+/// The superblock cannot be used, whatever its checksum; or it was wrong, and a copy contradicts
+/// the rest.
+pub(crate) fn reseal(dev: &Overlay) -> Result<Primary> {
+    let bytes = super_bytes(dev)?;
+    let error = match Superblock::parse(&bytes) {
+        Ok(sb) => {
+            let standing = match first_copy(dev, &sb)? {
+                Some(copy) if !sb.features().metadata_csum() => compared(&sb, &copy),
+                _ => Standing::Confirmed,
+            };
+            return Ok(Primary {
+                resealed: None,
+                standing,
+            });
+        }
         Err(error @ SuperblockError::BadChecksum { .. }) => error,
         Err(error) => return Err(error.into()),
     };
     edit_super(dev, |_| {})?;
     let sb = Superblock::parse(&super_bytes(dev)?)?;
     sb.check_device_len(dev.len())?;
-    let backups = (1..sb.group_count()).map(Group::new);
-    let mut confirmed = false;
-    for group in backups.filter(|group| sb.has_backup(*group)).take(1) {
-        let first = sb.first_data_block().get();
-        let block = first + u64::from(group.get()) * u64::from(sb.blocks_per_group());
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        dev.read_at(DevOff::new(block << sb.block_size().log2()), &mut bytes)?;
-        match Superblock::parse(&bytes) {
-            Ok(copy) if is_same_volume(&sb, &copy) => confirmed = true,
-            Ok(copy) if is_resized(&sb, &copy) => {}
-            Ok(_) => return Err(error.into()),
-            Err(_) => {}
-        }
+    let standing = match first_copy(dev, &sb)? {
+        Some(copy) if is_same_volume(&sb, &copy) => Standing::Confirmed,
+        Some(copy) if is_resized(&sb, &copy) => Standing::Alone,
+        Some(_) => return Err(error.into()),
+        None if is_torn(&bytes) => Standing::Confirmed,
+        None => Standing::Alone,
+    };
+    Ok(Primary {
+        resealed: Some(error),
+        standing,
+    })
+}
+
+/// Whether the checksum is right for other marks: one sector of a write that changed them was cut
+/// off, and all else is as it was.
+fn is_torn(bytes: &[u8]) -> bool {
+    let Some(now) = RawSuperblock::copy_from(bytes) else {
+        return false;
+    };
+    let with = |valid, error, waits| {
+        let mut other = now.clone();
+        let mut state = other.state();
+        state.set(State::VALID, valid);
+        state.set(State::ERROR, error);
+        other.set_state(state);
+        let mut features = other.features();
+        features.incompat.set(Incompat::RECOVER, waits);
+        other.set_features(features);
+        other
+    };
+    let mut marks = (0..8).map(|bits| with(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0));
+    marks.any(|other| other.checksum_ok())
+}
+
+/// The first copy of the superblock, if it can be read.
+fn first_copy(dev: &Overlay, sb: &Superblock) -> Result<Option<Superblock>> {
+    let mut groups = (1..sb.group_count()).map(Group::new);
+    let Some(group) = groups.find(|group| sb.has_backup(*group)) else {
+        return Ok(None);
+    };
+    let first = sb.first_data_block().get();
+    let block = first + u64::from(group.get()) * u64::from(sb.blocks_per_group());
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    dev.read_at(DevOff::new(block << sb.block_size().log2()), &mut bytes)?;
+    Ok(Superblock::parse(&bytes).ok())
+}
+
+/// How a superblock without checksum stands to a copy.
+fn compared(sb: &Superblock, copy: &Superblock) -> Standing {
+    if !contradicts(sb, copy) {
+        return Standing::Confirmed;
     }
-    Ok(Some(Resealed { error, confirmed }))
+    match at_size_of(sb, copy) {
+        Some(copy) if !contradicts(sb, &copy) => Standing::Alone,
+        _ => Standing::Contradicted,
+    }
+}
+
+/// Whether two superblocks say different things of what repairs rely on.
+fn contradicts(one: &Superblock, two: &Superblock) -> bool {
+    let relied_on = |sb: &Superblock| {
+        let features = sb.features();
+        let kinds = features.has_incompat(Incompat::FILETYPE);
+        let checksums = (features.metadata_csum(), features.group_csum());
+        (geometry(sb), sb.raw().uuid, kinds, checksums)
+    };
+    relied_on(one) != relied_on(two)
 }
 
 /// Whether two superblocks differ in what a resize changes at most, and a log waits that may have
 /// one in it.
 fn is_resized(one: &Superblock, two: &Superblock) -> bool {
+    let waits = one.features().has_incompat(Incompat::RECOVER);
+    waits && at_size_of(one, two).is_some_and(|two| is_same_volume(one, &two))
+}
+
+/// The second superblock with the first one's size.
+fn at_size_of(one: &Superblock, two: &Superblock) -> Option<Superblock> {
     let mut raw = two.raw().clone();
     raw.set_blocks_count(one.blocks_count());
     raw.inodes_count = one.raw().inodes_count;
     raw.reserved_gdt_blocks = one.raw().reserved_gdt_blocks;
     raw.seal();
-    let waits = one.features().has_incompat(Incompat::RECOVER);
-    waits && Superblock::parse(raw.as_bytes()).is_ok_and(|two| is_same_volume(one, &two))
+    Superblock::parse(raw.as_bytes()).ok()
 }
 
 /// Whether two superblocks have the same geometry and features, and say the same of everything that
@@ -73,16 +155,6 @@ fn is_same_volume(one: &Superblock, two: &Superblock) -> bool {
         features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
         features
     };
-    let geometry = |sb: &Superblock| {
-        let raw = sb.raw();
-        (
-            (sb.blocks_count(), sb.inodes_count(), sb.block_size()),
-            (sb.blocks_per_group(), sb.inodes_per_group()),
-            (sb.inode_size(), sb.first_inode(), sb.desc_size()),
-            (sb.reserved_gdt_blocks(), raw.first_meta_bg.get()),
-            (raw.log_groups_per_flex, raw.backup_bgs.map(|bg| bg.get())),
-        )
-    };
     let meaning = |sb: &Superblock| {
         let raw = sb.raw();
         (
@@ -92,4 +164,16 @@ fn is_same_volume(one: &Superblock, two: &Superblock) -> bool {
         )
     };
     features(one) == features(two) && geometry(one) == geometry(two) && meaning(one) == meaning(two)
+}
+
+/// Where everything is.
+fn geometry(sb: &Superblock) -> impl PartialEq + use<> {
+    let raw = sb.raw();
+    (
+        (sb.blocks_count(), sb.inodes_count(), sb.block_size()),
+        (sb.blocks_per_group(), sb.inodes_per_group()),
+        (sb.inode_size(), sb.first_inode(), sb.desc_size()),
+        (sb.reserved_gdt_blocks(), raw.first_meta_bg.get()),
+        (raw.log_groups_per_flex, raw.backup_bgs.map(|bg| bg.get())),
+    )
 }

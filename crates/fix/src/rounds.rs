@@ -11,13 +11,13 @@ use extant_blockdev::BlockDevice;
 use extant_check::{Doubt, Finding, Remedy, Report as Checked};
 use extant_disk::features::Compat;
 use extant_disk::location::Location;
-use extant_disk::superblock::{RawSuperblock, State};
+use extant_disk::superblock::{RawSuperblock, State, SuperblockError};
 
 use crate::error::{Error, Result};
 use crate::image::{Image, Overlay};
 use crate::lost_found::LostFound;
 use crate::options::FixOptions;
-use crate::primary::Resealed;
+use crate::primary::Standing;
 use crate::{apply, gate};
 
 /// Rounds that need not leave fewer findings than the one before.
@@ -35,8 +35,8 @@ pub(crate) struct Outcome {
     pub(crate) orphans: u64,
 }
 
-/// Checks the copy and repairs it until nothing more can be. `confirmed` is of the superblock.
-pub(crate) fn run(dev: &Overlay, confirmed: bool, options: &FixOptions<'_>) -> Result<Outcome> {
+/// Checks the copy and repairs it until nothing more can be. `standing` is that of the superblock.
+pub(crate) fn run(dev: &Overlay, standing: Standing, options: &FixOptions<'_>) -> Result<Outcome> {
     let last = check(Arc::clone(dev) as _, options)?;
     let mut outcome = Outcome {
         before: last.found,
@@ -44,7 +44,7 @@ pub(crate) fn run(dev: &Overlay, confirmed: bool, options: &FixOptions<'_>) -> R
         fixed: Vec::new(),
         orphans: 0,
     };
-    repair(dev, confirmed, &mut outcome, options)?;
+    repair(dev, standing, &mut outcome, options)?;
     Ok(outcome)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn check(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Resu
 
 fn repair(
     dev: &Overlay,
-    confirmed: bool,
+    standing: Standing,
     outcome: &mut Outcome,
     options: &FixOptions<'_>,
 ) -> Result<()> {
@@ -67,7 +67,7 @@ fn repair(
         let whole_writes = journal || image.sb.raw().state().contains(State::VALID);
         let mut lost_found = LostFound::of(&outcome.last);
         let mut applied = Vec::new();
-        for (finding, repair) in gate::admit(&outcome.last, whole_writes, confirmed) {
+        for (finding, repair) in gate::admit(&outcome.last, whole_writes, standing) {
             if apply::apply(&mut image, repair, &mut lost_found)? {
                 applied.push(Finding {
                     remedy: Remedy::Left(Doubt::Nothing),
@@ -96,15 +96,19 @@ fn repair(
 }
 
 impl Outcome {
-    /// Takes in that the superblock got a new checksum.
+    /// Takes in that the superblock, whose checksum was wrong, got a new one.
     ///
     /// # Errors
     /// Nothing confirms the superblock.
-    pub(crate) fn note_resealed(&mut self, resealed: Resealed) -> Result<()> {
-        if !resealed.confirmed && !self.last.is_clean() {
-            return Err(resealed.error.into());
+    pub(crate) fn note_resealed(
+        &mut self,
+        wrong: SuperblockError,
+        standing: Standing,
+    ) -> Result<()> {
+        if standing != Standing::Confirmed && !self.last.is_clean() {
+            return Err(wrong.into());
         }
-        self.note(&resealed.error.to_string());
+        self.note(&wrong.to_string());
         Ok(())
     }
 

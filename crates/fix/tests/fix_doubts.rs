@@ -264,12 +264,41 @@ fn a_lone_superblock_gets_a_checksum_only_if_all_else_is_sound() -> Result<()> {
             ensure!(refused.is_err(), "{field}: {refused:?}");
             ensure!(wrong.fingerprint()? == before, "{field}: written");
         }
+        // A smaller volume, whose last group has another bitmap.
+        let wrong = image.copy()?;
+        wrong.patch(1024 + 5, 1, |byte| byte[0] ^= 4)?;
+        let before = wrong.fingerprint()?;
+        let refused = run(&wrong, false);
+        ensure!(refused.is_err(), "blocks_count: {refused:?}");
+        ensure!(wrong.fingerprint()? == before, "blocks_count: written");
         // Of a label, and of counts, nothing else depends.
         for at in [0x0C, 0x78] {
             let wrong = image.copy()?;
             wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
             repaired(&wrong, "bad superblock checksum").context(|| format!("{at:#x}"))?;
         }
+    }
+    Ok(())
+}
+
+/// Without checksums the primary superblock is believed no more than its copies: what follows from
+/// a bit of it alone is not written, and least of all over the copies.
+#[test]
+fn copies_outlive_a_superblock_without_checksum_that_they_contradict() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for (args, at, field) in [
+        ("-b 1024 -O ^metadata_csum", 0x60, "feature_incompat"),
+        ("-b 1024 -O ^metadata_csum,uninit_bg", 0x68, "uuid"),
+        ("-b 1024 -O ^metadata_csum,^uninit_bg", 0x68, "uuid"),
+    ] {
+        let image = base(32, args, false)?;
+        let wrong = image.copy()?;
+        wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
+        let before = wrong.fingerprint()?;
+        let report = run(&wrong, false);
+        ensure!(wrong.fingerprint()? == before, "{args} {field}: {report:?}");
     }
     Ok(())
 }

@@ -209,12 +209,13 @@ impl Journal {
         self.shared.quiesce(|quiesced| quiesced.empty_log())
     }
 
-    /// Calls [`Journal::checkpoint_all`], refuses new handles from then on and ends the threads.
-    /// A later call waits for the first, and has its result.
+    /// Calls [`Journal::checkpoint_all`], refuses new handles from then on and ends the threads. A
+    /// later call waits for the first, and has its result. The calling thread must hold no handle.
     ///
     /// # Errors
     /// The journal has stopped or the device failed; the threads end all the same.
     pub fn close(&self) -> Result<(), JournalError> {
+        self.shared.assert_no_handle_here();
         self.ended.get_or_init(|| self.end()).clone()
     }
 

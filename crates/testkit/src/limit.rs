@@ -14,7 +14,7 @@ use extant_host::patience;
 
 use crate::stacks;
 
-/// The longest wait for something that another thread is about to do, see [`patience`].
+/// The longest wait for something that another thread is about to do, see [`patience()`].
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until `happens`, which another thread is about to bring about.
@@ -61,7 +61,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A limit for the test on this thread; a longer one where many suites run ([`patience`]).
+    /// A limit for the test on this thread; a longer one where many suites run ([`patience()`]).
     ///
     /// # Panics
     /// If the host has no thread for it.

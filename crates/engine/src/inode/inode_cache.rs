@@ -434,9 +434,9 @@ mod tests {
             (0..2000).for_each(|i| drop(fs.create(&format!("f{i}"))));
             fs.inodes.len()
         };
-        // A quarter of a thousand, and what the mount itself uses.
-        let few = kept(1 << 20);
-        assert!((256..300).contains(&few), "{few} inodes");
+        // One for each 4 KiB, and what the mount itself uses.
+        let few = kept(4 << 20);
+        assert!((1024..1100).contains(&few), "{few} inodes");
         let all = kept(Tuning::default().block_cache_bytes);
         assert!(all >= 2000, "{all} inodes");
     }
