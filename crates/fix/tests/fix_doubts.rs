@@ -199,6 +199,17 @@ fn a_descriptor_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
     Ok(())
 }
 
+/// Checks that a repair refuses the image with a bit of its superblock flipped, and writes nothing.
+fn is_refused(image: &Image, (at, bit): (u64, u8), field: &str) -> Result<()> {
+    let wrong = image.copy()?;
+    wrong.patch(1024 + at, 1, |byte| byte[0] ^= bit)?;
+    let before = wrong.fingerprint()?;
+    let refused = run(&wrong, false);
+    ensure!(refused.is_err(), "{field}: {refused:?}");
+    ensure!(wrong.fingerprint()? == before, "{field}: written");
+    Ok(())
+}
+
 /// One bit in the superblock that the checksum covers: a copy says that it was another value.
 #[test]
 fn a_superblock_that_a_copy_contradicts_gets_no_new_checksum() -> Result<()> {
@@ -219,12 +230,7 @@ fn a_superblock_that_a_copy_contradicts_gets_no_new_checksum() -> Result<()> {
         (0x270, "checksum_seed"),
         (0x280, "orphan_file_inum"),
     ] {
-        let wrong = image.copy()?;
-        wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
-        let before = wrong.fingerprint()?;
-        let refused = run(&wrong, false);
-        ensure!(refused.is_err(), "{field}: {refused:?}");
-        ensure!(wrong.fingerprint()? == before, "{field}: written");
+        is_refused(&image, (at, 2), field)?;
     }
     Ok(())
 }
@@ -257,20 +263,10 @@ fn a_lone_superblock_gets_a_checksum_only_if_all_else_is_sound() -> Result<()> {
     ] {
         let image = base(mib, args, dirty)?;
         for (at, field) in fields {
-            let wrong = image.copy()?;
-            wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
-            let before = wrong.fingerprint()?;
-            let refused = run(&wrong, false);
-            ensure!(refused.is_err(), "{field}: {refused:?}");
-            ensure!(wrong.fingerprint()? == before, "{field}: written");
+            is_refused(&image, (*at, 2), field)?;
         }
         // A smaller volume, whose last group has another bitmap.
-        let wrong = image.copy()?;
-        wrong.patch(1024 + 5, 1, |byte| byte[0] ^= 4)?;
-        let before = wrong.fingerprint()?;
-        let refused = run(&wrong, false);
-        ensure!(refused.is_err(), "blocks_count: {refused:?}");
-        ensure!(wrong.fingerprint()? == before, "blocks_count: written");
+        is_refused(&image, (0x05, 4), "blocks_count")?;
         // Of a label, and of counts, nothing else depends.
         for at in [0x0C, 0x78] {
             let wrong = image.copy()?;
