@@ -4,8 +4,8 @@
 //! is not stored and not listed. Root and the daemon's user may read it. It has a line per counter,
 //! its name and its number: the counters of the engine, what the mount was begun with
 //! (`sandbox_seccomp`), the number of requests of each kind (`requests_lookup`), and how many of
-//! them took how long (`latency_lookup_8us`: from 8 µs on, and below the double). `transport_uring`
-//! is 1 where rings carry them; where there are rings, their counters follow
+//! them took how long (`latency_lookup_8us`: from 8 µs on, and below the double).
+//! `transport_uring` is 1 where rings carry them; where there are rings, their counters follow
 //! (`transport_requests`).
 
 use std::fmt::Write as _;
