@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use extant::{BufferedPath, ClearProbe, Tuning};
 use extant_blockdev::{FileDevice, FileIo, FileQueues, OpenMode};
@@ -90,6 +91,9 @@ pub(crate) const LONGER: u64 = 4;
 
 /// Options of a mount over rings. The kernel's switch for them is set where it may be.
 const OVER_RINGS: &str = "transport=uring";
+
+/// The longest that the mounts of a family, which live through all of its rounds, may take.
+const FAMILY: Duration = Duration::from_secs(3600);
 
 const fn io(direct: bool, queues: FileQueues) -> FileIo {
     FileIo { direct, queues }
@@ -370,7 +374,9 @@ impl Variant {
     pub(crate) fn target(&self, plan: &Plan, setup: Setup) -> Result<Box<dyn Target>> {
         let medium = medium(plan, setup);
         if let Some(driver) = self.driver(plan) {
-            return Ok(Box::new(Host::over(Fresh::make(driver, &medium)?)?));
+            let host = Host::over(Fresh::make(driver, &medium)?)?;
+            host.mount().watch_for(FAMILY);
+            return Ok(Box::new(host));
         }
         Ok(match self.kind {
             Kind::Library(tune) => library(plan, setup, &medium, tune)?,

@@ -14,8 +14,8 @@ pub const WATCHDOG: Duration = Duration::from_secs(400);
 #[derive(Debug)]
 pub(super) struct Daemon {
     running: Running,
-    // Dropping the sender ends the watchdog.
-    _alive: Sender<()>,
+    // Dropping the sender ends the watchdog; a limit from it counts from then on.
+    alive: Sender<Duration>,
 }
 
 impl Daemon {
@@ -25,29 +25,37 @@ impl Daemon {
         let running = cmd.spawn()?;
         let raw = i32::try_from(running.pid()).ok().and_then(Pid::from_raw);
         let pid = raw.ok_or_else(|| Error::new("impossible process id"))?;
-        let (alive, watch) = mpsc::channel::<()>();
+        let (alive, watch) = mpsc::channel::<Duration>();
         let limit = std::env::var("EXTANT_WATCHDOG")
             .ok()
             .and_then(|v| v.parse().ok());
-        let limit = limit.map_or_else(|| patience(WATCHDOG), Duration::from_secs);
+        let mut limit = limit.map_or_else(|| patience(WATCHDOG), Duration::from_secs);
         std::thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || {
-                if watch.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                    eprintln!("WATCHDOG: killing `{line}` after {} s", limit.as_secs());
-                    // Until we reap it the number cannot belong to another process.
-                    let _ = kill_process(pid, Signal::KILL);
+                loop {
+                    match watch.recv_timeout(limit) {
+                        Ok(longer) => limit = longer,
+                        Err(RecvTimeoutError::Disconnected) => return,
+                        Err(RecvTimeoutError::Timeout) => break,
+                    }
                 }
+                eprintln!("WATCHDOG: killing `{line}` after {} s", limit.as_secs());
+                // Until we reap it the number cannot belong to another process.
+                let _ = kill_process(pid, Signal::KILL);
             })?;
-        Ok(Daemon {
-            running,
-            _alive: alive,
-        })
+        Ok(Daemon { running, alive })
     }
 
     /// Its process id.
     pub(super) fn pid(&self) -> u32 {
         self.running.pid()
+    }
+
+    /// Counts it as hung only after `limit` from now.
+    pub(super) fn watch_for(&self, limit: Duration) {
+        // A watchdog that has ended has killed it.
+        let _ = self.alive.send(limit);
     }
 
     /// The process itself.
@@ -59,5 +67,18 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.running.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_was_changed_counts() {
+        let mut daemon = Daemon::start(Cmd::new("sleep").arg("600")).unwrap();
+        daemon.watch_for(Duration::from_millis(20));
+        let end = daemon.running().wait(Duration::from_secs(60)).unwrap();
+        assert_eq!(end.code, None, "{}", end.describe());
     }
 }

@@ -192,6 +192,14 @@ impl Mount {
         Ok(m)
     }
 
+    /// Lets its daemon run for `limit` from now before it counts as hung, instead of [`WATCHDOG`]
+    /// from its start. Linux's own mounts have no limit.
+    pub fn watch_for(&self, limit: Duration) {
+        if let Some(daemon) = &self.daemon {
+            daemon.watch_for(limit);
+        }
+    }
+
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
