@@ -21,6 +21,7 @@
 //!    an old version of a freed block over its next owner.
 //! 7. FINISHED: the waiting threads continue.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -90,32 +91,41 @@ impl Shared {
         }
     }
 
-    /// Calls `f` at a moment at which nothing runs or commits and nothing can start.
+    /// Calls `f` at a moment at which nothing runs or commits and nothing can start. A panic in `f`
+    /// stops the journal: what it was doing may be half done.
     pub(crate) fn quiesce(
         &self,
         f: impl FnOnce(&Quiesced<'_>) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
-        state.barriers += 1;
-        let idle = loop {
-            if let Err(error) = self.check_alive() {
-                break Err(error);
-            }
-            if state.running.is_some() {
-                self.request_running(&mut state);
-            } else if state.committing.is_none() {
-                break Ok(());
-            }
-            self.commit_done.wait(&mut state);
-        };
-        drop(state);
-        let result = idle.and_then(|()| f(&Quiesced::new(self)));
+        self.state.lock().barriers += 1;
+        let run = AssertUnwindSafe(|| {
+            self.wait_until_nothing_runs()?;
+            f(&Quiesced::new(self))
+        });
+        let result = catch_unwind(run);
+        if result.is_err() {
+            self.abort("internal error: a panic while the log was emptied");
+        }
         let mut state = self.state.lock();
         assert!(state.barriers > 0, "this call's barrier stands");
         state.barriers -= 1;
         drop(state);
         self.running_changed.notify_all();
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Commits what runs, and waits until nothing runs or commits.
+    fn wait_until_nothing_runs(&self) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        loop {
+            self.check_alive()?;
+            if state.running.is_some() {
+                self.request_running(&mut state);
+            } else if state.committing.is_none() {
+                return Ok(());
+            }
+            self.commit_done.wait(&mut state);
+        }
     }
 
     /// The body of the commit thread.

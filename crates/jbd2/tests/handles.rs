@@ -3,12 +3,13 @@
 mod common;
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::*;
-use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request};
 use extant_jbd2::{Config, JournalError};
 use extant_units::{DevOff, Pblk};
 use parking_lot::{Condvar, Mutex};
@@ -172,6 +173,42 @@ fn a_panicking_callback_stops_the_journal_and_wakes_waiters() {
     assert!(journal.abort_reason().unwrap().contains("jbd2-commit"));
     assert!(journal.close().is_err());
     assert!(journal.close().is_err(), "the same for a later caller");
+}
+
+/// A panic while the log is emptied stops the journal: no later call begins again with it, the drop
+/// included, and none waits for what will not happen.
+#[test]
+fn a_panic_while_the_log_is_emptied_stops_the_journal() {
+    for closes in [false, true] {
+        let panics = Arc::new(AtomicBool::new(false));
+        let asked = Arc::new(AtomicU64::new(0));
+        let (armed, count) = (Arc::clone(&panics), Arc::clone(&asked));
+        let plan = move |_: Request<'_>| {
+            if armed.load(Ordering::SeqCst) {
+                count.fetch_add(1, Ordering::SeqCst);
+                panic!("planned");
+            }
+            Fault::Pass
+        };
+        let dev = Arc::new(FaultyDevice::new(formatted(LEN), plan));
+        let (cache, journal) = open(dev.clone(), LEN, manual());
+        journal.commit(put(&cache, &journal, &[3], 7)).unwrap();
+        panics.store(true, Ordering::SeqCst);
+        let emptied = catch_unwind(AssertUnwindSafe(|| match closes {
+            true => journal.close(),
+            false => journal.checkpoint_all(),
+        }));
+        assert!(emptied.is_err(), "{emptied:?}");
+        assert!(journal.abort_reason().unwrap().contains("panic"));
+        assert!(journal.start(1).is_err());
+        assert!(journal.checkpoint_all().is_err());
+        assert!(journal.close().is_err());
+        drop(journal);
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "requests");
+        panics.store(false, Ordering::SeqCst);
+        recover_log(&*dev, LEN);
+        assert_eq!(stamp_on(&*dev, 3), 7);
+    }
 }
 
 #[test]
