@@ -42,7 +42,10 @@ pub(crate) struct Drainer {
 
 impl Drainer {
     /// Starts the thread, for the mount at `point`.
-    pub(crate) fn start(point: &MountPoint) -> Drainer {
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start(point: &MountPoint) -> io::Result<Drainer> {
         let [of_thread, point] = [point.clone(), point.clone()];
         let prepare = move || of_thread.let_go_of_descriptors();
         Drainer::of(prepare, move || point.write_back())
@@ -52,21 +55,18 @@ impl Drainer {
     pub(crate) fn of(
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
         write_back: impl Fn() -> io::Result<()> + Send + 'static,
-    ) -> Drainer {
+    ) -> io::Result<Drainer> {
         let state = Arc::new((Mutex::new(State::default()), Condvar::new()));
         let its = Arc::clone(&state);
         let thread = thread::Builder::new().name("fuse-drainer".into());
-        let started = thread.spawn(move || {
+        thread.spawn(move || {
             let shared = Shared(its);
             match prepare() {
                 Ok(()) => run(&shared.0, write_back),
                 Err(error) => debug!("dirty pages are not drained: {error}"),
             }
-        });
-        if started.is_err() {
-            state.0.lock().ended = true;
-        }
-        Drainer { state }
+        })?;
+        Ok(Drainer { state })
     }
 
     /// Waits until all pages that are dirty now have been written back, or found no space. Returns

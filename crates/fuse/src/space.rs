@@ -3,6 +3,7 @@
 //! The server's `gate` has the protocol.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -98,6 +99,21 @@ impl Space {
         }
     }
 
+    /// The drainer; if there is none yet, the one that `start` makes.
+    ///
+    /// # Errors
+    /// Those of `start`, which the next call tries again.
+    pub(crate) fn drainer_or(
+        &self,
+        start: impl FnOnce() -> io::Result<Drainer>,
+    ) -> io::Result<&Drainer> {
+        if let Some(drainer) = self.drainer.get() {
+            return Ok(drainer);
+        }
+        let started = start()?;
+        Ok(self.drainer.get_or_init(|| started))
+    }
+
     /// Has a writer wait for a drain.
     pub(crate) fn wait(&self, one: Waiting) {
         let (gate, changed) = &self.gate;
@@ -149,5 +165,23 @@ fn measured() -> Option<u64> {
             Some((kib << 10) / 100 * number("dirty_ratio")?.min(100))
         }
         bytes => Some(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::Connection;
+
+    #[test]
+    fn a_drainer_that_could_not_be_started_is_tried_again() {
+        let null = fs::File::open("/dev/null").unwrap().into();
+        let point = Connection::handed_over(null, "/nowhere".as_ref()).0.point;
+        let space = Space::new(point, DIRTY_LIMIT, 0);
+        let refused = || Err(io::ErrorKind::WouldBlock.into());
+        assert!(space.drainer_or(refused).is_err());
+        let started = || Drainer::of(|| Ok(()), || Ok(()));
+        assert!(space.drainer_or(started).is_ok());
+        assert!(space.drainer_or(refused).is_ok(), "one is enough");
     }
 }

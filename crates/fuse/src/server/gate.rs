@@ -301,11 +301,17 @@ impl Server<'_> {
     /// Has the kernel write back what is dirty. Returns whether it did and the WRITEs were answered
     /// in time: otherwise what writers may have dirtied still counts.
     fn drain(&self) -> bool {
-        let start = || Drainer::start(&self.space.point);
         self.space.drains.fetch_add(1, Ordering::Relaxed);
         self.open.begin_drain();
-        let drainer = self.space.drainer.get_or_init(start);
-        let done = drainer.drain(self.device) && self.wait_for_writes();
+        let start = || Drainer::start(&self.space.point);
+        let drained = match self.space.drainer_or(start) {
+            Ok(drainer) => drainer.drain(self.device),
+            Err(error) => {
+                debug!("no thread to drain dirty pages now: {error}");
+                false
+            }
+        };
+        let done = drained && self.wait_for_writes();
         self.open.end_drain(done);
         done
     }

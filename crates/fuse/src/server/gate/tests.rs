@@ -165,7 +165,7 @@ impl Setup<'_> {
 
     /// What the kernel says when it is to write back.
     fn writes_back(&self, outcome: fn() -> io::Result<()>) {
-        let drainer = Drainer::of(|| Ok(()), outcome);
+        let drainer = Drainer::of(|| Ok(()), outcome).unwrap();
         assert!(self.server.space.drainer.set(drainer).is_ok());
     }
 
