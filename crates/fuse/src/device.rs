@@ -394,7 +394,7 @@ mod tests {
         let traffic = Arc::new(Traffic::new(1, 1).unwrap());
         (0..2).for_each(|_| traffic.added_entry(0));
         device.use_rings(Arc::clone(&traffic));
-        traffic.received();
+        traffic.received(0, crate::abi::op::GETATTR);
         device.send_later(None, 7, b"by the device").unwrap();
         let mut reply = [0; 32];
         let len = rustix::io::read(&kernel, &mut reply).unwrap();

@@ -31,7 +31,10 @@ struct Early {
 /// How many early interruptions are remembered. Most are of requests that were just answered.
 const MAX_EARLY: usize = 64;
 
+/// Its worker writes to it for each request: no two share a cache line, or two that the processor
+/// fetches together.
 #[derive(Default)]
+#[repr(align(128))]
 struct Slot(Mutex<Current>);
 
 #[derive(Default)]

@@ -19,9 +19,10 @@ pub(crate) const REPLY_LEN: usize = MAX_IO as usize;
 /// Pages of a request at most, as INIT has it.
 const MAX_PAGES: u32 = MAX_IO / 4096;
 /// Background requests (readahead, write-back, asynchronous RELEASE) that may be in flight. Over
-/// rings it is as many as there can be: `traffic` relies on it, and where the kernel holds some
-/// back, Linux 6.18 gives those that it lets go to one entry of the queue, one after the other,
-/// while others are free.
+/// rings it is as many as there can be: where the kernel holds some back, Linux 6.18 gives those
+/// that it lets go to one entry of the queue, one after the other, while others are free. To a
+/// process without privileges, such as a confined daemon, it grants no more than
+/// `/sys/module/fuse/parameters/max_user_bgreq`.
 const MAX_BACKGROUND: u16 = 128;
 /// From how many on the kernel calls the device congested.
 const CONGESTION: u16 = 96;

@@ -2,18 +2,38 @@
 //! the replies that another thread has for them.
 //!
 //! # Concurrency
-//! [`Traffic::is_idle`] finds out whether requests wait in the kernel. The kernel shows no count of
-//! them, but a request waits only while the kernel has no entry of its queue to put it in: it would
-//! hold back requests that it sends in the background, as it does all WRITEs from its page cache,
-//! where there are many of them, but INIT allows as many as there can be.
+//! [`Traffic::is_idle`] finds out whether requests wait in the kernel, which shows no count of
+//! them.
+//! Three things are known of each of its queues (Linux 6.14 to 6.18, `fs/fuse/dev_uring.c`):
 //!
-//! So it asks every worker, and each answers once it has served what the kernel had given to it,
-//! and has looked again and found nothing: at that moment the kernel has its entry, or its request
-//! waits for a reply, which some worker of each queue is free of ([`Traffic::may_keep`]). Take a
-//! WRITE that was sent before the question, and the first worker of its queue that answers with its
-//! entry in the kernel. At that moment nothing waits in the queue, so the WRITE is served, or in
-//! the entry of another worker. That one has not answered yet, and serves the WRITE before it does.
-//! The requests that are sent meanwhile do not matter.
+//! 1. An entry becomes free only at a moment when no request waits for one.
+//! 2. Requests that are sent in the background, as all WRITEs from the page cache are, may be held
+//!    back where there are many: INIT asks for as many as there can be, but the kernel grants fewer
+//!    to a process without privileges. Some are held back only while another background request
+//!    waits for an entry or is in one.
+//! 3. Requests wait beside free entries only after they were held back, and only while a background
+//!    request is in an entry.
+//!
+//! Each worker is asked two times. It answers once it has served what the kernel had given to it,
+//! has looked again and found nothing: then the kernel has its entry, or its request waits for a
+//! reply that is sent later. Those replies come from the thread that asks, so none comes meanwhile,
+//! and some worker of each queue is free of them ([`Traffic::may_keep`]). The mount is idle if no
+//! worker got a background request from before the first question until after the last answer.
+//! For take a request that was sent before, and the moment at which all have answered once:
+//!
+//! - No entry has a background request then: its worker would get it before its second answer, or
+//!   had got it before the first question and has served it. So by (2) and (3), if some request
+//!   waits or is held back, then one waits, and no entry is free.
+//! - When an entry becomes free again, the first of its queue, no request waits (1). Those that did
+//!   were taken by workers that have not answered again, and get and serve them before they do. So
+//!   none of those was a background request, and none was held back.
+//! - What was in an entry is served before its worker answers again, too.
+//!
+//! Other requests that are sent meanwhile do not matter, but that a worker answers after the one
+//! that it serves. One that takes long, such as an FSYNC, fails the attempt, and the caller tries
+//! again. Its worker is not excused: it may take a request that waited right after one has looked
+//! what it serves. To order such looks after the answers of others would save a wait that ends with
+//! the FSYNC.
 //!
 //! A reply that is sent later and the worker that keeps the entry for it meet in `late`, in either
 //! order.
@@ -33,10 +53,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::abi::op;
+
 /// How long workers may take to look whether they have a request.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often the one that asked looks whether they have.
 const LOOK: Duration = Duration::from_micros(20);
+/// How many times workers are asked: see the module's header.
+const QUESTIONS: u32 = 2;
 
 /// Where a request waits for its reply: the number of the worker and that of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +77,9 @@ enum Late {
     Answered(Vec<u8>),
 }
 
-/// What others have for a worker.
+/// What others have for a worker, and what it counts. Each request is counted: no two workers write
+/// to one cache line, or to two that the processor fetches together.
+#[repr(align(128))]
 struct Mailbox {
     /// Readable once there is something.
     bell: OwnedFd,
@@ -61,17 +87,19 @@ struct Mailbox {
     replies: Mutex<Vec<(usize, Vec<u8>)>>,
     /// The last question that the worker has answered.
     answered: AtomicU64,
+    /// Requests that the worker got.
+    received: AtomicU64,
+    /// Of these, those that the kernel may have sent in the background.
+    background: AtomicU64,
+    /// Times that the worker entered the kernel.
+    enters: AtomicU64,
 }
 
 /// See the module's header.
 pub(crate) struct Traffic {
-    /// Requests that workers got.
-    received: AtomicU64,
     /// Questions so far: one at a time.
     asked: AtomicU64,
     asking: Mutex<()>,
-    /// Times that a worker entered the kernel.
-    enters: AtomicU64,
     late: Mutex<HashMap<u64, Late>>,
     queues: Box<[Queue]>,
     mailboxes: Box<[Mailbox]>,
@@ -98,14 +126,15 @@ impl Traffic {
                 bell,
                 replies: Mutex::default(),
                 answered: AtomicU64::new(0),
+                received: AtomicU64::new(0),
+                background: AtomicU64::new(0),
+                enters: AtomicU64::new(0),
             })
         };
         let mailboxes: io::Result<Vec<_>> = (0..workers).map(|_| mailbox()).collect();
         Ok(Self {
-            received: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             asking: Mutex::default(),
-            enters: AtomicU64::new(0),
             late: Mutex::default(),
             queues: (0..queues).map(|_| Queue::default()).collect(),
             mailboxes: mailboxes?.into_boxed_slice(),
@@ -135,7 +164,8 @@ impl Traffic {
     /// Whether the rings carry the kernel's requests: it has sent one. It sends none before all
     /// queues have an entry, and none at all after it has refused one.
     pub(crate) fn carries(&self) -> bool {
-        self.received.load(Ordering::SeqCst) > 0
+        let some = |mailbox: &Mailbox| mailbox.received.load(Ordering::SeqCst) > 0;
+        self.mailboxes.iter().any(some)
     }
 
     /// The kernel has taken an entry of `queue`.
@@ -152,19 +182,36 @@ impl Traffic {
             .store(RETIRED, Ordering::SeqCst);
     }
 
-    pub(crate) fn entered(&self) {
-        self.enters.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn entered(&self, worker: usize) {
+        let enters = &self.mailboxes[worker].enters;
+        enters.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A worker has a request.
-    pub(crate) fn received(&self) {
-        self.received.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn received(&self, worker: usize, opcode: u32) {
+        let mailbox = &self.mailboxes[worker];
+        if is_background(opcode) {
+            mailbox.background.fetch_add(1, Ordering::SeqCst);
+        }
+        mailbox.received.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether each request that the kernel had sent before the call was served, but for those that
-    /// are answered later. Waits until the workers have looked, [`PATIENCE`] at most.
+    /// are answered later. Waits until the workers have looked, two times [`PATIENCE`] at most.
     pub(crate) fn is_idle(&self) -> bool {
+        self.is_idle_by(PATIENCE)
+    }
+
+    /// The same, with so long for the answers to each question.
+    fn is_idle_by(&self, patience: Duration) -> bool {
         let _one = self.asking.lock();
+        let before = self.sum(|mailbox| &mailbox.background);
+        (0..QUESTIONS).all(|_| self.all_answer(patience))
+            && self.sum(|mailbox| &mailbox.background) == before
+    }
+
+    /// Asks all workers, and returns whether each has answered in time.
+    fn all_answer(&self, patience: Duration) -> bool {
         let question = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = Instant::now();
         for mailbox in &self.mailboxes {
@@ -174,12 +221,17 @@ impl Traffic {
         }
         let answered = |mailbox: &Mailbox| mailbox.answered.load(Ordering::SeqCst) >= question;
         while !self.mailboxes.iter().all(answered) {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > patience {
                 return false;
             }
             thread::sleep(LOOK);
         }
         true
+    }
+
+    fn sum(&self, count: impl Fn(&Mailbox) -> &AtomicU64) -> u64 {
+        let counts = self.mailboxes.iter().map(count);
+        counts.map(|count| count.load(Ordering::SeqCst)).sum()
     }
 
     /// The question that workers are to answer.
@@ -254,10 +306,16 @@ impl Traffic {
         let entries = |queue: &Queue| queue.entries.load(Ordering::Relaxed) as u64;
         [
             ("transport_entries", self.queues.iter().map(entries).sum()),
-            ("transport_enters", self.enters.load(Ordering::Relaxed)),
-            ("transport_requests", self.received.load(Ordering::Relaxed)),
+            ("transport_enters", self.sum(|mailbox| &mailbox.enters)),
+            ("transport_requests", self.sum(|mailbox| &mailbox.received)),
         ]
     }
+}
+
+/// Whether Linux sends such requests in the background, for some callers: those of
+/// `fuse_simple_background` that do not go by `/dev/fuse` alone.
+fn is_background(opcode: u32) -> bool {
+    matches!(opcode, op::READ | op::WRITE | op::RELEASE | op::RELEASEDIR)
 }
 
 #[cfg(test)]
@@ -265,6 +323,9 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+
+    /// Longer than any answer takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(60);
 
     /// What a worker does when its bell rings, until `stop`.
     fn work(traffic: &Traffic, worker: usize, stop: &AtomicBool) {
@@ -285,13 +346,70 @@ mod tests {
             scope.spawn(|| work(&traffic, 0, &stop));
             let one = traffic.is_idle();
             traffic.retire(1);
-            traffic.received();
-            let both = traffic.is_idle();
+            traffic.received(0, op::LOOKUP);
+            let both = traffic.is_idle_by(LONG);
             stop.store(true, Ordering::Relaxed);
             [one, both]
         });
         assert!(!one, "one worker does not answer");
         assert!(both && traffic.carries(), "one that has ended is not asked");
+    }
+
+    /// Has workers 0 and 1 answer each question in turn, and lets worker 0 get a request of `kind`
+    /// between its answer to question `after` and that of worker 1. Returns whether the traffic was
+    /// found idle.
+    fn found_idle(kind: u32, after: u64) -> bool {
+        let traffic = Traffic::new(2, 1).unwrap();
+        thread::scope(|scope| {
+            let asker = scope.spawn(|| traffic.is_idle_by(LONG));
+            let mut answered = 0;
+            while !asker.is_finished() {
+                let question = traffic.question();
+                if question > answered {
+                    traffic.answer(0, question);
+                    if question == after {
+                        traffic.received(0, kind);
+                    }
+                    traffic.answer(1, question);
+                    answered = question;
+                }
+                thread::sleep(LOOK);
+            }
+            asker.join().unwrap()
+        })
+    }
+
+    /// A request that was held back may come to a worker that has answered already.
+    #[test]
+    fn it_is_not_idle_if_what_was_held_back_comes_after_an_answer() {
+        for kind in [op::WRITE, op::READ, op::RELEASE, op::RELEASEDIR] {
+            for after in 1..=u64::from(QUESTIONS) {
+                assert!(!found_idle(kind, after), "{kind} after {after}");
+            }
+        }
+        for after in 1..=u64::from(QUESTIONS) {
+            assert!(found_idle(op::FSYNC, after), "a caller's own after {after}");
+        }
+    }
+
+    /// In its entry, but not yet got, when all workers have answered once.
+    #[test]
+    fn it_is_not_idle_before_workers_have_looked_again() {
+        let traffic = Traffic::new(1, 1).unwrap();
+        thread::scope(|scope| {
+            let asker = scope.spawn(|| traffic.is_idle_by(LONG));
+            let next = |before| {
+                while traffic.question() == before && !asker.is_finished() {
+                    thread::sleep(LOOK);
+                }
+            };
+            next(0);
+            traffic.answer(0, 1);
+            next(1);
+            traffic.received(0, op::WRITE);
+            traffic.answer(0, 2);
+            assert!(!asker.join().unwrap());
+        });
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Worker {
     fn serve_all<S: Serve>(&mut self, party: &Party<'_, S>, events: &mut Vec<Event>) -> End {
         self.affinity.begin();
         loop {
-            party.traffic.entered();
+            party.traffic.entered(self.number);
             if let Err(error) = self.ring.wait(events) {
                 return End::Failed(error);
             }
@@ -228,8 +228,9 @@ impl Worker {
             mut reply,
             in_place,
         } = entry.open(&mut self.space).ok_or_else(no_request)?;
-        let unique = Request::new(request).ok_or_else(no_request)?.header.unique;
-        traffic.received();
+        let header = Request::new(request).ok_or_else(no_request)?.header;
+        let unique = header.unique;
+        traffic.received(self.number, header.opcode);
         reply.set_queue(queue);
         match serve_one(party.server, (party.in_flight, slot), request, &mut reply)? {
             Done::Reply | Done::Named(_) | Done::Opened { .. } => {}
