@@ -10,7 +10,7 @@
 //! ```text
 //!   processor 0 ---> queue 0 ---> worker 0, worker 1, ... (on processor 0)
 //!   processor 1 ---> queue 1 ---> worker k, ... (on processor 1)
-//!   processors that are off ----> one worker, an entry for each of their queues
+//!   processors that are off ----> two workers for each queue, or for some of the queues
 //! ```
 //!
 //! # Concurrency
@@ -56,8 +56,12 @@ use worker::{Party, Worker};
 const WORKERS: usize = 64;
 /// Limits of the workers of one queue.
 const PER_QUEUE: RangeInclusive<usize> = 4..=16;
-/// Where memory is bounded, a queue has at least so many: one may wait for what another serves.
+/// A queue has at least so many, where memory is bounded, and while its processor is off: one may
+/// wait for what another serves.
 const FEWEST: usize = 2;
+/// Workers of all processors that are off at most. Where these are more than half as many, workers
+/// have entries of several queues, as a virtual machine may have hundreds that never run.
+const WORKERS_OF_OFF: usize = 32;
 /// The part of the bound that entries may come to hold: they hold what the largest requests have
 /// carried.
 const SHARE_OF_MEMORY: u64 = 4;
@@ -104,14 +108,16 @@ fn duties(processors: &Processors, memory: Option<u64>) -> Vec<Duty> {
             processor: Some(queue),
         }));
     }
-    // The kernel insists on one entry. Should the processor be switched on later, its callers take
-    // turns.
+    // The kernel insists on an entry. Should the processor be switched on later, its callers have
+    // workers that run on any.
     let off: Vec<usize> = (0..*possible).filter(|p| !online.contains(p)).collect();
-    if !off.is_empty() {
-        duties.push(Duty {
-            queues: off,
+    let groups = off.len().min(WORKERS_OF_OFF / FEWEST);
+    for first in 0..groups {
+        let queues: Vec<usize> = off.iter().copied().skip(first).step_by(groups).collect();
+        duties.extend((0..FEWEST).map(|_| Duty {
+            queues: queues.clone(),
             processor: None,
-        });
+        }));
     }
     duties
 }
@@ -146,7 +152,11 @@ impl BlankRings {
     /// # Errors
     /// The kernel refuses rings, or does not say what processors there are.
     pub(crate) fn make(memory: Option<u64>) -> io::Result<BlankRings> {
-        let processors = Processors::read()?;
+        BlankRings::of(Processors::read()?, memory)
+    }
+
+    /// The same for these `processors`.
+    fn of(processors: Processors, memory: Option<u64>) -> io::Result<BlankRings> {
         let duties = duties(&processors, memory);
         raise_descriptor_limit(duties.len());
         let duties = duties.into_iter().map(|duty| {

@@ -40,6 +40,8 @@ use crate::device::Device;
 const SPARE: usize = 2;
 /// Pause before a call is repeated for which the kernel lacked memory.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How often such a call is repeated at the start of a mount, where there is another way.
+const TRIES: u32 = 1000;
 /// Completions of bells carry these numbers; those of entries the entry's.
 const BELL: u64 = u64::MAX;
 const CLOSED: u64 = u64::MAX - 1;
@@ -136,16 +138,23 @@ impl Probe {
 pub(super) fn decline(device: &Arc<Device>, blank: Blank) -> io::Result<()> {
     let mut ring = Ring::new(device, blank, Vec::new());
     ring.enable()?;
-    let command = ring.command((u16::MAX, 0), RING_REGISTER, 0, None);
-    // SAFETY: the command names no memory.
-    unsafe { ring.push(&command) }
-    match outcome(&mut ring.io)? {
-        Err(Errno::INVAL) => Ok(()),
-        Err(error) => Err(error.into()),
-        Ok(()) => Err(io::Error::other(
-            "the kernel took an entry that it had to refuse",
-        )),
+    for _ in 0..TRIES {
+        let command = ring.command((u16::MAX, 0), RING_REGISTER, 0, None);
+        // SAFETY: the command names no memory.
+        unsafe { ring.push(&command) }
+        match outcome(&mut ring.io)? {
+            // OPNOTSUPP: rings were switched off, and it has refused an entry before.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(()),
+            // The device may not have heard of it.
+            Err(Errno::NOMEM | Errno::AGAIN) => thread::sleep(PAUSE),
+            Err(error) => return Err(error.into()),
+            Ok(()) => {
+                let what = "the kernel took an entry that it had to refuse";
+                return Err(io::Error::other(what));
+            }
+        }
     }
+    Err(Errno::NOMEM.into())
 }
 
 /// Hands over the only command of a ring, and waits for its result.
@@ -154,17 +163,30 @@ where
     S: squeue::EntryMarker,
     C: cqueue::EntryMarker,
 {
-    loop {
-        match io.submit_and_wait(1) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-            Ok(_) => {}
-        }
+    for _ in 0..TRIES {
+        after(io.submit_and_wait(1))?;
         if let Some(completion) = io.completion().next() {
             let completion: cqueue::Entry = completion.into();
             return Ok(result_of(&completion));
         }
     }
+    Err(Errno::NOMEM.into())
+}
+
+/// After entering the kernel.
+///
+/// # Errors
+/// It refuses to be entered, not for now only.
+fn after(entered: io::Result<usize>) -> io::Result<()> {
+    let Err(error) = entered else {
+        return Ok(());
+    };
+    match Errno::from_io_error(&error) {
+        Some(Errno::INTR | Errno::TIME) => {}
+        Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => thread::sleep(PAUSE),
+        _ => return Err(error),
+    }
+    Ok(())
 }
 
 /// See the module's header.
@@ -175,6 +197,9 @@ pub(super) struct Ring {
     device: Arc<Device>,
     /// The device is registered, as file 0.
     device_registered: bool,
+    /// So many calls of [`Ring::look`] find the kernel without memory.
+    #[cfg(test)]
+    pub(super) looks_without_memory: u32,
 }
 
 impl Ring {
@@ -189,6 +214,8 @@ impl Ring {
             entries,
             device: Arc::clone(device),
             device_registered: false,
+            #[cfg(test)]
+            looks_without_memory: 0,
         }
     }
 
@@ -315,18 +342,22 @@ impl Ring {
     /// Registers all entries. What has happened meanwhile goes to `events`.
     ///
     /// # Errors
-    /// The kernel refuses to be entered, or refuses an entry.
+    /// The kernel refuses to be entered, refuses an entry, or lacks memory for a second.
     pub(super) fn register_all(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         for number in 0..self.entries.len() {
             self.register(number);
         }
         // The kernel refuses as it is handed over.
-        self.look(events)?;
-        let refusal = events.iter().find_map(|event| match event {
-            Event::Entry(_, Err(error)) => Some(*error),
-            _ => None,
-        });
-        refusal.map_or(Ok(()), |error| Err(error.into()))
+        for _ in 0..TRIES {
+            if self.look(events)? {
+                let refusal = events.iter().find_map(|event| match event {
+                    Event::Entry(_, Err(error)) => Some(*error),
+                    _ => None,
+                });
+                return refusal.map_or(Ok(()), |error| Err(error.into()));
+            }
+        }
+        Err(Errno::NOMEM.into())
     }
 
     /// Hands over what was pushed, and waits until something happens.
@@ -336,36 +367,30 @@ impl Ring {
     pub(super) fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         while events.is_empty() {
             let entered = self.io.submit_and_wait(1);
-            self.after(entered)?;
+            after(entered)?;
             self.collect(events);
         }
         Ok(())
     }
 
     /// Hands over what was pushed, and finds out what has happened: all that the kernel had begun
-    /// for this ring before.
+    /// for this ring before. Returns false if it lacked memory: then it has not taken all that was
+    /// pushed, and more may have happened.
     ///
     /// # Errors
     /// The kernel refuses to be entered.
-    pub(super) fn look(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    pub(super) fn look(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
+        #[cfg(test)]
+        if self.looks_without_memory > 0 {
+            self.looks_without_memory -= 1;
+            return after(Err(Errno::AGAIN.into())).map(|()| false);
+        }
         let now = types::Timespec::new();
         let at_once = types::SubmitArgs::new().timespec(&now);
         let entered = self.io.submitter().submit_with_args(1, &at_once);
-        self.after(entered)?;
+        after(entered)?;
         self.collect(events);
-        Ok(())
-    }
-
-    fn after(&self, entered: io::Result<usize>) -> io::Result<()> {
-        let Err(error) = entered else {
-            return Ok(());
-        };
-        match Errno::from_io_error(&error) {
-            Some(Errno::INTR | Errno::TIME) => {}
-            Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => thread::sleep(PAUSE),
-            _ => return Err(error),
-        }
-        Ok(())
+        Ok(self.io.submission().is_empty())
     }
 
     /// Takes what has completed.
@@ -433,6 +458,24 @@ mod tests {
     use extant_testkit::{Need, need};
 
     use super::*;
+
+    #[test]
+    fn a_look_that_the_kernel_had_no_memory_for_is_no_look() {
+        if !need(&[Need::IoUring]) {
+            return;
+        }
+        let device = Device::new(File::open("/dev/null").unwrap().into()).unwrap();
+        let device = Arc::new(device);
+        let mut ring = Ring::new(&device, Blank::make(0).unwrap(), Vec::new());
+        ring.enable().unwrap();
+        ring.hear_close();
+        device.close().unwrap();
+        ring.looks_without_memory = 1;
+        let mut events = Vec::new();
+        assert!(!ring.look(&mut events).unwrap() && events.is_empty());
+        assert!(ring.look(&mut events).unwrap());
+        assert!(matches!(events[..], [Event::Closed]), "{events:?}");
+    }
 
     #[test]
     fn a_refusal_before_the_device_hears_of_it_is_told_apart() {

@@ -6,7 +6,7 @@
 //! one before it:
 //!
 //! 1. Their threads run, and take their rings into use.
-//! 2. Those of all queues but one register their entries. The kernel still waits.
+//! 2. Those that have no entry of the last queue register theirs. The kernel still waits.
 //! 3. Those of the last queue do. With its first entry the rings carry requests.
 //!
 //! Should a step fail, the workers end, and the kernel is given a command that it has to refuse

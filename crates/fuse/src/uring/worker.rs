@@ -1,8 +1,8 @@
 //! A thread that serves what comes through its ring.
 //!
-//! Each worker has one entry, but for one that stands in for processors that are off. So while it
-//! serves a request, no other is given to it: the kernel picks the entry of a worker that waits,
-//! the one that waits for the shortest time.
+//! Each worker has one entry, but for those that stand in for many processors that are off. So
+//! while it serves a request, no other is given to it: the kernel picks the entry of a worker that
+//! waits, the one that waits for the shortest time.
 //!
 //! A request that is answered later keeps its entry, and the worker rests until the reply was sent.
 //! Fewer requests than a queue has workers may do so ([`Traffic::may_keep`]). A new entry in its
@@ -11,8 +11,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
+use tracing::warn;
 use zerocopy::FromBytes;
 
 use super::affinity::Affinity;
@@ -28,6 +31,8 @@ use crate::request::Request;
 use crate::serve::{Done, Serve, serve_one};
 use crate::traffic::{Parked, Traffic};
 
+/// Pause before a reply is given again to a kernel whose rings were switched off.
+const SWITCHED_OFF: Duration = Duration::from_millis(20);
 /// Room for a reply to a request with a payload: the largest is the value of an extended attribute.
 pub(super) const SPACE_LEN: usize = (64 << 10) + 4096;
 
@@ -38,6 +43,8 @@ pub(super) struct Worker {
     /// Its number among the workers of rings.
     number: usize,
     affinity: Affinity,
+    /// The kernel has refused a reply because rings were switched off.
+    was_switched_off: bool,
 }
 
 /// What a worker works for.
@@ -79,6 +86,7 @@ impl Worker {
             space: ReplySpace::try_new(SPACE_LEN)?,
             number,
             affinity: Affinity::of(processor),
+            was_switched_off: false,
         })
     }
 
@@ -91,6 +99,12 @@ impl Worker {
     #[cfg(test)]
     pub(super) fn shrink_entry(&mut self) {
         self.ring.shrink_entry();
+    }
+
+    /// Has the kernel lack memory, so many times that it is looked whether it has refused an entry.
+    #[cfg(test)]
+    pub(super) fn lack_memory(&mut self, looks: u32) {
+        self.ring.looks_without_memory = looks;
     }
 
     /// Takes its ring into use, which cannot be done again.
@@ -183,8 +197,26 @@ impl Worker {
             Event::Entry(_, Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)) => {
                 Err(End::Gone)
             }
+            Event::Entry(number, Err(Errno::OPNOTSUPP)) => {
+                self.give_again(number);
+                Ok(())
+            }
             Event::Entry(_, Err(error)) => Err(End::Failed(error.into())),
         }
+    }
+
+    /// Gives a reply again that the kernel has refused because rings were switched off. It does so
+    /// only where it had refused an entry at the start. The requests have no other way: they wait
+    /// until rings are switched on again, or the mount ends.
+    fn give_again(&mut self, number: usize) {
+        if !self.was_switched_off {
+            self.was_switched_off = true;
+            warn!(
+                "the kernel takes no replies: the mount waits for enable_uring of the module fuse"
+            );
+        }
+        thread::sleep(SWITCHED_OFF);
+        self.ring.commit(number);
     }
 
     /// Sends the replies that came for it, and listens to its bell again.
@@ -202,8 +234,8 @@ impl Worker {
         let question = party.traffic.question();
         let mut events = Vec::new();
         loop {
-            self.ring.look(&mut events)?;
-            if events.is_empty() {
+            let all = self.ring.look(&mut events)?;
+            if all && events.is_empty() {
                 break;
             }
             for event in events.drain(..) {
