@@ -134,15 +134,23 @@ fn what_rings_lack_is_no_end_of_a_mount() -> Result<()> {
     }
     let image = Image::of_mib(16).make()?;
     let _switched = FuseRings::set(true)?;
-    let mut preparations = vec![(String::from("ulimit -n 64"), "open files")];
-    let group = PidsGroup::make(30)?;
-    if let Some(group) = &group {
-        let procs = group.0.join("cgroup.procs").display().to_string();
-        preparations.push((format!("echo $$ > {procs}"), "unavailable"));
+    // Both are enough for a mount by `/dev/fuse`, and less than the rings of one processor take.
+    let mut preparations = vec![(String::from("ulimit -n 40"), "open files")];
+    let group = PidsGroup::make()?;
+    if let Some(PidsGroup(group)) = &group {
+        let enter = format!("echo $$ > {}", group.join("cgroup.procs").display());
+        mounted_after(&enter, &image, "transport=dev")?;
+        let peak = fs::read_to_string(group.join("pids.peak"))?;
+        let few = peak.trim().parse::<u64>()? + 2;
+        fs::write(group.join("pids.max"), few.to_string())?;
+        preparations.push((enter, "unavailable"));
     }
+    let alone = || group.iter().for_each(PidsGroup::wait_until_empty);
     for (preparation, reason) in preparations {
-        let (_, carried) = mounted_after(&preparation, &image, "transport=auto")?;
-        ensure!(carried == Some(0), "{preparation}: {carried:?}");
+        alone();
+        let (err, carried) = mounted_after(&preparation, &image, "transport=auto")?;
+        ensure!(carried == Some(0), "{preparation}: {carried:?} {err}");
+        alone();
         let (err, carried) = mounted_after(&preparation, &image, "transport=uring")?;
         ensure!(
             carried.is_none() && err.contains(reason),
@@ -155,32 +163,38 @@ fn what_rings_lack_is_no_end_of_a_mount() -> Result<()> {
     image.fsck_clean()
 }
 
-/// A control group whose processes have so few threads together; removed when dropped.
+/// A control group that counts its threads, and may limit them; removed when dropped.
 struct PidsGroup(PathBuf);
 
 impl PidsGroup {
     /// `None` where the host gives no such groups.
-    fn make(threads: u32) -> Result<Option<PidsGroup>> {
+    fn make() -> Result<Option<PidsGroup>> {
         for root in ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"] {
             let dir = Path::new(root).join(format!("extant-transport-{}", std::process::id()));
             if fs::create_dir(&dir).is_err() {
                 continue;
             }
             let group = PidsGroup(dir);
-            if group.0.join("pids.max").exists() {
-                fs::write(group.0.join("pids.max"), threads.to_string())?;
+            if group.0.join("pids.peak").exists() {
                 return Ok(Some(group));
             }
         }
         eprintln!("SKIPPED: few threads: the host has no control group for that");
         Ok(None)
     }
+
+    /// The daemon that was unmounted last may be about to end.
+    fn wait_until_empty(&self) {
+        let threads = self.0.join("pids.current");
+        wait_until("the group is empty", || {
+            fs::read_to_string(&threads).is_ok_and(|threads| threads.trim() == "0")
+        });
+    }
 }
 
 impl Drop for PidsGroup {
     fn drop(&mut self) {
-        // The daemon that was unmounted last may be about to end.
-        wait_until("the group is empty", || fs::remove_dir(&self.0).is_ok());
+        wait_until("the group is gone", || fs::remove_dir(&self.0).is_ok());
     }
 }
 
