@@ -3,7 +3,7 @@
 
 use extant_testkit::cmd::{Output, Running};
 use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Subject, TempDir};
-use extant_testkit::{ensure, need, tools};
+use extant_testkit::{ensure, need, tools, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -412,20 +412,13 @@ fn a_dead_daemons_image_is_reported() -> Result<()> {
     Ok(())
 }
 
-/// Sets the limit of address space of a process, in bytes.
-fn limit_memory(pid: u32, bytes: u64) -> Result<()> {
-    Cmd::new("prlimit")
-        .arg(format!("--pid={pid}"))
-        .arg(format!("--as={bytes}"))
-        .ok()?;
-    Ok(())
-}
-
-/// The address space that a process has, in bytes.
-fn memory_of(pid: u32) -> Result<u64> {
+/// Lets a process have so many bytes of address space more than it has.
+fn leave_memory(pid: u32, bytes: u64) -> Result<()> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
-    let pages = text.split(' ').next().unwrap_or("");
-    Ok(pages.parse::<u64>()? * 4096)
+    let pages: u64 = text.split(' ').next().unwrap_or("").parse()?;
+    let limit = format!("--as={}", pages * 4096 + bytes);
+    let prlimit = Cmd::new("prlimit").arg(format!("--pid={pid}"));
+    prlimit.arg(limit).ok().map(drop)
 }
 
 #[test]
@@ -437,8 +430,14 @@ fn a_daemon_without_memory_for_threads_unmounts_cleanly() -> Result<()> {
         let image = Image::of_mib(32).make()?;
         let mount = mounted(image.path())?;
         let pid = mount.pid().unwrap_or(0);
+        // Over rings a mount answers before it has all threads that it cannot do without.
+        let look = format!("grep -qsx fuse-1 /proc/{pid}/task/*/comm");
+        wait_until("the daemon has its threads", || {
+            let found = Cmd::new("sh").args(["-c", &look]).run();
+            found.is_ok_and(|o| o.code == Some(0))
+        });
         // Less than a thread's stack is left.
-        limit_memory(pid, memory_of(pid)? + (3 << 19))?;
+        leave_memory(pid, 3 << 19)?;
         fs::write(mount.join("late"), vec![9; 700_000])?;
         let o = if by_signal {
             let held = File::open(mount.join("f1"))?;
