@@ -236,6 +236,25 @@ fn a_write_by_block_goes_on_with_what_a_commit_frees() {
     mount::unmount(&fs).unwrap();
 }
 
+/// A write that meets the end of all space returns what it wrote before the commit and after it.
+#[test]
+fn a_write_by_block_that_ends_early_counts_every_part() {
+    let fs = mounted_with("-b 1024 -m 0", "nobuffered_iomap,nodelalloc");
+    let (filler, size) = filled(&fs);
+    fs.journal.force_commit().unwrap();
+    truncate(&fs, &filler, size - (2 << 20), &Cred::root()).unwrap();
+    let inode = file(&fs, b"late");
+    let commits = fs.stats.space_commits.get();
+    let all: Vec<u8> = (0..8_u32 << 20).map(|at| at.to_le_bytes()[1] | 1).collect();
+    let done = in_one_step(&fs, &inode, 0, &all).unwrap();
+    assert_eq!(fs.stats.space_commits.get() - commits, 1);
+    assert!((1 << 20..all.len()).contains(&done), "{done} bytes");
+    fsync(&fs, &inode, None, false).unwrap();
+    drop_clean(&inode);
+    assert!(bytes(&fs, &inode, all.len()) == all[..done], "{done} bytes");
+    mount::unmount(&fs).unwrap();
+}
+
 /// A write of which each commit frees a part goes on to its end, however many commits that takes.
 /// Where no commit frees anything it gives up, also if some blocks are free.
 #[test]
