@@ -1,11 +1,11 @@
-//! What the figures were measured on.
+//! What the figures were measured on, and which program they are of.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// Commit, processor, cores, memory, kernel.
+/// Version, commit, processor, cores, memory, kernel.
 pub(crate) fn describe() -> Value {
     let read = |p: &str| std::fs::read_to_string(p).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -24,7 +24,8 @@ pub(crate) fn describe() -> Value {
         .and_then(|kib| kib.parse().ok())
         .unwrap_or(f64::NAN);
     json!({
-        "commit": commit(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": commit(Path::new(".")),
         "cpu": field(&read("/proc/cpuinfo"), "model name"),
         "cores": cores,
         "memory_gib": (memory / 1024.0 / 1024.0 * 10.0).round() / 10.0,
@@ -32,31 +33,41 @@ pub(crate) fn describe() -> Value {
     })
 }
 
-/// The commit of the checkout that this runs in, with a `+` where it has changes; the version
-/// outside of one.
-fn commit() -> String {
+/// The commit of the checkout that `dir` is in, with a `+` where it has changes; none outside of
+/// one, as of a program that was installed.
+fn commit(dir: &Path) -> Option<String> {
     let git = |args: &[&str]| -> Option<String> {
-        let output = Command::new("git").args(args).output().ok()?;
+        let output = Command::new("git").current_dir(dir).args(args).output();
+        let output = output.ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    let version = concat!("of version ", env!("CARGO_PKG_VERSION")).to_owned();
-    let Some(top) = git(&["rev-parse", "--show-toplevel"]) else {
-        return version;
-    };
+    let top = git(&["rev-parse", "--show-toplevel"])?;
     // Another project's checkout says nothing of this program.
     if !Path::new(&top)
         .join("crates/bench/src/machine.rs")
         .is_file()
     {
-        return version;
+        return None;
     }
-    let Some(head) = git(&["rev-parse", "--short=10", "HEAD"]) else {
-        return version;
-    };
+    let head = git(&["rev-parse", "--short=10", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
-    if changed.is_none_or(|files| !files.is_empty()) {
-        return format!("{head}+");
+    match changed.is_none_or(|files| !files.is_empty()) {
+        true => Some(format!("{head}+")),
+        false => Some(head),
     }
-    head
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_host::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_outside_of_a_checkout_has_no_commit() {
+        let dir = TempDir::new("elsewhere").unwrap();
+        assert_eq!(commit(dir.path()), None);
+        assert_eq!(commit(&dir.join("missing")), None);
+    }
 }

@@ -26,7 +26,8 @@ body { font: 16px/1.5 sans-serif; color: #222; }
 body { max-width: 1180px; margin: 2em auto; padding: 0 1em; }
 h2 { border-top: 1px solid #ccc; padding-top: 1em; margin-top: 2em; }
 svg { display: block; max-width: 100%; height: auto; margin: 1em 0; }
-.table { overflow-x: auto; }
+.table, pre { overflow-x: auto; }
+p, li { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: 14px; margin: 1em 0; }
 th, td { padding: 3px 10px; border-bottom: 1px solid #ddd; white-space: nowrap; text-align: right; }
 th:first-child, td:first-child { text-align: left; }

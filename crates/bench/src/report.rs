@@ -189,12 +189,23 @@ impl Report {
     /// # Errors
     /// A page without marks, or those of reading and writing.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let text = if path.exists() {
+        let text = if path.is_file() {
             between_marks(&std::fs::read_to_string(path)?, &self.markdown())?
         } else {
             self.markdown()
         };
         Ok(std::fs::write(path, text)?)
+    }
+
+    /// Fails where [`Report::write`] would, as far as the page at `path` is to blame.
+    ///
+    /// # Errors
+    /// A page without marks, or that of reading it.
+    pub fn check_page(path: &Path) -> Result<()> {
+        if path.is_file() {
+            between_marks(&std::fs::read_to_string(path)?, "")?;
+        }
+        Ok(())
     }
 
     /// The families that have figures.
@@ -256,15 +267,23 @@ impl Report {
         let machine = machine::describe();
         let word = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
         format!(
-            "Measured at commit {} by `{}`, on {} processors ({}), {} GiB, Linux {}. \
+            "Measured {} by `{}`, on {} processors ({}), {} GiB, Linux {}. \
              A figure is the median of all rounds, with the least and the largest.",
-            word("commit"),
+            program(&machine),
             self.command,
             machine["cores"],
             word("cpu"),
             machine["memory_gib"],
             word("kernel"),
         )
+    }
+}
+
+/// What was measured: a commit, or else the version, which is all that an installed program knows.
+fn program(machine: &Value) -> String {
+    match machine["commit"].as_str() {
+        Some(commit) => format!("at commit {commit}"),
+        None => format!("with version {}", env!("CARGO_PKG_VERSION")),
     }
 }
 
@@ -315,6 +334,14 @@ mod tests {
         for bad in ["no marks", BEGIN, &format!("{BEGIN}{BEGIN}{END}"), END] {
             assert!(between_marks(bad, "new").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_program_without_a_checkout_is_known_by_its_version() {
+        let at = |commit: Option<&str>| program(&json!({ "commit": commit }));
+        assert_eq!(at(Some("0123456789+")), "at commit 0123456789+");
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(at(None), format!("with version {version}"));
     }
 
     #[test]

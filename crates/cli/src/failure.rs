@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use crate::printable::harmless;
+use crate::printable::print_error_line;
 
 /// Why a command, or one operand of it, failed.
 #[derive(Debug)]
@@ -204,8 +204,7 @@ impl Failures {
 }
 
 fn print(command: &str, failure: &dyn fmt::Display) {
-    let line = harmless(&failure.to_string());
-    eprintln!("extant: {command}: {line}");
+    print_error_line(&format!("extant: {command}: {failure}"));
 }
 
 /// Prints a failure. What caused it is logged, one error after the other.

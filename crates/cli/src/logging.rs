@@ -11,7 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::printable::harmless;
+use crate::printable::{harmless, print_error_line};
 
 static COMMAND: OnceLock<&'static str> = OnceLock::new();
 static SYSTEM_LOG: OnceLock<UnixDatagram> = OnceLock::new();
@@ -82,7 +82,7 @@ impl Subscriber for Lines {
                 // There is no other place to report that the log is gone.
                 let _ = log.send(line.as_bytes());
             }
-            None => eprintln!("extant: {command}: {word}{text}"),
+            None => print_error_line(&format!("extant: {command}: {word}{text}")),
         }
     }
 

@@ -46,6 +46,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command};
@@ -62,10 +63,24 @@ fn main() -> ExitCode {
     if let Some(exit) = helper::run(&arguments) {
         return exit;
     }
-    let cli = Cli::parse_from(arguments);
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(told) => return answered(&told),
+    };
     let name = cli.command.name();
     logging::set_command(name);
     failure::exit(name, run(cli.command))
+}
+
+/// Prints what the grammar answers itself: the help, the version, what is wrong with the arguments.
+fn answered(told: &clap::Error) -> ExitCode {
+    let printed = output::printed(told.print());
+    match told.kind() {
+        ErrorKind::DisplayHelp => failure::exit("help", printed.into()),
+        ErrorKind::DisplayVersion => failure::exit("version", printed.into()),
+        // Standard error is not there to say that it could not be written.
+        _ => ExitCode::from(2),
+    }
 }
 
 fn run(command: Command) -> Outcome {

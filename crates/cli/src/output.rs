@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::printable::harmless;
 
-/// Standard output, buffered. A reader that goes away ends the output without complaint.
+/// Standard output, buffered. A reader that goes away ends the output without complaint, a failure
+/// with one.
 pub(crate) struct Output {
     out: io::BufWriter<io::StdoutLock<'static>>,
     terminal: bool,
@@ -36,13 +37,14 @@ impl Output {
         if self.closed {
             return Ok(());
         }
-        match self.out.write_all(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.closed = true;
-                Ok(())
-            }
-            other => other.map_err(|error| Failure::at("standard output", error)),
-        }
+        let written = self.out.write_all(bytes);
+        self.ended(written)
+    }
+
+    /// Reports the first failure; what is left in the buffer would fail again.
+    fn ended(&mut self, result: io::Result<()>) -> Result<(), Failure> {
+        self.closed |= result.is_err();
+        printed(result)
     }
 
     /// Writes zeros.
@@ -59,11 +61,7 @@ impl Output {
     /// Makes a hole where a regular file that is not appended to has nothing yet; writes zeros to
     /// anything else.
     pub(crate) fn hole(&mut self, len: u64) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::at("standard output", error);
-        match self.out.flush() {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed = true,
-            flushed => flushed.map_err(failed)?,
-        }
+        self.flush()?;
         if self.closed {
             return Ok(());
         }
@@ -87,7 +85,7 @@ impl Output {
         match made() {
             Ok(true) => Ok(()),
             Ok(false) => self.zeros(len),
-            Err(error) => Err(failed(error.into())),
+            Err(error) => self.ended(Err(error.into())),
         }
     }
 
@@ -132,7 +130,7 @@ impl Output {
         })
     }
 
-    /// Whether the reader has gone away.
+    /// Whether the output has ended: its reader has gone away, or it failed.
     pub(crate) fn closed(&self) -> bool {
         self.closed
     }
@@ -144,18 +142,25 @@ impl Output {
 
     /// Writes what is buffered.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
-        match self.out.flush() {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.closed = true;
-                Ok(())
-            }
-            other => other.map_err(|error| Failure::at("standard output", error)),
+        if self.closed {
+            return Ok(());
         }
+        let flushed = self.out.flush();
+        self.ended(flushed)
     }
 
     /// Writes what is buffered, and ends.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.flush()
+    }
+}
+
+/// What became of text that was printed past [`Output`], as a whole: a reader that went away is no
+/// failure.
+pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| Failure::at("standard output", error)),
     }
 }
 

@@ -1,8 +1,20 @@
-//! Text for a terminal, from names and messages that are not trusted.
+//! Lines for standard error, from names and messages that are not trusted.
+
+use std::io::{self, Write};
 
 /// Text without the characters that could control a terminal or begin a line.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()
+}
+
+/// Prints a line to standard error, made [`harmless`].
+///
+/// A line that cannot be written is lost: its reader has gone away, or the disk below it is full.
+/// The command goes on and ends with its own status, and a mount in the foreground stays.
+pub(crate) fn print_error_line(line: &str) {
+    // One write: lines of several threads do not mix.
+    let line = harmless(line) + "\n";
+    let _ = io::stderr().write_all(line.as_bytes());
 }

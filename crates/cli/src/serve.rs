@@ -35,6 +35,7 @@ use crate::args::Mount;
 use crate::failure::{At, Failure, Outcome};
 use crate::logging::SystemLog;
 use crate::mount_source::{self, MountSource};
+use crate::printable::print_error_line;
 use crate::supervisor::Supervisor;
 use crate::{address_space, program};
 
@@ -101,7 +102,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     drop(ended);
     if env::var_os("EXTANT_REQUESTS").is_some() {
         for (name, count) in requests.list() {
-            eprintln!("{name} {count}");
+            print_error_line(&format!("{name} {count}"));
         }
     }
     served.map_err(|failed| {
@@ -184,7 +185,8 @@ pub(crate) fn recover(args: &Mount) -> Outcome {
     match recovered(args) {
         Ok(()) => Outcome::Done,
         Err(failure) => {
-            println!("{failure}");
+            // A parent that has gone away reads nothing.
+            let _ = writeln!(io::stdout(), "{failure}");
             Outcome::Printed
         }
     }

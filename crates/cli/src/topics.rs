@@ -3,8 +3,8 @@
 use clap::CommandFactory;
 
 use crate::args::Cli;
-use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::failure::Outcome;
+use crate::output::{self, Output};
 
 /// A topic and its text.
 type Topic = (&'static str, &'static str);
@@ -120,5 +120,5 @@ pub(crate) fn run(words: &[String]) -> Outcome {
         };
         command = found;
     }
-    command.print_long_help().map_err(Failure::from).into()
+    output::printed(command.print_long_help()).into()
 }

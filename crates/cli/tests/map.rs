@@ -231,5 +231,13 @@ fn a_picture_counts_what_the_list_shows() -> Result<()> {
     }
     let wrong = extant(&["map", "--plot", &svg, &format!("{disk}:/none")]).run()?;
     ensure!(wrong.code == Some(1), "{}", wrong.describe());
+    // By another name of it, too.
+    let alias = dir.join("alias");
+    std::os::unix::fs::symlink(image.path(), &alias)?;
+    let before = image.fingerprint()?;
+    let over = extant(&["map", "--plot", &alias.display().to_string(), &file]).run()?;
+    let said = over.err.ends_with(": the image itself\n");
+    ensure!(over.code == Some(1) && said, "{}", over.describe());
+    ensure!(image.fingerprint()? == before, "the image was written");
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! `extant bench`: measurements, and what becomes of them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 
 use extant_bench::{Bench as Family, Plan, Report};
 use tracing::warn;
@@ -8,6 +10,7 @@ use tracing::warn;
 use crate::args::{Bench, BenchName};
 use crate::failure::{At, Failure, Outcome};
 use crate::output::Output;
+use crate::printable::print_error_line;
 use crate::program;
 
 pub(crate) fn run(args: &Bench) -> Outcome {
@@ -41,10 +44,43 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         plan.dir.clone_from(dir);
     }
     plan.runs = args.runs.unwrap_or(plan.runs);
-    let measured = extant_bench::run(&plan, &mut |what| eprintln!("{what}"));
+    if let Err(failure) = try_outputs(args) {
+        return Outcome::Failed(failure);
+    }
+    let measured = extant_bench::run(&plan, &mut print_error_line);
     match measured {
         Ok(report) => show(args, &report).into(),
         Err(error) => Outcome::Failed(Failure::new(error.to_string())),
+    }
+}
+
+/// Fails, before anything is measured, where the results could not be written.
+fn try_outputs(args: &Bench) -> Result<(), Failure> {
+    if let Some(path) = &args.json {
+        try_file(path).at(path.display())?;
+    }
+    if let Some(path) = &args.write {
+        Report::check_page(path)
+            .map_err(|e| e.to_string())
+            .at(path.display())?;
+        try_file(path).at(path.display())?;
+    }
+    if let Some(dir) = &args.plot {
+        fs::create_dir_all(dir).at(dir.display())?;
+    }
+    Ok(())
+}
+
+/// Opens a file as it will be written, and leaves it as it was.
+fn try_file(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        // The reader of a pipe would take this for the end.
+        Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
+        Ok(_) => File::options().append(true).open(path).map(drop),
+        Err(_) => {
+            File::create_new(path)?;
+            fs::remove_file(path)
+        }
     }
 }
 
@@ -60,10 +96,16 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
         fs::write(path, format!("{:#}\n", report.json())).at(path.display())?;
     }
     if let Some(path) = &args.write {
-        report.write(path).map_err(|e| e.to_string())?;
+        report
+            .write(path)
+            .map_err(|e| e.to_string())
+            .at(path.display())?;
     }
     if let Some(dir) = &args.plot
-        && let Some(why) = report.plot(dir).map_err(|e| e.to_string())?
+        && let Some(why) = report
+            .plot(dir)
+            .map_err(|e| e.to_string())
+            .at(dir.display())?
     {
         warn!("{why}");
     }

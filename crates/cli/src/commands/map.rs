@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use extant::{BufferedPath, Extent, Node, Volume};
 use serde_json::json;
@@ -19,8 +20,8 @@ pub(crate) fn run(args: &Map) -> Outcome {
     let mut failures = Failures::of("map");
     let mut images = Images::read();
     if let Some(file) = &args.plot {
-        let drawn = draw(args, &mut images, &mut failures);
-        failures.note(fs::write(file, drawn).at(file.display()));
+        let picture = draw(args, &mut images, &mut failures);
+        failures.note(save(file, &picture, &images));
         return super::finish(images, failures);
     }
     let mut out = Output::new();
@@ -45,6 +46,14 @@ pub(crate) fn run(args: &Map) -> Outcome {
     }
     failures.note(out.finish());
     super::finish(images, failures)
+}
+
+/// Writes a picture, but not over an image that it was drawn from.
+fn save(file: &Path, picture: &str, images: &Images) -> Result<(), Failure> {
+    if let Ok(there) = fs::metadata(file) {
+        images.spare(file, &there)?;
+    }
+    fs::write(file, picture).at(file.display())
 }
 
 /// The picture of all operands that can be read.

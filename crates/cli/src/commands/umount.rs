@@ -20,7 +20,7 @@ use rustix::process::geteuid;
 use crate::args::Umount;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::mount_users::{holders_elsewhere, users_of};
-use crate::printable::harmless;
+use crate::printable::print_error_line;
 use crate::utab;
 
 /// Between two tries to lock an image.
@@ -155,8 +155,9 @@ fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
             && !waiter.is_gone_within(Duration::ZERO)?
         {
             let (dir, other) = (entry.dir.display(), other.dir.display());
-            let line = format!("{dir}: the image stays in use: it is mounted on {other} as well");
-            eprintln!("extant: umount: {}", harmless(&line));
+            print_error_line(&format!(
+                "extant: umount: {dir}: the image stays in use: it is mounted on {other} as well"
+            ));
             return Ok(());
         }
         let patience = match holders.as_slice() {

@@ -1,0 +1,148 @@
+//! Promise: output that cannot be written is told in one line, and ends nothing but the output. A
+//! full disk below standard output is a failure, a reader that has gone away is none, and lines
+//! that standard error does not take are lost.
+
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+
+use extant_testkit::{Cmd, Result, TempDir, ensure};
+
+/// Runs a command with what a shell says of its files.
+fn redirected(args: &[&str], files: &str) -> Cmd {
+    let script = format!("exec \"$0\" \"$@\" {files}");
+    let sh = Cmd::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_extant")]);
+    sh.args(args)
+}
+
+/// A small image with a file, whose path comes second.
+fn image(dir: &TempDir) -> Result<(String, String)> {
+    let image = dir.join("disk.img").display().to_string();
+    let input = dir.join("in");
+    fs::write(&input, vec![7; 100_000])?;
+    let extant = |args: &[&str]| Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args).ok();
+    extant(&["mkfs", "-q", &image, "16M"])?;
+    let file = format!("{image}:/file");
+    extant(&["cp", &input.display().to_string(), &file])?;
+    Ok((image, file))
+}
+
+/// What prints, as words; `IMAGE` and `FILE` stand for those. With the status where output fails.
+const PRINTING: [(&str, i32); 21] = [
+    ("--help", 1),
+    ("--version", 1),
+    ("ls --help", 1),
+    ("help", 1),
+    ("help ls", 1),
+    ("help images", 1),
+    ("completions zsh", 1),
+    ("ls IMAGE:/", 1),
+    ("ls -l IMAGE:/", 1),
+    ("ls --json IMAGE:/ IMAGE:/", 1),
+    ("tree IMAGE:/", 1),
+    ("stat FILE FILE", 1),
+    ("stat --json FILE", 1),
+    ("cat FILE FILE", 1),
+    ("tar -f - IMAGE:/", 1),
+    ("info IMAGE", 1),
+    ("info --json IMAGE", 1),
+    ("map FILE IMAGE:/", 1),
+    ("map --json FILE", 1),
+    ("check IMAGE", 8),
+    ("check --json IMAGE", 8),
+];
+
+fn words<'a>(line: &str, image: &'a str, file: &'a str) -> Vec<String> {
+    let word = |word: &str| word.replace("IMAGE", image).replace("FILE", file);
+    line.split(' ').map(word).collect()
+}
+
+#[test]
+fn a_full_disk_below_standard_output_is_one_failure() -> Result<()> {
+    let dir = TempDir::new("full")?;
+    let (image, file) = image(&dir)?;
+    for (line, status) in PRINTING {
+        let words = words(line, &image, &file);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let o = redirected(&words, ">/dev/full").run()?;
+        ensure!(o.code == Some(status), "{line}: {}", o.describe());
+        let said = "standard output: No space left on device\n";
+        ensure!(
+            o.err.starts_with("extant: ") && o.err.ends_with(said) && o.err.lines().count() == 1,
+            "{line}: {}",
+            o.describe()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_failure() -> Result<()> {
+    let dir = TempDir::new("gone")?;
+    let (image, file) = image(&dir)?;
+    // A part of an archive is none.
+    for (line, _) in PRINTING.iter().filter(|(line, _)| !line.starts_with("tar")) {
+        let (reader, writer) = io::pipe()?;
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+        command
+            .args(words(line, &image, &file))
+            .stdin(Stdio::null());
+        let o = command.stdout(writer).stderr(Stdio::piped()).output()?;
+        let err = String::from_utf8_lossy(&o.stderr);
+        ensure!(
+            o.status.success() && err.is_empty(),
+            "{line}: {}: {err}",
+            o.status
+        );
+    }
+    Ok(())
+}
+
+/// A log, a failure and a wrong usage, where standard error takes nothing.
+#[test]
+fn lines_that_standard_error_does_not_take_are_lost() -> Result<()> {
+    let dir = TempDir::new("lost")?;
+    let (image, file) = image(&dir)?;
+    let missing = format!("{image}:/missing");
+    for (args, status) in [
+        (&["cat", &file][..], 0),
+        (&["cat", &missing, &file], 1),
+        (&["cat", "--nonsense"], 2),
+        (&["chmod", "u+q", &file], 2),
+    ] {
+        for files in ["2>/dev/full", "2>&-"] {
+            let o = redirected(args, files).env("EXTANT_LOG", "trace").run()?;
+            ensure!(o.code == Some(status), "{args:?} {files}: {}", o.describe());
+            let whole = status == 2 || o.out.len() == 100_000;
+            ensure!(whole, "{args:?} {files}: {} bytes", o.out.len());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_measurement_whose_results_have_no_place_does_not_begin() -> Result<()> {
+    let dir = TempDir::new("results")?;
+    let page = dir.join("page.md").display().to_string();
+    fs::write(&page, "no marks\n")?;
+    let nowhere = dir.join("missing/rows").display().to_string();
+    for (option, path, why) in [
+        ("--json", &nowhere, "No such file or directory"),
+        ("--write", &nowhere, "No such file or directory"),
+        (
+            "--write",
+            &page,
+            "the page has no line <!-- measured: begin -->",
+        ),
+        ("--plot", &page, "File exists"),
+    ] {
+        let o = Cmd::new(env!("CARGO_BIN_EXE_extant"))
+            .args(["bench", "overwrite", "--quick", "--runs", "1", option, path])
+            .run()?;
+        let said = format!("extant: bench: {path}: {why}\n");
+        ensure!(o.code == Some(1) && o.err == said, "{}", o.describe());
+    }
+    ensure!(fs::read_to_string(&page)? == "no marks\n", "the page");
+    Ok(())
+}
