@@ -60,7 +60,7 @@ Examples:
 ///
 /// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file, a block device
 /// or the address of an export of an NBD server. Symbolic links in an image lead to files of the
-/// same image, never out of it. No command but mount needs root, or FUSE.
+/// same image, never out of it. No command needs root, and only mount needs FUSE.
 #[derive(Parser, Debug)]
 #[command(
     name = "extant",
