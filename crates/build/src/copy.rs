@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::BlockDevice;
-use extant_units::DevOff;
+use extant_units::{DevOff, index};
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -92,7 +92,8 @@ impl Copy<'_> {
         let mut reader = ContentReader::new(self.tree, self.origins);
         let mut digest = Digest::default();
         let mut pieces = Vec::new();
-        let mut buf = Vec::new();
+        // Before the last piece of a batch it is not full.
+        let mut buf = vec![0; index(BATCH + PIECE)];
         while !failed.load(Ordering::Relaxed) {
             pieces.clear();
             match queue.lock() {
@@ -117,23 +118,23 @@ impl Copy<'_> {
         &self,
         pieces: &[Piece],
         reader: &mut ContentReader<'_>,
-        buf: &mut Vec<u8>,
+        buf: &mut [u8],
         digest: &mut Digest,
     ) -> Result<()> {
         let Some(first) = pieces.first() else {
             return Ok(());
         };
         let len: u64 = pieces.iter().map(|piece| piece.len).sum();
-        buf.resize(extant_units::index(len), 0);
-        let mut rest = buf.as_mut_slice();
+        let buf = &mut buf[..index(len)];
+        let mut rest = &mut *buf;
         let mut copied = 0;
         for piece in pieces {
-            let (data, left) = rest.split_at_mut(extant_units::index(piece.len));
+            let (data, left) = rest.split_at_mut(index(piece.len));
             rest = left;
             reader.read(piece.node, piece.from, data)?;
             let node = self.tree.node(piece.node);
             let real = (node.size - piece.from).min(piece.len);
-            let content = &data[..extant_units::index(real)];
+            let content = &data[..index(real)];
             digest.add_data(node.ino, piece.from, content);
             copied += real;
         }

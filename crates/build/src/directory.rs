@@ -13,9 +13,6 @@ use extant_units::{Lblk, exact_u32};
 use crate::error::{Error, Result};
 use crate::tree::{NameId, NodeId, Tree};
 
-/// Names of a directory with their hashes, in order.
-pub(crate) type Sorted = Vec<(DirHash, NameId)>;
-
 /// How directories are laid out on a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirLayout {
@@ -42,20 +39,18 @@ impl Shape {
 }
 
 impl DirLayout {
-    /// The names in `dir`, in order.
-    pub(crate) fn sorted(&self, tree: &Tree, dir: NodeId) -> Sorted {
-        let mut sorted: Sorted = tree
-            .children(dir)
-            .map(|name| (self.hasher.hash(tree.name_text(name)), name))
-            .collect();
+    /// Puts the names in `dir` into the order of their hashes.
+    pub(crate) fn sort(&self, tree: &mut Tree, dir: NodeId) {
+        let hashed = |name| (self.hasher.hash(tree.name_text(name)), name);
+        let mut sorted: Vec<(DirHash, NameId)> = tree.children(dir).map(hashed).collect();
         sorted.sort_unstable_by(|one, other| {
             let hashes = one.0.cmp(&other.0);
             hashes.then_with(|| tree.name_text(one.1).cmp(tree.name_text(other.1)))
         });
-        sorted
+        tree.arrange(dir, sorted.into_iter().map(|(_, name)| name));
     }
 
-    /// The blocks that `names` need in the directory `dir`; `linear` forbids an index.
+    /// The blocks that `names`, in the order of [`DirLayout::sort`], need in the directory `dir`.
     ///
     /// # Errors
     /// More names than an index of two levels holds.
@@ -64,7 +59,7 @@ impl DirLayout {
         tree: &Tree,
         dir: NodeId,
         format: &DirFormat,
-        names: &Sorted,
+        names: &[NameId],
     ) -> Result<Shape> {
         let linear = leaves(tree, format, names, dots_len()).count() as u64;
         let is_lost_found = tree.node(dir).ino == LOST_FOUND;
@@ -94,8 +89,8 @@ impl DirLayout {
         })
     }
 
-    /// Gives the blocks of `dir` to `put`, by their number in the directory. `blocks` is how many
-    /// it has: more than it needs are empty.
+    /// Gives the blocks of `dir`, which is sorted, to `put`, by their number in the directory.
+    /// `blocks` is how many it has: more than it needs are empty.
     ///
     /// # Errors
     /// Those of `put`.
@@ -107,7 +102,7 @@ impl DirLayout {
         blocks: u64,
         put: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        let names = self.sorted(tree, dir);
+        let names: Vec<NameId> = tree.children(dir).collect();
         let shape = self
             .shape(tree, dir, format, &names)
             .map_err(std::io::Error::other)?;
@@ -124,7 +119,7 @@ impl DirLayout {
             for at in 0..blocks {
                 // The blocks past the last name's are empty leaves.
                 let chunk = chunks.next().unwrap_or_default();
-                let entries = chunk.iter().map(|(_, name)| entry(tree, *name));
+                let entries = chunk.iter().map(|name| entry(tree, *name));
                 format.pack(
                     &mut block,
                     std::mem::take(&mut first).into_iter().chain(entries),
@@ -133,20 +128,21 @@ impl DirLayout {
             }
             return Ok(());
         }
+        let major = |name: &NameId| self.hasher.hash(tree.name_text(*name)).major;
         let first = 1 + shape.nodes;
         let mut table = Vec::new();
         let mut last = None;
         for (at, chunk) in (first..).zip(leaves(tree, format, &names, 0)) {
-            let entries = chunk.iter().map(|(_, name)| entry(tree, *name));
+            let entries = chunk.iter().map(|name| entry(tree, *name));
             format.pack(&mut block, entries);
             put(at, &block)?;
-            let hash = chunk.first().map_or(0, |(hash, _)| hash.major);
+            let hash = chunk.first().map_or(0, major);
             let key = if at == first {
                 0
             } else {
                 hash | u32::from(last == Some(hash))
             };
-            last = chunk.last().map(|(hash, _)| hash.major);
+            last = chunk.last().map(major);
             table.push((key, lblk(at)));
         }
         let mut levels = 0;
@@ -197,11 +193,11 @@ fn entry(tree: &Tree, name: NameId) -> NewEntry<'_> {
 fn leaves<'a>(
     tree: &'a Tree,
     format: &DirFormat,
-    names: &'a Sorted,
+    names: &'a [NameId],
     before: usize,
-) -> impl Iterator<Item = &'a [(DirHash, NameId)]> + use<'a> {
+) -> impl Iterator<Item = &'a [NameId]> + use<'a> {
     let end = format.entries_end();
-    let mut rest = names.as_slice();
+    let mut rest = names;
     let mut used = before;
     let mut first = before > 0;
     std::iter::from_fn(move || {
@@ -210,7 +206,7 @@ fn leaves<'a>(
         }
         first = false;
         let mut count = 0;
-        for (_, name) in rest {
+        for name in rest {
             used += rec_len_for(tree.name_text(*name).len());
             if used > end {
                 break;

@@ -1,7 +1,7 @@
 //! A folder of the host as a source.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use extant_archive::Timestamp;
 use extant_disk::file_kind::FileKind;
 use extant_units::{exact_u16, exact_u32};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, SeekFrom, Stat, lgetxattr, llistxattr, major, minor, open, seek, stat,
-    statat,
+    AtFlags, Dir, Mode, OFlags, SeekFrom, Stat, lgetxattr, llistxattr, major, minor, open, seek,
+    stat, statat,
 };
 use rustix::io::Errno;
 
@@ -26,6 +26,9 @@ use crate::tree::{MAX_ENTRIES, Node, NodeId};
 
 /// The most bytes of a file's names of attributes, and of one value: what Linux passes on.
 const MAX_XATTR: usize = 1 << 16;
+/// Bytes that are asked for first. Linux allocates as many as a caller asks for, and most files
+/// have no attributes.
+const SHORT_XATTR: usize = 512;
 
 /// The device and inode of a file of the host.
 pub(crate) type FileKey = (u64, u64);
@@ -97,32 +100,42 @@ impl<'a, 'b> FolderScan<'a, 'b> {
         number: u32,
         pending: &mut Vec<Pending>,
     ) -> Result<()> {
-        let mut names = Vec::new();
-        for entry in path.read_dir().at(path)? {
-            names.push(entry.at(path)?.file_name().into_vec().into_boxed_slice());
-            if names.len() > MAX_ENTRIES {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut dir = Dir::new(open(path, flags, Mode::empty()).at(path)?).at(path)?;
+        let mut names: Vec<CString> = Vec::new();
+        while let Some(entry) = dir.read() {
+            let entry = entry.at(path)?;
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if names.len() >= MAX_ENTRIES {
                 return Err(Error::at(path.display(), "too many entries"));
             }
+            names.push(entry.file_name().to_owned());
         }
         // The host has them in any order.
         names.sort_unstable();
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let at = open(path, flags, Mode::empty()).at(path)?;
-        for name in names {
-            let host = path.join(OsStr::from_bytes(&name));
-            let found = statat(&at, &*name, AtFlags::SYMLINK_NOFOLLOW).at(&host)?;
+        let at = dir.fd().at(path)?;
+        let (mut host, mut inside) = (path.join("name"), inside.to_vec());
+        let above = inside.len();
+        for name in &names {
+            let bytes = name.to_bytes();
+            host.set_file_name(OsStr::from_bytes(bytes));
+            inside.truncate(above);
+            inside.push(b'/');
+            inside.extend_from_slice(bytes);
+            let found = statat(at, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).at(&host)?;
             if self.skipped.contains(&(found.st_dev, found.st_ino)) {
                 let what = format!("{}: the image itself, left out", host.display());
                 self.keeper.watch.warn(what);
                 continue;
             }
-            let inside = [inside, b"/", &name].concat();
             let made = self.entry(&host, &inside, number, &found)?;
             if made && kind_of(&found) == Some(FileKind::Directory) {
-                let text = self.placer.tree.keep_text(&name)?;
+                let text = self.placer.tree.keep_text(bytes)?;
                 let own = exact_u32(self.dirs.len() as u64);
                 self.dirs.push((number, text));
-                pending.push((host, inside, own));
+                pending.push((host.clone(), inside.clone(), own));
             }
         }
         Ok(())
@@ -135,7 +148,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             self.placer.add_name(inside, known)?;
             return Ok(true);
         }
-        let shown = host.display().to_string();
+        let shown = &host.display();
         let mut node = described(found).at(host)?;
         node.origin = self.origin;
         let mut parts = None;
@@ -151,23 +164,23 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             FileKind::Symlink => {
                 let target = host.read_link().at(host)?.into_os_string().into_vec();
                 node.size = target.len() as u64;
-                let text = self.keeper.target(self.placer.tree, &target, &shown)?;
+                let text = self.keeper.target(self.placer.tree, &target, shown)?;
                 node.data = u64::from(text.raw());
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 let numbers = found.st_rdev;
-                node.data = device(major(numbers), minor(numbers), &shown)?;
+                node.data = device(major(numbers), minor(numbers), shown)?;
             }
             _ => {}
         }
         let named = self.attributes(host).at(host)?;
         self.keeper
-            .keep(self.placer.tree, &mut node, &named, &shown)?;
+            .keep(self.placer.tree, &mut node, &named, shown)?;
         let Some(made) = self.placer.put(inside, node)? else {
             return Ok(false);
         };
         if let Some(parts) = parts {
-            self.placer.tree.parts.set(made, parts, &shown)?;
+            self.placer.tree.parts.set(made, parts, shown)?;
         }
         if found.st_nlink > 1 && kind_of(found) != Some(FileKind::Directory) {
             self.linked.insert(key, made);
@@ -177,7 +190,8 @@ impl<'a, 'b> FolderScan<'a, 'b> {
 
     /// The extended attributes of a file: those that the caller may see.
     fn attributes(&mut self, path: &Path) -> io::Result<Named> {
-        let len = match llistxattr(path, &mut self.buf[..]) {
+        let listed = with_room(&mut self.buf, |buf| llistxattr(path, buf));
+        let len = match listed {
             Ok(0) | Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => return Ok(Vec::new()),
             other => other?,
         };
@@ -188,7 +202,8 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             .collect();
         let mut named = Vec::new();
         for name in names {
-            match lgetxattr(path, name.as_slice(), &mut self.buf[..]) {
+            let got = with_room(&mut self.buf, |buf| lgetxattr(path, name.as_slice(), buf));
+            match got {
                 Ok(len) => named.push((name, self.buf[..len].to_vec())),
                 // Gone, or not for this caller.
                 Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => {}
@@ -196,6 +211,17 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             }
         }
         Ok(named)
+    }
+}
+
+/// What `call` fills: a short part of `buf`, or all of it where that is too short.
+fn with_room(
+    buf: &mut [u8],
+    call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<usize> {
+    match call(&mut buf[..SHORT_XATTR]) {
+        Err(Errno::RANGE) => call(buf),
+        other => other,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What every entry of a source goes through: attributes, owners and times, limits of the format.
 
+use std::fmt;
+
 use extant_disk::file_kind::FileKind;
 use extant_units::index;
 
@@ -27,7 +29,7 @@ impl Keeper<'_> {
         tree: &mut Tree,
         node: &mut Node,
         named: &Named,
-        path: &str,
+        path: impl fmt::Display + Copy,
     ) -> Result<()> {
         let kept = tree.attrs.keep(node.attrs, named, node.mode);
         let kept = kept.map_err(|what| Error::at(path, what))?;
@@ -48,7 +50,7 @@ impl Keeper<'_> {
     ///
     /// # Errors
     /// It is.
-    pub(crate) fn check_size(&self, node: &Node, path: &str) -> Result<()> {
+    pub(crate) fn check_size(&self, node: &Node, path: impl fmt::Display) -> Result<()> {
         let most = self.block_size * u64::from(u32::MAX);
         if node.kind() == FileKind::Regular && node.size > most {
             let what = format!("{} bytes: files have at most {most}", node.size);
@@ -61,7 +63,12 @@ impl Keeper<'_> {
     ///
     /// # Errors
     /// A target that ext4 cannot store.
-    pub(crate) fn target(&self, tree: &mut Tree, target: &[u8], path: &str) -> Result<TextId> {
+    pub(crate) fn target(
+        &self,
+        tree: &mut Tree,
+        target: &[u8],
+        path: impl fmt::Display,
+    ) -> Result<TextId> {
         let room = index(self.block_size) - 1;
         if target.is_empty() || target.contains(&0) {
             return Err(Error::at(path, "a link to nothing"));
@@ -78,7 +85,7 @@ impl Keeper<'_> {
 ///
 /// # Errors
 /// Numbers that ext4 cannot store.
-pub(crate) fn device(major: u32, minor: u32, path: &str) -> Result<u64> {
+pub(crate) fn device(major: u32, minor: u32, path: impl fmt::Display) -> Result<u64> {
     if major > 0xFFF || minor > 0xF_FFFF {
         let what = format!("device {major}:{minor} has numbers that ext4 cannot store");
         return Err(Error::at(path, what));

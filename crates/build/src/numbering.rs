@@ -7,7 +7,7 @@ use extant_units::exact_u32;
 use crate::directory::{DirLayout, LOST_FOUND};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::tree::{Node, NodeId, Tree};
+use crate::tree::{NameId, Node, NodeId, Tree};
 
 /// `EXT4_LINK_MAX`: the most names of a file, and the most subdirectories that are counted.
 const MAX_LINKS: u32 = 65_000;
@@ -83,7 +83,7 @@ pub(crate) fn date_implied(tree: &mut Tree, secs: u64) {
     }
 }
 
-/// Numbers all nodes, from `first` on, and counts their links.
+/// Numbers all nodes, from `first` on, and counts their links. Directories are sorted by that.
 ///
 /// # Errors
 /// More links than ext4 counts.
@@ -112,7 +112,9 @@ pub(crate) fn number(
         numbering.dirs.push(dir);
         let from = pending.len();
         let mut links = 2;
-        for (_, name) in dirs.sorted(tree, dir) {
+        dirs.sort(tree, dir);
+        let names: Vec<NameId> = tree.children(dir).collect();
+        for name in names {
             let id = tree.target(name);
             let node = tree.node_mut(id);
             if node.is_dir() {

@@ -71,12 +71,20 @@ impl<'a> ContentReader<'a> {
     /// Those of the host; the file has another size than it had.
     pub(crate) fn read(&mut self, id: NodeId, from: u64, buf: &mut [u8]) -> Result<()> {
         let node = self.tree.node(id);
+        let parts = self.tree.parts.get(id);
+        let is_file = !matches!(
+            self.origins[usize::from(node.origin)],
+            Origin::Archive { .. }
+        );
+        if is_file && parts.is_none() && from == 0 && node.size < buf.len() as u64 {
+            return self.read_whole(id, node, buf);
+        }
         let whole = [Part {
             start: 0,
             len: node.size,
             stored: 0,
         }];
-        let parts = self.tree.parts.get(id).unwrap_or(&whole);
+        let parts = parts.unwrap_or(&whole);
         let end = from + buf.len() as u64;
         let first = parts.partition_point(|part| part.start + part.len <= from);
         let mut at = from;
@@ -92,6 +100,29 @@ impl<'a> ContentReader<'a> {
             at = stop;
         }
         zero(buf, from, at..end);
+        Ok(())
+    }
+
+    /// Reads a file for all of which `buf` has room, and more: its end is found by reading.
+    fn read_whole(&mut self, id: NodeId, node: &Node, buf: &mut [u8]) -> Result<()> {
+        let size = index(node.size);
+        let read = self.open_file(node).and_then(|file| {
+            let mut len = 0;
+            while len < size {
+                match file.read_at(&mut buf[len..], len as u64) {
+                    Ok(0) => break,
+                    Ok(more) => len += more,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(len)
+        });
+        match read {
+            Ok(len) if len == size => buf[size..].fill(0),
+            Ok(_) => return Err(Error::at(self.tree.path(id), "it changed meanwhile")),
+            Err(error) => return Err(error).at(Path::new(&self.tree.path(id))),
+        }
         Ok(())
     }
 

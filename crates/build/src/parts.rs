@@ -1,6 +1,7 @@
 //! The parts of files with holes: what lies between the holes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
@@ -34,7 +35,12 @@ impl Parts {
     ///
     /// # Errors
     /// There are too many.
-    pub(crate) fn set(&mut self, id: NodeId, parts: Vec<Part>, path: &str) -> Result<()> {
+    pub(crate) fn set(
+        &mut self,
+        id: NodeId,
+        parts: Vec<Part>,
+        path: impl fmt::Display,
+    ) -> Result<()> {
         self.remove(id);
         if self.count + parts.len() > MAX_PARTS {
             let what = format!("files with holes have more than {MAX_PARTS} parts in all");

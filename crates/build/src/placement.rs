@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::extents::{count, extents, logical};
 use crate::numbering::Numbering;
 use crate::room::Room;
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NameId, NodeId, Tree};
 
 /// A block of attributes that several inodes share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,7 +201,7 @@ pub(crate) fn measure(
     let bs = formats.inode.block_size.bytes_u64();
     let mut blocks = 0;
     for &dir in &numbering.dirs {
-        let names = dirs.sorted(tree, dir);
+        let names: Vec<NameId> = tree.children(dir).collect();
         let shape = dirs.shape(tree, dir, &formats.directory(tree.ino(dir)), &names)?;
         let there = if dir == NodeId::ROOT {
             count(layout.root_runs())

@@ -31,14 +31,24 @@ pub(crate) struct Placer<'a> {
     pub(crate) whiteouts: bool,
     /// For directories that no source has.
     pub(crate) implied: Node,
-    /// The last directory that was reached.
+    /// The last directory that was reached, and the path that led to it.
     last: Option<(Vec<u8>, NodeId)>,
 }
 
-/// The names of a path; `None` for those that mean nothing.
-fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The names of a path, without those that mean nothing.
+fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let parts = path.split(|&byte| byte == b'/');
     parts.filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// The last name of a path, and the path above it; `None` for the root.
+fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let name = parts(path).next_back()?;
+    let mut above = path;
+    while !above.ends_with(name) {
+        above = &above[..above.len() - 1];
+    }
+    Some((name, &above[..above.len() - name.len()]))
 }
 
 /// A path for messages.
@@ -91,8 +101,7 @@ impl<'a> Placer<'a> {
     /// A path that leads nowhere, or something in the way.
     pub(crate) fn put(&mut self, path: &[u8], node: Node) -> Result<Option<NodeId>> {
         check(path)?;
-        let names: Vec<&[u8]> = parts(path).collect();
-        let Some((name, above)) = names.split_last() else {
+        let Some((name, above)) = split_last(path) else {
             if !node.is_dir() {
                 return Err(Error::at(shown(path), "the root is a directory"));
             }
@@ -150,8 +159,7 @@ impl<'a> Placer<'a> {
         }
         if node.is_dir() && was == FileKind::Symlink {
             // A link to a directory will do for one.
-            let names: Vec<&[u8]> = parts(path).collect();
-            let there = self.walk(&names, path, false)?;
+            let there = self.walk(path, path, false)?;
             let there = there.ok_or_else(|| Error::at(shown(path), "a link is in its way"))?;
             self.describe(there, node);
             return Ok(Some(there));
@@ -173,8 +181,7 @@ impl<'a> Placer<'a> {
     /// A path that no volume has, or through what is no directory.
     pub(crate) fn find(&mut self, path: &[u8]) -> Result<Option<NodeId>> {
         check(path)?;
-        let names: Vec<&[u8]> = parts(path).collect();
-        let Some((name, above)) = names.split_last() else {
+        let Some((name, above)) = split_last(path) else {
             return Ok(Some(NodeId::ROOT));
         };
         let dir = self.walk(above, path, false)?;
@@ -197,8 +204,7 @@ impl<'a> Placer<'a> {
         check(path)?;
         check(target)?;
         let at = |what: &str| Error::at(shown(path), format!("{what} {}", shown(target)));
-        let names: Vec<&[u8]> = parts(target).collect();
-        let Some((name, above)) = names.split_last() else {
+        let Some((name, above)) = split_last(target) else {
             return Err(at("a hard link to a directory:"));
         };
         let dir = self.walk(above, target, false)?;
@@ -216,8 +222,7 @@ impl<'a> Placer<'a> {
     /// A path that leads nowhere, or something in the way.
     pub(crate) fn add_name(&mut self, path: &[u8], node: NodeId) -> Result<()> {
         check(path)?;
-        let names: Vec<&[u8]> = parts(path).collect();
-        let Some((name, above)) = names.split_last() else {
+        let Some((name, above)) = split_last(path) else {
             return Err(Error::at(shown(path), "the root is a directory"));
         };
         let dir = self.reach(above, path)?;
@@ -268,25 +273,24 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// The directory that `names` lead to, made where it is not there.
-    fn reach(&mut self, names: &[&[u8]], path: &[u8]) -> Result<NodeId> {
-        let key = names.join(&b'/');
+    /// The directory that `above` leads to, made where it is not there. `path` is for messages.
+    fn reach(&mut self, above: &[u8], path: &[u8]) -> Result<NodeId> {
         if let Some((last, dir)) = &self.last
-            && *last == key
+            && *last == above
         {
             return Ok(*dir);
         }
-        let dir = self.walk(names, path, true)?;
+        let dir = self.walk(above, path, true)?;
         let dir =
             dir.ok_or_else(|| Error::at(shown(path), "a part of its path is no directory"))?;
-        self.last = Some((key, dir));
+        self.last = Some((above.to_vec(), dir));
         Ok(dir)
     }
 
-    /// Goes down `names` from the root, through links. What is not there is made, or ends it with
-    /// `None`.
-    fn walk(&mut self, names: &[&[u8]], path: &[u8], make: bool) -> Result<Option<NodeId>> {
-        let mut left: VecDeque<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+    /// Goes down the names of `way` from the root, through links. What is not there is made, or
+    /// ends it with `None`. `path` is for messages.
+    fn walk(&mut self, way: &[u8], path: &[u8], make: bool) -> Result<Option<NodeId>> {
+        let mut left: VecDeque<Vec<u8>> = parts(way).map(<[u8]>::to_vec).collect();
         let mut at = NodeId::ROOT;
         let mut links = 0;
         while let Some(name) = left.pop_front() {

@@ -198,33 +198,30 @@ impl Tree {
     /// What `name` in `dir` leads to.
     pub(crate) fn lookup(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let (_, found) = self.probe(dir, name);
-        let node = self.names[found? as usize].node;
+        let node = self.names.get(found.name as usize)?.node;
         (node != NONE).then_some(NodeId(node))
     }
 
     /// The source that gave the name that leads to directory `dir`, or to `name` in it.
     pub(crate) fn layer_of(&self, dir: NodeId, name: &[u8]) -> Option<u16> {
         let (_, found) = self.probe(dir, name);
-        Some(self.names[found? as usize].layer)
+        Some(self.names.get(found.name as usize)?.layer)
     }
 
-    /// The slot of a name in the table, and its number if it is there.
-    fn probe(&self, dir: NodeId, name: &[u8]) -> (usize, Option<u32>) {
+    /// Where in the table a name is, or would be, and what stands there for it.
+    fn probe(&self, dir: NodeId, name: &[u8]) -> (usize, Slot) {
         let hash = self.hash(dir, name);
         let mask = self.table.len() - 1;
         let mut slot = hash as usize & mask;
         loop {
-            let Slot {
-                name: at,
-                hash: own,
-            } = self.table[slot];
-            if at == NONE {
-                return (slot, None);
+            let found = self.table[slot];
+            if found.name == NONE {
+                return (slot, Slot { hash, name: NONE });
             }
-            if own == hash {
-                let known = &self.names[at as usize];
+            if found.hash == hash {
+                let known = &self.names[found.name as usize];
                 if known.parent == dir.0 && self.texts.get(known.text) == name {
-                    return (slot, Some(at));
+                    return (slot, found);
                 }
             }
             slot = (slot + 1) & mask;
@@ -248,8 +245,8 @@ impl Tree {
         layer: u16,
     ) -> Result<()> {
         let at = match self.probe(dir, name) {
-            (_, Some(at)) => at,
-            (slot, None) => self.new_name(dir, name, slot)?,
+            (slot, Slot { hash, name: NONE }) => self.new_name(dir, name, (slot, hash))?,
+            (_, found) => found.name,
         };
         let slot = &mut self.names[at as usize];
         debug_assert_eq!(slot.node, NONE, "what was there is removed first");
@@ -260,7 +257,7 @@ impl Tree {
         Ok(())
     }
 
-    fn new_name(&mut self, dir: NodeId, name: &[u8], slot: usize) -> Result<u32> {
+    fn new_name(&mut self, dir: NodeId, name: &[u8], place: (usize, u32)) -> Result<u32> {
         if self.names.len() >= MAX_ENTRIES {
             return Err(too_many());
         }
@@ -275,10 +272,8 @@ impl Tree {
             layer: 0,
         });
         parent.child = at;
-        self.table[slot] = Slot {
-            hash: self.hash(dir, name),
-            name: at,
-        };
+        let (slot, hash) = place;
+        self.table[slot] = Slot { hash, name: at };
         if self.names.len() * 3 > self.table.len() * 2 {
             self.grow();
         }
@@ -308,10 +303,11 @@ impl Tree {
 
     /// Removes `name` from `dir`, with all that is below it.
     pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8]) {
-        let (_, Some(at)) = self.probe(dir, name) else {
+        let (_, found) = self.probe(dir, name);
+        if found.name == NONE {
             return;
-        };
-        let mut dead = vec![at];
+        }
+        let mut dead = vec![found.name];
         while let Some(at) = dead.pop() {
             let slot = &mut self.names[at as usize];
             let node = std::mem::replace(&mut slot.node, NONE);
@@ -364,10 +360,21 @@ impl Tree {
         })
     }
 
-    /// The names in `dir`, in no order that means anything.
+    /// The names in `dir`, in no order that means anything before [`Tree::arrange`] gives one.
     pub(crate) fn children(&self, dir: NodeId) -> impl Iterator<Item = NameId> {
         self.name_ids(dir)
             .filter(|name| self.names[name.0 as usize].node != NONE)
+    }
+
+    /// Puts the names in `dir` into another order: `names` are all of [`Tree::children`]. Call it
+    /// once the tree is complete: what was removed is forgotten.
+    pub(crate) fn arrange(&mut self, dir: NodeId, names: impl DoubleEndedIterator<Item = NameId>) {
+        let mut next = NONE;
+        for name in names.rev() {
+            self.names[name.0 as usize].next = next;
+            next = name.0;
+        }
+        self.nodes[dir.0 as usize].child = next;
     }
 
     /// The bytes of a name.

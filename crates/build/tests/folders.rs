@@ -4,10 +4,12 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use common::{build, expect_equal, fill};
-use extant_build::Options;
+use extant_build::{Options, Source, Watch};
 use extant_testkit::{Cmd, Image, Need, TempDir, need};
 
 const MOUNTED: &[Need] = &[
@@ -185,4 +187,102 @@ fn what_no_source_has_is_owned_as_asked_for() {
     let words = told("debugfs", &["-R", "stat /lost+found"], &image);
     let owner = |key: [&str; 2]| words.windows(2).any(|found| found == key);
     assert!(owner(["User:", "7"]) && owner(["Group:", "9"]), "{words:?}");
+}
+
+/// What happens to a file of the source.
+type Change = fn(&Path);
+
+/// Changes a file of the source once: before its data are copied, or after the first of them are.
+struct Meddler {
+    path: PathBuf,
+    change: Change,
+    before: bool,
+    done: Once,
+}
+
+impl Watch for Meddler {
+    fn expect(&self, _: u64) {
+        if self.before {
+            self.done.call_once(|| (self.change)(&self.path));
+        }
+    }
+
+    fn copied(&self, _: u64) {
+        self.done.call_once(|| (self.change)(&self.path));
+    }
+
+    fn warn(&self, _: String) {}
+}
+
+/// Bytes of a file that is copied in several steps.
+const LARGE: usize = 4 << 20;
+
+fn cut_to(path: &Path, len: u64) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_len(len).unwrap();
+}
+
+/// Changes before the copy, to a file of any size, and what is said of them.
+const CHANGES: &[(Change, &str)] = &[
+    (|path| cut_to(path, 1), "it changed meanwhile"),
+    (|path| cut_to(path, 0), "it changed meanwhile"),
+    (|path| cut_to(path, 5 << 20), "it changed meanwhile"),
+    (|path| fs::remove_file(path).unwrap(), "No such file"),
+    (
+        |path| {
+            fs::remove_file(path).unwrap();
+            symlink("other", path).unwrap();
+        },
+        "symbolic link",
+    ),
+    (
+        |path| {
+            fs::remove_file(path).unwrap();
+            Cmd::new("mkfifo").arg(path).ok().unwrap();
+        },
+        "",
+    ),
+    (
+        |path| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        },
+        "",
+    ),
+];
+
+#[test]
+fn a_file_that_changes_while_it_is_copied_ends_the_build_and_leaves_nothing() {
+    let dir = TempDir::new("build").unwrap();
+    let (folder, image) = (dir.join("folder"), dir.join("image"));
+    fs::create_dir(&folder).unwrap();
+    let path = folder.join("file");
+    let refused = |size: usize, change: Change, before: bool, what: &str| {
+        let _ = fs::remove_dir_all(&path);
+        let _ = fs::remove_file(&path);
+        fs::write(&path, vec![7; size]).unwrap();
+        let meddler = Meddler {
+            path: path.clone(),
+            change,
+            before,
+            done: Once::new(),
+        };
+        let options = Options {
+            threads: Some(1),
+            ..Options::default()
+        };
+        let sources = [Source::Path(folder.clone())];
+        let built = extant_build::build(&sources, &image, &options, &meddler);
+        let said = built.unwrap_err().to_string();
+        assert!(said.contains("/file: ") && said.contains(what), "{said}");
+        let left = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1, "{said}: something stays behind");
+    };
+    for &(change, what) in CHANGES {
+        for size in [4095, 4096, LARGE] {
+            refused(size, change, true, what);
+        }
+    }
+    let shorter: Change = |path| cut_to(path, 3 << 20);
+    refused(LARGE, shorter, false, "it became shorter meanwhile");
 }

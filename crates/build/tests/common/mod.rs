@@ -44,6 +44,9 @@ pub(crate) fn fill(dir: &Path) {
         chown 1234:70000 small; chmod 4755 large; chmod 1777 a
         setfattr -n user.short -v value small
         setfattr -n user.long -v $(printf %300s | tr ' ' v) small a/b
+        for number in $(seq 9); do
+            setfattr -n user.$(printf %061d $number) -v x a/b/c/d/deep
+        done
         setfattr -n trusted.both -v $(printf %700s | tr ' ' v) large
         setfacl -m u:55:rwx,g:66:r small; setfacl -d -m u:55:rx a
         touch -h -d '1969-12-31 23:59:58.75 UTC' 'short link'
