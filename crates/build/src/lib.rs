@@ -68,6 +68,6 @@ mod tree;
 pub use error::{Error, Result};
 pub use extant_archive::Timestamp;
 pub use job::{Built, build};
-pub use new_file::NewFile;
+pub use new_file::{NewFile, remove_unfinished};
 pub use options::{IdRange, Options, Silent, Watch};
 pub use sources::Source;

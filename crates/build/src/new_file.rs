@@ -4,13 +4,15 @@
 //! - It is written without a name, or under a name of its own where the host has no such files. It
 //!   gets its name when it is complete and durable, in one step.
 //! - What stood at the name when it was begun is replaced, and nothing else.
-//! - A failure, or an end of the process, leaves what was there.
+//! - A failure, or an end of the process, leaves what was there. A name of its own is gone then as
+//!   well, unless the process ends without [`remove_unfinished`].
 
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
 use rustix::io::Errno;
@@ -20,6 +22,76 @@ const MODE: u32 = 0o666;
 /// Names that are tried for a file on its way.
 const ATTEMPTS: u32 = 1000;
 
+/// The names that files of this process have while they are on their way. Held while a name is made
+/// or goes: what is on the list is there, and the reverse.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the files of this process that are on their way under names of their own. A program that
+/// a signal ends calls it last: such files cannot be finished any more.
+pub fn remove_unfinished() {
+    for path in unfinished().drain(..) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// A name that a file has on its way. It goes with this.
+#[derive(Debug)]
+pub(crate) struct Temporary(PathBuf);
+
+impl Temporary {
+    /// Makes a file in `folder` by `make`, under a name that is free.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    fn make<T>(
+        folder: &Path,
+        make: impl Fn(&Path) -> rustix::io::Result<T>,
+    ) -> io::Result<(Self, T)> {
+        let own = std::process::id();
+        let mut unfinished = unfinished();
+        for attempt in 0..ATTEMPTS {
+            let path = folder.join(format!(".extant-new-{own}-{attempt}"));
+            match make(&path) {
+                Ok(made) => {
+                    unfinished.push(path.clone());
+                    return Ok((Self(path), made));
+                }
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::other("no name is free for a new file"))
+    }
+
+    /// Gives the file its own name, which another file has if `replaces`.
+    ///
+    /// # Errors
+    /// Those of the host.
+    fn rename(&self, to: &Path, replaces: bool) -> io::Result<()> {
+        let mut unfinished = unfinished();
+        match replaces {
+            true => fs::rename(&self.0, to)?,
+            false => rename_to_nothing(&self.0, to)?,
+        }
+        unfinished.retain(|path| *path != self.0);
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let mut unfinished = unfinished();
+        // Once this file is renamed, the name may be another one's.
+        if let Some(at) = unfinished.iter().position(|path| *path == self.0) {
+            let _ = fs::remove_file(unfinished.swap_remove(at));
+        }
+    }
+}
+
 /// A file on its way.
 #[derive(Debug)]
 pub struct NewFile {
@@ -27,7 +99,7 @@ pub struct NewFile {
     path: PathBuf,
     file: File,
     /// The name that it has meanwhile, if it needs one.
-    temporary: Option<PathBuf>,
+    temporary: Option<Temporary>,
     /// What stood at its name.
     replaced: Option<Stood>,
 }
@@ -134,25 +206,18 @@ impl NewFile {
             ));
         }
         let folder = folder_of(&self.path);
-        if self.temporary.is_none() {
-            self.temporary = Some(link(&self.file, folder)?);
-        }
-        if let Some(temporary) = &self.temporary {
-            match self.replaced {
-                Some(_) => fs::rename(temporary, &self.path)?,
-                None => rename_to_nothing(temporary, &self.path)?,
+        let temporary = match (self.temporary.take(), self.replaced) {
+            (None, None) => {
+                link(&self.file, &self.path)?;
+                None
             }
+            (None, Some(_)) => Some(Temporary::make(folder, |path| link(&self.file, path))?.0),
+            (known, _) => known,
+        };
+        if let Some(temporary) = temporary {
+            temporary.rename(&self.path, self.replaced.is_some())?;
         }
-        self.temporary = None;
         File::open(folder)?.sync_all()
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            let _ = fs::remove_file(temporary);
-        }
     }
 }
 
@@ -169,7 +234,7 @@ fn rename_to_nothing(from: &Path, to: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of the host.
-pub(crate) fn nameless(folder: &Path, mode: u32) -> io::Result<(File, Option<PathBuf>)> {
+pub(crate) fn nameless(folder: &Path, mode: u32) -> io::Result<(File, Option<Temporary>)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
     match open(folder, flags, Mode::from_raw_mode(mode)) {
         Ok(file) => Ok((file.into(), None)),
@@ -180,35 +245,15 @@ pub(crate) fn nameless(folder: &Path, mode: u32) -> io::Result<(File, Option<Pat
 }
 
 /// A file in `folder` under a name that nothing has.
-fn named(folder: &Path, mode: u32) -> io::Result<(File, Option<PathBuf>)> {
+fn named(folder: &Path, mode: u32) -> io::Result<(File, Option<Temporary>)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
-    let (path, file) = free_name(folder, |path| open(path, flags, Mode::from_raw_mode(mode)))?;
-    Ok((file.into(), Some(path)))
+    let mode = Mode::from_raw_mode(mode);
+    let (temporary, file) = Temporary::make(folder, |path| open(path, flags, mode))?;
+    Ok((file.into(), Some(temporary)))
 }
 
-/// Gives a file without a name one in `folder`.
-fn link(file: &File, folder: &Path) -> io::Result<PathBuf> {
+/// Gives a file without a name one that nothing has.
+fn link(file: &File, path: &Path) -> rustix::io::Result<()> {
     let magic = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let follow = AtFlags::SYMLINK_FOLLOW;
-    let (path, ()) = free_name(folder, |path| {
-        linkat(CWD, magic.as_str(), CWD, path, follow)
-    })?;
-    Ok(path)
-}
-
-/// Calls `make` with names that this process may use until one is free.
-fn free_name<T>(
-    folder: &Path,
-    make: impl Fn(&Path) -> rustix::io::Result<T>,
-) -> io::Result<(PathBuf, T)> {
-    let own = std::process::id();
-    for attempt in 0..ATTEMPTS {
-        let path = folder.join(format!(".extant-new-{own}-{attempt}"));
-        match make(&path) {
-            Ok(made) => return Ok((path, made)),
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(io::Error::other("no name is free for a new file"))
+    linkat(CWD, magic.as_str(), CWD, path, AtFlags::SYMLINK_FOLLOW)
 }

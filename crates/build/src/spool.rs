@@ -1,7 +1,7 @@
 //! Compressed archives and streams, unpacked into a file without a name, so that they can be read
 //! anywhere.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 
@@ -153,9 +153,8 @@ pub(crate) fn spool(
     let head = input.fill_buf().at(Path::new(name))?;
     let compression = Compression::of(head).map_err(|what| Error::at(name, what))?;
     let (file, named) = nameless(folder, 0o600).at(folder)?;
-    if let Some(path) = named {
-        fs::remove_file(&path).at(&path)?;
-    }
+    // It needs no name.
+    drop(named);
     let mut from = compression.reader(input);
     let mut buf = vec![0; CHUNK];
     let mut len = 0;
