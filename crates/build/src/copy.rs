@@ -4,13 +4,19 @@
 //! Threads take pieces of work from one queue, in the order of the volume: each reads its pieces,
 //! adds them to a digest of its own and writes them. Pieces of different threads are different
 //! blocks, and a sum of digests has no order, so the result does not depend on the threads.
+//!
+//! Where the host has reflinks, large files share their blocks with the image instead of being
+//! written. They are read all the same, for the digest. A file that changes between the two has its
+//! new content in the image and its old one in the digest: the UUID is another one then, no more.
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_units::{DevOff, index};
+use rustix::fs::copy_file_range;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -26,6 +32,8 @@ const BATCH: u64 = 1 << 20;
 const PIECE: u64 = 1 << 18;
 /// The most pieces of one batch.
 const MAX_PIECES: usize = 1024;
+/// The fewest bytes that are shared: fewer are written in less time.
+const LEAST_SHARED: u64 = PIECE;
 
 /// What is copied.
 pub(crate) struct Copy<'a> {
@@ -35,6 +43,8 @@ pub(crate) struct Copy<'a> {
     pub(crate) files: &'a [NodeId],
     pub(crate) block_size: u64,
     pub(crate) device: &'a dyn BlockDevice,
+    /// The same, where it is a file that can share blocks with others.
+    pub(crate) sharing: Option<&'a File>,
     pub(crate) watch: &'a dyn Watch,
 }
 
@@ -105,7 +115,7 @@ impl Copy<'_> {
             }
             let mut rest = pieces.as_slice();
             while !rest.is_empty() {
-                let (run, left) = rest.split_at(run_len(rest));
+                let (run, left) = rest.split_at(self.run_len(rest));
                 rest = left;
                 self.run(run, &mut reader, &mut buf, &mut digest)?;
             }
@@ -138,10 +148,47 @@ impl Copy<'_> {
             digest.add_data(node.ino, piece.from, content);
             copied += real;
         }
-        let written = self.device.write_at(DevOff::new(first.to), buf);
+        let shared = self.share(first, index(copied), reader);
+        let to = DevOff::new(first.to + shared as u64);
+        let written = self.device.write_at(to, &buf[shared..]);
         written.map_err(extant_mkfs::Error::Io)?;
         self.watch.copied(copied);
         Ok(())
+    }
+
+    /// Lets the image share `len` bytes from `first` on with the file that they were read from, as
+    /// far as the host does that. Returns how many it shares: whole blocks.
+    fn share(&self, first: &Piece, len: usize, reader: &ContentReader<'_>) -> usize {
+        let whole = len - len % index(self.block_size);
+        let Some((image, file)) = self.sharing.zip(reader.opened(first.node)) else {
+            return 0;
+        };
+        let (mut from, mut to, mut shared) = (first.from, first.to, 0);
+        while (whole - shared) as u64 >= LEAST_SHARED {
+            let left = whole - shared;
+            match copy_file_range(file, Some(&mut from), image, Some(&mut to), left) {
+                Ok(0) | Err(_) => break,
+                Ok(more) => shared += more,
+            }
+        }
+        // What is left is written.
+        shared - shared % index(self.block_size)
+    }
+
+    /// How many of the pieces lie one behind the other and are written at once: those of one file,
+    /// where its blocks may be shared.
+    fn run_len(&self, pieces: &[Piece]) -> usize {
+        let alone = |piece: &Piece| {
+            self.sharing.is_some() && self.tree.node(piece.node).size >= LEAST_SHARED
+        };
+        let follows = |pair: &[Piece]| match pair {
+            [a, b] => {
+                let together = a.node == b.node || !alone(a) && !alone(b);
+                a.to + a.len == b.to && together
+            }
+            _ => false,
+        };
+        1 + pieces.windows(2).take_while(|pair| follows(pair)).count()
     }
 
     /// Takes the next batch.
@@ -186,10 +233,4 @@ impl Copy<'_> {
         }
         pieces
     }
-}
-
-/// How many of the pieces lie one behind the other.
-fn run_len(pieces: &[Piece]) -> usize {
-    let follows = |pair: &[Piece]| matches!(pair, [a, b] if a.to + a.len == b.to);
-    1 + pieces.windows(2).take_while(|pair| follows(pair)).count()
 }

@@ -148,6 +148,7 @@ impl Job {
             files: &self.files,
             block_size: self.planned.layout.geometry().block_size.bytes_u64(),
             device: output.device(),
+            sharing: output.sharing(),
             watch,
         };
         let processors = || available_parallelism().map_or(1, usize::from);

@@ -186,6 +186,11 @@ impl NewFile {
         self.file.set_permissions(fs::Permissions::from_mode(mode))
     }
 
+    /// The folder that it will be in.
+    pub(crate) fn folder(&self) -> &Path {
+        folder_of(&self.path)
+    }
+
     /// The file, to be written.
     #[must_use]
     pub fn file(&self) -> &File {

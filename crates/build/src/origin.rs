@@ -126,6 +126,13 @@ impl<'a> ContentReader<'a> {
         Ok(())
     }
 
+    /// The file of the host that a node's content was last read from, at the same positions; `None`
+    /// where that was read at once or is a part of an archive.
+    pub(crate) fn opened(&self, id: NodeId) -> Option<&File> {
+        let (_, file) = self.open.as_ref().filter(|(known, _)| *known == id)?;
+        Some(file)
+    }
+
     fn read_stored(&mut self, id: NodeId, node: &Node, at: u64, buf: &mut [u8]) -> Result<()> {
         match &self.origins[usize::from(node.origin)] {
             Origin::Archive { name, file } => {

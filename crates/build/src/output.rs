@@ -8,10 +8,11 @@ use std::sync::{Mutex, PoisonError};
 
 use extant_blockdev::{BlockDevice, FileDevice};
 use extant_units::DevOff;
+use rustix::fs::ioctl_ficlone;
 
 use crate::error::{At, Error, Result};
 use crate::folder::FileKey;
-use crate::new_file::NewFile;
+use crate::new_file::{NewFile, nameless};
 
 /// Where a volume goes.
 pub(crate) enum Output {
@@ -110,6 +111,12 @@ pub(crate) fn key_of(path: &Path) -> Option<FileKey> {
     Some((metadata.dev(), metadata.ino()))
 }
 
+/// Whether a new file, which is empty so far, can share blocks with others beside it.
+fn has_reflinks(new: &NewFile) -> bool {
+    let beside = nameless(new.folder(), 0o600);
+    beside.is_ok_and(|(other, _)| ioctl_ficlone(new.file(), other).is_ok())
+}
+
 impl Output {
     /// Begins a file of `len` bytes that will be at `path`.
     ///
@@ -117,15 +124,28 @@ impl Output {
     /// Those of the host.
     pub(crate) fn file(path: &Path, len: u64) -> Result<Self> {
         let new = NewFile::begin(path).at(path)?;
+        let has_reflinks = has_reflinks(&new);
         new.file().set_len(len).at(path)?;
-        let turn = Mutex::new(());
-        Ok(Self::New(ImageFile { new, len, turn }))
+        Ok(Self::New(ImageFile {
+            new,
+            len,
+            has_reflinks,
+            turn: Mutex::new(()),
+        }))
     }
 
     pub(crate) fn device(&self) -> &dyn BlockDevice {
         match self {
             Self::New(new) => new,
             Self::Device(device) => device,
+        }
+    }
+
+    /// The file, where the host can let it share blocks with others.
+    pub(crate) fn sharing(&self) -> Option<&File> {
+        match self {
+            Self::New(new) => Some(new.new.file()).filter(|_| new.has_reflinks),
+            Self::Device(_) => None,
         }
     }
 
@@ -151,6 +171,8 @@ impl Output {
 pub(crate) struct ImageFile {
     new: NewFile,
     len: u64,
+    /// Whether blocks can be shared with files of the same file system.
+    has_reflinks: bool,
     /// Held by the writer: Linux lets one write to a file at a time, and others spin meanwhile.
     turn: Mutex<()>,
 }
