@@ -76,7 +76,14 @@ pub(super) const SUBJECTS: &[Subject] = &[
         &["orphan::"],
     ),
     Subject {
-        suites: &["--test", "names", "--test", "directories"],
+        suites: &[
+            "--test",
+            "names_like_linux",
+            "--test",
+            "cached_names",
+            "--test",
+            "directories",
+        ],
         ..module("engine/namei", "crates/engine/src/namei/**", &[])
     },
 ];
@@ -98,7 +105,24 @@ pub(super) fn chosen(names: Option<&str>) -> Result<Vec<&'static Subject>, Strin
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn every_suite_that_is_named_exists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for subject in SUBJECTS {
+            let (package, _) = subject.files.split_once("/src/").unwrap();
+            let tests = root.join(package).join("tests");
+            let named = subject.suites.windows(2).filter(|two| two[0] == "--test");
+            for name in named.map(|two| two[1]) {
+                let (file, dir) = (format!("{name}.rs"), format!("{name}/main.rs"));
+                let exists = tests.join(file).exists() || tests.join(dir).exists();
+                assert!(exists, "{}: no suite {name}", subject.name);
+            }
+        }
+    }
 
     #[test]
     fn parts_are_chosen_by_name_and_unknown_ones_refused() {
