@@ -11,6 +11,7 @@
 
 pub mod crash;
 pub mod failing_host;
+pub mod gate;
 pub mod generations;
 pub mod inject;
 pub mod limit;
@@ -28,8 +29,9 @@ pub mod tree;
 
 pub use extant_host::{
     Cmd, Context, Error, FuseRings, Image, LoopDevice, Mount, Result, Rng, TempDir, bail, cmd,
-    content, ensure, image, tmp,
+    content, ensure, image, patience, tmp,
 };
+pub use gate::{Closed, Gate, GatedDevice};
 pub use limit::{Stop, Watchdog, wait_until};
 pub use mount::Subject;
 pub use need::{Need, need, report};

@@ -118,7 +118,6 @@ const BLOCKDEV: Order = Order {
         "cow",
         "recorder",
         "faults",
-        "gate",
         "lossy",
         "share",
         "claim",

@@ -1,6 +1,6 @@
 //! What waits for what: operations that meet another one whose request the device holds back.
 //!
-//! The device has a gate (`extant_blockdev::Gate`): an operation is stopped in its middle, the
+//! The device has a gate (`extant_testkit::Gate`): an operation is stopped in its middle, the
 //! other one is started, and the test sees it wait, by a counter or by a lock, or finish too early.
 //! Nothing depends on time.
 
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use extant_blockdev::{GatedDevice, IoBuf, MemoryDevice, Request, RequestKind};
+use extant_blockdev::{IoBuf, MemoryDevice, Request, RequestKind};
 use extant_iomap::WritebackControl;
 use extant_testkit::content::JUNK;
-use extant_testkit::{Image, Watchdog, wait_until};
+use extant_testkit::{GatedDevice, Image, Watchdog, wait_until};
 use extant_units::{Ino, Lblk, Pos};
 
 use crate::config::MountOptions;

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use extant_blockdev::{
-    BlockDevice, Event, Fault, FaultyDevice, GatedDevice, MemoryDevice, Recorder, Request,
-    RequestKind,
+    BlockDevice, Event, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
 };
 use extant_pagecache::WritebackReason;
-use extant_testkit::{Image, Watchdog};
+use extant_testkit::{GatedDevice, Image, Watchdog};
 use extant_units::{Ino, Lblk};
 
 use crate::alloc;

@@ -9,18 +9,16 @@
 //!
 //! # Errors
 //! A request that is held for a minute fails with [`io::ErrorKind::TimedOut`]. A test that waits a
-//! minute for a request panics.
+//! minute for a request panics. Where many suites run, both limits are longer ([`patience()`]).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use extant_blockdev::{BlockDevice, Queueing, Request, RequestKind};
+use extant_host::patience;
 use extant_units::DevOff;
 use parking_lot::{Condvar, Mutex};
-
-use crate::device::BlockDevice;
-use crate::faults::{Request, RequestKind};
-use crate::queue::Queueing;
 
 /// The longest time that a request is held, and that a test waits for one.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -93,7 +91,7 @@ impl Gate {
         if !rule(&request) {
             return Ok(());
         }
-        let until = Instant::now() + LIMIT;
+        let until = Instant::now() + patience(LIMIT);
         let mut state = self.state.lock();
         state.held += 1;
         self.changed.notify_all();
@@ -116,7 +114,7 @@ impl Closed<'_> {
     /// # Panics
     /// Fewer requests came within a minute.
     pub fn wait_for(&self, count: usize) {
-        let until = Instant::now() + LIMIT;
+        let until = Instant::now() + patience(LIMIT);
         let mut state = self.0.state.lock();
         while state.held < count {
             let late = self.0.changed.wait_until(&mut state, until).timed_out();
@@ -235,8 +233,9 @@ impl<D: BlockDevice> BlockDevice for GatedDevice<D> {
 
 #[cfg(test)]
 mod tests {
+    use extant_blockdev::MemoryDevice;
+
     use super::*;
-    use crate::MemoryDevice;
 
     #[test]
     fn picked_requests_wait_until_the_gate_opens() {
