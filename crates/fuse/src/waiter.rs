@@ -16,9 +16,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use crate::control::{ASK, BAD, CLOSING, CONTROL_ATTRIBUTE, GOOD, GREETING, LINE_LEN, MOUNTED};
 
 /// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 30_000 });
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a daemon that closes its image is asked whether it lives.
-const HEARTBEAT: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1_000 });
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between two questions whether the mount is gone.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -28,6 +28,8 @@ pub struct Waiter {
     stream: UnixStream,
     /// The beginning of the outcome, once it came in the place of an answer.
     outcome: Option<u8>,
+    /// [`PATIENCE`], but for a test.
+    patience: Duration,
 }
 
 impl Waiter {
@@ -52,6 +54,7 @@ impl Waiter {
         let mut waiter = Waiter {
             stream: UnixStream::from(socket),
             outcome: None,
+            patience: PATIENCE,
         };
         match waiter.byte(PATIENCE)? {
             Some(GREETING) => Ok(waiter),
@@ -72,7 +75,7 @@ impl Waiter {
                 return Ok(true);
             }
             self.ask()?;
-            match self.byte(PATIENCE)? {
+            match self.byte(self.patience)? {
                 Some(MOUNTED) if Instant::now() < end => thread::sleep(POLL),
                 Some(MOUNTED) => return Ok(false),
                 Some(CLOSING) => return Ok(true),
@@ -100,7 +103,7 @@ impl Waiter {
                         self.ask()?;
                         asked = Some(Instant::now());
                     }
-                    Some(since) if since.elapsed() > PATIENCE => return Err(silent()),
+                    Some(since) if since.elapsed() > self.patience => return Err(silent()),
                     Some(_) => {}
                 },
             }
@@ -136,7 +139,7 @@ impl Waiter {
 
     /// Reads the rest of the line that begins with `first`.
     fn read_outcome(&mut self, first: u8) -> io::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + self.patience;
         let mut line = vec![first];
         loop {
             if line.ends_with(b"\n") {
@@ -148,7 +151,7 @@ impl Waiter {
                     "the daemon talks without an end",
                 ));
             }
-            match self.byte(PATIENCE)? {
+            match self.byte(self.patience)? {
                 Some(byte) => line.push(byte),
                 None => return Err(silent()),
             }
@@ -175,6 +178,7 @@ fn silent() -> io::Error {
 mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::sync::mpsc;
 
     use super::*;
     use crate::control::{Control, ControlSocket};
@@ -210,11 +214,15 @@ mod tests {
         let half = failure("half", |mut client| client.write_all(b"!so far").unwrap());
         assert!(half.contains("died"), "{half}");
         // Reads no question and says nothing, but stays.
-        let silent = failure("silent", |client| {
-            thread::sleep(20 * PATIENCE);
-            drop(client);
+        let (leave, left) = mpsc::channel::<()>();
+        let mut silent = against("silent", move |_client| {
+            // Ends as the test lets go.
+            let _ = left.recv();
         });
+        silent.patience = Duration::from_millis(50);
+        let silent = silent.wait().unwrap_err().to_string();
         assert!(silent.contains("does not answer"), "{silent}");
+        drop(leave);
         let bad = failure("bad", |mut client| {
             client.write_all(b"ccm!no space\n").unwrap();
         });
