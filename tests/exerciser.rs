@@ -2,6 +2,7 @@
 //! memory-mapped access to one file, every byte checked. Four runs of 50,000 operations, two at a
 //! time, differ in the shape of the file. All that fsx knows is switched on. Taking ranges out and
 //! putting them in, which neither fsx nor FUSE knows, is the part of `crates/engine/tests/model`.
+//! `EXTANT_OPS` asks for another number of operations, `EXTANT_SEED` for another seed.
 
 use extant_testkit::tools::{FSX, from_crates_io};
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, need, report};
@@ -26,7 +27,7 @@ const WEIGHTS: [(&str, u32); 14] = [
     ("posix_fallocate", 2),
     ("punch_hole", 3),
 ];
-/// Operations of a run.
+/// Operations of a run, unless the environment says otherwise.
 const OPERATIONS: u64 = 50_000;
 
 #[test]
@@ -56,14 +57,15 @@ fn exercise(run: u64, name: &str, length: u64, largest: u64, args: &str) -> Resu
         return Ok(());
     }
     let tool = from_crates_io(FSX)?;
-    let seed = std::env::var("EXTANT_SEED").ok();
-    let seed: u64 = seed.and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let asked = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let seed = asked("EXTANT_SEED").unwrap_or(0);
+    let operations = asked("EXTANT_OPS").unwrap_or(OPERATIONS);
     let image = Image::of_mib(64).args(args).junk().make()?;
     let mount = Subject::under_test().mount(image.path(), "")?;
     let work = TempDir::new("fsx")?;
     std::fs::write(work.join("fsx.toml"), configuration(length, largest))?;
     let fsx = Cmd::new(&tool)
-        .args(["-q", "-N", &OPERATIONS.to_string()])
+        .args(["-q", "-N", &operations.to_string()])
         .args(["-S", &(seed + run).to_string()])
         .arg("-f")
         .arg(work.join("fsx.toml"))
@@ -74,7 +76,7 @@ fn exercise(run: u64, name: &str, length: u64, largest: u64, args: &str) -> Resu
     mount.unmount()?;
     image.fsck_clean()?;
     report(&format!(
-        "fsx: {name}: {OPERATIONS} operations, every byte right"
+        "fsx: {name}: {operations} operations, every byte right"
     ));
     Ok(())
 }

@@ -293,9 +293,12 @@ fn keep(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
     }
     let lines: String = all.iter().map(Binary::line).collect();
     let extant = binaries::build_command(root, &binaries::target(root), args)?;
-    let kept = bin.join("extant");
-    let _ = std::fs::remove_file(&kept);
-    std::fs::hard_link(extant, kept)?;
+    std::fs::create_dir_all(bin.join("examples"))?;
+    for file in ["extant", "examples/hand_over"] {
+        let kept = bin.join(file);
+        let _ = std::fs::remove_file(&kept);
+        std::fs::hard_link(extant.with_file_name(file), kept)?;
+    }
     std::fs::write(state.join("binaries"), lines)
 }
 

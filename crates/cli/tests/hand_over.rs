@@ -67,23 +67,7 @@ fn the_launcher_in_rust_hands_over() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let profile: &[&str] = if cfg!(debug_assertions) {
-        &[]
-    } else {
-        &["--release"]
-    };
-    let built = tools::cargo()
-        .args(["build", "-q", "-p", "extant-cli", "--example", "hand_over"])
-        .args(profile)
-        .dir(tools::workspace())
-        .limit(std::time::Duration::from_secs(900));
-    built.ok()?;
-    let kind = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
-    hands_over(&tools::target_dir().join(kind).join("examples/hand_over"))
+    hands_over(&tools::example("hand_over")?)
 }
 
 #[test]

@@ -65,24 +65,44 @@ fn locate_extant() -> Result<PathBuf> {
         ensure!(p.is_file(), "$EXTANT_BIN: {} is not there", p.display());
         return Ok(p);
     }
-    let release = !cfg!(debug_assertions);
+    build_command("extant", &[])
+}
+
+/// An example of the `extant` command: beside `$EXTANT_BIN` if that has examples, else built.
+///
+/// # Errors
+/// The build fails.
+pub fn example(name: &str) -> Result<PathBuf> {
+    let file = format!("examples/{name}");
+    if let Some(bin) = std::env::var_os("EXTANT_BIN") {
+        let made = Path::new(&bin).with_file_name(&file);
+        if made.is_file() {
+            return Ok(made);
+        }
+    }
+    build_command(&file, &["--example", name])
+}
+
+/// Builds what `choice` says of the command's package in this run's profile: `file`, by its path
+/// below the profile's directory.
+fn build_command(file: &str, choice: &[&str]) -> Result<PathBuf> {
     let mut build = cargo()
         .args(["build", "-q", "-p", "extant-cli"])
+        .args(choice)
         .dir(workspace())
         .limit(Duration::from_secs(900));
-    if release {
-        build = build.arg("--release");
+    let mut profile = "debug";
+    if !cfg!(debug_assertions) {
+        (build, profile) = (build.arg("--release"), "release");
     }
     build.ok()?;
-    let bin = target_dir()
-        .join(if release { "release" } else { "debug" })
-        .join("extant");
+    let made = target_dir().join(profile).join(file);
     ensure!(
-        bin.is_file(),
+        made.is_file(),
         "{} is not there after its build",
-        bin.display()
+        made.display()
     );
-    Ok(bin)
+    Ok(made)
 }
 
 /// The library that cargo made of a package in a build of the whole workspace: `STEM.EXTENSION`,
