@@ -7,7 +7,8 @@
 //! Python, which know nothing but to copy.
 
 use extant_testkit::generations::{Blocks, SIZE};
-use extant_testkit::{Context, Error, Image, Need, Result, Rng, Subject, ensure, need, report};
+use extant_testkit::{Context, Error, Image, Need, Result, Rng, Subject};
+use extant_testkit::{ensure, need, patience, report};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -205,7 +206,7 @@ fn read(shared: &Shared, mut access: Access, mut rng: Rng) -> Result<()> {
     while !shared.stop.load(Ordering::SeqCst) {
         let (first, end) = range(&mut rng);
         let mut bytes = vec![0; (end - first) * SIZE];
-        let patience = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience(PATIENCE);
         let generations = loop {
             let least = shared.blocks.least(first, end);
             let own = least.iter().zip(&seen[first..end]);
@@ -214,7 +215,7 @@ fn read(shared: &Shared, mut access: Access, mut rng: Rng) -> Result<()> {
             match shared.blocks.judge(first, &least, &bytes) {
                 Ok(generations) => break generations,
                 Err(why) => {
-                    let torn = why.contains("torn") && Instant::now() < patience;
+                    let torn = why.contains("torn") && Instant::now() < until;
                     ensure!(torn, "{why}");
                     shared.torn.fetch_add(1, Ordering::Relaxed);
                 }

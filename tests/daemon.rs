@@ -1,7 +1,9 @@
 //! The daemon: SIGTERM closes the image, the mount helper serves `mount -t` and fstab, `umount`
 //! waits, an installation works, statfs returns what Linux returns.
 
-use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, mount, need, tools};
+use extant_testkit::{
+    Cmd, Image, Need, Result, Subject, TempDir, ensure, mount, need, patience, tools,
+};
 use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -430,7 +432,7 @@ fn a_service_manager_is_told_when_the_mount_answers() -> Result<()> {
     fs::create_dir(&at)?;
     let path = dir.join("socket");
     let socket = std::os::unix::net::UnixDatagram::bind(&path)?;
-    socket.set_read_timeout(Some(Duration::from_secs(30)))?;
+    socket.set_read_timeout(Some(patience(Duration::from_secs(30))))?;
     let cmd = Cmd::new(tools::extant()?).args(["mount", "-f"]);
     let cmd = cmd.args([image.path(), at.as_path()]);
     let mut daemon = cmd.env("NOTIFY_SOCKET", &path).spawn()?;

@@ -1,7 +1,8 @@
 //! Large directories: 100,000 entries are ordinary, and a listing stays true while others create
 //! and remove around it.
 
-use extant_testkit::{Image, Need, Result, Subject, Tree, ensure, need, report, tree::Compare};
+use extant_testkit::{Image, Need, Result, Stop, Subject, Tree};
+use extant_testkit::{ensure, need, report, tree::Compare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
@@ -102,6 +103,7 @@ fn a_listing_stays_true_while_others_create_and_remove() -> Result<()> {
                 })
             })
             .collect();
+        let at_end = Stop::at_end(&stop);
         let mut rounds = 0;
         let mut wrong = None;
         while rounds < 15 && wrong.is_none() {
@@ -121,7 +123,7 @@ fn a_listing_stays_true_while_others_create_and_remove() -> Result<()> {
             }
             rounds += 1;
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         for c in churn {
             c.join()
                 .map_err(|_| extant_testkit::Error::new("churn panicked"))??;

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use extant_hostile::{MEMORY, SECONDS, Target, meter::Meter, run, samples, totals};
-use extant_testkit::{Context, Need, Result, Rng, ensure, need, report, tools};
+use extant_testkit::{Context, Need, Result, Rng, ensure, need, patience, report, tools};
 
 #[global_allocator]
 static METER: Meter = Meter;
@@ -58,7 +58,7 @@ fn hostile_inputs_cost_no_panic_and_little_memory() -> Result<()> {
     let mut last: Option<(Target, Vec<u8>)> = None;
     loop {
         // Slow machines get some more; what hangs, hangs.
-        match receive.recv_timeout(Duration::from_secs(6 * SECONDS)) {
+        match receive.recv_timeout(patience(Duration::from_secs(6 * SECONDS))) {
             Ok(now) => last = Some(now),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => ensure!(false, "no end: {}", describe(&last)),

@@ -2,7 +2,8 @@
 //! the sizes are true.
 
 use extant_testkit::{
-    Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need, wait_until,
+    Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need, patience,
+    wait_until,
 };
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -250,13 +251,13 @@ fn prunes() -> bool {
 
 /// Waits until the file has `len` bytes: the kernel forgets a size shortly after the last close.
 fn shrinks_to(path: &Path, len: impl Fn(u64) -> bool) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + patience(Duration::from_secs(20));
     loop {
         let there = fs::metadata(path)?.len();
         if len(there) {
             return Ok(());
         }
-        ensure!(Instant::now() < end, "{there} bytes for 20 s");
+        ensure!(Instant::now() < end, "still {there} bytes");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use extant_testkit::inject::{ATTEMPTS, Injected, inject};
 use extant_testkit::{
-    Cmd, Error, Image, Need, Result, Subject, TempDir, content, ensure, mount, need, tools,
+    Cmd, Error, Image, Need, Result, Subject, TempDir, content, ensure, mount, need, patience,
+    tools,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -213,7 +214,7 @@ fn a_daemon_in_the_background_ends_with_its_keeper() -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    let end = std::time::Instant::now() + BOUND;
+    let end = std::time::Instant::now() + patience(BOUND);
     while !processes_of(&dir)?.is_empty() {
         ensure!(std::time::Instant::now() < end, "{:?}", processes_of(&dir)?);
         std::thread::sleep(Duration::from_millis(10));

@@ -2,8 +2,8 @@
 //! and what holds a mount does not hold the unmount for ever.
 
 use extant_testkit::cmd::{Output, Running};
-use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Subject, TempDir};
-use extant_testkit::{ensure, need, tools, wait_until};
+use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Stop, Subject, TempDir};
+use extant_testkit::{ensure, need, patience, tools, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -33,7 +33,7 @@ fn terminate(mount: &Mount) -> Result<()> {
 
 /// Unmounts `dir` by `program`. Linux may hold the last file of a finished process for a moment.
 fn umount(program: &Path, dir: &Path) -> Result<Output> {
-    let end = Instant::now() + BOUND;
+    let end = Instant::now() + patience(BOUND);
     loop {
         let mut cmd = Cmd::new(program).limit(BOUND);
         if program.ends_with("extant") {
@@ -199,11 +199,7 @@ impl Namespace {
             .arg(dir.path())
             .args(mounts.iter().map(|mount| mount.dir()))
             .spawn()?;
-        let end = Instant::now() + BOUND;
-        while !dir.join("ready").exists() {
-            ensure!(Instant::now() < end, "no namespace");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the namespace", || dir.join("ready").exists());
         Ok(Namespace { process, dir })
     }
 
@@ -261,15 +257,11 @@ fn a_signal_ends_a_mount_under_writers() -> Result<()> {
                 }
             });
         }
-        let end = Instant::now() + BOUND;
-        while fs::metadata(mount.join("writer3")).map_or(0, |m| m.len()) < 65536 {
-            ensure!(Instant::now() < end, "the writers do not start");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let _stop = Stop::at_end(&stop);
+        let len = || fs::metadata(mount.join("writer3")).map_or(0, |m| m.len());
+        wait_until("the writers start", || len() >= 65536);
         terminate(&mount)?;
-        let output = mount.ended(BOUND);
-        stop.store(true, Ordering::Relaxed);
-        output
+        mount.ended(BOUND)
     })?;
     let clean = !is_marked(image.path())?;
     ensure!(output.code == Some(0) && clean, "{}", output.describe());
@@ -317,7 +309,7 @@ fn a_long_search_ends_with_its_callers_signal() -> Result<()> {
     }
     let image = with_long_directory()?;
     let mount = Subject::Extant.mount(image.path(), "ro")?;
-    let end = Instant::now() + BOUND;
+    let end = Instant::now() + patience(BOUND);
     for number in 0.. {
         // A search may be over before the signal comes. The kernel remembers missing names.
         let said = signalled_search(&mount.join(format!("long/{number}")), end)?;
@@ -375,11 +367,7 @@ fn a_signal_ends_a_mount_under_long_searches() -> Result<()> {
                 }
             });
         }
-        let end = Instant::now() + BOUND;
-        while searched.load(Ordering::Relaxed) == 0 {
-            ensure!(Instant::now() < end, "no search ends");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("a search ends", || searched.load(Ordering::Relaxed) > 0);
         terminate(&mount)?;
         mount.ended(BOUND)
     })?;
@@ -401,10 +389,7 @@ fn a_dead_daemons_image_is_reported() -> Result<()> {
     if let Some(pid) = raw.and_then(Pid::from_raw) {
         kill_process(pid, Signal::KILL)?;
     }
-    let end = Instant::now() + BOUND;
-    while fs::metadata(&dir).is_ok() {
-        ensure!(Instant::now() < end, "it survives");
-    }
+    wait_until("the daemon dies", || fs::metadata(&dir).is_err());
     let o = umount(&bin, &dir)?;
     let reported = o.code == Some(1) && o.err.contains("died before the image was closed");
     ensure!(reported && is_marked(image.path())?, "{}", o.describe());

@@ -1,13 +1,13 @@
 //! A confined daemon reaches its server again, and nothing else.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
 use extant_testkit::cmd::Running;
 use extant_testkit::inject::{ATTEMPTS, Injected, inject};
-use extant_testkit::{Cmd, Error, Image, Need, Result, Subject, ensure, need};
+use extant_testkit::{Cmd, Error, Image, Need, Result, Subject, ensure, need, wait_until};
 
 use crate::losses::counter;
 use crate::servers::NbdServer;
@@ -62,7 +62,8 @@ fn a_tcp_server_is_reached_again() -> Result<()> {
     let port = free.local_addr()?.port();
     drop(free);
     let mut server = tcp_server(port, image.path())?;
-    std::thread::sleep(Duration::from_millis(300));
+    let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+    wait_until("nbdkit listens", listens);
     let address = format!("nbd://localhost:{port}/");
     let mount = Subject::Extant.mount(Path::new(&address), "")?;
     for round in 0..3 {

@@ -6,7 +6,7 @@
 use crate::clients::CHECKPOINT_FAILED;
 use crate::quiet;
 use extant_testkit::cmd::Running;
-use extant_testkit::{Cmd, Error, Result, bail, ensure, tools};
+use extant_testkit::{Cmd, Error, Result, bail, ensure, patience, tools};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -135,13 +135,14 @@ impl Server {
 
     /// Waits until it answers: it may have begun to recover by itself.
     fn wait_until_ready(&mut self) -> Result<()> {
-        let end = Instant::now() + LIMIT;
+        let limit = patience(LIMIT);
+        let end = Instant::now() + limit;
         while self.psql().args(["-c", "select 1"]).run()?.code != Some(0) {
             let ended = self.has_ended()?;
             ensure!(!ended, "the server has ended\n{}", self.brief_log());
             if Instant::now() >= end {
                 self.end(Signal::QUIT)?;
-                bail!("no answer for {} s\n{}", LIMIT.as_secs(), self.brief_log());
+                bail!("no answer for {limit:?}\n{}", self.brief_log());
             }
             std::thread::sleep(Duration::from_millis(50));
         }

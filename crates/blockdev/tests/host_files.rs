@@ -13,7 +13,7 @@ use extant_blockdev::{
     BlockDevice, Completion, FileDevice, FileIo, FileQueues, IoBuf, IoOp, IoQueue, IoRequest,
     OpenError, OpenMode, Queueing, open_queue,
 };
-use extant_testkit::{Cmd, LoopDevice, Need, Rng, TempDir, need};
+use extant_testkit::{Cmd, LoopDevice, Need, Rng, TempDir, need, patience};
 use extant_units::DevOff;
 
 const LEN: usize = 256 << 10;
@@ -62,10 +62,10 @@ fn disks() -> Vec<Disk> {
 /// Opens it. A process that another test is starting just now shares the files of this one, a block
 /// device that was closed included, until it executes its program.
 fn open(path: &Path, io: FileIo) -> FileDevice {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + patience(Duration::from_secs(60));
     loop {
         match FileDevice::open_with(path, OpenMode::ReadWrite, io) {
-            Err(OpenError::InUse(..)) if Instant::now() < patience => {
+            Err(OpenError::InUse(..)) if Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             opened => return opened.unwrap(),

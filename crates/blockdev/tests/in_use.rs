@@ -5,9 +5,10 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use extant_blockdev::{BlockDevice, FileDevice, LoopUse, OpenError, OpenMode};
-use extant_testkit::{LoopDevice, Need, TempDir, need};
+use extant_testkit::{LoopDevice, Need, TempDir, need, patience};
 use extant_units::DevOff;
 
 fn image(dir: &TempDir) -> PathBuf {
@@ -28,13 +29,15 @@ fn user(path: &Path, mode: OpenMode) -> String {
 /// Opens it, where a process that another test is just starting may share this one's files for a
 /// moment.
 fn open(path: &Path, mode: OpenMode) -> FileDevice {
-    for _ in 0..2000 {
+    let end = Instant::now() + patience(Duration::from_secs(60));
+    loop {
         match FileDevice::open(path, mode) {
-            Err(OpenError::InUse(..)) => std::thread::sleep(std::time::Duration::from_millis(5)),
+            Err(OpenError::InUse(..)) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             opened => return opened.unwrap(),
         }
     }
-    panic!("in use for 10 s");
 }
 
 /// A process's lock on the whole file, as fcntl(2) gives it to any process that may read.

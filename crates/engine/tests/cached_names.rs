@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::MemoryDevice;
 use extant_engine::{Cred, Error, FileKind, Node, RenameFlags, Tuning, Volume, VolumeOptions};
-use extant_testkit::{Image, Rng};
+use extant_testkit::{Image, Rng, Stop};
 
 /// Names in each directory.
 const NAMES: u64 = 6;
@@ -253,10 +253,10 @@ fn threads_find_no_file_of_another_name() {
                 }
             });
         }
+        let _stop = Stop::at_end(&done);
         for changer in changers {
             changer.join().unwrap();
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert_eq!(counters(&volume)["faults"], 0);
     volume.unmount().unwrap();

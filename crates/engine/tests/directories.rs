@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_engine::{Cred, Error, Node, RenameFlags, Volume, VolumeOptions};
-use extant_testkit::{Cmd, Image, Need, Rng, Subject, need};
+use extant_testkit::{Cmd, Image, Need, Rng, Stop, Subject, need};
 use names::{list, open, open_read_only};
 
 const LINUX: &[Need] = &[Need::Root, Need::Loop, Need::Tool("mke2fs")];
@@ -239,18 +239,15 @@ fn a_listing_goes_on_while_others_create_and_unlink() {
                     }
                 });
             }
+            let _stop = Stop::at_end(&done);
             let mut rng = Rng::new(9);
             for _ in 0..10 {
                 let seen = list_in_steps(&volume, &dir, &mut rng);
                 for name in &stays {
                     let times = seen.get(name).copied().unwrap_or_default();
-                    if times != 1 {
-                        done.store(true, Ordering::Relaxed);
-                        panic!("{} seen {times} times", String::from_utf8_lossy(name));
-                    }
+                    assert_eq!(times, 1, "{}", String::from_utf8_lossy(name));
                 }
             }
-            done.store(true, Ordering::Relaxed);
         });
         drop((root, dir));
         volume.unmount().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_engine::{Cred, Error, Node, SeekTarget, SetAttr, Tuning, Volume, VolumeOptions};
-use extant_testkit::{Image, Rng, content};
+use extant_testkit::{Image, Rng, Stop, content};
 
 fn mount(image: &Image, order: u8, cache: u64) -> Volume {
     mount_with(image, "buffered_iomap", order, cache)
@@ -312,6 +312,7 @@ fn many_threads_on_one_file_see_whole_blocks() {
         for seed in 0..3u64 {
             let (volume, node, stop) = (&volume, &node, &stop);
             scope.spawn(move || {
+                let _stop = Stop::at_end(stop);
                 let mut rng = Rng::new(seed);
                 for _ in 0..300 {
                     let fill = u8::try_from(1 + rng.below(100)).unwrap();
@@ -326,7 +327,6 @@ fn many_threads_on_one_file_see_whole_blocks() {
                         _ => {}
                     }
                 }
-                stop.store(true, Ordering::Relaxed);
             });
             scope.spawn(move || {
                 let mut rng = Rng::new(seed + 100);
@@ -473,13 +473,13 @@ fn readers_never_see_the_old_bytes_after_a_write_past_the_cache() {
                 }
             });
         }
+        let _stop = Stop::at_end(&stop);
         for round in 1..=200u8 {
             volume
                 .write_back(&node, 0, &vec![round; LEN], &cred)
                 .unwrap();
             last.store(round, Ordering::Release);
         }
-        stop.store(true, Ordering::Release);
     });
     assert!(read_all(&volume, &node) == vec![200; LEN]);
     volume.unmount().unwrap();

@@ -8,16 +8,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use extant::{Backend, Error, Filesystem};
-use extant_testkit::{Image, LoopDevice, Need, Rng, content, need};
+use extant_testkit::{Image, LoopDevice, Need, Rng, content, need, patience};
 
 /// Opens it. A process that another test is starting at this moment shares the open files of this
 /// one, also a block device that was closed, until it executes its program.
 fn open(path: &Path, backend: Backend) -> Filesystem {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + patience(Duration::from_secs(60));
     loop {
         let mut options = Filesystem::options();
         match options.write(true).backend(backend).open(path) {
-            Err(Error::InUse { .. }) if Instant::now() < patience => {
+            Err(Error::InUse { .. }) if Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             opened => return opened.unwrap(),

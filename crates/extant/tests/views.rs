@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant::{BufferedPath, Error, Filesystem, MAX_VIEW, Tuning};
-use extant_testkit::{Image, content};
+use extant_testkit::{Image, Stop, content};
 
 const PATHS: [BufferedPath; 2] = [BufferedPath::Iomap, BufferedPath::BufferHead];
 
@@ -294,6 +294,7 @@ fn edits_and_views_beside_truncation_and_sync() {
                     assert!(first <= 3 && shown.iter().all(|&byte| byte == first || byte == 0));
                 }
             });
+            let _stop = Stop::at_end(stop);
             let file = open();
             for round in 0..150u64 {
                 file.set_len((round * 7919) % SIZE).unwrap();
@@ -302,7 +303,6 @@ fn edits_and_views_beside_truncation_and_sync() {
                     file.sync_all().unwrap();
                 }
             }
-            stop.store(true, Ordering::Relaxed);
         });
         fs.sync().unwrap();
         let mut verifier = extant::Verifier::default();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_iomap::*;
 use extant_pagecache::RecentFolios;
+use extant_testkit::{Stop, wait_until};
 use extant_units::{BlockSize, PageIdx, Pos};
 use parking_lot::RwLock;
 use toy::{Rng, Setup};
@@ -156,6 +157,7 @@ fn writers_without_the_lock_stay_out_of_a_truncation() {
                 }
             });
         }
+        let _stop = Stop::at_end(&stop);
         let mut rng = Rng(17);
         for _ in 0..60 {
             let guard = lock.write();
@@ -171,11 +173,8 @@ fn writers_without_the_lock_stay_out_of_a_truncation() {
             // Space for all of it again, so that the others have something to do.
             toy.write(0, &vec![1; 300_000]).unwrap();
             drop(guard);
-            while toy.stats.snapshot().overwrites == 0 {
-                std::thread::yield_now();
-            }
+            wait_until("an overwrite", || toy.stats.snapshot().overwrites > 0);
         }
-        stop.store(true, Ordering::Relaxed);
     });
     toy.sync().unwrap();
     assert!(toy.on_disk() == toy.read(0, 300_000));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use extant_blockdev::BlockDevice;
 use extant_iomap::*;
 use extant_pagecache::{AddressSpace, FolioLocked};
+use extant_testkit::{Stop, patience, wait_until};
 use extant_units::{BlockSize, Pos};
 use toy::{Block, Rng, STALE, Setup, Toy, ToyError};
 
@@ -113,7 +114,7 @@ fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
         done.send(edited.unwrap()).unwrap();
         low
     });
-    let edited = wait.recv_timeout(Duration::from_secs(30));
+    let edited = wait.recv_timeout(patience(Duration::from_secs(30)));
     assert_eq!(
         edited,
         Ok(400_000),
@@ -241,6 +242,7 @@ fn edits_race_with_truncation_and_writeback() {
                 looks.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let _stop = Stop::at_end(stop);
         let mut rng = Rng(7);
         for _ in 0..300 {
             toy.truncate(rng.below(SIZE));
@@ -249,10 +251,7 @@ fn edits_race_with_truncation_and_writeback() {
                 toy.sync().unwrap();
             }
         }
-        while looks.load(Ordering::Relaxed) < 100 {
-            thread::yield_now();
-        }
-        stop.store(true, Ordering::Relaxed);
+        wait_until("100 looks", || looks.load(Ordering::Relaxed) >= 100);
     });
     toy.sync().unwrap();
     assert_eq!((toy.reserved(), toy.pages.dirty_bytes()), (0, 0));

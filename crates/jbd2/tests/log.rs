@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::*;
 use extant_blockdev::BlockDevice;
 use extant_jbd2::{JournalError, inspect};
+use extant_testkit::wait_until;
 use extant_units::Pblk;
 
 const LEN: u32 = 128;
@@ -297,10 +298,8 @@ fn a_full_cache_is_checkpointed_before_the_log_is_full() {
         journal.commit(put(&cache, &journal, &blocks, 7)).unwrap();
     }
     assert!(journal.stats().log_blocks_written < u64::from(LEN) / 4);
-    let begun = std::time::Instant::now();
-    while journal.stats().blocks_checkpointed < 144 {
-        assert!(begun.elapsed().as_secs() < 30, "{:?}", journal.stats());
-        std::thread::yield_now();
-    }
+    wait_until("the blocks that its cache must drop", || {
+        journal.stats().blocks_checkpointed >= 144
+    });
     journal.close().unwrap();
 }

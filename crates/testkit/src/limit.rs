@@ -7,7 +7,7 @@
 use std::process::{abort, id};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{JoinHandle, current, yield_now};
+use std::thread::{JoinHandle, current, sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use extant_host::patience;
@@ -17,6 +17,12 @@ use crate::stacks;
 /// The longest wait for something that another thread is about to do, see [`patience()`].
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Looks of a wait before it sleeps between two of them: what another thread does in a moment is
+/// seen at once, and a longer wait leaves the processor to it.
+const LOOKS: u32 = 1000;
+/// Between two looks of a longer wait.
+const PAUSE: Duration = Duration::from_micros(500);
+
 /// Waits until `happens`, which another thread is about to bring about.
 ///
 /// # Panics
@@ -24,12 +30,18 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[track_caller]
 pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
     let (begin, limit) = (Instant::now(), patience(LIMIT));
+    let mut looks = 0;
     while !happens() {
         if begin.elapsed() > limit {
             eprintln!("{}", stacks::of_process(id()));
             panic!("this did not happen within {limit:?}: {what}");
         }
-        yield_now();
+        looks += 1;
+        if looks < LOOKS {
+            yield_now();
+        } else {
+            sleep(PAUSE);
+        }
     }
 }
 

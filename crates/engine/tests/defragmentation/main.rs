@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use extant_engine::{Cred, ExtentState, FallocateMode, Node, SetAttr, Volume};
-use extant_testkit::{Image, Rng, content};
+use extant_testkit::{Image, Rng, Stop, content};
 
 use rig::{PATHS, bytes, close, compare, create, options, runs, scattered};
 
@@ -205,6 +205,7 @@ fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
         let writers: Vec<_> = (0..2)
             .map(|writer| scope.spawn(move || change_blocks((volume, node), blocks, writer, stop)))
             .collect();
+        let at_end = Stop::at_end(stop);
         for round in 0..rounds {
             let done = volume
                 .defragment(node, &cred, |_, _| volume.drop_cached(node))
@@ -221,7 +222,7 @@ fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
                 volume.unlink(&root, b"again").unwrap();
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         volume.drop_caches();
         for writer in writers {
             for (at, version) in writer.join().unwrap() {
@@ -299,10 +300,10 @@ fn soak() {
                 }
             });
         }
+        let _stop = Stop::at_end(stop);
         let clock = std::time::Instant::now();
         let done = volume.defragment(node, &cred, |_, _| {}).unwrap();
         report = Some((done, clock.elapsed()));
-        stop.store(true, Ordering::Relaxed);
     });
     let (done, took) = report.unwrap();
     println!(

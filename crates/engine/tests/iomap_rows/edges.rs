@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_engine::{Cred, FallocateMode};
-use extant_testkit::content;
+use extant_testkit::{Stop, content};
 use extant_units::DevOff;
 
 use crate::rig::{Rig, image};
@@ -50,6 +50,7 @@ fn iomap_20_edges_are_zeroed_without_a_handle() {
         for thread in 0..3u64 {
             let (rig, stop) = (&rig, &stop);
             scope.spawn(move || {
+                let _stop = Stop::at_end(stop);
                 let node = rig.create(&format!("f{thread}"));
                 for round in 0..60u64 {
                     let size = 3000 + (round * 7919 + thread * 131) % 200_000;
@@ -61,7 +62,6 @@ fn iomap_20_edges_are_zeroed_without_a_handle() {
                         rig.volume.fsync(&node, true).unwrap();
                     }
                 }
-                stop.store(true, Ordering::Relaxed);
             });
         }
         // Metadata that fills the log beside it.

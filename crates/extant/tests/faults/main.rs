@@ -177,7 +177,7 @@ fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
             order,
             met,
             complaints,
-        } = match reports.recv_timeout(BOUND) {
+        } = match reports.recv_timeout(extant_testkit::patience(BOUND)) {
             Ok(report) => report,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
 
 use extant::{Error, Filesystem, Options, Tuning};
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_testkit::Image;
+use extant_testkit::{Image, wait_until};
 
 use crate::workload::{Base, SETUPS};
 
@@ -131,11 +130,7 @@ fn faults(fs: &Filesystem) {
         let faults = counters.iter().find(|(name, _)| *name == "faults");
         faults.map_or(0, |(_, count)| *count)
     };
-    let begun = Instant::now();
-    while count() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "no fault");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("a fault", || count() > 0);
 }
 
 /// No call fails at first: a flusher cannot read a bitmap.

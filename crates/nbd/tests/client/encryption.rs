@@ -3,12 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use extant_blockdev::{BlockDevice, OpenMode};
 use extant_nbd::NbdDevice;
 use extant_testkit::cmd::Running;
-use extant_testkit::{Cmd, Need, TempDir, content, need};
+use extant_testkit::{Cmd, Need, TempDir, content, need, wait_until};
 use extant_units::DevOff;
 
 const NEEDS: &[Need] = &[Need::Tool("nbdkit"), Need::Tool("openssl")];
@@ -54,11 +53,7 @@ impl Nbdkit {
             .args(["-f", "-U"])
             .arg(dir.join("socket"));
         let running = cmd.args(arguments).args(["memory", "32M"]).spawn().unwrap();
-        let end = Instant::now() + Duration::from_secs(30);
-        while !dir.join("socket").exists() {
-            assert!(Instant::now() < end, "nbdkit does not listen");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait_until("nbdkit listens", || dir.join("socket").exists());
         Nbdkit { running, dir }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use extant_disk::extent::{MAX_END, Node};
-use extant_testkit::Image;
+use extant_testkit::{Image, Stop};
 use extant_units::{Lblk, Pblk};
 
 use super::mounted::{MapMount, empty_file};
@@ -91,12 +91,9 @@ fn threads_share_a_file() {
                 }
             });
         }
-        let states = writers
-            .into_iter()
-            .map(|writer| writer.join().unwrap())
-            .collect();
-        done.store(true, Ordering::Relaxed);
-        states
+        let _stop = Stop::at_end(&done);
+        let states = writers.into_iter().map(|writer| writer.join().unwrap());
+        states.collect()
     });
     for (at, &mapped) in (0u32..).zip(states.iter().flatten()) {
         let found = map::lookup(fs, &inode, Lblk::new(at), 1).unwrap();
