@@ -243,4 +243,23 @@ mod tests {
         };
         running.remove_handle(two, ONE);
     }
+
+    #[test]
+    fn a_journal_is_busy_from_the_request_of_a_commit_to_its_end() {
+        let mut state = State::new(Tid::new(5));
+        state.start_transaction();
+        assert!(!state.is_busy());
+        let running = state.running.as_mut().unwrap();
+        running.commit_requested = true;
+        assert!(state.is_busy());
+        state.running = None;
+        state.committing = Some(Committing {
+            tid: Tid::new(5),
+            log_blocks: 1,
+            flushing: false,
+        });
+        assert!(state.is_busy());
+        state.committing = None;
+        assert!(!state.is_busy());
+    }
 }

@@ -5,12 +5,15 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use common::*;
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, Fault, FaultyDevice, Request, RequestKind};
 use extant_jbd2::{JournalError, inspect};
 use extant_testkit::wait_until;
 use extant_units::Pblk;
+use parking_lot::Mutex;
 
 const LEN: u32 = 128;
 
@@ -302,4 +305,49 @@ fn a_full_cache_is_checkpointed_before_the_log_is_full() {
         journal.stats().blocks_checkpointed >= 144
     });
     journal.close().unwrap();
+}
+
+/// A commit that waits for a checkpoint's write of a block that it frees ends when that write
+/// fails.
+#[test]
+fn a_failed_checkpoint_wakes_the_commit_that_waits_for_it() {
+    let home = BS.dev_off(Pblk::new(3)).unwrap();
+    let (begun, begins) = channel();
+    let (fail, fails) = channel();
+    let fails = Mutex::new(fails);
+    let plan = move |request: Request<'_>| {
+        if request.kind == RequestKind::Write && request.offset == home {
+            begun.send(()).unwrap();
+            fails.lock().recv().unwrap();
+            return Fault::Fail(std::io::ErrorKind::Other);
+        }
+        Fault::Pass
+    };
+    let dev = Arc::new(FaultyDevice::new(formatted(LEN), plan));
+    let (cache, journal) = open(dev, LEN, manual());
+    // More than half of the log: the checkpoint thread begins with block 3, and no other thread
+    // needs the room.
+    let mut value = 0;
+    while journal.stats().log_blocks_written <= u64::from(LEN / 2) {
+        value += 1;
+        let blocks: &[u64] = if value == 1 { &[3, 4, 5] } else { &[4, 5, 6] };
+        journal
+            .commit(put(&cache, &journal, blocks, value))
+            .unwrap();
+    }
+    begins.recv().unwrap();
+    let mut handle = journal.start_with_revokes(1, 1).unwrap();
+    handle.forget(Pblk::new(3)).unwrap();
+    let tid = handle.tid();
+    drop(handle);
+    let written = journal.stats().log_blocks_written;
+    journal.request_commit(tid);
+    while journal.stats().log_blocks_written == written {
+        std::thread::yield_now();
+    }
+    // Time for the commit to begin its wait; without it, it finds that the journal has stopped.
+    std::thread::sleep(Duration::from_millis(50));
+    fail.send(()).unwrap();
+    assert!(journal.commit(tid).is_err());
+    assert!(journal.close().is_err());
 }
