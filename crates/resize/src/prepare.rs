@@ -27,30 +27,31 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
     if sb.is_revision_0() {
         return Err(Error::Unsupported("it has the oldest format (revision 0)"));
     }
-    let first = run(Arc::clone(dev), options)?;
-    refuse_damage(&first)?;
+    let mut checked = run(Arc::clone(dev), options)?;
+    refuse_damage(&checked)?;
     let waits = features.has_incompat(Incompat::RECOVER)
         || features.has_ro_compat(RoCompat::ORPHAN_PRESENT)
-        || first.orphans > 0;
+        || checked.orphans > 0;
     if waits {
         let mut mount = VolumeOptions::new();
         mount.write(true).mount_options("ro");
         let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Mount)?;
         volume.unmount().map_err(Error::Mount)?;
-        let then = run(Arc::clone(dev), options)?;
-        refuse_damage(&then)?;
-        let features = read_super(dev)?.features();
-        if then.orphans > 0 || features.has_incompat(Incompat::RECOVER) {
-            return Err(Error::Unsupported(
-                "deleted files or a journal still wait, though a mount has ended: e2fsck first",
-            ));
-        }
+        checked = run(Arc::clone(dev), options)?;
+        refuse_damage(&checked)?;
     }
-    if read_super(dev)?.raw().state().contains(State::ERROR) {
+    let sb = read_super(dev)?;
+    // A mount leaves the orphans of such a volume: it is repaired first.
+    if sb.raw().state().contains(State::ERROR) {
         return Err(Error::NotClean {
             count: 1,
             first: "superblock: marked as having errors".into(),
         });
+    }
+    if checked.orphans > 0 || sb.features().has_incompat(Incompat::RECOVER) {
+        return Err(Error::Unsupported(
+            "deleted files or a journal still wait, though a mount has ended: e2fsck first",
+        ));
     }
     Ok(())
 }

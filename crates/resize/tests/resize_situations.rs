@@ -289,6 +289,42 @@ fn files_that_were_deleted_while_open_go_first() -> Result<()> {
     Ok(())
 }
 
+/// A mount without a journal leaves orphans as they are, and so does one that finds errors on
+/// record.
+#[test]
+fn orphans_that_a_mount_leaves_are_refused() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    for (args, state, says) in [
+        (
+            "-O ^has_journal",
+            1,
+            "deleted files or a journal still wait",
+        ),
+        ("", 2, "marked as having errors"),
+    ] {
+        let image = Image::of_mib(16).args(args).make()?;
+        let fs = extant::Options::new().write(true).open(image.path())?;
+        fs.write("/gone", [1; 100_000])?;
+        let ino = fs.metadata("/gone")?.ino();
+        fs.unmount()?;
+        image.debugfs_write("unlink /gone")?;
+        image.debugfs_write(&format!("sif <{ino}> links_count 0"))?;
+        image.debugfs_write(&format!("ssv last_orphan {ino}"))?;
+        image.debugfs_write(&format!("ssv state {state}"))?;
+        let checked = extant_check::check_image(image.path(), &options().check)?;
+        ensure!(checked.orphans == 1 && checked.is_clean(), "{checked:?}");
+        let before = image.fingerprint()?;
+        match run(&image, Target::Bytes(40 * MIB)) {
+            Ok(report) => bail!("{args}: {report:?}"),
+            Err(error) => ensure!(error.to_string().contains(says), "{args}: {error}"),
+        }
+        ensure!(image.fingerprint()? == before, "{args}: written");
+    }
+    Ok(())
+}
+
 #[test]
 fn damage_is_refused() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Tool("debugfs")]) {
