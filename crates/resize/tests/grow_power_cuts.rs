@@ -9,11 +9,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_disk::superblock::Superblock;
 use extant_testkit::crash::{Budget, CrashState, Explorer, Totals};
 use extant_testkit::limit::Watchdog;
-use extant_testkit::{Image, Result, ensure, need};
-use resize_kit::content;
+use extant_testkit::{Error, Image, Result, ensure, need};
+use extant_units::DevOff;
 use resize_kit::cuts::{by_e2fsck, is_sound, mounted, recorded, text, told};
+use resize_kit::{content, same};
 
 const MIB: u64 = 1 << 20;
 
@@ -102,6 +105,114 @@ fn explore(run: &Run, budget: Budget) -> Result<Totals> {
         "{name}: {found:?}, {ends:?}"
     );
     Ok(totals)
+}
+
+/// The bytes of a device.
+fn bytes_of(dev: &dyn BlockDevice) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; extant_units::index(dev.len())];
+    dev.read_at(DevOff::ZERO, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether all copies of the superblock have the volume's size, and the descriptors behind them
+/// lead to the same blocks as the volume's own. Blocks have 1 KiB and groups 512 of them.
+fn copies_are_right(bytes: &[u8]) -> Result<()> {
+    let block = |at: u64| &bytes[extant_units::index(at << 10)..][..1024];
+    let own = Superblock::parse(block(1))?;
+    let (size, groups) = (own.desc_size(), own.group_count());
+    let table =
+        |start: u64| (0..own.desc_blocks()).flat_map(move |at| block(start + u64::from(at)));
+    let leads_to = |start: u64| -> Vec<u8> {
+        let all: Vec<u8> = table(start).copied().collect();
+        // Both bitmaps and the inode table.
+        let descs = all.chunks(size).take(groups as usize);
+        descs.flat_map(|desc| desc[..12].to_vec()).collect()
+    };
+    // Groups 1 and those of powers of 3, 5 and 7.
+    for group in [1, 3, 5, 7, 9, 25, 27]
+        .into_iter()
+        .filter(|group| *group < groups)
+    {
+        let start = 1 + 512 * u64::from(group);
+        let copy = Superblock::parse(block(start))?;
+        let (is, should) = (copy.blocks_count(), own.blocks_count());
+        ensure!(
+            is == should,
+            "the copy in group {group}: {is:?} blocks of {should:?}"
+        );
+        let same = leads_to(start + 1) == leads_to(2);
+        ensure!(same, "the descriptors in group {group} are others");
+    }
+    Ok(())
+}
+
+/// Grows to 7 MiB and cuts the power; grows what the cut left to 11 MiB and cuts the power again.
+/// Each state mounts, holds what it held, and is of one size throughout once it was asked to grow
+/// to the size that it has. Of the states after the first cut every `nth` is visited.
+fn explore_twice(nth: u64, budget: Budget) -> Result<Totals> {
+    let (before, recorder) = recorded(6, "-b 1024 -g 512 -G 2 -N 200", 60, 11 * MIB)?;
+    let right = content(Arc::clone(&recorder) as _)?;
+    let fs = mounted(Arc::clone(&recorder) as _)?;
+    fs.grow(7 * MIB)?;
+    fs.unmount()?;
+    let mut sizes = BTreeSet::new();
+    let mut again = Totals::default();
+    let mut judge_last = |state: CrashState| -> Result<()> {
+        let fs = mounted(Arc::clone(&state.device) as _)?;
+        let size = fs.volume().size();
+        sizes.insert(size);
+        fs.grow(size)?;
+        fs.unmount()?;
+        is_sound(&state).map_err(Error::new)?;
+        copies_are_right(&bytes_of(&*state.device)?)?;
+        same(&content(state.device)?, &right)
+    };
+    let mut seen = 0;
+    let mut grow_again = |state: CrashState| -> Result<()> {
+        seen += 1;
+        if seen % nth != 1 % nth {
+            return Ok(());
+        }
+        let bytes = bytes_of(&*state.device)?;
+        let recorder = Arc::new(Recorder::new(MemoryDevice::from_bytes(&bytes)));
+        let fs = mounted(Arc::clone(&recorder) as _)?;
+        fs.grow(11 * MIB)?;
+        fs.unmount()?;
+        copies_are_right(&recorder.inner().to_bytes())?;
+        let explorer = Explorer::new(bytes, recorder.events(), 2, budget);
+        let visited = explorer.run(|state| judge_last(state).map_err(text));
+        let visited = visited.map_err(|failure| told("then", failure))?;
+        again.cuts += visited.cuts;
+        again.subsets += visited.subsets;
+        again.torn += visited.torn;
+        Ok(())
+    };
+    let explorer = Explorer::new(before, recorder.events(), 1, budget);
+    let first = explorer.run(|state| grow_again(state).map_err(text));
+    first.map_err(|failure| told("first", failure))?;
+    let ends = [6 * MIB, 7 * MIB, 11 * MIB];
+    ensure!(ends.iter().all(|end| sizes.contains(end)), "only {sizes:?}");
+    Ok(again)
+}
+
+#[test]
+fn two_cuts_in_a_row_leave_one_size_and_no_stale_copy() -> Result<()> {
+    if !need(resize_kit::NEEDS) {
+        return Ok(());
+    }
+    let _limit = Watchdog::new(Duration::from_secs(500));
+    let budget = Budget {
+        samples: 1,
+        cut_stride: 12,
+        torn: 0,
+        exhaustive_below: 2,
+    };
+    let totals = match std::env::var("EXTANT_CUT_BUDGET").as_deref() {
+        Ok("long") => explore_twice(1, Budget { torn: 1, ..budget })?,
+        _ => explore_twice(9, budget)?,
+    };
+    println!("{totals:?}");
+    Ok(())
 }
 
 #[test]

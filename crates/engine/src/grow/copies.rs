@@ -3,6 +3,10 @@
 //! No transaction has their blocks, so they are written to the device directly. A cut on the way
 //! leaves copies of the old size, and at most one that is torn: they matter only where the primary
 //! superblock is lost.
+//!
+//! # Invariants
+//! The superblock of the first copy is written last, once all else is durable: where it has the
+//! volume's size, all copies have it.
 
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
@@ -12,11 +16,11 @@ use zerocopy::IntoBytes;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Whether the first copy is whole and has fewer blocks than the volume.
+/// Whether the first copy is torn or has fewer blocks than the volume: others may be so too.
 ///
 /// # Errors
 /// The device's.
-pub(super) fn are_of_less(fs: &Fs) -> Result<bool> {
+pub(super) fn are_stale(fs: &Fs) -> Result<bool> {
     let layout = &fs.layout;
     let mut groups = (1..layout.groups()).map(Group::new);
     let Some(group) = groups.find(|group| layout.has_superblock(*group)) else {
@@ -26,7 +30,7 @@ pub(super) fn are_of_less(fs: &Fs) -> Result<bool> {
     let at = layout.block_size.dev_off(layout.group_start(group));
     fs.dev.read_at(at.ok_or(Error::Invalid)?, &mut copy)?;
     let blocks = Superblock::parse(&copy).map(|copy| copy.blocks_count().get());
-    Ok(blocks.is_ok_and(|blocks| blocks < layout.end().get()))
+    Ok(!blocks.is_ok_and(|blocks| blocks >= layout.end().get()))
 }
 
 /// Writes them as mke2fs leaves them: not marked as unmounted cleanly, so that a volume is checked
@@ -44,10 +48,12 @@ pub(super) fn write(fs: &Fs) -> Result<()> {
     copy.set_state(copy.state() - State::VALID - State::ERROR);
     let blocks = layout.blocks_of_descriptors(layout.groups());
     let mut block = vec![0; bs.bytes()];
-    for group in (1..layout.groups())
-        .map(Group::new)
+    let groups = (1..layout.groups()).map(Group::new);
+    let mut groups = groups
         .filter(|group| layout.has_superblock(*group))
-    {
+        .rev()
+        .peekable();
+    while let Some(group) = groups.next() {
         fs.check_writable()?;
         // The field has 16 bits; the low ones are kept, as mke2fs does.
         let [low, high, ..] = group.get().to_le_bytes();
@@ -57,8 +63,6 @@ pub(super) fn write(fs: &Fs) -> Result<()> {
             head.copy_from_slice(copy.as_bytes());
         }
         let start = layout.group_start(group);
-        fs.dev
-            .write_at(bs.dev_off(start).ok_or(Error::Invalid)?, &block)?;
         for at in 0..blocks {
             let bytes = fs
                 .cache
@@ -68,6 +72,11 @@ pub(super) fn write(fs: &Fs) -> Result<()> {
             fs.dev
                 .write_at(bs.dev_off(place).ok_or(Error::Invalid)?, &bytes)?;
         }
+        if groups.peek().is_none() {
+            fs.dev.flush()?;
+        }
+        fs.dev
+            .write_at(bs.dev_off(start).ok_or(Error::Invalid)?, &block)?;
     }
     Ok(fs.dev.flush()?)
 }

@@ -78,7 +78,7 @@ pub(crate) fn grow(fs: &Fs, bytes: u64) -> Result<()> {
 /// they may be what it is repaired from.
 fn finish_copies(fs: &Fs) -> Result<()> {
     let sound = !fs.super_block.read(fs)?.state().contains(State::ERROR);
-    match sound && !last_is_short(&fs.layout) && copies::are_of_less(fs)? {
+    match sound && !last_is_short(&fs.layout) && copies::are_stale(fs)? {
         true => copies::write(fs),
         false => Ok(()),
     }
