@@ -84,6 +84,8 @@ pub(crate) struct BlankRings {
     probe: Probe,
     spare: Blank,
     processors: Processors,
+    /// Background requests in work from which on the kernel may hold some back.
+    background: u64,
 }
 
 /// How many workers serve each of `queues` queues, where memory is bounded by `memory` bytes.
@@ -145,6 +147,14 @@ pub(crate) fn kernel_offers_rings() -> bool {
     switch.is_ok_and(|switch| switch.trim() == "Y")
 }
 
+/// How many background requests the kernel grants a process without privileges, which INIT asks
+/// for more of; 0 if it does not say.
+fn max_background() -> u64 {
+    let limit = fs::read_to_string("/sys/module/fuse/parameters/max_user_bgreq");
+    let limit = limit.map_or(0, |limit| limit.trim().parse().unwrap_or(0));
+    u64::min(limit, u16::MAX.into())
+}
+
 impl BlankRings {
     /// Makes them, for the processors of this machine, and for a process whose memory is bounded
     /// by `memory` bytes.
@@ -168,6 +178,7 @@ impl BlankRings {
             probe: Probe::make()?,
             spare: Blank::make(0)?,
             processors,
+            background: max_background(),
         })
     }
 }
@@ -198,6 +209,7 @@ impl Rings {
             probe,
             spare,
             processors,
+            background,
         } = blank;
         probe.may_command(device.as_fd())?;
         let mut workers = Vec::with_capacity(duties.len());
@@ -210,11 +222,13 @@ impl Rings {
             let ring = Ring::new(device, blank, entries?);
             workers.push(Worker::new(ring, workers.len(), duty.processor)?);
         }
-        let traffic = Arc::new(Traffic::new(workers.len(), processors.possible)?);
+        let mut traffic = Traffic::new(workers.len(), processors.possible)?;
+        let entries = workers.iter().flat_map(Worker::queues).count();
+        traffic.set_bound(background, entries as u64);
         Ok(Rings {
             workers,
             spare,
-            traffic,
+            traffic: Arc::new(traffic),
         })
     }
 

@@ -301,6 +301,7 @@ impl Worker {
         if let (Some(entry), Some((header, body))) = (entry, split(reply)) {
             entry.answer(&header, ReplyBody::Copy(body));
             traffic.let_go(entry.queue);
+            traffic.got_late_reply(self.number);
             self.ring.commit(number);
         }
     }
