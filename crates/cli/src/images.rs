@@ -1,5 +1,6 @@
 //! Opening images for commands that look into them.
 
+use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -62,10 +63,13 @@ impl Images {
         Images::new(true)
     }
 
-    /// Says that the command works on `images` images at the same time: each has that part of the
-    /// memory.
-    pub(crate) fn sharing(self, images: usize) -> Images {
-        let shares = images.max(1) as u64;
+    /// Says which images the command has open at the same time: each gets an equal part of the
+    /// memory. An image that is named several times counts once.
+    pub(crate) fn shared_by<'a>(self, operands: impl IntoIterator<Item = &'a ImagePath>) -> Images {
+        // What has no such name is not there, and opening it says so.
+        let names = operands.into_iter().map(|at| source::real(&at.image).ok());
+        let images: BTreeSet<_> = names.flatten().collect();
+        let shares = images.len().max(1) as u64;
         Images { shares, ..self }
     }
 
@@ -120,6 +124,7 @@ impl Images {
                 fs
             }
         };
+        tracing::debug!(page_cache_bytes = budget(&fs), "{} is open", path.display());
         let fs = Rc::new(fs);
         self.open.push((real, Rc::clone(&fs)));
         Ok(fs)
@@ -162,4 +167,13 @@ impl Images {
         }
         result
     }
+}
+
+/// The bytes that the page cache of `fs` may take.
+fn budget(fs: &Filesystem) -> u64 {
+    let stats = fs.volume().stats();
+    let budget = stats
+        .iter()
+        .find(|(name, _)| *name == "page_cache_budget_bytes");
+    budget.map_or(0, |(_, bytes)| *bytes)
 }

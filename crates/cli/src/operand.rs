@@ -74,6 +74,14 @@ impl ImagePath {
 }
 
 impl Operand {
+    /// The path inside of an image, if it is one.
+    pub(crate) fn image(&self) -> Option<&ImagePath> {
+        match self {
+            Operand::Image(at) => Some(at),
+            Operand::Host(_) => None,
+        }
+    }
+
     /// Whether this is `path` of the host, as it was written.
     pub(crate) fn is_host(&self, path: &str) -> bool {
         matches!(self, Operand::Host(host) if host.as_os_str() == path)

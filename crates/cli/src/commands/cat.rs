@@ -15,7 +15,7 @@ pub(crate) const TOO_MUCH: &str = "its extents have more data than the volume ha
 
 pub(crate) fn run(args: &Cat) -> Outcome {
     let mut failures = Failures::of("cat");
-    let mut images = Images::read();
+    let mut images = Images::read().shared_by(&args.paths);
     let mut out = Output::new();
     let mut buf = vec![0; CHUNK];
     for at in &args.paths {

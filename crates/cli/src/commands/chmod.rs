@@ -14,7 +14,7 @@ pub(crate) fn run(args: &Chmod) -> Outcome {
         return Outcome::Usage(format!("{}: bad mode", args.mode));
     };
     let mut failures = Failures::of("chmod");
-    let mut images = Images::write();
+    let mut images = Images::write().shared_by(&args.paths);
     for at in &args.paths {
         let changed = change(args, &mode, &mut images, at, &mut failures);
         failures.note(changed);

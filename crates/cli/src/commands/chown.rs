@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Chown) -> Outcome {
         Err(what) => return Outcome::Failed(Failure::new(what)),
     };
     let mut failures = Failures::of("chown");
-    let mut images = Images::write();
+    let mut images = Images::write().shared_by(&args.paths);
     for at in &args.paths {
         let changed = change(args, &changes, &mut images, at, &mut failures);
         failures.note(changed);

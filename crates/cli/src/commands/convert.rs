@@ -7,7 +7,7 @@ use crate::operand::ImagePath;
 
 pub(crate) fn run(args: &Convert) -> Outcome {
     let mut failures = Failures::of("convert");
-    let mut images = Images::write();
+    let mut images = Images::write().shared_by(&args.paths);
     for at in &args.paths {
         let done = convert(&mut images, at);
         failures.note(done);

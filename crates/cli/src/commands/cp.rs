@@ -1,6 +1,5 @@
 //! `extant cp`: copying into, out of and between images.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -26,9 +25,9 @@ pub(crate) fn run(args: &Cp) -> Outcome {
     }
     let mut failures = Failures::of("cp");
     // Only the destination is written to, and then it may be a source as well.
-    let images = images_of(sources.iter().chain([to]));
-    let mut read = Images::read().sharing(images);
-    let mut write = Images::write().sharing(images);
+    let images = || sources.iter().chain([to]).filter_map(Operand::image);
+    let mut read = Images::read().shared_by(images());
+    let mut write = Images::write().shared_by(images());
     let mut given = args.given.clone();
     if let Some(owner) = &mut given.owner
         && !(args.preserve || args.archive)
@@ -60,15 +59,6 @@ pub(crate) fn run(args: &Cp) -> Outcome {
     progress.finish();
     failures.note(read.close());
     super::finish(write, failures)
-}
-
-/// The number of images that `operands` name.
-fn images_of<'a>(operands: impl Iterator<Item = &'a Operand>) -> usize {
-    let images = operands.filter_map(|operand| match operand {
-        Operand::Image(at) => Some(&at.image),
-        Operand::Host(_) => None,
-    });
-    images.collect::<BTreeSet<_>>().len()
 }
 
 fn copy(

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 
 pub(crate) fn run(args: &Defrag) -> Outcome {
     let mut failures = Failures::of("defrag");
-    let mut images = Images::write();
+    let mut images = Images::write().shared_by(&args.paths);
     let mut out = Output::new();
     let mut all = Vec::new();
     for at in &args.paths {

@@ -27,10 +27,8 @@ const MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
 
 pub(crate) fn run(args: &Diff) -> Outcome {
     let mut failures = Failures::of("diff");
-    let mut images = Images::read().sharing(2);
-    let differences = compare(args, &mut images, &mut failures);
+    let differences = compare_operands(args, &mut failures);
     let differences = failures.note(differences);
-    failures.note(images.close());
     match (failures.outcome(), differences) {
         (Outcome::Done, Some(0)) => Outcome::Done,
         (Outcome::Done, Some(_)) => Outcome::Status(DIFFERENT, None),
@@ -39,9 +37,33 @@ pub(crate) fn run(args: &Diff) -> Outcome {
 }
 
 /// Compares both operands. Returns the number of differences that were met.
-fn compare(args: &Diff, images: &mut Images, failures: &mut Failures) -> Result<u64, Failure> {
-    let left = Operated::open(&args.left, images)?;
-    let right = Operated::open(&args.right, images)?;
+fn compare_operands(args: &Diff, failures: &mut Failures) -> Result<u64, Failure> {
+    let sides = [named(&args.left)?, named(&args.right)?];
+    let mut images = Images::read().shared_by(sides.iter().filter_map(Operand::image));
+    let differences = compare(args, &sides, &mut images, failures);
+    failures.note(images.close());
+    differences
+}
+
+/// What `operand` names: a file of the host that has a file system in it stands for that.
+fn named(operand: &Operand) -> Result<Operand, Failure> {
+    Ok(match operand {
+        Operand::Host(path) if is_image(path).at(path.display())? => {
+            Operand::Image(ImagePath::root(path.clone()))
+        }
+        other => other.clone(),
+    })
+}
+
+/// Compares the sides, which share the memory of `images`.
+fn compare(
+    args: &Diff,
+    [left, right]: &[Operand; 2],
+    images: &mut Images,
+    failures: &mut Failures,
+) -> Result<u64, Failure> {
+    let left = Operated::open(left, images)?;
+    let right = Operated::open(right, images)?;
     let images = &*images;
     let (ours, theirs) = (left.tree(images), right.tree(images));
     let rules = CompareRules {
@@ -78,10 +100,6 @@ impl Operated {
     fn open(operand: &Operand, images: &mut Images) -> Result<Operated, Failure> {
         match operand {
             Operand::Image(at) => Ok(Operated::Image(images.of(at)?, at.clone())),
-            Operand::Host(path) if is_image(path).at(path.display())? => {
-                let at = ImagePath::root(path.clone());
-                Ok(Operated::Image(images.of(&at)?, at))
-            }
             Operand::Host(path) => match path.is_file() {
                 true => Ok(match Archive::open(path).at(path.display())? {
                     Some(archive) => Operated::Archive(archive),

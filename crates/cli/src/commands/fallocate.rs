@@ -9,7 +9,7 @@ use crate::operand::ImagePath;
 
 pub(crate) fn run(args: &Fallocate) -> Outcome {
     let mut failures = Failures::of("fallocate");
-    let mut images = Images::write();
+    let mut images = Images::write().shared_by(&args.paths);
     for at in &args.paths {
         let done = change(args, &mut images, at);
         failures.note(done);

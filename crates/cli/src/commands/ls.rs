@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Ls) -> Outcome {
         failures: Failures::of("ls"),
         listed: 0,
     };
-    let mut images = Images::read();
+    let mut images = Images::read().shared_by(&args.paths);
     for (i, at) in args.paths.iter().enumerate() {
         let listed = images.of(at).and_then(|fs| listing.operand(&fs, at, i));
         listing.failures.note(listed);

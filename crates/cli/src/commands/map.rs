@@ -18,7 +18,7 @@ mod picture;
 
 pub(crate) fn run(args: &Map) -> Outcome {
     let mut failures = Failures::of("map");
-    let mut images = Images::read();
+    let mut images = Images::read().shared_by(&args.paths);
     if let Some(file) = &args.plot {
         let picture = draw(args, &mut images, &mut failures);
         failures.note(save(file, &picture, &images));

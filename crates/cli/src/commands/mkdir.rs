@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Mkdir) -> Outcome {
         None => None,
     };
     let mut failures = Failures::of("mkdir");
-    let mut images = Images::write();
+    let mut images = Images::write().shared_by(&args.paths);
     for at in &args.paths {
         failures.note(make(args, mode.as_ref(), &mut images, at));
     }

@@ -9,7 +9,7 @@ use crate::operand::ImagePath;
 
 pub(crate) fn run(args: &Rm) -> Outcome {
     let mut failures = Failures::of("rm");
-    let mut images = Images::write();
+    let mut images = Images::write().shared_by(&args.paths);
     for at in &args.paths {
         failures.note(remove(args, &mut images, at));
     }

@@ -15,7 +15,7 @@ use crate::output::{
 
 pub(crate) fn run(args: &Stat) -> Outcome {
     let mut failures = Failures::of("stat");
-    let mut images = Images::read();
+    let mut images = Images::read().shared_by(&args.paths);
     let mut out = Output::new();
     let mut list = Vec::new();
     for at in &args.paths {

@@ -14,7 +14,7 @@ use crate::walk::{Step, walk};
 
 pub(crate) fn run(args: &Tree) -> Outcome {
     let mut failures = Failures::of("tree");
-    let mut images = Images::read();
+    let mut images = Images::read().shared_by(&args.paths);
     let mut out = Output::new();
     for at in &args.paths {
         let shown = show(args, &mut images, at, &mut out, &mut failures);
