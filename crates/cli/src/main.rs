@@ -36,6 +36,7 @@ mod size;
 mod source;
 mod supervisor;
 mod topics;
+mod unfinished;
 mod utab;
 mod visited;
 mod walk;

@@ -408,6 +408,7 @@ const CLI: Order = Order {
         "program",
         "progress",
         "size",
+        "unfinished",
         "utab",
         "visited",
         "owner",

@@ -14,6 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::owner;
 use crate::progress::Progress;
+use crate::unfinished::remove_when_ended;
 
 pub(crate) fn run(args: &Build) -> Outcome {
     built(args).into()
@@ -31,6 +32,7 @@ fn built(args: &Build) -> Result<(), Failure> {
             false => Source::Path(path.clone()),
         })
         .collect();
+    remove_when_ended().map_err(Failure::new)?;
     let progress = Progress::new(args.quiet || args.json);
     let shown = Shown {
         progress: &progress,

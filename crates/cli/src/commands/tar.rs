@@ -24,6 +24,7 @@ use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::device_numbers;
 use crate::progress::Progress;
+use crate::unfinished::remove_when_ended;
 use crate::walk::{Step, walk};
 
 /// Extended attributes: names and values.
@@ -105,6 +106,7 @@ fn pack_into(
             return pack(tree, out, &name, failures);
         }
     }
+    remove_when_ended().at(&name)?;
     let new = NewFile::begin(path).at(&name)?;
     pack(tree, new.file(), &name, failures)?;
     new.finish().at(&name)
