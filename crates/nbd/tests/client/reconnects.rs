@@ -9,7 +9,7 @@ use extant_testkit::Rng;
 use extant_units::DevOff;
 
 use crate::requests::{connect, counter, noise};
-use crate::server::{Act, Offer, Seen, Server};
+use crate::server::{Act, Offer, Seen, Server, brief_timeout};
 
 const LEN: usize = 1 << 20;
 
@@ -134,7 +134,7 @@ fn a_write_without_a_reply_ends_the_device() {
         _ => Act::Serve,
     };
     let server = Server::start(Offer::default(), plan);
-    let device = connect(&server, "timeout=1");
+    let device = connect(&server, &brief_timeout());
     let error = device.write_at(DevOff::ZERO, &[1; 512]).unwrap_err();
     let why = "may carry out later what was written";
     assert!(error.to_string().contains(why), "{error}");
@@ -153,7 +153,7 @@ fn a_read_without_a_reply_is_made_again() {
         _ => Act::Serve,
     };
     let server = Server::start(Offer::default(), plan);
-    let device = connect(&server, "timeout=1&connections=1");
+    let device = connect(&server, &format!("{}&connections=1", brief_timeout()));
     device.write_at(DevOff::ZERO, &[7; 512]).unwrap();
     let mut read = [0; 512];
     device.read_at(DevOff::ZERO, &mut read).unwrap();

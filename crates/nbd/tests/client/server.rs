@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use extant_testkit::TempDir;
+use extant_testkit::{TempDir, patience};
 use extant_units::index;
 
 pub(crate) const FLUSH: u16 = 1 << 2;
@@ -186,6 +187,13 @@ fn array<const N: usize>(mut stream: &UnixStream) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     stream.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The address's parameter for a server that does not answer: short, and longer where many suites
+/// run, so that those which do answer are heard.
+pub(crate) fn brief_timeout() -> String {
+    let seconds = patience(Duration::from_secs(2)).as_secs();
+    format!("timeout={seconds}")
 }
 
 /// Bytes put together from pieces.
