@@ -46,6 +46,10 @@ const STEADY: &[(&[&str], &str)] = &[
         "Images from fixed seeds are damaged and repaired in memory, one after the other.",
     ),
     (
+        &["tests.packages"],
+        "Cargo's lists and archives of the sources, one after the other.",
+    ),
+    (
         &[
             "resize.resize_mutants",
             "resize.resize_power_cuts",
@@ -90,9 +94,10 @@ const NARROWED: &[Narrowed] = &[
     },
     Narrowed {
         binary: "tests.exerciser",
-        env: &[],
+        env: &["EXTANT_OPS=10000"],
         args: &["a_tiny_file", "a_dense_file"],
-        why: "The four files differ in shape and block size, not in what runs at once.",
+        why: "The four files differ in shape and block size, not in what runs at once; more \
+              operations of a run repeat its kinds.",
     },
     Narrowed {
         binary: "tests.directories",
