@@ -9,7 +9,7 @@ use extant_nbd::{Address, NbdDevice};
 use extant_testkit::{Rng, TempDir};
 use extant_units::DevOff;
 
-use crate::server::{brief_timeout, joined, option_reply};
+use crate::server::{joined, option_reply};
 
 /// Bytes of the export that hostile servers claim.
 const LEN: u64 = 1 << 20;
@@ -46,9 +46,8 @@ impl Hostile {
     fn address(&self) -> Address {
         let socket = self.dir.join("socket");
         let text = format!(
-            "nbd+unix:///?socket={}&{}&reconnect=0&connections=1",
-            socket.display(),
-            brief_timeout()
+            "nbd+unix:///?socket={}&timeout=1&reconnect=0&connections=1",
+            socket.display()
         );
         text.parse().unwrap()
     }
