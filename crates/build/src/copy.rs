@@ -160,7 +160,8 @@ impl Copy<'_> {
     /// far as the host does that. Returns how many it shares: whole blocks.
     fn share(&self, first: &Piece, len: usize, reader: &ContentReader<'_>) -> usize {
         let whole = len - len % index(self.block_size);
-        let Some((image, file)) = self.sharing.zip(reader.opened(first.node)) else {
+        let open = reader.opened(first.node).filter(|_| self.may_share(first));
+        let Some((image, file)) = self.sharing.zip(open) else {
             return 0;
         };
         let (mut from, mut to, mut shared) = (first.from, first.to, 0);
@@ -175,16 +176,19 @@ impl Copy<'_> {
         shared - shared % index(self.block_size)
     }
 
-    /// How many of the pieces lie one behind the other and are written at once: those of one file,
-    /// where its blocks may be shared.
+    /// Whether the blocks of a piece may be shared with its file.
+    fn may_share(&self, piece: &Piece) -> bool {
+        self.sharing.is_some() && self.tree.node(piece.node).size >= LEAST_SHARED
+    }
+
+    /// How many of the pieces lie one behind the other and are written at once. Where blocks may be
+    /// shared they are one range of one file: behind a hole a file is elsewhere than on the volume.
     fn run_len(&self, pieces: &[Piece]) -> usize {
-        let alone = |piece: &Piece| {
-            self.sharing.is_some() && self.tree.node(piece.node).size >= LEAST_SHARED
-        };
+        let in_file = |a: &Piece, b: &Piece| a.node == b.node && a.from + a.len == b.from;
         let follows = |pair: &[Piece]| match pair {
             [a, b] => {
-                let together = a.node == b.node || !alone(a) && !alone(b);
-                a.to + a.len == b.to && together
+                let written = !self.may_share(a) && !self.may_share(b);
+                a.to + a.len == b.to && (written || in_file(a, b))
             }
             _ => false,
         };
