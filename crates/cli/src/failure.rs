@@ -9,6 +9,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use extant::device::OpenError;
+
 use crate::printable::print_error_line;
 
 /// Why a command, or one operand of it, failed.
@@ -103,6 +105,19 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let what = plain(&error);
         Failure::caused_by(error, what)
+    }
+}
+
+impl From<OpenError> for Failure {
+    /// Of an image, which the error names.
+    fn from(error: OpenError) -> Failure {
+        match error {
+            OpenError::Io(path, error) => Failure::at(path.display(), error),
+            other => {
+                let what = other.to_string();
+                Failure::caused_by(other, what)
+            }
+        }
     }
 }
 

@@ -121,6 +121,40 @@ fn lines_that_standard_error_does_not_take_are_lost() -> Result<()> {
     Ok(())
 }
 
+/// An image without a place, and one on a disk that is too small for it: each is named, once.
+#[test]
+fn an_image_that_cannot_be_had_is_named() -> Result<()> {
+    let dir = TempDir::new("named")?;
+    let nowhere = dir.join("missing/disk.img").display().to_string();
+    let from = dir.path().display().to_string();
+    let missing = format!("{nowhere}: No such file or directory\n");
+    for args in [
+        &["resize", &nowhere, "1G"][..],
+        &["mkfs", &nowhere, "16M"],
+        &["build", &from, &nowhere],
+        &["check", &nowhere],
+        &["fix", &nowhere],
+        &["info", &nowhere],
+    ] {
+        let o = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args).run()?;
+        let said = format!("extant: {}: {missing}", args[0]);
+        ensure!(o.code != Some(0) && o.err == said, "{}", o.describe());
+    }
+    // A limit on the size of files stands for a full disk.
+    let input = dir.join("in");
+    fs::create_dir(&input)?;
+    fs::write(input.join("file"), vec![7; 1 << 20])?;
+    let (input, image) = (input.display().to_string(), dir.join("disk.img"));
+    let image = image.display().to_string();
+    let limited = Cmd::new("sh").args(["-c", "ulimit -f 8; exec \"$0\" \"$@\""]);
+    let limited = limited.args([env!("CARGO_BIN_EXE_extant"), "build", &input, &image]);
+    let o = limited.run()?;
+    let said = format!("extant: build: {image}: File too large\n");
+    ensure!(o.code == Some(1) && o.err == said, "{}", o.describe());
+    ensure!(fs::metadata(&image).is_err(), "{image} is there");
+    Ok(())
+}
+
 #[test]
 fn a_measurement_whose_results_have_no_place_does_not_begin() -> Result<()> {
     let dir = TempDir::new("results")?;

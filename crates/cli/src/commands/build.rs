@@ -1,9 +1,11 @@
 //! `extant build`: an image from folders, archives and container images.
 
 use std::env;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant::build::{self, Built, Error, Options, Source, Watch};
+use extant::mkfs;
 use extant_archive::Timestamp;
 use serde_json::json;
 use tracing::warn;
@@ -40,7 +42,7 @@ fn built(args: &Build) -> Result<(), Failure> {
     };
     let built = build::build(&sources, image, &options, &shown);
     progress.finish();
-    let built = built.map_err(failure)?;
+    let built = built.map_err(|error| failure(image, error))?;
     show(args, &built)
 }
 
@@ -73,7 +75,7 @@ impl Watch for Shown<'_> {
 }
 
 fn options(args: &Build) -> Result<Options, Failure> {
-    let mut volume = extant::mkfs::Options {
+    let mut volume = mkfs::Options {
         usage: args.usage.into(),
         block_size: args.block_size,
         inode_size: args.inode_size,
@@ -82,7 +84,7 @@ fn options(args: &Build) -> Result<Options, Failure> {
         uuid: args.uuid.and_then(|choice| choice.0),
         reserved_percent: args.reserved_percent,
         force: args.force,
-        ..extant::mkfs::Options::default()
+        ..mkfs::Options::default()
     };
     let lists = args.features.iter();
     volume.features = lists.flat_map(|list| list.0.iter().copied()).collect();
@@ -119,10 +121,11 @@ fn options(args: &Build) -> Result<Options, Failure> {
     })
 }
 
-fn failure(error: Error) -> Failure {
+fn failure(image: &Path, error: Error) -> Failure {
     match error {
         Error::Io { place, error } => Failure::at(place, error),
-        Error::Mkfs(extant::mkfs::Error::Io(error)) => Failure::from(error),
+        Error::Mkfs(mkfs::Error::Open(error)) => Failure::new(error),
+        Error::Mkfs(mkfs::Error::Io(error)) => Failure::at(image.display(), error),
         other => Failure::new(other),
     }
 }

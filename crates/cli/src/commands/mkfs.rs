@@ -37,8 +37,7 @@ pub(crate) fn run(args: &Mkfs) -> Outcome {
 fn failure(args: &Mkfs, error: mkfs::Error) -> Failure {
     let image = args.image.display();
     match error {
-        // It names the image itself.
-        error @ mkfs::Error::Open(_) => Failure::new(error),
+        mkfs::Error::Open(error) => Failure::new(error),
         mkfs::Error::Io(error) => Failure::at(image, error),
         other => Failure::at(image, other),
     }

@@ -1,7 +1,7 @@
 //! `extant resize`: another size for an image, or more of it for a mount.
 
 use extant::CheckOptions;
-use extant::resize::{ResizeOptions, Target, resize_image};
+use extant::resize::{Error, ResizeOptions, Target, resize_image};
 use rustix::fs::statvfs;
 use serde_json::json;
 
@@ -24,7 +24,10 @@ pub(crate) fn run(args: &Resize) -> Result<(), Failure> {
     };
     let report = resize_image(&args.image, args.size, &options);
     steps.end();
-    let report = report.at(args.image.display())?;
+    let report = report.map_err(|error| match error {
+        Error::Open(error) => Failure::new(error),
+        other => Failure::at(args.image.display(), other),
+    })?;
     let mut out = Output::new();
     if args.json {
         out.json(&json!({
