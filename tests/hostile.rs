@@ -51,6 +51,8 @@ fn hostile_inputs_cost_no_panic_and_little_memory() -> Result<()> {
                 // The waiting thread may have given up.
                 let _ = send.send((target, input.clone()));
                 run(target, &input);
+                let panics = PANICS.load(Ordering::Relaxed);
+                ensure!(panics == 0, "{panics} panics in threads of the engine");
             }
         }
         Ok::<(), extant_testkit::Error>(())
@@ -61,15 +63,15 @@ fn hostile_inputs_cost_no_panic_and_little_memory() -> Result<()> {
         match receive.recv_timeout(patience(Duration::from_secs(6 * SECONDS))) {
             Ok(now) => last = Some(now),
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => ensure!(false, "no end: {}", describe(&last)),
+            Err(RecvTimeoutError::Timeout) => ensure!(false, "no end: {}", describe(&last, seed)),
         }
     }
     match worker.join() {
-        Ok(done) => done?,
-        Err(_) => ensure!(false, "panicked: {}", describe(&last)),
+        Ok(done) => done.context(|| describe(&last, seed))?,
+        Err(_) => ensure!(false, "panicked: {}", describe(&last, seed)),
     }
     let panics = PANICS.load(Ordering::Relaxed);
-    ensure!(panics == 0, "{panics} panics in threads of the engine");
+    ensure!(panics == 0, "{panics} panics after the last input");
     let t = totals();
     report(&format!(
         "{} hostile inputs, at most {} KiB of {} KiB beyond the image, {} % of it read",
@@ -97,11 +99,12 @@ fn kept(target: Target) -> Result<Vec<Vec<u8>>> {
         .collect()
 }
 
-/// The input as the fuzzer's tools take it.
-fn describe(last: &Option<(Target, Vec<u8>)>) -> String {
+/// The input as the fuzzer's tools take it, and the seed that it was drawn from.
+fn describe(last: &Option<(Target, Vec<u8>)>, seed: u64) -> String {
     let Some((target, input)) = last else {
         return "before the first input".to_owned();
     };
     let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{} with the input {hex}", target.name())
+    let target = target.name();
+    format!("{target} with the input {hex} (EXTANT_SEED={seed})")
 }

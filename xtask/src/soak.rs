@@ -143,6 +143,14 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "hostile-images",
+        suites: "--profile soak -p extant-tests --test hostile",
+        tests: &["--nocapture"],
+        env: &[("EXTANT_HOSTILE", "1000")],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
         name: "mutants",
         suites: "-p extant-check --test check_agreement",
         env: &[("EXTANT_MUTANTS", "3000")],
