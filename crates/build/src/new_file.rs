@@ -31,11 +31,14 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
 }
 
 /// Removes the files of this process that are on their way under names of their own. A program that
-/// a signal ends calls it last: such files cannot be finished any more.
+/// a signal ends calls it last: a thread that then wants to begin or to finish such a file waits for
+/// the end of the process.
 pub fn remove_unfinished() {
-    for path in unfinished().drain(..) {
+    let mut unfinished = unfinished();
+    for path in unfinished.drain(..) {
         let _ = fs::remove_file(path);
     }
+    std::mem::forget(unfinished);
 }
 
 /// A name that a file has on its way. It goes with this.

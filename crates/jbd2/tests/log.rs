@@ -317,14 +317,17 @@ fn a_failed_checkpoint_wakes_the_commit_that_waits_for_it() {
     let fails = Mutex::new(fails);
     let plan = move |request: Request<'_>| {
         if request.kind == RequestKind::Write && request.offset == home {
-            begun.send(()).unwrap();
-            fails.lock().recv().unwrap();
+            // A test that ended early waits for neither.
+            let _ = begun.send(());
+            let _ = fails.lock().recv();
             return Fault::Fail(std::io::ErrorKind::Other);
         }
         Fault::Pass
     };
     let dev = Arc::new(FaultyDevice::new(formatted(LEN), plan));
     let (cache, journal) = open(dev, LEN, manual());
+    // Goes before the journal, whose end waits for the write.
+    let fail = fail;
     // More than half of the log: the checkpoint thread begins with block 3, and no other thread
     // needs the room.
     let mut value = 0;
@@ -335,16 +338,16 @@ fn a_failed_checkpoint_wakes_the_commit_that_waits_for_it() {
             .commit(put(&cache, &journal, blocks, value))
             .unwrap();
     }
-    begins.recv().unwrap();
+    wait_until("the checkpoint's write", || begins.try_recv().is_ok());
     let mut handle = journal.start_with_revokes(1, 1).unwrap();
     handle.forget(Pblk::new(3)).unwrap();
     let tid = handle.tid();
     drop(handle);
     let written = journal.stats().log_blocks_written;
     journal.request_commit(tid);
-    while journal.stats().log_blocks_written == written {
-        std::thread::yield_now();
-    }
+    wait_until("the commit's first write", || {
+        journal.stats().log_blocks_written != written
+    });
     // Time for the commit to begin its wait; without it, it finds that the journal has stopped.
     std::thread::sleep(Duration::from_millis(50));
     fail.send(()).unwrap();
