@@ -4,11 +4,13 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use extant::{Error, Filesystem, Options};
 use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_testkit::Image;
+use extant_testkit::{Image, Watchdog};
 use extant_units::DevOff;
 
 /// A device that loses the bytes that are discarded, and records them.
@@ -16,6 +18,8 @@ struct Forgetful {
     inner: MemoryDevice,
     discards: Mutex<Vec<Range<u64>>>,
     fails: AtomicBool,
+    /// Called once, in the middle of the next discard.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl BlockDevice for Forgetful {
@@ -35,6 +39,9 @@ impl BlockDevice for Forgetful {
         if self.fails.load(Ordering::Relaxed) {
             return Err(io::Error::other("no discards today"));
         }
+        if let Some(act) = self.meanwhile.lock().unwrap().take() {
+            act();
+        }
         let junk = vec![0xD5; usize::try_from(len).unwrap()];
         self.inner.write_at(offset, &junk)?;
         let range = offset.get()..offset.get() + len;
@@ -53,12 +60,20 @@ const MIB: u64 = 1 << 20;
 impl Rig {
     /// A volume of 32 MiB in four groups.
     fn new(options: &str) -> Rig {
+        Self::of_mib(32, options)
+    }
+
+    /// A volume of so many MiB, on a device of 32.
+    fn of_mib(mib: u64, options: &str) -> Rig {
         let args = "-b 1024 -E lazy_itable_init=0,lazy_journal_init=0 -m 0";
-        let image = Image::of_mib(32).args(args).junk().make().unwrap();
+        let image = Image::of_mib(mib).args(args).junk().make().unwrap();
+        let mut bytes = std::fs::read(image.path()).unwrap();
+        bytes.resize(32 << 20, 0xD5);
         let dev = Arc::new(Forgetful {
-            inner: MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()),
+            inner: MemoryDevice::from_bytes(&bytes),
             discards: Mutex::default(),
             fails: AtomicBool::new(false),
+            meanwhile: Mutex::default(),
         });
         let fs = Self::mount(&dev, options);
         Rig { dev, fs }
@@ -280,4 +295,33 @@ fn a_trimmed_image_is_sparse() {
     assert!(fs.read("/kept").unwrap() == vec![9; 3 << 20]);
     fs.unmount().unwrap();
     image.fsck_clean().unwrap();
+}
+
+/// The device is told of the last group's free blocks while the group gets more.
+#[test]
+fn a_group_that_grows_while_it_is_trimmed_is_trimmed_again() {
+    let _limit = Watchdog::new(Duration::from_secs(120));
+    let rig = Rig::of_mib(28, "");
+    let volume = rig.fs.volume().clone();
+    let ((begin, begun), (end, ended)) = (channel(), channel());
+    *rig.dev.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        begin.send(()).unwrap();
+        ended.recv().unwrap();
+    }));
+    let last = (24 << 20) + 1024;
+    let fs = &rig.fs;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            begun.recv().unwrap();
+            fs.grow(32 << 20).unwrap();
+            end.send(()).unwrap();
+        });
+        volume.trim(last..u64::MAX, 0).unwrap();
+    });
+    volume.trim(last..u64::MAX, 0).unwrap();
+    let told = rig.dev.discards.lock().unwrap().clone();
+    let all = |range: &Range<u64>| range.start < 28 * MIB && range.end >= 32 * MIB;
+    assert!(told.iter().any(all), "{told:?}");
+    assert_eq!(volume.trim(last..u64::MAX, 0).unwrap(), 0);
+    rig.judge(&[]);
 }
