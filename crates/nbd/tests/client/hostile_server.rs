@@ -9,7 +9,7 @@ use extant_nbd::{Address, NbdDevice};
 use extant_testkit::{Rng, TempDir};
 use extant_units::DevOff;
 
-use crate::server::{joined, option_reply};
+use crate::server::{brief_timeout, joined, option_reply};
 
 /// Bytes of the export that hostile servers claim.
 const LEN: u64 = 1 << 20;
@@ -18,6 +18,7 @@ const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\x00\x03";
 /// A server that sends `bytes` to each client, whatever it asks.
 struct Hostile {
     dir: TempDir,
+    timeout: String,
 }
 
 impl Hostile {
@@ -40,14 +41,24 @@ impl Hostile {
                 });
             }
         });
-        Hostile { dir }
+        // The end of a connection is noticed without a time-out.
+        let timeout = if stay { "timeout=1" } else { "timeout=60" };
+        let timeout = timeout.to_owned();
+        Hostile { dir, timeout }
+    }
+
+    /// Is given time for its handshake on a machine that runs many suites.
+    fn in_time(mut self) -> Hostile {
+        self.timeout = brief_timeout();
+        self
     }
 
     fn address(&self) -> Address {
         let socket = self.dir.join("socket");
         let text = format!(
-            "nbd+unix:///?socket={}&timeout=1&reconnect=0&connections=1",
-            socket.display()
+            "nbd+unix:///?socket={}&{}&reconnect=0&connections=1",
+            socket.display(),
+            self.timeout
         );
         text.parse().unwrap()
     }
@@ -157,7 +168,7 @@ fn a_silent_server_is_given_up() {
         let error = error.err().unwrap();
         assert!(error.contains("did not answer in time"), "{len}: {error}");
     }
-    let device = Hostile::start(whole, true);
+    let device = Hostile::start(whole, true).in_time();
     let device = device.connect().unwrap();
     let error = device.read_at(DevOff::ZERO, &mut [0; 512]).unwrap_err();
     assert!(error.to_string().contains("not reached again"), "{error}");
@@ -249,7 +260,7 @@ fn bad_replies() -> Vec<(bool, Vec<u8>, &'static str)> {
 fn a_bad_reply_is_a_plain_error() {
     for (structured, bytes, why) in bad_replies() {
         // It comes before the request, unless the client is quick: both are tried by this.
-        let server = Hostile::start([handshake(structured), bytes].concat(), true);
+        let server = Hostile::start([handshake(structured), bytes].concat(), true).in_time();
         let device = server.connect().unwrap();
         let error = device.read_at(DevOff::ZERO, &mut [0; 512]).unwrap_err();
         let known = error.to_string();
