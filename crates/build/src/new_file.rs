@@ -30,9 +30,9 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the files of this process that are on their way under names of their own. A program that
-/// a signal ends calls it last: a thread that then wants to begin or to finish such a file waits for
-/// the end of the process.
+/// Removes the files of this process that are on their way under names of their own. A program
+/// that a signal ends calls it last: a thread that then wants to begin or to finish such a file
+/// waits for the end of the process.
 pub fn remove_unfinished() {
     let mut unfinished = unfinished();
     for path in unfinished.drain(..) {
