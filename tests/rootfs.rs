@@ -41,7 +41,9 @@ fn built(host: &TempDir, archive: &Path) -> Result<PathBuf> {
     // Neither devices, as FUSE and loops are, nor privileges are at hand.
     let script = format!(
         "alone() {{
-             unshare --mount bash -ec 'mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3
+             unshare --mount bash -ec 'mkdir -p devices; mount -t tmpfs none devices
+                 mknod -m 666 devices/null c 1 3
+                 mkdir devices/shm; mount --bind /dev/shm devices/shm; mount --move devices /dev
                  exec setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs \
                      --bounding-set=-all \"$@\"' - \"$@\"
          }}
@@ -50,7 +52,7 @@ fn built(host: &TempDir, archive: &Path) -> Result<PathBuf> {
          alone $extant diff out/image {archive}"
     );
     let said = shell(host.path(), &script)?;
-    ensure!(said == "65534\nnull\n", "{said}");
+    ensure!(said == "65534\nnull\nshm\n", "{said}");
     let image = host.join("out/image");
     Image::fsck_clean_at(&image)?;
     Ok(image)
