@@ -21,7 +21,7 @@ fn the_static_command_runs_in_an_empty_root() {
         let chroot = Cmd::new("chroot").arg(root.path()).arg("/extant");
         chroot.args(args.split_whitespace()).ok().unwrap().out
     };
-    run("mkfs /disk.img 64M");
+    run("mkfs /disk.img 256M");
     run("cp /extant /disk.img:/extant");
     run("check /disk.img");
     assert_eq!(run("ls /disk.img:/"), "extant\nlost+found\n");
