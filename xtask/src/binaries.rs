@@ -8,6 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::watch;
+
 /// Names the file in which the runner of the listing run notes the binaries.
 const NOTES: &str = "EXTANT_BINARY_NOTES";
 
@@ -157,11 +159,15 @@ impl Binary {
         self.command.extend(own(args));
     }
 
-    /// Runs the binary as cargo does, but watched: none may hang.
-    pub(crate) fn watched(&self) -> std::io::Result<Command> {
+    /// Runs the binary as cargo does, but watched: none may hang. Each of its tests is run in
+    /// every round out of `turns`.
+    pub(crate) fn watched(&self, turns: usize) -> std::io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
+        command.arg("watch");
+        if turns > 1 {
+            command.args([watch::TURNS, &turns.to_string()]);
+        }
         command
-            .arg("watch")
             .args(&self.command)
             .current_dir(&self.dir)
             .env("CARGO_MANIFEST_DIR", &self.dir)

@@ -5,6 +5,9 @@
 //! order differs from round to round, and with it the neighbours. With `--timed` a round leaves out
 //! what gives the same result in every round ([`crate::steady`]).
 //!
+//! `EXTANT_SHARE` has a binary take about so many seconds of processor time in a round: where it
+//! took more in its first one, its tests take turns from then on.
+//!
 //! `target/rounds` has the state: `binaries` what is run, `done` a line for each binary of a round
 //! that has ended, and `failed/` the output of those that failed, with the stacks of panics and
 //! hangs. A run that was stopped goes on with the same binaries and with what its last round
@@ -176,9 +179,10 @@ impl Rounds {
         let cpu = self.state.join(format!("{round}-{}.cpu", binary.name));
         let limit = std::env::var("EXTANT_TEST_LIMIT").unwrap_or_else(|_| TEST_LIMIT.into());
         let status = binary
-            .watched()?
+            .watched(self.turns(&binary.name))?
             .env("EXTANT_TEST_LIMIT", limit)
             .env(watch::CPU_NOTE, &cpu)
+            .env(watch::ROUND, round.to_string())
             .env("RUST_BACKTRACE", "1")
             .env("EXTANT_BIN", self.state.join("bin/extant"))
             .env("EXTANT_SKIP_LOG", self.state.join("skipped"))
@@ -206,6 +210,17 @@ impl Rounds {
             load: load(),
             cpu: watch::take_cpu_note(&cpu),
         })
+    }
+
+    /// Of so many rounds each runs a test of the binary once.
+    fn turns(&self, name: &str) -> usize {
+        let share = std::env::var("EXTANT_SHARE").ok();
+        let Some(share) = share.and_then(|text| text.parse::<f64>().ok()) else {
+            return 1;
+        };
+        let ended = self.ended();
+        let first = ended.iter().find(|ended| ended.name == name);
+        first.map_or(1, |first| turns(first.cpu, share))
     }
 
     fn record(&self, ended: Ended) -> std::io::Result<()> {
@@ -302,6 +317,20 @@ fn keep(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
     std::fs::write(state.join("binaries"), lines)
 }
 
+/// How many rounds share what takes `seconds`, if each has `share` of them for it.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "seconds of processor time, and not negative"
+)]
+fn turns(seconds: f64, share: f64) -> usize {
+    if seconds > share && share > 0.0 {
+        (seconds / share).ceil() as usize
+    } else {
+        1
+    }
+}
+
 /// The threads that ran or wanted to, averaged over the last minute.
 fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -312,6 +341,13 @@ fn load() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_more_than_its_share_is_shared_by_rounds() {
+        let all = [turns(2.0, 4.0), turns(4.1, 4.0), turns(77.0, 4.0)];
+        assert_eq!(all, [1, 2, 20]);
+        assert_eq!([turns(9.0, 0.0), turns(0.0, 1.0)], [1, 1]);
+    }
 
     fn rounds(binaries: &[&str], ended: Vec<Ended>) -> Rounds {
         let lines = binaries

@@ -162,7 +162,7 @@ fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> Totals {
 fn run_binary(binary: &Binary, over_rings: bool, extant: &Path, logs: &Logs) -> Totals {
     let begin = Instant::now();
     let mut said = String::new();
-    let totals = match binary.watched() {
+    let totals = match binary.watched(1) {
         Ok(mut command) => {
             command.env("EXTANT_BIN", extant);
             if over_rings {

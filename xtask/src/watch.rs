@@ -1,5 +1,6 @@
 //! A runner for test binaries that lets none of them hang: `cargo xtask watch BINARY ARGS`, which
-//! `cargo xtask test` and the soak have cargo use.
+//! `cargo xtask test` and the soak have cargo use. With `--turns N` before the binary its tests
+//! take turns: it runs those whose turn is in this round (`EXTANT_ROUND`), each in every Nth.
 //!
 //! It passes the binary's output on. When a test, or the binary as a whole, has run for too long,
 //! the runner names the tests that have not ended, shows what every thread does, kills the binary,
@@ -33,6 +34,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Names the file that gets the processor time of the binary and of what it waited for.
 pub(crate) const CPU_NOTE: &str = "EXTANT_CPU_NOTE";
+/// The argument before the number of turns.
+pub(crate) const TURNS: &str = "--turns";
+/// Names the number of the round.
+pub(crate) const ROUND: &str = "EXTANT_ROUND";
 /// The unit of the times in `/proc`, the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -41,7 +46,10 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let own = std::env::var("EXTANT_TEST_LIMIT").ok();
     let own = own.and_then(|text| text.parse().ok());
     let limit = own.map_or(TEST_LIMIT, Duration::from_secs);
-    let ended = watch(args, limit, &mut std::io::stdout().lock());
+    let ended = in_turn(args).and_then(|args| match args {
+        Some(args) => watch(&args, limit, &mut std::io::stdout().lock()),
+        None => Ok(0),
+    });
     if let Some(note) = std::env::var_os(CPU_NOTE) {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // The time is for a table: a run without it is a run all the same.
@@ -55,6 +63,39 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
             ExitCode::from(101)
         }
     }
+}
+
+/// The command of this round: with `--turns N` in front, that of the tests whose turn it is. None
+/// if it is the turn of none.
+fn in_turn(args: &[String]) -> std::io::Result<Option<Vec<String>>> {
+    let [first, turns, command @ ..] = args else {
+        return Ok(Some(args.to_vec()));
+    };
+    if first != TURNS {
+        return Ok(Some(args.to_vec()));
+    }
+    let turns: usize = turns.parse().map_err(std::io::Error::other)?;
+    let round = std::env::var(ROUND).ok();
+    let round: usize = round.and_then(|round| round.parse().ok()).unwrap_or(0);
+    let tests = listed(command);
+    if tests.is_empty() {
+        return Err(std::io::Error::other("it lists no tests"));
+    }
+    // Or all binaries with one test would have their turn in the same round.
+    let offset = command
+        .first()
+        .map_or(0, |program| program.bytes().map(usize::from).sum::<usize>());
+    let mut command = command.to_vec();
+    command.push("--exact".to_owned());
+    let others = command.len();
+    command.extend(turn(&tests, turns, round + offset).cloned());
+    Ok((command.len() > others).then_some(command))
+}
+
+/// The tests whose turn it is.
+fn turn(tests: &[String], turns: usize, round: usize) -> impl Iterator<Item = &String> {
+    let turns = turns.max(1);
+    tests.iter().skip(round % turns).step_by(turns)
 }
 
 /// Reads and removes what a run left under [`CPU_NOTE`], in seconds.
@@ -166,11 +207,12 @@ fn lines_of(child: &mut Child) -> Receiver<Vec<u8>> {
     lines
 }
 
-/// The tests that the binary was asked for and that have not ended, or have not begun.
-fn not_ended(args: &[String], tests: &Tests) -> Vec<String> {
+/// The tests that a binary has and these arguments choose.
+fn listed(args: &[String]) -> Vec<String> {
     let Some((program, rest)) = args.split_first() else {
         return Vec::new();
     };
+    let rest = rest.iter().filter(|arg| *arg != "--quiet");
     let mut list = Command::new(program);
     list.args(rest).args(["--list", "--format", "terse"]);
     let listed = list.stderr(Stdio::null()).output();
@@ -179,13 +221,17 @@ fn not_ended(args: &[String], tests: &Tests) -> Vec<String> {
     let names = listed
         .lines()
         .filter_map(|line| line.strip_suffix(": test"));
-    let left = names.filter(|name| !tests.ended.contains_key(*name));
-    let left: Vec<String> = left.map(str::to_owned).collect();
+    names.map(str::to_owned).collect()
+}
+
+/// The tests that the binary was asked for and that have not ended, or have not begun.
+fn not_ended(args: &[String], tests: &Tests) -> Vec<String> {
+    let mut left = listed(args);
+    left.retain(|name| !tests.ended.contains_key(name));
     if left.is_empty() {
-        vec![program.clone()]
-    } else {
-        left
+        left.extend(args.first().cloned());
     }
+    left
 }
 
 /// Says what hung, as the test harness says what failed.
@@ -286,6 +332,40 @@ mod tests {
         let limit = TOLD_AFTER + Duration::from_millis(200);
         let (code, output) = watched(&path, limit);
         assert_eq!(code, 0, "{output}");
+    }
+
+    #[test]
+    fn tests_take_turns_and_each_comes_in_as_many_rounds() {
+        let tests = ["a", "b", "c", "d", "e"].map(str::to_owned);
+        let of = |turns, round| {
+            let names: Vec<&str> = turn(&tests, turns, round).map(String::as_str).collect();
+            names.concat()
+        };
+        assert_eq!([of(2, 0), of(2, 1), of(2, 2)], ["ace", "bd", "ace"]);
+        assert_eq!([of(9, 4), of(9, 5), of(9, 9)], ["e", "", "a"]);
+    }
+
+    #[test]
+    fn a_binary_without_a_turn_is_not_run() {
+        let body = "if [ \"$1\" = --list ]; then echo a: test; echo b: test; fi";
+        let path = script("turns", body);
+        let args = |turns: &str| [TURNS, turns, &path.display().to_string()].map(str::to_owned);
+        // As above, the script may be open in a child of another test.
+        let of = |turns| {
+            let mut tries = std::iter::repeat_with(|| in_turn(&args(turns)));
+            tries.find_map(Result::ok).unwrap()
+        };
+        let both = of("1").unwrap();
+        assert_eq!(both[1..], ["--exact", "a", "b"]);
+        let alone = of("2").unwrap();
+        assert_eq!(alone[..2], both[..2]);
+        assert!(alone.len() == 3 && both[2..].contains(&alone[2]));
+        let bytes: usize = both[0].bytes().map(usize::from).sum();
+        let none = (3..).find(|turns| bytes % turns > 1).unwrap();
+        assert_eq!(of(&none.to_string()), None);
+        std::fs::remove_file(&path).unwrap();
+        assert!(in_turn(&args("2")).is_err(), "a binary that lists nothing");
+        assert_eq!(in_turn(&both).unwrap(), Some(both));
     }
 
     #[test]
