@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use extant_testkit::cmd::Running;
-use extant_testkit::{Cmd, Result, TempDir, ensure, patience};
+use extant_testkit::{Cmd, Result, TempDir, ensure, is_listening, patience};
 
 /// What one start of a server runs; it listens at the given socket.
 type Program = Box<dyn Fn(&Path) -> Cmd + Send + Sync>;
@@ -56,7 +56,7 @@ impl NbdServer {
             .limit(Duration::from_secs(400))
             .spawn()?;
         let end = Instant::now() + patience(Duration::from_secs(30));
-        while !self.socket().exists() {
+        while !is_listening(&self.socket()) {
             if let Some(output) = running.poll()? {
                 extant_testkit::bail!("the server ended: {}", output.describe());
             }

@@ -32,7 +32,7 @@ pub use extant_host::{
     content, ensure, image, patience, tmp,
 };
 pub use gate::{Closed, Gate, GatedDevice};
-pub use limit::{Stop, Watchdog, wait_until};
+pub use limit::{Stop, Watchdog, is_listening, wait_until};
 pub use mount::Subject;
 pub use need::{Need, need, report};
 pub use tree::Tree;

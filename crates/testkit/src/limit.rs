@@ -4,6 +4,7 @@
 //! code under test. Neither decides an outcome: on a machine of any speed a sound test stays far
 //! below its limit. `cargo xtask test` has limits of its own for each test and each test binary.
 
+use std::path::Path;
 use std::process::{abort, id};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -22,6 +23,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LOOKS: u32 = 1000;
 /// Between two looks of a longer wait.
 const PAUSE: Duration = Duration::from_micros(500);
+
+/// The flags in `/proc/net/unix` of a socket that accepts connections.
+const ACCEPTS: &str = "00010000";
 
 /// Waits until `happens`, which another thread is about to bring about.
 ///
@@ -43,6 +47,21 @@ pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
             sleep(PAUSE);
         }
     }
+}
+
+/// Whether a server listens at a Unix socket. The file is there a moment before, and to try a
+/// connection would be a client's, which some servers serve and then end. See proc_net(5).
+pub fn is_listening(socket: &Path) -> bool {
+    let table = std::fs::read("/proc/net/unix").unwrap_or_default();
+    lists(&String::from_utf8_lossy(&table), socket)
+}
+
+fn lists(table: &str, socket: &Path) -> bool {
+    let mut lines = table.lines().map(|line| line.split_whitespace());
+    lines.any(|mut fields| {
+        let accepts = fields.nth(3) == Some(ACCEPTS);
+        accepts && fields.nth(3).map(Path::new) == Some(socket)
+    })
 }
 
 /// Raises a flag when it is dropped: threads that go on until then end also if the test that
@@ -109,7 +128,19 @@ impl Drop for Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cmd;
+    use crate::{Cmd, TempDir};
+
+    #[test]
+    fn a_socket_listens_only_once_it_accepts() {
+        let dir = TempDir::new("listening").unwrap();
+        let path = dir.join("socket");
+        let bound = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        assert!(path.exists() && !is_listening(&path));
+        drop(bound);
+        std::fs::remove_file(&path).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(is_listening(&path) && !is_listening(&dir.join("sock")));
+    }
 
     /// What the test below starts in a process of its own.
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use extant_blockdev::{BlockDevice, OpenMode};
 use extant_nbd::NbdDevice;
 use extant_testkit::cmd::Running;
-use extant_testkit::{Cmd, Need, TempDir, content, need, wait_until};
+use extant_testkit::{Cmd, Need, TempDir, content, is_listening, need, wait_until};
 use extant_units::DevOff;
 
 const NEEDS: &[Need] = &[Need::Tool("nbdkit"), Need::Tool("openssl")];
@@ -53,7 +53,7 @@ impl Nbdkit {
             .args(["-f", "-U"])
             .arg(dir.join("socket"));
         let running = cmd.args(arguments).args(["memory", "32M"]).spawn().unwrap();
-        wait_until("nbdkit listens", || dir.join("socket").exists());
+        wait_until("nbdkit listens", || is_listening(&dir.join("socket")));
         Nbdkit { running, dir }
     }
 
