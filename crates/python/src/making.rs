@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::failure;
 
-/// How often progress is told: every so many bytes.
+/// How often the progress of a build is told: every so many bytes.
 const STEP: u64 = 1 << 20;
 
 /// Makes an empty file system on a file or block device.
@@ -40,8 +40,10 @@ pub(crate) fn mkfs(
 struct Told {
     done: u64,
     all: u64,
-    /// The value of `done` that was told last.
-    told: u64,
+    /// What was told last, both numbers.
+    told: (u64, u64),
+    /// A thread is telling, and goes on as long as there is news.
+    is_telling: bool,
     warnings: Vec<String>,
     /// What the caller's function raised: it is not called again.
     raised: Option<PyErr>,
@@ -50,19 +52,37 @@ struct Told {
 /// Passes progress on to a caller's function.
 struct Progress {
     call: Option<Py<PyAny>>,
+    /// What is done between two calls, at least.
+    step: u64,
     told: Mutex<Told>,
 }
 
+impl Told {
+    fn is_due(&self, step: u64) -> bool {
+        let all_is_done = self.done >= self.all && (self.done, self.all) != self.told;
+        self.raised.is_none() && (all_is_done || self.done >= self.told.0 + step)
+    }
+}
+
 impl Progress {
-    fn tell(&self, done: u64, all: u64) {
+    /// Tells what is done, if it is time, for every thread one after the other: what a function of
+    /// Python does may take long, and the numbers must not go back.
+    fn tell(&self) {
         let Some(call) = &self.call else { return };
-        if self.told.lock().raised.is_some() {
+        let mut told = self.told.lock();
+        if told.is_telling {
             return;
         }
-        // The lock is not held here: the caller's function may take as long as it likes.
-        if let Err(error) = Python::attach(|py| call.call1(py, (done, all)).map(drop)) {
-            self.told.lock().raised.get_or_insert(error);
+        told.is_telling = true;
+        while told.is_due(self.step) {
+            let now = (told.done, told.all);
+            told.told = now;
+            drop(told);
+            let called = Python::attach(|py| call.call1(py, now).map(drop));
+            told = self.told.lock();
+            told.raised = called.err();
         }
+        told.is_telling = false;
     }
 }
 
@@ -72,15 +92,8 @@ impl Watch for Progress {
     }
 
     fn copied(&self, bytes: u64) {
-        let mut told = self.told.lock();
-        told.done += bytes;
-        let is_due = told.done - told.told >= STEP || told.done >= told.all;
-        if is_due {
-            told.told = told.done;
-            let (done, all) = (told.done, told.all);
-            drop(told);
-            self.tell(done, all);
-        }
+        self.told.lock().done += bytes;
+        self.tell();
     }
 
     fn warn(&self, what: String) {
@@ -120,6 +133,7 @@ pub(crate) fn build(
     let sources: Vec<Source> = sources.into_iter().map(Source::Path).collect();
     let watch = Progress {
         call: progress,
+        step: STEP,
         told: Mutex::default(),
     };
     let built = py.detach(|| build_image(&sources, &image, &options, &watch));
@@ -140,10 +154,18 @@ pub(crate) fn check(
 ) -> PyResult<(u64, Vec<String>)> {
     let watch = Progress {
         call: progress,
+        // The check itself chooses its calls.
+        step: 1,
         told: Mutex::default(),
     };
     let report = py.detach(|| {
-        let tell = |done, all| watch.tell(done, all);
+        let tell = |done, all| {
+            let mut told = watch.told.lock();
+            told.done = told.done.max(done);
+            told.all = all;
+            drop(told);
+            watch.tell();
+        };
         let options = CheckOptions {
             progress: Some(&tell),
             ..CheckOptions::default()
