@@ -1,6 +1,7 @@
 //! The daemon: SIGTERM closes the image, the mount helper serves `mount -t` and fstab, `umount`
 //! waits, an installation works, statfs returns what Linux returns.
 
+use extant_testkit::apart::apart;
 use extant_testkit::{
     Cmd, Image, Need, Result, Subject, TempDir, ensure, mount, need, patience, tools,
 };
@@ -134,9 +135,6 @@ fn an_installation_serves_mount_and_fstab() -> Result<()> {
     let image = Image::of_mib(32).make()?;
     let script = format!(
         r#"set -e
-        # The mounts of other tests, which this namespace would hold.
-        awk '$5 ~ /extant-mnt-/ {{ print $5 }}' /proc/self/mountinfo |
-            while read -r held; do umount -l "$held" || :; done
         mount --bind {t}/sbin /sbin
         mkdir {t}/mnt
         mount -t fuse.extant -o noatime {image} {t}/mnt
@@ -153,9 +151,7 @@ fn an_installation_serves_mount_and_fstab() -> Result<()> {
         "#,
         image = image.path().display()
     );
-    let o = Cmd::new("unshare")
-        .args(["-m", "sh", "-c", &script])
-        .run()?;
+    let o = apart(&[]).args(["sh", "-c", &script]).run()?;
     ensure!(
         o.code == Some(0) && o.out.trim() == "through-mount",
         "{}",

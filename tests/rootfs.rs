@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use extant_testkit::apart::LET_GO;
 use extant_testkit::tools::{extant, target_dir};
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, need};
 
@@ -24,7 +25,7 @@ const NEEDS: &[Need] = &[
 fn shell(dir: &Path, script: &str) -> Result<String> {
     let script = format!("set -e; {script}");
     let cmd = Cmd::new("bash").args(["-o", "pipefail", "-c", &script]);
-    let cmd = cmd.dir(dir).env("extant", extant()?);
+    let cmd = cmd.dir(dir).env("extant", extant()?).env("let_go", LET_GO);
     Ok(cmd.limit(Duration::from_secs(1800)).ok()?.out)
 }
 
@@ -41,7 +42,8 @@ fn built(host: &TempDir, archive: &Path) -> Result<PathBuf> {
     // Neither devices, as FUSE and loops are, nor privileges are at hand.
     let script = format!(
         "alone() {{
-             unshare --mount bash -ec 'mkdir -p devices; mount -t tmpfs none devices
+             unshare --mount sh -c \"$let_go\" ' ' bash -ec '
+                 mkdir -p devices; mount -t tmpfs none devices
                  mknod -m 666 devices/null c 1 3
                  mkdir devices/shm; mount --bind /dev/shm devices/shm; mount --move devices /dev
                  exec setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs \

@@ -1,6 +1,7 @@
 //! An unmount that has returned: the image is closed and marked clean, after each kind of unmount;
 //! and what holds a mount does not hold the unmount for ever.
 
+use extant_testkit::apart::apart;
 use extant_testkit::cmd::{Output, Running};
 use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Stop, Subject, TempDir};
 use extant_testkit::{ensure, need, patience, tools, wait_until};
@@ -187,17 +188,11 @@ impl Namespace {
         let dir = TempDir::new("namespace")?;
         let hold = dir.join("hold");
         File::create(&hold)?;
-        // The mounts of other tests, which the namespace would hold as well, go first.
-        let script = r#"
-            grep -o '[^ ]*/extant-mnt-[^ ]*' /proc/self/mountinfo | while read -r held; do
-                case " $* " in *" $held "*) ;; *) umount -l "$held" ;; esac
-            done
-            : > "$0/ready"
-            while [ -e "$0/hold" ]; do sleep 0.02; done"#;
-        let process = Cmd::new("unshare")
-            .args(["-m", "sh", "-c", script])
+        let script = r#": > "$0/ready"; while [ -e "$0/hold" ]; do sleep 0.02; done"#;
+        let mounts: Vec<&Path> = mounts.iter().map(|mount| mount.dir()).collect();
+        let process = apart(&mounts)
+            .args(["sh", "-c", script])
             .arg(dir.path())
-            .args(mounts.iter().map(|mount| mount.dir()))
             .spawn()?;
         wait_until("the namespace", || dir.join("ready").exists());
         Ok(Namespace { process, dir })

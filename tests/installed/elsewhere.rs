@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use extant_testkit::apart::apart;
 use extant_testkit::tools::{target_dir, workspace};
 use extant_testkit::{Cmd, Image, Need, TempDir, need};
 
 use crate::blocks::{Page, Runs};
-use crate::{PACKING, is_long_run, long};
+use crate::{PACKING, is_long_run, lengthy, long};
 
 /// In a root that holds the command, and nothing else at all.
 #[test]
@@ -62,7 +63,7 @@ fn the_packages_install_in_a_bare_debian() {
     // A mount namespace of its own: what is mounted inside goes away with it.
     let inside = "mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && \
                   cd \"$0\" && exec chroot . sh -c 'cd /root; exec bash -c \"$0\"' \"$1\"";
-    let run = long("unshare").args(["--mount", "--propagation=private", "sh", "-c", inside]);
+    let run = lengthy(apart(&[])).args(["sh", "-c", inside]);
     let run = run.arg(root.path()).arg(script).ok().unwrap();
     page.compare(&run.out, |runs| runs == Runs::InDebian);
 }

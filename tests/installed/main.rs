@@ -28,9 +28,11 @@ const PACKING: [Need; 4] = [
 
 /// A program in the checkout that may take as long as a release build.
 fn long(program: &str) -> Cmd {
-    Cmd::new(program)
-        .dir(workspace())
-        .limit(Duration::from_secs(3600))
+    lengthy(Cmd::new(program))
+}
+
+fn lengthy(cmd: Cmd) -> Cmd {
+    cmd.dir(workspace()).limit(Duration::from_secs(3600))
 }
 
 /// Whether the long tests are asked for.

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use extant_testkit::apart::LET_GO;
 use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
 
 const NEEDS: &[Need] = &[
@@ -26,6 +27,7 @@ fn shell(dir: &Path, script: &str) -> Result<()> {
     let cmd = Cmd::new("bash").args(["-o", "pipefail", "-c", &script]);
     cmd.dir(dir)
         .env("extant", env!("CARGO_BIN_EXE_extant"))
+        .env("let_go", LET_GO)
         .ok()?;
     Ok(())
 }
@@ -102,7 +104,8 @@ fn an_image_gets_its_name_without_proc() -> Result<()> {
     shell(
         host.path(),
         "mkdir tree; echo text > tree/file
-         unshare --mount sh -c 'mount -t tmpfs none /proc; exec \"$@\"' - \
+         unshare --mount sh -c \"$let_go\" ' ' \
+         sh -c 'mount -t tmpfs none /proc; exec \"$@\"' - \
          $extant build -q tree image
          $extant diff tree image; ls -A > names
          printf 'image\\nnames\\nout\\ntree\\n' | diff - names",
@@ -120,7 +123,7 @@ fn a_source_that_unpacks_to_more_than_there_is_room_for_is_refused() -> Result<(
         host.path(),
         "mkdir small; for pack in gzip xz zstd; do
              head -c 50000000 /dev/zero | $pack > bomb
-             unshare --mount bash -c 'mount -t tmpfs -o size=16m none small
+             unshare --mount sh -c \"$let_go\" ' ' bash -c 'mount -t tmpfs -o size=16m none small
              $extant build -q bomb small/image 2> said || echo $? > code; ls -A small > left'
              grep 'unpacks to more than 12' said; diff code <(echo 1); test ! -s left
              ! $extant build -q --limit 1M bomb image 2> said

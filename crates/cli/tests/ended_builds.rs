@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use extant_testkit::apart::LET_GO;
 use extant_testkit::{Cmd, Context, Image, Need, Result, TempDir, content, ensure, need};
 
 const NEEDS: &[Need] = &[
@@ -58,7 +59,8 @@ impl Host {
             // Files without a name get theirs through /proc.
             false => {
                 let script = "mount -t tmpfs none /proc; exec \"$@\"";
-                strace.args(["unshare", "--mount", "sh", "-c", script, "-"])
+                let strace = strace.args(["unshare", "--mount", "sh", "-c", LET_GO, " "]);
+                strace.args(["sh", "-c", script, "-"])
             }
         };
         let build = strace.arg(env!("CARGO_BIN_EXE_extant")).arg("build");

@@ -9,6 +9,7 @@
 //! panics. What a machine lacks is skipped with a reason and counted ([`need()`]).
 #![forbid(unsafe_code)]
 
+pub mod apart;
 pub mod crash;
 pub mod failing_host;
 pub mod gate;

@@ -1,0 +1,28 @@
+//! Mount namespaces of a test's own.
+//!
+//! A new namespace has every mount of the one that it comes from, those of the suites that run
+//! beside it too, and keeps them in use: an unmount there would not close their images. So each
+//! lets go of them first.
+
+use std::path::Path;
+
+use extant_host::Cmd;
+
+/// Shell text that lets go of the mounts of other tests, all but those that `$0` names with a blank
+/// around each, and goes on with the program in its arguments. For `unshare --mount sh -c`.
+pub const LET_GO: &str = r#"awk -v kept="$0" \
+'$5 ~ "/extant-" && !index(kept, " " $5 " ") { print $5 }' /proc/self/mountinfo |
+sort -r | xargs -r umount -l 2>/dev/null
+exec "$@""#;
+
+/// A program, by the arguments that are added, in a mount namespace of its own, with the mounts at
+/// `kept` and without those of other tests.
+pub fn apart(kept: &[&Path]) -> Cmd {
+    let kept: String = kept
+        .iter()
+        .map(|dir| format!(" {} ", dir.display()))
+        .collect();
+    let script = ["--mount", "--propagation=private", "sh", "-c", LET_GO];
+    // The name of the script even if nothing is kept.
+    Cmd::new("unshare").args(script).arg(format!("{kept} "))
+}
