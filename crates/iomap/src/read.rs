@@ -124,7 +124,12 @@ fn copy_cached<O: IomapOps + ?Sized>(
     let copied = recent.with_folio(pages, pos.page(), |folio| {
         let guard = pages.read(folio)?;
         let from = folio.offset_of(pos);
-        let mut to = folio.len().min(from + len);
+        // A truncation sets the size before it takes the folio's lock.
+        let end = folio.offset_of(Pos::new(ops.size()));
+        let mut to = folio.len().min(from + len).min(end);
+        if to <= from {
+            return None;
+        }
         if !guard.is_uptodate(from..to) {
             to = guard.next_uptodate(from, false).unwrap_or(to).min(to);
             debug_assert!(

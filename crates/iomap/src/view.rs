@@ -111,7 +111,11 @@ pub fn view<O: IomapOps + ?Sized>(
         }
         if let Some(folio) = pages.get(at.page()) {
             let from = folio.offset_of(at);
-            let to = folio.len().min(from + want);
+            // A truncation sets the size before it takes the folio's lock.
+            let to = || {
+                let end = folio.offset_of(Pos::new(ops.size()));
+                folio.len().min(from + want).min(end)
+            };
             if let Some(bytes) = pages.pin(&folio, from, to) {
                 let len = bytes.len();
                 view.push(Chunk::Cached(bytes), len);

@@ -201,6 +201,21 @@ fn stale_mappings_are_taken_again() {
     assert!(toy.on_disk()[5000..55_000].iter().all(|&byte| byte == 4));
 }
 
+/// What lies behind the end of a file is no part of it: a truncation clears it later.
+#[test]
+fn bytes_are_shown_up_to_the_size_that_the_file_has_then() {
+    let toy = Setup::default().build();
+    toy.write(0, &[1; 1000]).unwrap();
+    for looks in [
+        |toy: &Toy| shown(&take(toy, 0, 1000)),
+        |toy: &Toy| toy.read(0, 1000),
+    ] {
+        toy.set_size(1000);
+        toy.cut_after_look.store(400, Ordering::SeqCst);
+        assert_eq!(looks(&toy), [1; 400]);
+    }
+}
+
 /// Truncation, writeback, reads, views and edits at once: every view and read shows one edit's byte
 /// in a block, and the accounts add up afterwards.
 #[test]

@@ -64,12 +64,17 @@ impl Drop for Pinned {
 }
 
 impl AddressSpace {
-    /// Pins the uptodate bytes of `folio` from `from` on, up to `to`. `None` if the byte at `from`
-    /// is not uptodate, or the folio no longer part of the address space. Does not wait for
-    /// writeback.
-    pub fn pin(&self, folio: &Arc<Folio>, from: usize, to: usize) -> Option<Pinned> {
+    /// Pins the uptodate bytes of `folio` from `from` on, up to what `to` answers under the folio's
+    /// lock. `None` if the byte at `from` is not uptodate or not before that, or the folio no
+    /// longer part of the address space. Does not wait for writeback.
+    pub fn pin(
+        &self,
+        folio: &Arc<Folio>,
+        from: usize,
+        to: impl FnOnce() -> usize,
+    ) -> Option<Pinned> {
         let may_share = self.state().reserve_pin(folio.len() as u64);
-        let found = self.find_pin(folio, from..to, may_share);
+        let found = self.find_pin(folio, from, to, may_share);
         if may_share && !found.as_ref().is_some_and(Pinned::is_shared) {
             self.state().release_pin(folio.len() as u64);
         }
@@ -77,7 +82,13 @@ impl AddressSpace {
     }
 
     /// As [`AddressSpace::pin`]; shares memory only if `may_share`: the caller has reserved it.
-    fn find_pin(&self, folio: &Arc<Folio>, want: Range<usize>, may_share: bool) -> Option<Pinned> {
+    fn find_pin(
+        &self,
+        folio: &Arc<Folio>,
+        from: usize,
+        to: impl FnOnce() -> usize,
+        may_share: bool,
+    ) -> Option<Pinned> {
         let shared = |memory, range| Pinned {
             bytes: PinnedBytes::Shared {
                 memory,
@@ -90,12 +101,12 @@ impl AddressSpace {
             && let Some(mut guard) = FolioGuard::try_lock(folio, self)
             && guard.is_attached()
         {
-            let range = uptodate(want, |at, wanted| guard.next_uptodate(at, wanted))?;
+            let range = uptodate(from..to(), |at, wanted| guard.next_uptodate(at, wanted))?;
             folio.mark_referenced();
             return Some(shared(guard.memory_mut().share()?, range));
         }
         let guard = self.read(folio)?;
-        let range = uptodate(want, |at, wanted| guard.next_uptodate(at, wanted))?;
+        let range = uptodate(from..to(), |at, wanted| guard.next_uptodate(at, wanted))?;
         folio.mark_referenced();
         if may_share && let Some(memory) = guard.memory().shared() {
             return Some(shared(memory, range));

@@ -47,8 +47,8 @@ fn a_pin_does_not_see_later_writes_and_costs_nothing_once_it_is_gone() {
     let folio = folio(&mapping, 0, 2, 1);
     let at = |mapping: &AddressSpace| mapping.lock(&folio).unwrap().bytes().as_ptr().addr();
     let before = at(&mapping);
-    let pin = mapping.pin(&folio, 100, 9000).unwrap();
-    let second = mapping.pin(&folio, 0, 10).unwrap();
+    let pin = mapping.pin(&folio, 100, || 9000).unwrap();
+    let second = mapping.pin(&folio, 0, || 10).unwrap();
     assert!(pin.is_shared() && second.is_shared());
     assert_eq!(pin.as_ptr().addr(), before + 100, "nothing was copied");
     overwrite(&mapping, &folio, 2);
@@ -57,7 +57,7 @@ fn a_pin_does_not_see_later_writes_and_costs_nothing_once_it_is_gone() {
     let copied = at(&mapping);
     assert_ne!(copied, before);
     drop((pin, second));
-    drop(mapping.pin(&folio, 0, 1).unwrap());
+    drop(mapping.pin(&folio, 0, || 1).unwrap());
     overwrite(&mapping, &folio, 3);
     assert_eq!(
         at(&mapping),
@@ -71,7 +71,10 @@ fn a_pin_outlives_truncation_and_the_cache() {
     let (cache, mapping) = mapping(64 << 20);
     let whole = folio(&mapping, 0, 0, 5);
     let part = folio(&mapping, 4, 2, 6);
-    let (a, b) = (mapping.pin(&whole, 0, 4096), mapping.pin(&part, 0, 16384));
+    let (a, b) = (
+        mapping.pin(&whole, 0, || 4096),
+        mapping.pin(&part, 0, || 16384),
+    );
     let (a, b) = (a.unwrap(), b.unwrap());
     mapping.drop_range(
         &mapping.invalidate_lock().write(),
@@ -83,7 +86,7 @@ fn a_pin_outlives_truncation_and_the_cache() {
         Pos::new(20_000),
         Pos::MAX,
     );
-    assert!(mapping.pin(&whole, 0, 1).is_none(), "it is gone");
+    assert!(mapping.pin(&whole, 0, || 1).is_none(), "it is gone");
     let guard = mapping.lock(&part).unwrap();
     let tail = 20_000 - 16_384..4096;
     assert!(guard.bytes()[tail].iter().all(|&byte| byte == 0));
@@ -98,9 +101,9 @@ fn only_uptodate_bytes_are_pinned() {
     let (_cache, mapping) = mapping(64 << 20);
     let folio = mapping.create(PageIdx::new(0), 2, true).unwrap();
     mapping.lock(&folio).unwrap().mark_uptodate(4096..12_288);
-    assert!(mapping.pin(&folio, 0, 16_384).is_none());
+    assert!(mapping.pin(&folio, 0, || 16_384).is_none());
     assert_eq!(
-        mapping.pin(&folio, 5000, 16_384).unwrap().len(),
+        mapping.pin(&folio, 5000, || 16_384).unwrap().len(),
         12_288 - 5000
     );
 }
@@ -114,7 +117,7 @@ fn pins_cannot_use_up_the_cache() {
     let mut pins = Vec::new();
     for page in 0..4 * pages {
         let folio = folio(&mapping, page, 0, 9);
-        pins.push(mapping.pin(&folio, 0, 4096).unwrap());
+        pins.push(mapping.pin(&folio, 0, || 4096).unwrap());
     }
     let shared = pins.iter().filter(|pin| pin.is_shared()).count();
     assert_eq!(shared as u64, pages / 4);
@@ -122,7 +125,7 @@ fn pins_cannot_use_up_the_cache() {
     assert!(pins.iter().all(|pin| pin.iter().all(|&byte| byte == 9)));
     drop(pins);
     let folio = folio(&mapping, 5 * pages, 0, 9);
-    assert!(mapping.pin(&folio, 0, 1).unwrap().is_shared());
+    assert!(mapping.pin(&folio, 0, || 1).unwrap().is_shared());
 }
 
 /// With all memory in use a change to a pinned folio still succeeds: its copy lies beyond the
@@ -131,7 +134,7 @@ fn pins_cannot_use_up_the_cache() {
 fn a_full_cache_does_not_stop_a_change_to_a_pinned_folio() {
     let (cache, mapping) = mapping(1 << 20);
     let first = folio(&mapping, 0, 0, 1);
-    let pin = mapping.pin(&first, 0, 4096).unwrap();
+    let pin = mapping.pin(&first, 0, || 4096).unwrap();
     let budget = cache.stats().budget_bytes;
     let mut held = Vec::new();
     for page in 1..budget / 4096 {

@@ -64,6 +64,9 @@ pub struct Toy {
     flips: AtomicU64,
     /// The longest mapping, in blocks.
     pub max_map: AtomicU64,
+    /// The size that follows the next look at it, as if a truncation came in between; `u64::MAX` if
+    /// none does.
+    pub cut_after_look: AtomicU64,
     pub completions: AtomicU64,
     pub readahead: Readahead,
     pub recent: RecentFolios,
@@ -128,6 +131,7 @@ impl Setup {
                 flaky: AtomicBool::new(false),
                 flips: AtomicU64::new(0),
                 max_map: AtomicU64::new(u64::MAX),
+                cut_after_look: AtomicU64::new(u64::MAX),
                 completions: AtomicU64::new(0),
                 readahead: Readahead::new(512 << 10),
                 recent: RecentFolios::default(),
@@ -318,7 +322,12 @@ impl IomapOps for Toy {
         &self.stats
     }
     fn size(&self) -> u64 {
-        self.size.load(Ordering::SeqCst)
+        let size = self.size.load(Ordering::SeqCst);
+        let cut = self.cut_after_look.swap(u64::MAX, Ordering::SeqCst);
+        if cut < size {
+            self.set_size(cut);
+        }
+        size
     }
     fn raise_size(&self, _locked: FolioLocked<'_>, end: u64) {
         self.size.fetch_max(end, Ordering::SeqCst);
