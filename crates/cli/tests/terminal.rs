@@ -106,7 +106,9 @@ fn an_archive_shows_its_progress_at_a_terminal_alone() -> Result<()> {
     // A reader that takes its time: the bar appears after a moment.
     let pipe = dir.join("pipe").display().to_string();
     Cmd::new("mkfifo").arg(&pipe).ok()?;
-    let slowly = format!("sh -c '(sleep 1; cat >{out}) <{pipe} & exec \"$0\" \"$@\"; wait' ");
+    let slowly = format!(
+        "sh -c '(sleep 1; cat >{out}) <{pipe} & \"$0\" \"$@\"; code=$?; wait; exit $code' "
+    );
     for (quiet, shows) in [("", true), ("-q", false)] {
         let line = format!("tar {quiet} -f {pipe} {image}:/");
         let line = format!("{slowly}{} {line}", env!("CARGO_BIN_EXE_extant"));
