@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::FailingHost;
-use crate::{Cmd, Context, LoopDevice, Result, Rng, TempDir, wait_until};
+use crate::{Cmd, Context, LoopDevice, Result, Rng, TempDir, ensure, wait_until};
 
 /// The host's blocks.
 const BLOCK: usize = 4096;
@@ -185,11 +185,22 @@ impl FailingHost for FullHost {
     fn end(mut self: Box<Self>) -> Result<Vec<u8>> {
         unmount(&self.ext4)?;
         let device = self.device.as_ref().map(|device| device.path().to_owned());
-        Cmd::new("mount")
-            .args(["-t", "ext4", "-o", "ro"])
-            .arg(device.unwrap_or_default())
-            .arg(&self.ext4)
-            .ok()?;
+        let device = device.unwrap_or_default();
+        let mount = || {
+            let cmd = Cmd::new("mount").args(["-t", "ext4", "-o", "ro"]);
+            cmd.arg(&device).arg(&self.ext4).run()
+        };
+        let mut said = mount();
+        // The mount of before may live on for a moment in a namespace that another test makes.
+        wait_until("the device is not busy", || {
+            let is_busy = said.as_ref().is_ok_and(|said| said.err.contains("busy"));
+            if is_busy {
+                said = mount();
+            }
+            !is_busy
+        });
+        let said = said?;
+        ensure!(said.code == Some(0), "{}", said.describe());
         let bytes = std::fs::read(&self.file).context(|| self.file.display())?;
         self.unmount()?;
         Ok(bytes)
