@@ -154,3 +154,59 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
 fn deletion_time() -> u32 {
     u64::try_from(inode::now().secs).map_or(1, |secs| at_most_u32(secs).max(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::file::{WriteAt, write};
+    use crate::map::MapState;
+    use crate::namei;
+    use crate::test_support::test_mount::TestFs;
+    use crate::types::{Cred, XattrMode};
+
+    /// Where a device has its number and a short link its target, other inodes name their blocks.
+    /// The block of its attributes is counted all the same.
+    #[test]
+    fn a_device_and_a_short_link_give_up_their_attributes_and_no_other_block() {
+        // Attributes do not fit these inodes: each has a block of them.
+        let image = Image::of_mib(16).args("-b 1024 -I 128").make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let (root, cred) = (fs.root(), Cred::root());
+        let file = fs.create("file");
+        write(&fs, &file, None, WriteAt::Pos(0), &[7; 1024], &cred).unwrap();
+        file::flush_all(&fs).unwrap();
+        let MapState::Written(block) = map::lookup(&fs, &file, Lblk::ZERO, 1).unwrap().state else {
+            panic!("the file has a block")
+        };
+        let free_blocks = || fs.alloc.counts.free_blocks().get();
+        let free = free_blocks();
+        // As the first of twelve block numbers.
+        let kind = (FileKind::CharDevice, u32::try_from(block.get()).unwrap());
+        let device = namei::mknod(&fs, &root, b"device", kind, 0o600, &cred).unwrap();
+        let link = namei::symlink(&fs, &root, b"link", b"somewhere else", &cred).unwrap();
+        for (inode, value) in [(&device, b"a"), (&link, b"b")] {
+            xattr::set(&fs, inode, b"trusted.x", value, XattrMode::Either, &cred).unwrap();
+            assert!(!inode::has_blocks(&fs, inode));
+            assert_eq!(inode.core.read().sectors, 2);
+        }
+        assert_eq!(free_blocks(), free - 2);
+        let evicted = fs.stats.inode_deletions.get();
+        fs.unlink("device");
+        fs.unlink("link");
+        drop((device, link));
+        fs.reap_all();
+        assert_eq!(fs.stats.inode_deletions.get() - evicted, 2);
+        assert_eq!(fs.stats.faults.get(), 0);
+        assert_eq!(free_blocks(), free, "the blocks of the attributes are free");
+        // With the file its block goes, and once.
+        drop(file);
+        fs.unlink("file");
+        fs.reap_all();
+        assert_eq!(free_blocks(), free + 1);
+        drop(root);
+        fs.unmount();
+        image.fsck_clean().unwrap();
+    }
+}
