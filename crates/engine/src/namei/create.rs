@@ -280,3 +280,34 @@ fn unname(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     inode.update(fs, h, |core| core.links = 0)?;
     orphan::add(fs, h, inode)
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::test_support::test_mount::TestFs;
+
+    /// The kind is refused before the name is looked at, and before an inode is made.
+    #[test]
+    fn a_node_is_neither_a_directory_nor_a_link() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let _there = fs.create("there");
+        let make = |name: &[u8], kind| {
+            let made = mknod(&fs, &fs.root(), name, (kind, 0), 0o644, &Cred::root());
+            made.map(drop)
+        };
+        let before = fs.stats.inode_allocs.get();
+        for name in [&b"new"[..], b"there", b"."] {
+            let directory = make(name, FileKind::Directory);
+            assert!(matches!(directory, Err(Error::NotPermitted)), "{name:?}");
+            let link = make(name, FileKind::Symlink);
+            assert!(matches!(link, Err(Error::Invalid)), "{name:?}: {link:?}");
+        }
+        assert_eq!(fs.stats.inode_allocs.get(), before);
+        assert!(matches!(make(b"there", FileKind::Fifo), Err(Error::Exists)));
+        make(b"new", FileKind::Fifo).unwrap();
+        assert_eq!(fs.find("new").kind, FileKind::Fifo);
+    }
+}
