@@ -61,3 +61,41 @@ impl PendingCommit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::test_support::test_mount::TestFs;
+
+    #[test]
+    fn an_operation_is_repeated_while_that_may_find_space() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let tries = |error: fn() -> Error| {
+            let mut tries = 0;
+            let ended = retry::<()>(&fs, || {
+                tries += 1;
+                Err(error())
+            });
+            assert_eq!(ended.unwrap_err().errno(), error().errno());
+            tries
+        };
+        // There is space, which other threads may have taken meanwhile: as often as commits help.
+        assert_eq!(tries(|| Error::NoSpace), 4);
+        // There is none: once more, as evictions may have brought some.
+        let all = fs.alloc.counts.available_to_users();
+        let mut all = alloc::reserve(&fs, all, false).unwrap();
+        let without_space = tries(|| Error::NoSpace);
+        all.give_back(all.blocks());
+        assert_eq!(without_space, 2);
+        assert_eq!(tries(|| Error::Exists), 1);
+        let mut refused = 3;
+        let done = retry(&fs, || {
+            refused -= 1;
+            (refused == 0).then_some(7).ok_or(Error::NoSpace)
+        });
+        assert_eq!((done.unwrap(), refused), (7, 0));
+    }
+}
