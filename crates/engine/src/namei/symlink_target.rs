@@ -109,3 +109,43 @@ pub(crate) fn set_target(
     inode.size.store(size, std::sync::atomic::Ordering::Release);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::namei;
+    use crate::test_support::test_mount::TestFs;
+    use crate::types::Cred;
+    use crate::volume::credits;
+
+    /// What [`set_target`] refuses, its callers refuse before; a link must not be made of it.
+    #[test]
+    fn a_target_is_no_empty_one_and_fits_a_block_with_its_nul() {
+        let image = Image::of_mib(8).args("-b 1024").make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let make = |name: &[u8], target: &[u8]| {
+            namei::symlink(&fs, &fs.root(), name, target, &Cred::root())
+        };
+        for len in [1, 59, 60, 1023] {
+            let target = vec![b'a'; len];
+            let link = make(len.to_string().as_bytes(), &target).unwrap();
+            assert_eq!(readlink(&fs, &link).unwrap(), target);
+            assert_eq!(link.core.read().sectors, if len < 60 { 0 } else { 2 });
+            let refused = |target: &[u8]| {
+                let mut h = fs.start(credits::INODE_UPDATE).unwrap();
+                set_target(&fs, &mut h, &link, target, true).unwrap_err()
+            };
+            for bad in [&b""[..], b"\0", b"a\0b", b"ab\0"] {
+                assert!(matches!(refused(bad), Error::Invalid), "{bad:?}");
+            }
+            assert!(matches!(refused(&[b'b'; 1024]), Error::NameTooLong));
+            assert_eq!(readlink(&fs, &link).unwrap(), target);
+        }
+        let long = make(b"long", &[b'a'; 1024]).map(drop);
+        assert!(matches!(long, Err(Error::NameTooLong)), "{long:?}");
+        fs.unmount();
+        image.fsck_clean().unwrap();
+    }
+}
