@@ -1,10 +1,12 @@
 //! The allocators over real images: against a model in memory, and against `dumpe2fs` afterwards.
 
+mod free_space;
 mod full_volume;
 mod inode_alloc_tests;
 mod searches;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -48,14 +50,26 @@ fn ask(goal: u64, want: u64) -> AllocRequest {
 }
 
 /// Free runs of the whole volume as `dumpe2fs` sees them.
-fn free_runs(image: &Image) -> Vec<std::ops::Range<u64>> {
+fn free_runs(image: &Image) -> Vec<Range<u64>> {
     dump(image)
         .into_iter()
         .flat_map(|group| group.free)
         .collect()
 }
 
-fn total(runs: &[std::ops::Range<u64>]) -> u64 {
+/// The same across the borders of groups.
+fn joined(runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for run in runs {
+        match joined.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => joined.push(run),
+        }
+    }
+    joined
+}
+
+fn total(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
@@ -356,20 +370,14 @@ fn stress(mib: u64, args: &str, rounds: u32) {
     let counts = Arc::clone(&rig.alloc.counts);
     rig.finish();
     let taken = |block: u64| ledger.taken[usize::try_from(block).unwrap()].load(Relaxed);
-    let mut expected: Vec<std::ops::Range<u64>> = Vec::new();
+    let mut expected: Vec<Range<u64>> = Vec::new();
     for block in before.into_iter().flatten().filter(|&block| !taken(block)) {
         match expected.last_mut() {
             Some(run) if run.end == block => run.end += 1,
             _ => expected.push(block..block + 1),
         }
     }
-    let mut merged: Vec<std::ops::Range<u64>> = Vec::new();
-    for run in free_runs(&image) {
-        match merged.last_mut() {
-            Some(last) if last.end == run.start => last.end = run.end,
-            _ => merged.push(run),
-        }
-    }
+    let merged = joined(free_runs(&image));
     assert_eq!(merged, expected, "{args}");
     assert_eq!(total(&merged), counts.free_blocks().get());
     assert_eq!(counts.available(), counts.free_blocks());

@@ -1,6 +1,5 @@
 //! Which groups a search looks into, in which order, and what it takes there.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use extant_blockdev::MemoryDevice;
