@@ -168,3 +168,115 @@ fn from(first: u32, count: u32) -> impl Iterator<Item = u32> {
     let first = if first < count { first } else { 0 };
     (first..count).chain(0..first)
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::test_support::test_rig::Rig;
+
+    /// Sixteen groups in four flex groups, with 16 inodes and 1024 blocks each.
+    fn rig() -> Rig {
+        let args = "-b 1024 -g 1024 -G 4 -N 256 -O ^has_journal,^resize_inode";
+        let image = Image::of_mib(16).args(args).make().unwrap();
+        let rig = Rig::open(&image).unwrap();
+        let layout = &rig.layout;
+        assert_eq!((layout.groups(), layout.flex_groups()), (16, 4));
+        assert_eq!(layout.inodes_per_group, 16);
+        rig
+    }
+
+    /// Has the searches see this room in `group`.
+    fn set(rig: &Rig, group: u32, (inodes, blocks, dirs): (u32, u32, u32)) {
+        let hints = rig.groups.hints(Group::new(group)).unwrap();
+        hints.free_inodes.store(inodes, Relaxed);
+        hints.usable.store(blocks, Relaxed);
+        hints.used_dirs.store(dirs, Relaxed);
+    }
+
+    /// The counts of the volume per flex group.
+    fn average(rig: &Rig) -> (u64, u64, u64) {
+        let average = rig.alloc.core.average(4);
+        (average.free_inodes, average.free_blocks, average.dirs)
+    }
+
+    #[test]
+    fn a_directory_below_the_root_goes_to_a_flex_group_with_average_room() {
+        let rig = rig();
+        let (core, counts) = (&rig.alloc.core, &rig.alloc.counts);
+        assert_eq!((counts.free_inodes(), counts.dirs()), (245, 2));
+        (0..9).for_each(|_| counts.inode_used(true));
+        let blocks = counts.free_blocks().get();
+        assert!(blocks > 15_000, "{blocks}");
+        assert_eq!(average(&rig), (59, blocks / 4, 2));
+        // In one group of each flex group, as only the sums count: the average, an inode less, a
+        // block less, and one more of each with the most directories.
+        let blocks = u32::try_from(blocks / 4).unwrap();
+        (0..16).for_each(|group| set(&rig, group, (0, 0, 0)));
+        set(&rig, 1, (59, blocks, 8));
+        set(&rig, 6, (58, blocks, 0));
+        set(&rig, 11, (59, blocks - 1, 0));
+        set(&rig, 12, (60, blocks + 1, 9));
+        assert_eq!(core.emptiest_flex(4), Some(0));
+        set(&rig, 1, (59, blocks, 10));
+        assert_eq!(core.emptiest_flex(4), Some(3));
+        set(&rig, 6, (59, blocks, 0));
+        assert_eq!(core.emptiest_flex(4), Some(1));
+        (0..16).for_each(|group| set(&rig, group, (14, blocks / 4, 0)));
+        assert_eq!(core.emptiest_flex(4), None);
+    }
+
+    #[test]
+    fn other_directories_go_to_the_nearest_flex_group_that_is_not_crowded() {
+        let rig = rig();
+        let core = &rig.alloc.core;
+        (0..9).for_each(|_| rig.alloc.counts.inode_used(true));
+        let (inodes, blocks, dirs) = average(&rig);
+        let blocks = u32::try_from(blocks).unwrap();
+        assert_eq!((inodes, dirs), (59, 2));
+        // A quarter of a flex group below the average, and a directory in 16 inodes above it.
+        let enough = (59 - 16, blocks - 1024, 2 + 4 - 1);
+        let put = |flex: u32, room| {
+            let first = flex * 4;
+            (first..first + 4).for_each(|group| set(&rig, group, (0, 0, 0)));
+            set(&rig, first + 2, room);
+        };
+        (0..4).for_each(|flex| put(flex, enough));
+        assert_eq!(core.flex_near(2, 4), Some(2));
+        put(2, (enough.0 - 1, enough.1, enough.2));
+        assert_eq!(core.flex_near(2, 4), Some(3));
+        put(3, (enough.0, enough.1 - 1, enough.2));
+        assert_eq!(core.flex_near(2, 4), Some(0));
+        put(0, (enough.0, enough.1, enough.2 + 1));
+        assert_eq!(core.flex_near(2, 4), Some(1));
+        put(1, (58, blocks, enough.2 + 1));
+        assert_eq!(core.flex_near(2, 4), None);
+        // Then the free inodes alone count: an average number of them, or any.
+        assert_eq!(core.any_flex(2, 4), Some(2));
+        put(1, (59, 0, 99));
+        assert_eq!(core.any_flex(2, 4), Some(1));
+        (0..4).for_each(|flex| put(flex, (u32::from(flex == 1), 0, 0)));
+        assert_eq!(core.any_flex(2, 4), Some(1));
+        put(1, (0, 0, 0));
+        assert_eq!(core.any_flex(2, 4), None);
+    }
+
+    #[test]
+    fn the_group_is_the_next_of_its_flex_group_with_an_inode() {
+        let rig = rig();
+        let found = |start| {
+            let core = &rig.alloc.core;
+            core.group_with_inode(1, Group::new(start)).get()
+        };
+        (0..16).for_each(|group| set(&rig, group, (1, 0, 0)));
+        for start in 4..8 {
+            assert_eq!(found(start), start);
+        }
+        for (full, next) in [(6, 7), (7, 4), (4, 5), (5, 6)] {
+            set(&rig, full, (0, 9, 9));
+            // At the end none has any, and the search begins where it was to.
+            assert_eq!(found(6), next, "after {full}");
+        }
+    }
+}
