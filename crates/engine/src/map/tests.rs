@@ -5,5 +5,6 @@ mod faults;
 mod goals;
 mod maps_of_linux;
 mod mounted;
+mod noted_changes;
 mod operations;
 mod view_model;
