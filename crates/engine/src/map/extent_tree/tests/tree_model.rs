@@ -15,7 +15,7 @@ use crate::types::error::Error;
 /// Per block: where, and whether unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
 
-fn ext(lblk: u32, len: u32, pblk: u64, unwritten: bool) -> Extent {
+pub(super) fn ext(lblk: u32, len: u32, pblk: u64, unwritten: bool) -> Extent {
     Extent {
         lblk: Lblk::new(lblk),
         len,
