@@ -1,18 +1,16 @@
-//! Handles: credits, growing, restarting, waiting for room, many threads.
+//! Handles: credits, growing, restarting, many threads.
 
 mod common;
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::*;
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request};
+use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request};
 use extant_jbd2::{Config, JournalError};
-use extant_units::{DevOff, Pblk};
-use parking_lot::{Condvar, Mutex};
+use extant_units::Pblk;
 
 const LEN: u32 = 128;
 
@@ -264,54 +262,9 @@ fn commits_and_checkpoints_wait_for_open_handles_of_others() {
     drop(journal.start(1).unwrap());
 }
 
-/// A device that holds writes to one block back until the gate opens.
-struct Gate {
-    inner: MemoryDevice,
-    block: u64,
-    /// Whether the gate is open, and how many writes have arrived at it.
-    state: Mutex<(bool, u64)>,
-    changed: Condvar,
-    durable_writes: AtomicU64,
-}
-
-impl BlockDevice for Gate {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        let at = self.block * BYTES as u64;
-        if (offset.get()..offset.get() + buf.len() as u64).contains(&at) {
-            let mut state = self.state.lock();
-            state.1 += 1;
-            self.changed.notify_all();
-            while !state.0 {
-                self.changed.wait(&mut state);
-            }
-        }
-        self.inner.write_at(offset, buf)
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        self.write_at(offset, buf)?;
-        self.durable_writes.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-}
-
 #[test]
 fn a_freed_block_that_a_checkpoint_writes_is_not_reusable_before_the_write_ends() {
-    let dev = Arc::new(Gate {
-        inner: formatted(LEN),
-        block: 3,
-        state: Mutex::new((false, 0)),
-        changed: Condvar::new(),
-        durable_writes: AtomicU64::new(0),
-    });
+    let dev = Arc::new(Gate::before(3, formatted(LEN)));
     let (cache, journal) = open(dev.clone(), LEN, manual());
     // Fill half of the log, and no more: the checkpoint thread begins with block 3 and stands at
     // the gate. No other thread may.
@@ -323,12 +276,7 @@ fn a_freed_block_that_a_checkpoint_writes_is_not_reusable_before_the_write_ends(
             .commit(put(&cache, &journal, blocks, value))
             .unwrap();
     }
-    {
-        let mut state = dev.state.lock();
-        while state.1 == 0 {
-            dev.changed.wait(&mut state);
-        }
-    }
+    dev.wait_for_arrival();
     let mut handle = journal.start_with_revokes(1, 1).unwrap();
     handle.forget(Pblk::new(3)).unwrap();
     let opened = Arc::new(AtomicBool::new(false));
@@ -347,49 +295,9 @@ fn a_freed_block_that_a_checkpoint_writes_is_not_reusable_before_the_write_ends(
     // The record is written. Time for a callback that does not wait to show itself.
     std::thread::sleep(Duration::from_millis(30));
     opened.store(true, Ordering::SeqCst);
-    dev.state.lock().0 = true;
-    dev.changed.notify_all();
+    dev.open();
     journal.commit(tid).unwrap();
     assert!(!reused_early.load(Ordering::SeqCst));
-}
-
-#[test]
-fn starts_wait_for_room_and_run_the_checkpoint() {
-    let dev = Arc::new(Gate {
-        inner: formatted(LEN),
-        block: 3,
-        state: Mutex::new((false, 0)),
-        changed: Condvar::new(),
-        durable_writes: AtomicU64::new(0),
-    });
-    let (cache, journal) = open(dev.clone(), LEN, manual());
-    std::thread::scope(|s| {
-        let writer = s.spawn(|| {
-            for value in 1..100 {
-                let blocks = [3, 10 + value % 9, 20 + value % 8];
-                journal
-                    .commit(put(&cache, &journal, &blocks, value))
-                    .unwrap();
-            }
-        });
-        // With the gate shut nothing leaves the log: the writer must stop, before it overwrites its
-        // tail.
-        while journal.stats().space_waits == 0 {
-            assert!(!writer.is_finished());
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let stats = journal.stats();
-        assert!(stats.log_blocks_written < u64::from(LEN), "{stats:?}");
-        let crashed = MemoryDevice::from_bytes(&dev.inner.to_bytes());
-        recover_log(&crashed, LEN);
-        assert_eq!(stamp_on(&crashed, 3), stats.commits);
-        dev.state.lock().0 = true;
-        dev.changed.notify_all();
-        writer.join().unwrap();
-    });
-    assert_eq!(journal.stats().commits, 99);
-    recover_log(&*dev, LEN);
-    assert_eq!(stamp_on(&*dev, 3), 99);
 }
 
 #[test]

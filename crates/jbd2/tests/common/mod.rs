@@ -9,7 +9,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_jbd2::{BlockCache, CheckKey, Config, Journal, LogMap, recover};
 use extant_units::{BlockSize, Blocks, DevOff, Pblk};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 pub(crate) const BS: BlockSize = BlockSize::KIB1;
 pub(crate) const BYTES: usize = 1024;
@@ -186,6 +186,71 @@ impl BlockDevice for Recorder {
     }
     fn flush(&self) -> io::Result<()> {
         self.record(Event::Flush)
+    }
+}
+
+/// A device that holds writes to one block back until the gate opens.
+pub(crate) struct Gate {
+    pub(crate) inner: MemoryDevice,
+    block: u64,
+    /// Whether the gate is open, and how many writes have arrived at it.
+    state: Mutex<(bool, u64)>,
+    changed: Condvar,
+    pub(crate) durable_writes: AtomicU64,
+}
+
+impl Gate {
+    /// A gate before `block` of `inner`, shut.
+    pub(crate) fn before(block: u64, inner: MemoryDevice) -> Self {
+        Self {
+            inner,
+            block,
+            state: Mutex::new((false, 0)),
+            changed: Condvar::new(),
+            durable_writes: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until a write stands at the gate.
+    pub(crate) fn wait_for_arrival(&self) {
+        let mut state = self.state.lock();
+        while state.1 == 0 {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.lock().0 = true;
+        self.changed.notify_all();
+    }
+}
+
+impl BlockDevice for Gate {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        let at = self.block * BYTES as u64;
+        if (offset.get()..offset.get() + buf.len() as u64).contains(&at) {
+            let mut state = self.state.lock();
+            state.1 += 1;
+            self.changed.notify_all();
+            while !state.0 {
+                self.changed.wait(&mut state);
+            }
+        }
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.write_at(offset, buf)?;
+        self.durable_writes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
 }
 
