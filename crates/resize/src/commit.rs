@@ -18,6 +18,7 @@
 //! Without a journal the volume is marked as not clean first, and the superblock is written last: a
 //! cut on the way leaves an image that has to be checked.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -88,16 +89,15 @@ impl Volume {
             return Ok(None);
         };
         let superblock = self.upgraded(superblock);
-        let blocks = self.changes()?.used.len() as u64 + MARGIN;
-        let per_block = superblock
-            .format()
-            .tags_per_block(self.block_bytes())
-            .max(1) as u64;
-        let needed = blocks + blocks.div_ceil(per_block) + 2;
-        // What is behind the end is kept for fast commits.
-        let apart =
-            u64::from(superblock.first()) + self.old_log_len()? - u64::from(superblock.end());
-        Ok((needed + apart > log.len()).then_some(needed + apart))
+        let per_block = superblock.format().tags_per_block(self.block_bytes());
+        let usable = u64::from(superblock.first())..u64::from(superblock.end());
+        let needed = log_needed(
+            self.changes()?.used.len() as u64,
+            per_block.max(1) as u64,
+            &usable,
+            self.old_log_len()?,
+        );
+        Ok((needed > log.len()).then_some(needed))
     }
 
     fn old_log_len(&self) -> Result<u64> {
@@ -310,6 +310,17 @@ impl Volume {
     }
 }
 
+/// The blocks of a log for a transaction of `used` blocks, of which a descriptor names `per_block`.
+/// The log has `len` blocks and uses those in `usable`: in front of them is its superblock, behind
+/// them what is kept for fast commits.
+fn log_needed(used: u64, per_block: u64, usable: &Range<u64>, len: u64) -> u64 {
+    let blocks = used + MARGIN;
+    // A commit block, and one to spare.
+    let transaction = blocks + blocks.div_ceil(per_block) + 2;
+    let apart = usable.start + (len - usable.end);
+    transaction + apart
+}
+
 /// Writes of whole blocks, of which neighbours go to the device together.
 struct Writes<'a> {
     volume: &'a Volume,
@@ -358,4 +369,19 @@ fn recover(raw: &mut RawSuperblock, on: bool) {
 
 fn set_recover(dev: &Arc<dyn BlockDevice>, on: bool) -> Result<()> {
     edit_super(dev, |raw| recover(raw, on))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_needs_room_for_the_transaction_and_what_lies_apart() {
+        // Copies with the margin, descriptors, two more, the superblock.
+        assert_eq!(log_needed(36, 50, &(1..1024), 1024), 100 + 2 + 2 + 1);
+        assert_eq!(log_needed(37, 50, &(1..1024), 1024), 101 + 3 + 2 + 1);
+        // The last 256 blocks are kept for fast commits.
+        let apart = 2 + 256;
+        assert_eq!(log_needed(36, 50, &(2..768), 1024), 100 + 2 + 2 + apart);
+    }
 }

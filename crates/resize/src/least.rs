@@ -1,7 +1,8 @@
 //! The least size of a volume: where what lies behind the cut fits in front of it.
 
 use extant_disk::bitmap;
-use extant_units::at_most_u32;
+use extant_disk::group_desc::GroupDesc;
+use extant_units::{Pblk, at_most_u32};
 
 use crate::error::Result;
 use crate::shape::Shape;
@@ -33,7 +34,6 @@ impl Volume {
     /// Whether what lies behind the end of `shape` fits in front of it.
     fn fits(&self, shape: &Shape) -> Result<bool> {
         let (mut free, mut moves, mut inodes) = (0, 0, 0);
-        let behind = |block: u64, len: u64| (block + len).saturating_sub(shape.blocks).min(len);
         for (group, desc) in (0..self.old.groups).zip(&self.was) {
             let range = self.old.range(group);
             let len = range.end - range.start;
@@ -53,14 +53,59 @@ impl Volume {
             if group >= shape.groups {
                 // Its own metadata goes with it. A free count from disk that is too large makes
                 // `moves` too small.
-                let own = behind(desc.block_bitmap.get(), 1)
-                    + behind(desc.inode_bitmap.get(), 1)
-                    + behind(desc.inode_table.get(), self.old.table_blocks)
-                    + self.old.super_blocks(group);
-                moves = moves.saturating_sub(own);
+                let lens = (self.old.super_blocks(group), self.old.table_blocks);
+                moves = moves.saturating_sub(own_behind(shape.blocks, desc, lens));
             }
         }
-        let needed = moves + moves / PER_MAP + SPARE;
-        Ok(needed <= free && inodes <= u64::from(shape.inodes()))
+        Ok(room_for(moves) <= free && inodes <= u64::from(shape.inodes()))
+    }
+}
+
+/// Free blocks that `moves` blocks need which move.
+fn room_for(moves: u64) -> u64 {
+    moves + moves / PER_MAP + SPARE
+}
+
+/// Blocks behind `end` of the own metadata of a group that begins there: its copies of superblock
+/// and descriptors, and its bitmaps and inode table, which may lie in other groups.
+fn own_behind(end: u64, desc: &GroupDesc, (supers, table): (u64, u64)) -> u64 {
+    let behind = |at: Pblk, len: u64| (at.get() + len).saturating_sub(end).min(len);
+    let placed = [
+        supers,
+        behind(desc.block_bitmap, 1),
+        behind(desc.inode_bitmap, 1),
+        behind(desc.inode_table, table),
+    ];
+    placed.into_iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_needs_room_for_maps_and_some_more() {
+        let rooms = [0, 63, 64, 6400].map(room_for);
+        assert_eq!(rooms, [32, 95, 64 + 1 + 32, 6400 + 100 + 32]);
+    }
+
+    #[test]
+    fn own_metadata_counts_as_far_as_it_lies_behind_the_end() {
+        let own = |end, bitmaps: (u64, u64), table| {
+            let desc = GroupDesc {
+                block_bitmap: Pblk::new(bitmaps.0),
+                inode_bitmap: Pblk::new(bitmaps.1),
+                inode_table: Pblk::new(table),
+                ..GroupDesc::default()
+            };
+            own_behind(end, &desc, (12, 16))
+        };
+        // All of it, and a table that begins right at the end.
+        assert_eq!(own(1000, (1012, 1013), 1014), 12 + 1 + 1 + 16);
+        assert_eq!(own(1000, (1001, 1000), 1000), 12 + 1 + 1 + 16);
+        // In front of the end: both bitmaps, a part of the table, all of it.
+        assert_eq!(own(1000, (998, 999), 1014), 12 + 16);
+        assert_eq!(own(1000, (998, 999), 990), 12 + 6);
+        assert_eq!(own(1000, (998, 999), 984), 12);
     }
 }

@@ -200,3 +200,47 @@ impl Shape {
         self.blocks << self.block_size().log2()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_disk::features::RoCompat;
+    use extant_disk::superblock::{RawSuperblock, State};
+    use zerocopy::IntoBytes;
+
+    /// A volume of `groups` groups of 2048 blocks of 1 KiB, with tables of 16 blocks and 10 blocks
+    /// reserved behind one of descriptors.
+    fn shape_of(groups: u32) -> Shape {
+        let mut raw = RawSuperblock::zeroed();
+        raw.magic = 0xef53.into();
+        raw.rev_level = 1.into();
+        raw.set_state(State::VALID);
+        raw.blocks_count_lo = (1 + 2048 * groups).into();
+        raw.first_data_block = 1.into();
+        raw.blocks_per_group = 2048.into();
+        raw.clusters_per_group = 2048.into();
+        raw.inodes_per_group = 128.into();
+        raw.inodes_count = (128 * groups).into();
+        raw.first_ino = 11.into();
+        raw.inode_size = 128.into();
+        raw.reserved_gdt_blocks = 10.into();
+        let mut features = raw.features();
+        features.compat.insert(Compat::RESIZE_INODE);
+        features.incompat.insert(Incompat::FILETYPE);
+        features.ro_compat.insert(RoCompat::SPARSE_SUPER);
+        raw.set_features(features);
+        Shape::of(&Superblock::parse(raw.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn metadata_is_that_of_all_groups() {
+        let shape = shape_of(8);
+        assert_eq!((shape.super_blocks(0), shape.table_blocks), (12, 16));
+        // Copies are in groups 1, 3, 5 and 7.
+        assert_eq!(shape.metadata(), 5 * 12 + 8 * (2 + 16));
+        let each: u64 = (0..8).map(|group| shape.overhead(group)).sum();
+        assert_eq!(shape.metadata(), each);
+        let grown = shape.resized(1 + 2048 * 10).unwrap();
+        assert_eq!(grown.metadata(), 6 * 12 + 10 * (2 + 16));
+    }
+}
