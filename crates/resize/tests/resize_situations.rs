@@ -143,6 +143,7 @@ fn inodes_behind_the_cut_get_other_numbers() -> Result<()> {
     for args in [
         "-b 1024 -g 1024 -N 1024",
         "-b 1024 -g 1024 -N 1024 -O ^metadata_csum,uninit_bg",
+        "-b 1024 -g 1024 -N 1024 -O metadata_csum,^extents,^64bit",
     ] {
         let image = Image::of_mib(24).args(args).make()?;
         {
@@ -153,6 +154,11 @@ fn inodes_behind_the_cut_get_other_numbers() -> Result<()> {
                 fs.create_dir(format!("/dir{dir}/below"))?;
                 for file in 0..8 {
                     fs.write(format!("/dir{dir}/below/{file}"), format!("{dir} {file}"))?;
+                }
+                // More extents than an inode holds: a node, whose checksum has the inode's number.
+                let file = fs.create(format!("/dir{dir}/below/pieces"))?;
+                for piece in 0..6 {
+                    file.write_at(b"piece", piece * 2048)?;
                 }
             }
             for file in 0..70 {
