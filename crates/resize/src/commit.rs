@@ -8,12 +8,16 @@
 //! 3. one transaction with all other blocks       in the log, which is not begun yet
 //! 4. the sector that begins the log              from here on, the new volume
 //! 5. recovery                                    as after a crash
-//! 6. copies of superblock and descriptors
+//! 6. copies of superblock and descriptors      only a repair reads them
 //! ```
 //!
 //! The sector of step 4 is that of the log's superblock. If the log moves, it is that of the
 //! journal's inode: the new log is complete before, and a transaction of its own leads to the same
 //! place, so that a recovery that was cut short finds it again, whichever superblock it reads.
+//!
+//! A cut in step 6, or before it, leaves copies of the old volume; the same resize again writes
+//! them. The superblock of the first copy is written last, once all else is durable: a mount that
+//! is asked to grow to the size that it has looks at that one only.
 //!
 //! Without a journal the volume is marked as not clean first, and the superblock is written last: a
 //! cut on the way leaves an image that has to be checked.
@@ -113,6 +117,15 @@ impl Volume {
     /// [`Error::Begun`], whatever it was: what the new volume has may be needed.
     pub(crate) fn commit(&self) -> Result<()> {
         self.write().map_err(|error| Error::Begun(Box::new(error)))
+    }
+
+    /// Writes nothing but the copies of superblock and descriptors.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`].
+    pub(crate) fn commit_copies(&self) -> Result<()> {
+        let written = self.write_copies();
+        written.map_err(|error| Error::Begun(Box::new(error)))
     }
 
     fn write(&self) -> Result<()> {
@@ -292,7 +305,9 @@ impl Volume {
         for at in 0..self.new.desc_blocks {
             table.extend(self.old_block(self.new.first() + 1 + at)?);
         }
-        for group in self.new.backups().map(Group::new) {
+        let mut groups: Vec<u32> = self.new.backups().collect();
+        groups.reverse();
+        for (nth, group) in (1..).zip(groups.iter().copied().map(Group::new)) {
             let start = self.at(self.new.start(group.get()))?;
             let mut copy = sb.raw().clone();
             recover(&mut copy, false);
@@ -303,8 +318,11 @@ impl Volume {
             copy.seal();
             let mut block = vec![0; self.block_bytes()];
             block[..SUPERBLOCK_SIZE].copy_from_slice(copy.as_bytes());
-            dev.write_at(start, &block)?;
             dev.write_at(start.plus(self.block_bytes() as u64), &table)?;
+            if nth == groups.len() {
+                dev.flush()?;
+            }
+            dev.write_at(start, &block)?;
         }
         Ok(dev.flush()?)
     }

@@ -11,7 +11,8 @@
 //!    has the bitmaps, `store` puts them into the copy. The blocks of files go at once to blocks
 //!    that the old volume does not use.
 //! 4. The check judges the copy.
-//! 5. `commit` brings it to the device, as one transaction of the journal.
+//! 5. `commit` brings it to the device, as one transaction of the journal, and then the copies of
+//!    superblock and descriptors.
 //!
 //! # Invariants
 //! - Until the commit, nothing is written that the old volume uses. A cut at any write leaves the
@@ -72,7 +73,7 @@ fn resize_on(
     zeros_from: u64,
     options: &ResizeOptions<'_>,
 ) -> Result<Report> {
-    prepare::prepare(dev, options)?;
+    let has_stale_copies = prepare::prepare(dev, options)?;
     let old = Shape::of(&read_super(dev)?);
     let mut report = Report {
         block_size: old.block_size().bytes_u64(),
@@ -88,12 +89,25 @@ fn resize_on(
         }
     };
     match outcome {
-        Ok(()) => Ok(report),
+        Ok(()) => {
+            if has_stale_copies && report.blocks == report.blocks_before {
+                finish_copies(dev, &old)?;
+            }
+            Ok(report)
+        }
         Err(error) if report.blocks == report.blocks_before => Err(error),
         Err(error) => Err(Error::After {
             report,
             error: Box::new(error),
         }),
+    }
+}
+
+/// Writes the copies that an earlier resize was cut before, of a volume that has its size already.
+fn finish_copies(dev: &Arc<dyn BlockDevice>, shape: &Shape) -> Result<()> {
+    match shape.last_is_short() {
+        true => Ok(()),
+        false => open(dev, shape, u64::MAX)?.commit_copies(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
-use extant_check::{Report as Checked, check};
+use extant_check::{Finding, Remedy, Repair, Report as Checked, check};
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::superblock::State;
 use extant_engine::VolumeOptions;
@@ -12,11 +12,12 @@ use crate::error::{Error, Result};
 use crate::options::ResizeOptions;
 use crate::volume::{Overlay, read_super};
 
-/// Replays the journal, finishes orphans, and checks everything.
+/// Replays the journal, finishes orphans, and checks everything. Returns whether copies of
+/// superblock and descriptors are stale, as a resize that was cut leaves them.
 ///
 /// # Errors
 /// A feature that is not supported, or damage; nothing was written then but the replay.
-pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<()> {
+pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<bool> {
     let sb = read_super(dev)?;
     let features = sb.features();
     if features.has_incompat(Incompat::MMP) {
@@ -53,7 +54,14 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
             "deleted files or a journal still wait, though a mount has ended: e2fsck first",
         ));
     }
-    Ok(())
+    Ok(checked.notes.iter().any(is_of_copies))
+}
+
+fn is_of_copies(note: &Finding) -> bool {
+    matches!(
+        note.remedy,
+        Remedy::Repair(Repair::SuperblockCopies(_) | Repair::DescriptorCopies(_))
+    )
 }
 
 fn run(dev: Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<Checked> {

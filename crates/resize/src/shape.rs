@@ -173,6 +173,12 @@ impl Shape {
         }
     }
 
+    /// Whether the last group is shorter than the copies that it would begin with.
+    pub(crate) fn last_is_short(&self) -> bool {
+        let last = self.range(self.groups - 1);
+        last.end - last.start < self.super_blocks(self.groups - 1)
+    }
+
     /// The groups with a copy of the superblock, in order.
     pub(crate) fn backups(&self) -> impl Iterator<Item = u32> {
         (1..self.groups).filter(|group| self.has_super(*group))
@@ -242,5 +248,19 @@ mod tests {
         assert_eq!(shape.metadata(), each);
         let grown = shape.resized(1 + 2048 * 10).unwrap();
         assert_eq!(grown.metadata(), 6 * 12 + 10 * (2 + 16));
+    }
+    #[test]
+    fn a_last_group_without_room_for_its_copies_is_short() {
+        let short = |groups: u32, len: u64| {
+            let mut shape = shape_of(groups);
+            shape.blocks = shape.start(groups - 1) + len;
+            shape.last_is_short()
+        };
+        // Group 7 begins with copies, group 6 does not.
+        assert_eq!(
+            [11, 12, 2048].map(|len| short(8, len)),
+            [true, false, false]
+        );
+        assert!(!short(7, 1));
     }
 }

@@ -8,7 +8,8 @@ mod resize_kit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_check::{Remedy, Repair, check};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_resize::{Target, resize};
 use extant_testkit::crash::{Budget, CrashState, Explorer, Totals};
@@ -134,6 +135,88 @@ fn a_cut_leaves_the_old_volume_or_the_new_one() -> Result<()> {
     report(&format!("resizes with power cuts: {all}"));
     if all.torn < 5 {
         bail!("{all}");
+    }
+    Ok(())
+}
+
+/// Whether the check has nothing to say of copies of superblock and descriptors on `dev`.
+fn copies_are_right(dev: Arc<dyn BlockDevice>) -> std::result::Result<(), String> {
+    let checked = check(dev, &options().check).map_err(text)?;
+    let mut notes = checked.notes.iter().chain(&checked.findings);
+    let stale = |remedy: &Remedy| {
+        let Remedy::Repair(repair) = remedy else {
+            return false;
+        };
+        matches!(
+            repair,
+            Repair::SuperblockCopies(_) | Repair::DescriptorCopies(_)
+        )
+    };
+    match notes.find(|note| stale(&note.remedy)) {
+        None => Ok(()),
+        Some(note) => Err(note.to_string()),
+    }
+}
+
+/// Cuts the power while the copies of superblock and descriptors are written, or right before that.
+/// A resize to the size that the volume has then writes all of them, and so does a mount that is
+/// asked to grow to it.
+#[test]
+fn the_same_resize_again_writes_the_copies_that_a_cut_left() -> Result<()> {
+    if !need(resize_kit::NEEDS) {
+        return Ok(());
+    }
+    // Writes and flushes from the end of the recovery on.
+    const LAST: usize = 24;
+    let budget = Budget {
+        samples: 1,
+        cut_stride: 1,
+        torn: 1,
+        exhaustive_below: 1,
+    };
+    let args = "-b 1024 -g 1024 -N 400";
+    for (mib, to) in [(8, 14 << 20), (14, 8 << 20)] {
+        let (before, recorder) = recorded(mib, args, 20, 14 << 20)?;
+        let right = content(Arc::clone(&recorder) as _)?;
+        let done = resize(Arc::clone(&recorder) as _, Target::Bytes(to), &options())?;
+        let events = recorder.events();
+        resize(Arc::clone(&recorder) as _, Target::Bytes(to), &options())?;
+        let more = recorder.events().len() - events.len();
+        ensure!(more == 0, "{more} writes though no copy is stale");
+        let first = events.len() - LAST;
+        let (mut stale, mut sizes) = (0_u64, BTreeSet::new());
+        let judge = |state: CrashState| -> std::result::Result<(), String> {
+            if state.completed < first {
+                return Ok(());
+            }
+            let fs = mounted(Arc::clone(&state.device) as _).map_err(text)?;
+            fs.unmount().map_err(text)?;
+            let blocks = blocks(&*state.device)?;
+            sizes.insert(blocks);
+            stale += u64::from(copies_are_right(Arc::clone(&state.device) as _).is_err());
+            let copy = || Arc::new(CowDevice::new(Arc::clone(&state.device)));
+            let dev = copy();
+            let target = Target::Bytes(blocks * done.block_size);
+            let again = resize(Arc::clone(&dev) as _, target, &options()).map_err(text)?;
+            if again.blocks != blocks || again.blocks_before != blocks {
+                return Err(format!("{again:?}"));
+            }
+            copies_are_right(Arc::clone(&dev) as _).map_err(|what| format!("resized: {what}"))?;
+            if content(dev).map_err(text)? != right {
+                return Err("the content has changed".into());
+            }
+            let dev = copy();
+            let fs = mounted(Arc::clone(&dev) as _).map_err(text)?;
+            fs.grow(blocks * done.block_size).map_err(text)?;
+            fs.unmount().map_err(text)?;
+            copies_are_right(dev).map_err(|what| format!("grown: {what}"))
+        };
+        let visited = Explorer::new(before, events, 1, budget).run(judge);
+        visited.map_err(|failure| told(&format!("{mib} MiB"), failure))?;
+        ensure!(
+            stale > 10 && sizes.contains(&done.blocks),
+            "{stale}, {sizes:?}"
+        );
     }
     Ok(())
 }

@@ -16,7 +16,8 @@ use zerocopy::IntoBytes;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Whether the first copy is torn or has fewer blocks than the volume: others may be so too.
+/// Whether the first copy is torn or has another number of blocks than the volume: others may be so
+/// too. It has more where a resize that made the volume smaller was cut.
 ///
 /// # Errors
 /// The device's.
@@ -30,7 +31,7 @@ pub(super) fn are_stale(fs: &Fs) -> Result<bool> {
     let at = layout.block_size.dev_off(layout.group_start(group));
     fs.dev.read_at(at.ok_or(Error::Invalid)?, &mut copy)?;
     let blocks = Superblock::parse(&copy).map(|copy| copy.blocks_count().get());
-    Ok(!blocks.is_ok_and(|blocks| blocks >= layout.end().get()))
+    Ok(!blocks.is_ok_and(|blocks| blocks == layout.end().get()))
 }
 
 /// Writes them as mke2fs leaves them: not marked as unmounted cleanly, so that a volume is checked
