@@ -46,7 +46,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let own = std::env::var("EXTANT_TEST_LIMIT").ok();
     let own = own.and_then(|text| text.parse().ok());
     let limit = own.map_or(TEST_LIMIT, Duration::from_secs);
-    let ended = in_turn(args).and_then(|args| match args {
+    let round = std::env::var(ROUND).ok();
+    let round = round.and_then(|round| round.parse().ok()).unwrap_or(0);
+    let ended = in_turn(args, round).and_then(|args| match args {
         Some(args) => watch(&args, limit, &mut std::io::stdout().lock()),
         None => Ok(0),
     });
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 
 /// The command of this round: with `--turns N` in front, that of the tests whose turn it is. None
 /// if it is the turn of none.
-fn in_turn(args: &[String]) -> std::io::Result<Option<Vec<String>>> {
+fn in_turn(args: &[String], round: usize) -> std::io::Result<Option<Vec<String>>> {
     let [first, turns, command @ ..] = args else {
         return Ok(Some(args.to_vec()));
     };
@@ -75,8 +77,6 @@ fn in_turn(args: &[String]) -> std::io::Result<Option<Vec<String>>> {
         return Ok(Some(args.to_vec()));
     }
     let turns: usize = turns.parse().map_err(std::io::Error::other)?;
-    let round = std::env::var(ROUND).ok();
-    let round: usize = round.and_then(|round| round.parse().ok()).unwrap_or(0);
     let tests = listed(command);
     if tests.is_empty() {
         return Err(std::io::Error::other("it lists no tests"));
@@ -352,7 +352,7 @@ mod tests {
         let args = |turns: &str| [TURNS, turns, &path.display().to_string()].map(str::to_owned);
         // As above, the script may be open in a child of another test.
         let of = |turns| {
-            let mut tries = std::iter::repeat_with(|| in_turn(&args(turns)));
+            let mut tries = std::iter::repeat_with(|| in_turn(&args(turns), 0));
             tries.find_map(Result::ok).unwrap()
         };
         let both = of("1").unwrap();
@@ -364,8 +364,11 @@ mod tests {
         let none = (3..).find(|turns| bytes % turns > 1).unwrap();
         assert_eq!(of(&none.to_string()), None);
         std::fs::remove_file(&path).unwrap();
-        assert!(in_turn(&args("2")).is_err(), "a binary that lists nothing");
-        assert_eq!(in_turn(&both).unwrap(), Some(both));
+        assert!(
+            in_turn(&args("2"), 0).is_err(),
+            "a binary that lists nothing"
+        );
+        assert_eq!(in_turn(&both, 0).unwrap(), Some(both));
     }
 
     #[test]
