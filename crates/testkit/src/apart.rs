@@ -9,10 +9,14 @@ use std::path::Path;
 use extant_host::Cmd;
 
 /// Shell text that lets go of the mounts of other tests, all but those that `$0` names with a blank
-/// around each, and goes on with the program in its arguments. For `unshare --mount sh -c`.
-pub const LET_GO: &str = r#"awk -v kept="$0" \
-'$5 ~ "/extant-" && !index(kept, " " $5 " ") { print $5 }' /proc/self/mountinfo |
-sort -r | xargs -r umount -l 2>/dev/null
+/// around each, and goes on with the program in its arguments. For `unshare --mount sh -c`. It
+/// starts no program before the unmount, for until then the others wait.
+pub const LET_GO: &str = r#"held=
+while read -r _ _ _ _ at _; do
+    case "$0" in *" $at "*) continue ;; esac
+    case $at in */extant-*) held="$at $held" ;; esac
+done </proc/self/mountinfo
+[ -z "$held" ] || umount -l $held 2>/dev/null
 exec "$@""#;
 
 /// A program, by the arguments that are added, in a mount namespace of its own, with the mounts at

@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(10);
 const ELSEWHERE: Duration = Duration::from_secs(3);
 /// How long another mount namespace may hold the mount where a process of it is found: one that is
 /// just made for a service lets go within moments.
-const PASSING: Duration = Duration::from_millis(300);
+const PASSING: Duration = Duration::from_secs(1);
 /// How long an image may stay locked whose daemon cannot be asked whether it is closing it.
 const LOCKED: Duration = Duration::from_secs(60);
 
