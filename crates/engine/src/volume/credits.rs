@@ -42,7 +42,7 @@ pub(crate) fn sum<const N: usize>(steps: [u32; N]) -> u32 {
 
 /// Tree nodes that inserting `extents` extents may change. Every level may split and the root grow;
 /// more than one extent also fills leaves.
-fn index_blocks(block_size: BlockSize, extents: u32) -> u32 {
+pub(crate) fn index_blocks(block_size: BlockSize, extents: u32) -> u32 {
     let levels = u32::from(MAX_DEPTH);
     if extents <= 1 {
         levels * 2 + extents

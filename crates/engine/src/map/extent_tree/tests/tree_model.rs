@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use extant_disk::extent::{Extent, MAX_DEPTH, MAX_END, MAX_UNWRITTEN, MAX_WRITTEN};
+use extant_disk::extent::{
+    Extent, Index, MAX_DEPTH, MAX_END, MAX_UNWRITTEN, MAX_WRITTEN, NodeMut, ROOT_BYTES,
+    ROOT_CAPACITY, Slot, block_capacity,
+};
 use extant_units::{BlockSize, Lblk, Pblk};
 
 use super::super::{
-    Found, Limit, convert_one, count, find, insert, prepare, remove_some, split_at,
+    Found, Limit, NodesMut, convert_one, count, find, insert, prepare, remove_some, split_at,
 };
 use super::memory_nodes::MemoryNodes;
 use crate::test_support::test_rng::Rng;
 use crate::types::error::Error;
+use crate::volume::credits::index_blocks;
 
 /// Per block: where, and whether unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
@@ -343,6 +347,72 @@ fn steps_touch_few_nodes() {
     }
     assert_eq!(tree.depth(), 3);
     assert!(tree.depth() < MAX_DEPTH);
+}
+
+/// A tree of the greatest depth, full on the path to its leaf, which is child `at` of each node
+/// above. The leaf has every tenth block from `FIRST` on; no other child exists.
+fn deepest_tree(at: u32) -> MemoryNodes {
+    let mut tree = MemoryNodes::new(BlockSize::KIB1, true);
+    let full = u32::from(block_capacity(BlockSize::KIB1));
+    let leaf = (0..full).map(|i| ext(FIRST + i * 10, 1, 1000 + u64::from(i) * 3, false));
+    let mut entries: Vec<Slot> = leaf.map(|extent| extent.encode().unwrap()).collect();
+    let mut starts = FIRST;
+    let index = |lblk, child| {
+        let (lblk, child) = (Lblk::new(lblk), Pblk::new(child));
+        Index { lblk, child }.encode().unwrap()
+    };
+    for depth in 0..MAX_DEPTH {
+        let node = (1 << 41) + u64::from(depth);
+        tree.create(Pblk::new(node), depth, &entries).unwrap();
+        // The root has room for one more entry: such a tree gets no deeper.
+        let (before, all) = match depth + 1 < MAX_DEPTH {
+            true => (at, full),
+            false => (at * 2 / (full - 1), 3),
+        };
+        let behind = FIRST + u32::from(depth + 1) * 100_000;
+        let (first, node) = (starts - before, index(starts, node));
+        entries = (0..before).map(|i| index(first + i, 1 << 42)).collect();
+        entries.push(node);
+        entries.extend((before + 1..all).map(|i| index(behind + i, 1 << 42)));
+        starts = first;
+    }
+    let mut root = [0; ROOT_BYTES];
+    let mut node = NodeMut::init(&mut root, MAX_DEPTH, ROOT_CAPACITY).unwrap();
+    node.insert(0, &entries).unwrap();
+    tree.root = root;
+    tree.touched.clear();
+    tree
+}
+
+const FIRST: u32 = 10_000_000;
+
+/// The same where every node splits: the credits hold for one extent, and for the blocks that a
+/// directory gets at its end.
+#[test]
+fn credits_suffice_in_a_full_tree_of_the_greatest_depth() {
+    let last = u32::from(block_capacity(BlockSize::KIB1)) - 1;
+    for (at, lblk) in [
+        (0, FIRST - 20),
+        (last / 2, FIRST + 405),
+        (last, FIRST + 900),
+    ] {
+        let mut tree = deepest_tree(at);
+        for nth in 0..4 {
+            // Not one extent with those before.
+            let new = ext(lblk + nth, 1, 7_000_000 + u64::from(nth) * 9, false);
+            prepare(&mut tree, new.lblk).unwrap();
+            insert(&mut tree, new).unwrap();
+            let credits = index_blocks(BlockSize::KIB1, nth + 1) as usize;
+            assert!(
+                tree.touched.len() <= credits,
+                "child {at}: {:?}",
+                tree.touched
+            );
+        }
+        // One that was there and a new one on each level.
+        assert_eq!(tree.touched.len(), usize::from(MAX_DEPTH) * 2, "child {at}");
+        assert_eq!(tree.depth(), MAX_DEPTH);
+    }
 }
 
 #[test]
