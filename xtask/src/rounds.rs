@@ -44,6 +44,8 @@ struct Ended {
     load: f64,
     /// Seconds of processor time, of the processes that were waited for.
     cpu: f64,
+    /// Each of its tests is run in one of so many rounds.
+    turns: usize,
 }
 
 /// Runs as many rounds as `args` says, of the binaries that the rest of it chooses.
@@ -66,8 +68,8 @@ impl Ended {
     fn line(&self) -> String {
         let how = if self.is_fine { "ok" } else { "FAILED" };
         format!(
-            "{}\t{}\t{how}\t{:.1}\t{:.1}\t{:.1}\n",
-            self.round, self.name, self.seconds, self.load, self.cpu
+            "{}\t{}\t{how}\t{:.1}\t{:.1}\t{:.1}\t{}\n",
+            self.round, self.name, self.seconds, self.load, self.cpu, self.turns
         )
     }
 
@@ -80,6 +82,7 @@ impl Ended {
             seconds: parts.next()?.parse().ok()?,
             load: parts.next()?.parse().ok()?,
             cpu: parts.next()?.parse().ok()?,
+            turns: parts.next()?.parse().ok()?,
         })
     }
 }
@@ -176,10 +179,11 @@ impl Rounds {
         let log = self.state.join(format!("{round}-{}.log", binary.name));
         let output = File::create(&log)?;
         let begin = Instant::now();
+        let turns = self.turns(&binary.name);
         let cpu = self.state.join(format!("{round}-{}.cpu", binary.name));
         let limit = std::env::var("EXTANT_TEST_LIMIT").unwrap_or_else(|_| TEST_LIMIT.into());
         let status = binary
-            .watched(self.turns(&binary.name))?
+            .watched(turns)?
             .env("EXTANT_TEST_LIMIT", limit)
             .env(watch::CPU_NOTE, &cpu)
             .env(watch::ROUND, round.to_string())
@@ -209,6 +213,7 @@ impl Rounds {
             seconds: begin.elapsed().as_secs_f64(),
             load: load(),
             cpu: watch::take_cpu_note(&cpu),
+            turns,
         })
     }
 
@@ -249,6 +254,8 @@ impl Rounds {
             *runs.entry(&one.name).or_default() += 1;
         }
         let complete = runs.values().min().copied().unwrap_or(0);
+        let rarest = self.binaries.iter().map(|one| times(&one.name, &ended));
+        let rarest = rarest.min().unwrap_or(0);
         let load = ended.iter().map(|one| one.load).sum::<f64>() / (ended.len() as f64).max(1.0);
         let failed = ended.iter().filter(|one| !one.is_fine).count();
         for (test, times) in self.failed_tests() {
@@ -257,8 +264,9 @@ impl Rounds {
         let (binaries, all) = (runs.len(), ended.len());
         let cpu = ended.iter().map(|one| one.cpu).sum::<f64>() / 60.0;
         println!(
-            "{complete} complete rounds of {binaries} binaries; {all} runs, {failed} failed; \
-             mean load {load:.1}; {cpu:.1} minutes of processor time"
+            "{complete} rounds of {binaries} binaries, each test {rarest} times or more; \
+             {all} runs, {failed} failed; mean load {load:.1}; \
+             {cpu:.1} minutes of processor time"
         );
         if failed == 0 && complete > 0 {
             ExitCode::SUCCESS
@@ -317,6 +325,15 @@ fn keep(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
     std::fs::write(state.join("binaries"), lines)
 }
 
+/// How often every test of a binary was run, by the turns of its runs.
+fn times(name: &str, ended: &[Ended]) -> usize {
+    let mut runs: BTreeMap<usize, usize> = BTreeMap::new();
+    for one in ended.iter().filter(|one| one.name == name) {
+        *runs.entry(one.turns).or_default() += 1;
+    }
+    runs.iter().map(|(turns, runs)| runs / turns.max(&1)).sum()
+}
+
 /// How many rounds share what takes `seconds`, if each has `share` of them for it.
 #[expect(
     clippy::cast_possible_truncation,
@@ -368,7 +385,32 @@ mod tests {
             seconds: 1.5,
             load: 20.5,
             cpu: 2.5,
+            turns: 1,
         }
+    }
+
+    #[test]
+    fn a_test_is_run_as_often_as_it_has_its_turn() {
+        let shared = |round| Ended {
+            turns: 3,
+            ..ended(round, "a", true)
+        };
+        let all = [
+            ended(1, "a", true),
+            ended(1, "b", true),
+            shared(2),
+            shared(3),
+        ];
+        assert_eq!(
+            times("a", &all),
+            1,
+            "two of three have had their turn again"
+        );
+        let all = [&all[..], &[shared(4)]].concat();
+        assert_eq!(
+            [times("a", &all), times("b", &all), times("c", &all)],
+            [2, 1, 0]
+        );
     }
 
     #[test]

@@ -216,6 +216,7 @@ fn listed(args: &[String]) -> Vec<String> {
     let mut list = Command::new(program);
     list.args(rest).args(["--list", "--format", "terse"]);
     let listed = list.stderr(Stdio::null()).output();
+    let listed = listed.ok().filter(|output| output.status.success());
     let listed = listed.map(|output| output.stdout).unwrap_or_default();
     let listed = String::from_utf8_lossy(&listed);
     let names = listed
