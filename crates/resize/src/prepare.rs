@@ -5,15 +5,17 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_check::{Finding, Remedy, Repair, Report as Checked, check};
 use extant_disk::features::{Incompat, RoCompat};
-use extant_disk::superblock::State;
+use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
 use extant_engine::VolumeOptions;
+use extant_units::DevOff;
 
 use crate::error::{Error, Result};
 use crate::options::ResizeOptions;
+use crate::shape::Shape;
 use crate::volume::{Overlay, read_super};
 
-/// Replays the journal, finishes orphans, and checks everything. Returns whether copies of
-/// superblock and descriptors are stale, as a resize that was cut leaves them.
+/// Replays the journal, finishes orphans, and checks everything. Returns whether a copy of the
+/// superblock is torn or of another size, as a resize that was cut leaves some.
 ///
 /// # Errors
 /// A feature that is not supported, or damage; nothing was written then but the replay.
@@ -54,14 +56,32 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
             "deleted files or a journal still wait, though a mount has ended: e2fsck first",
         ));
     }
-    Ok(checked.notes.iter().any(is_of_copies))
+    has_copy_of_another_size(&**dev, &sb, &checked.notes)
 }
 
-fn is_of_copies(note: &Finding) -> bool {
-    matches!(
-        note.remedy,
-        Remedy::Repair(Repair::SuperblockCopies(_) | Repair::DescriptorCopies(_))
-    )
+/// Copies that say something else for another reason may be right where the volume's superblock is
+/// not: they are left to a repair, which judges that.
+fn has_copy_of_another_size(
+    dev: &dyn BlockDevice,
+    sb: &Superblock,
+    notes: &[Finding],
+) -> Result<bool> {
+    let shape = Shape::of(sb);
+    for note in notes {
+        let Remedy::Repair(Repair::SuperblockCopies(groups)) = &note.remedy else {
+            continue;
+        };
+        for group in groups.iter() {
+            let mut copy = [0; SUPERBLOCK_SIZE];
+            let block = shape.start(group.get());
+            dev.read_at(DevOff::new(block << sb.block_size().log2()), &mut copy)?;
+            let size = Superblock::parse(&copy).map(|copy| copy.blocks_count());
+            if !size.is_ok_and(|size| size == sb.blocks_count()) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn run(dev: Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<Checked> {

@@ -37,6 +37,25 @@ fn header(image: &Image) -> Result<Vec<String>> {
     Ok(FIELDS.iter().filter_map(line).map(str::to_owned).collect())
 }
 
+/// Without checksums a repair believes neither of two superblocks that say different things.
+#[test]
+fn a_copy_that_is_of_no_other_size_is_not_written() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16)
+        .args("-b 1024 -O ^metadata_csum,^uninit_bg,^64bit")
+        .make()?;
+    let file = std::fs::File::options().write(true).open(image.path())?;
+    const UUID: u64 = 0x68;
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0x77], SUPERBLOCK_OFFSET + UUID)?;
+    drop(file);
+    let before = std::fs::read(image.path())?;
+    run(&image, Target::Bytes(16 * MIB)).context(|| "same size")?;
+    ensure!(std::fs::read(image.path())? == before, "the image changed");
+    Ok(())
+}
+
 #[test]
 fn the_geometry_is_resize2fs_s() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Tool("resize2fs"), Need::Tool("dumpe2fs")]) {

@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //! The superblock of the first copy is written last, once all else is durable: where it has the
-//! volume's size, all copies have it.
+//! volume's size, all copies have it. (Not where two resizes were cut one after the other, the
+//! first of them from this size: `extant resize` looks at all copies.)
 
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
