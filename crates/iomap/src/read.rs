@@ -124,7 +124,7 @@ fn copy_cached<O: IomapOps + ?Sized>(
     let copied = recent.with_folio(pages, pos.page(), |folio| {
         let guard = pages.read(folio)?;
         let from = folio.offset_of(pos);
-        // A truncation sets the size before it takes the folio's lock.
+        // What lies behind the end is no part of the file: a truncation clears it later.
         let end = folio.offset_of(Pos::new(ops.size()));
         let mut to = folio.len().min(from + len).min(end);
         if to <= from {
@@ -154,6 +154,10 @@ fn miss<O: IomapOps + ?Sized>(
     want: usize,
     out: &mut [u8],
 ) -> Result<usize, O::Error> {
+    if ops.size() <= pos.get() {
+        // Cut off meanwhile: the caller sees that.
+        return Ok(0);
+    }
     let zeros = zeros_at(ops, pos, out.len() as u64)?;
     if zeros > 0 {
         out[..zeros].fill(0);
@@ -188,15 +192,17 @@ pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
     Ok(index(zeros))
 }
 
-/// The number of the `len` bytes at `pos` that come before the first folio. Asked for before the
-/// mapping, under the invalidate lock: data that was written before this and has no folio any more
-/// is on the device, and in the map.
+/// The number of the `len` bytes at `pos` that come before the first folio and the end of the file.
+/// Asked for before the mapping, under the invalidate lock: data that was written before this and
+/// has no folio any more is on the device, and in the map. A truncation sets the size and drops the
+/// folios under that lock.
 fn uncached<O: IomapOps + ?Sized>(
     ops: &O,
     _blocks_stay: &InvalidateShared<'_>,
     pos: Pos,
     len: u64,
 ) -> u64 {
+    let len = len.min(ops.size().saturating_sub(pos.get()));
     match ops.address_space().next(pos) {
         // None of them if the folio begins before `pos`.
         Some(folio) => len.min(folio.start().distance_from(pos).unwrap_or(0)),

@@ -111,7 +111,7 @@ pub fn view<O: IomapOps + ?Sized>(
         }
         if let Some(folio) = pages.get(at.page()) {
             let from = folio.offset_of(at);
-            // A truncation sets the size before it takes the folio's lock.
+            // What lies behind the end is no part of the file: a truncation clears it later.
             let to = || {
                 let end = folio.offset_of(Pos::new(ops.size()));
                 folio.len().min(from + want).min(end)

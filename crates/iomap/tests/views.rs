@@ -201,18 +201,40 @@ fn stale_mappings_are_taken_again() {
     assert!(toy.on_disk()[5000..55_000].iter().all(|&byte| byte == 4));
 }
 
-/// What lies behind the end of a file is no part of it: a truncation clears it later.
+fn read_past_the_cache(toy: &Toy, len: usize) -> Vec<u8> {
+    let mut bytes = vec![3; len];
+    let miss = Miss::Bypass(&toy.readahead);
+    let done = read(toy, &toy.recent, miss, Pos::ZERO, &mut bytes[..]).unwrap();
+    bytes.truncate(done);
+    bytes
+}
+
+/// What lies behind the end of a file is no part of it, not even as zeros: a truncation comes right
+/// after the first look at the size.
 #[test]
 fn bytes_are_shown_up_to_the_size_that_the_file_has_then() {
-    let toy = Setup::default().build();
-    toy.write(0, &[1; 1000]).unwrap();
-    for looks in [
-        |toy: &Toy| shown(&take(toy, 0, 1000)),
-        |toy: &Toy| toy.read(0, 1000),
-    ] {
-        toy.set_size(1000);
-        toy.cut_after_look.store(400, Ordering::SeqCst);
-        assert_eq!(looks(&toy), [1; 400]);
+    const LEN: usize = 16 << 10;
+    let looks: [fn(&Toy) -> Vec<u8>; 3] = [
+        |toy| shown(&take(toy, 0, LEN)),
+        |toy| toy.read(0, LEN),
+        |toy| read_past_the_cache(toy, LEN),
+    ];
+    for (nth, look) in looks.into_iter().enumerate() {
+        for (cut, is_cached) in [0, 400, 4096, 9000]
+            .iter()
+            .flat_map(|cut| [(*cut, true), (*cut, false)])
+        {
+            let toy = Setup::default().build();
+            toy.write(0, &[1; LEN]).unwrap();
+            if !is_cached {
+                toy.sync().unwrap();
+                toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
+            }
+            toy.cut_after_look.store(cut, Ordering::SeqCst);
+            let bytes = look(&toy);
+            let ones = bytes.iter().filter(|&&byte| byte == 1).count() as u64;
+            assert_eq!((bytes.len() as u64, ones), (cut, cut), "{nth}, {is_cached}");
+        }
     }
 }
 

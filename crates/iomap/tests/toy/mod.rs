@@ -64,8 +64,8 @@ pub struct Toy {
     flips: AtomicU64,
     /// The longest mapping, in blocks.
     pub max_map: AtomicU64,
-    /// The size that follows the next look at it, as if a truncation came in between; `u64::MAX` if
-    /// none does.
+    /// What a truncation right after the next look at the size cuts the file to; `u64::MAX` if none
+    /// comes.
     pub cut_after_look: AtomicU64,
     pub completions: AtomicU64,
     pub readahead: Readahead,
@@ -325,7 +325,7 @@ impl IomapOps for Toy {
         let size = self.size.load(Ordering::SeqCst);
         let cut = self.cut_after_look.swap(u64::MAX, Ordering::SeqCst);
         if cut < size {
-            self.set_size(cut);
+            self.truncate(cut);
         }
         size
     }
