@@ -70,6 +70,9 @@ impl Default for Offer {
 struct Disk {
     seen: Vec<u8>,
     durable: Vec<u8>,
+    /// Deaths of the server. Of the connections from before one, nothing is carried out after it,
+    /// also if a thread has read the request.
+    deaths: u64,
 }
 
 struct Shared {
@@ -104,6 +107,7 @@ impl Server {
             disk: Mutex::new(Disk {
                 seen: vec![0; len],
                 durable: vec![0; len],
+                deaths: 0,
             }),
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -136,8 +140,9 @@ impl Server {
                     .unwrap()
                     .push(stream.try_clone().unwrap());
                 shared.connections.fetch_add(1, Ordering::SeqCst);
+                let life = shared.disk.lock().unwrap().deaths;
                 thread::spawn(move || {
-                    let _ = shared.serve(&stream);
+                    let _ = shared.serve(&stream, life);
                     let _ = stream.shutdown(Shutdown::Both);
                 });
             }
@@ -150,6 +155,7 @@ impl Server {
         // The thread that accepts notices it with this one.
         let _ = UnixStream::connect(&self.path);
         let _ = std::fs::remove_file(&self.path);
+        self.shared.disk.lock().unwrap().deaths += 1;
         self.shared.hang_up();
     }
 
@@ -219,7 +225,7 @@ impl Shared {
         }
     }
 
-    fn serve(&self, mut stream: &UnixStream) -> io::Result<()> {
+    fn serve(&self, mut stream: &UnixStream, life: u64) -> io::Result<()> {
         stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
         array::<4>(stream)?;
         let mut structured = false;
@@ -239,7 +245,7 @@ impl Shared {
                 stream.write_all(&option_reply(option, 1 << 31 | 1, b"no"))?;
             }
         }
-        while self.request(stream, structured)? {}
+        while self.request(stream, structured, life)? {}
         Ok(())
     }
 
@@ -256,7 +262,7 @@ impl Shared {
     }
 
     /// Serves one request; false when the connection ends.
-    fn request(&self, mut stream: &UnixStream, structured: bool) -> io::Result<bool> {
+    fn request(&self, mut stream: &UnixStream, structured: bool, life: u64) -> io::Result<bool> {
         let header: [u8; 28] = array(stream)?;
         let field = |range: std::ops::Range<usize>| {
             let bytes = header[range].iter();
@@ -289,6 +295,7 @@ impl Shared {
             Act::Crash => {
                 let mut disk = self.disk.lock().unwrap();
                 disk.seen = disk.durable.clone();
+                disk.deaths += 1;
                 drop(disk);
                 self.hang_up();
                 return Ok(false);
@@ -305,7 +312,10 @@ impl Shared {
                 return Ok(true);
             }
         }
-        let bytes = self.carry_out((command, flags & 1 != 0), offset, len, &data);
+        let change = (command, flags & 1 != 0);
+        let Some(bytes) = self.carry_out(life, change, offset, len, &data) else {
+            return Ok(false);
+        };
         if act == Act::ServeAndHang {
             return Ok(false);
         }
@@ -313,18 +323,22 @@ impl Shared {
         Ok(true)
     }
 
-    /// Changes the export, or reads from it.
+    /// Changes the export, or reads from it; `None` if the server has died since `life`.
     fn carry_out(
         &self,
+        life: u64,
         (command, durable): (u64, bool),
         offset: usize,
         len: usize,
         data: &[u8],
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
         let mut disk = self.disk.lock().unwrap();
+        if disk.deaths != life {
+            return None;
+        }
         let range = offset..offset + len;
         match command {
-            0 => return disk.seen[range].to_vec(),
+            0 => return Some(disk.seen[range].to_vec()),
             1 => disk.seen[range.clone()].copy_from_slice(data),
             3 => disk.durable = disk.seen.clone(),
             // What is trimmed may be anything.
@@ -336,7 +350,7 @@ impl Shared {
             let bytes = disk.seen[range.clone()].to_vec();
             disk.durable[range].copy_from_slice(&bytes);
         }
-        Vec::new()
+        Some(Vec::new())
     }
 
     fn reply(
