@@ -327,7 +327,8 @@ fn a_volume_without_extents_runs_full() {
                 }
             }
             assert!(refused >= 40, "{what}: the volume is not full");
-            volume.sync().unwrap();
+            let synced = volume.sync();
+            assert!(synced.is_ok(), "{what}, round {round}: {synced:?}");
             volume.drop_caches();
             for (number, node, written) in &files {
                 for &(pos, done) in written {

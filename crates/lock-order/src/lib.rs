@@ -49,6 +49,9 @@ pub enum Rank {
     Map,
     /// The inode's extent status tree.
     Status,
+    /// Moves of the block allocator's windows. No thread waits to begin one; a thread that finds no
+    /// space waits for them to end.
+    Windows,
     /// A block group.
     Group,
     /// The inode's `core`: its stored fields.
@@ -177,7 +180,7 @@ mod checked {
 
     use super::{Exempt, Held, Rank};
 
-    const RANKS: [Rank; 17] = [
+    const RANKS: [Rank; 18] = [
         Rank::Rename,
         Rank::Inode,
         Rank::Range,
@@ -192,6 +195,7 @@ mod checked {
         Rank::SharedXattr,
         Rank::Map,
         Rank::Status,
+        Rank::Windows,
         Rank::Group,
         Rank::InodeCore,
         Rank::BlockContent,

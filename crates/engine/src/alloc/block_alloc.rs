@@ -89,8 +89,11 @@ impl AllocatorCore {
         want: u64,
     ) -> Result<Run> {
         let mut grown = 0;
-        if let Some(ino) = request.stream
-            && let Some(stream) = self.windows.take(ino)
+        let keeps = request
+            .stream
+            .and_then(|ino| Some((ino, self.windows.begin(ino)?)));
+        if let Some((ino, moving)) = &keeps
+            && let Some(stream) = moving.take(*ino)
         {
             let continues = stream.next == request.goal;
             match stream.window() {
@@ -105,7 +108,7 @@ impl AllocatorCore {
                         after = Stream::after(run, stream.grown);
                         after.kept = stream.kept - run.len.get();
                     }
-                    self.remember(ino, after);
+                    self.remember(moving, *ino, after);
                     return marked.map(|()| run);
                 }
                 Some(window) => self.release_held(window),
@@ -115,7 +118,7 @@ impl AllocatorCore {
         }
         let limit = self.layout.blocks_per_group;
         let narrow = |n: u64| u32::try_from(n).map_or(limit, |n| n.min(limit));
-        let target = match request.stream {
+        let target = match keeps {
             Some(_) => self.window_target(want, grown),
             None => want,
         };
@@ -135,10 +138,10 @@ impl AllocatorCore {
             }
             None => return Err(Error::NoSpace),
         };
-        if let Some(ino) = request.stream {
+        if let Some((ino, moving)) = &keeps {
             let mut stream = Stream::after(granted.run, grown);
             stream.kept = u64::from(granted.kept);
-            self.remember(ino, stream);
+            self.remember(moving, *ino, stream);
         }
         debug_assert!(
             (u64::from(wish.min)..=u64::from(wish.want)).contains(&granted.run.len.get()),
@@ -157,12 +160,6 @@ impl AllocatorCore {
         let blocks = (1_u64 << 32) - self.layout.first_data_block.get();
         let short = blocks / u64::from(self.layout.blocks_per_group);
         u32::try_from(short).map_or(groups, |short| short.min(groups))
-    }
-
-    fn remember(&self, ino: extant_units::Ino, stream: Stream) {
-        if let Some(window) = self.windows.put(ino, stream) {
-            self.release_held(window);
-        }
     }
 
     /// Searches the groups, from the goal's on: for the whole request first, then for shorter and

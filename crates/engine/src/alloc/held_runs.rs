@@ -14,7 +14,11 @@ use extant_units::{Ino, Tid};
 
 use super::allocator::AllocatorCore;
 use super::request::Run;
-use super::windows::MAX_BYTES;
+use super::windows::{MAX_BYTES, Moving, Stream};
+
+/// A window is at most one part in so many of the blocks that are not reserved. No more threads
+/// than this move windows at the same moment.
+const MOST_SHARE: u64 = 64;
 
 impl AllocatorCore {
     /// Makes `run` usable when `h`'s transaction is durable. The run lies in one group and is held
@@ -114,27 +118,51 @@ impl AllocatorCore {
         Some((group, start..end))
     }
 
+    /// The largest window that may be kept now, in blocks: a small part of those that are not
+    /// reserved, so that what all threads are moving never holds the last free blocks.
+    pub(super) fn most_kept(&self) -> u64 {
+        let most = MAX_BYTES / self.layout.block_size.bytes_u64();
+        most.min(self.counts.available().get() / MOST_SHARE)
+    }
+
     /// Blocks to look for in one piece when a stream that got `grown` contiguous blocks asks for
     /// `want`: the request, and as much again as the stream has grown.
     pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {
         let most = MAX_BYTES / self.layout.block_size.bytes_u64();
-        (want + grown.min(most)).min(most).max(want)
+        let kept = grown.min(self.most_kept());
+        (want + kept).min(most).max(want)
     }
 
-    /// Gives up the window of `ino`.
-    pub(super) fn release_window(&self, ino: Ino) {
-        if let Some(window) = self.windows.take(ino).and_then(|stream| stream.window()) {
+    /// Remembers the stream of `ino`, without its window if that is more than may be kept.
+    pub(super) fn remember(&self, moving: &Moving<'_>, ino: Ino, mut stream: Stream) {
+        if stream.kept > self.most_kept()
+            && let Some(window) = stream.window()
+        {
+            stream.kept = 0;
+            self.release_held(window);
+        }
+        if let Some(window) = moving.put(ino, stream) {
             self.release_held(window);
         }
     }
 
-    /// Gives up all windows. Returns whether there was one.
-    pub(super) fn release_all_windows(&self) -> bool {
-        let windows = self.windows.drain();
-        for window in &windows {
-            self.release_held(*window);
+    /// Gives up the window of `ino`. Where a thread waits for all of them, it has that one too.
+    pub(super) fn release_window(&self, ino: Ino) {
+        if let Some(moving) = self.windows.begin(ino)
+            && let Some(window) = moving.take(ino).and_then(|stream| stream.window())
+        {
+            self.release_held(window);
         }
-        !windows.is_empty()
+    }
+
+    /// Gives up all windows but those that another thread is moving. Returns whether there was one.
+    pub(super) fn release_all_windows(&self) -> bool {
+        self.windows.drain(|window| self.release_held(window))
+    }
+
+    /// Gives up all windows, once the moves under way have ended. The caller holds no group lock.
+    pub(super) fn drain_windows(&self) {
+        self.windows.drain_all(|window| self.release_held(window));
     }
 }
 

@@ -17,8 +17,9 @@
 //!
 //! # Locks
 //! One group lock at a time, below every inode lock except `core`. The tables of pending frees and
-//! of windows have short locks of their own, never held together with a group lock. There is no
-//! global lock; the counters are atomics.
+//! of windows have short locks of their own, never held together with a group lock. A request that
+//! found no space waits, without a handle, until threads that move a window have ended
+//! ([`windows`]). There is no global lock; the counters are atomics.
 
 mod added_blocks;
 mod allocator;
@@ -128,9 +129,9 @@ pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
         && free_by_commit(fs).unwrap_or_else(|| !fs.alloc.counts.available_to_users().is_zero())
 }
 
-/// As [`commit_frees_space`], for blocks that were reserved. They exist, so this gives up only
-/// after no commit brings any back and threads that hold blocks between two of their steps (moving
-/// a window, returning freed blocks) have had time to go on.
+/// As [`commit_frees_space`], for blocks that were reserved. They exist: no window, trim or commit
+/// keeps them from the next attempt. One may still miss them where other threads free and take
+/// blocks behind and before its search, so this gives up only after many.
 pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
     attempt < RESERVED_RETRIES
         && free_by_commit(fs).unwrap_or_else(|| {
@@ -141,11 +142,12 @@ pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
         })
 }
 
-/// Gives up all windows, waits for a run that is being trimmed, and commits if freed blocks wait
-/// for that. Returns whether there is room now; `None` if there was nothing to wait for.
+/// Gives up all windows, also those that other threads are moving, waits for a run that is being
+/// trimmed, and commits if freed blocks wait for that. Returns whether there is room now; `None` if
+/// no commit was needed.
 fn free_by_commit(fs: &Fs) -> Option<bool> {
     let core = &fs.alloc.core;
-    core.release_all_windows();
+    core.drain_windows();
     let trimmed = core.trimming.wait();
     if core.pending.is_empty() {
         return trimmed.then_some(true);

@@ -5,11 +5,21 @@
 //! the same time therefore do not interleave. A window exists in memory only: on disk and in all
 //! counters its blocks are free. Windows grow with the file and are bounded in number and size. All
 //! of them are given up before a request fails for lack of space.
+//!
+//! While a thread moves a window between the table and a group's map, no other request finds it. It
+//! must not hold the last free blocks while a request for reserved blocks fails. Two rules ensure
+//! that. A window that is kept is a small part of the blocks that are not reserved
+//! ([`AllocatorCore::most_kept`]). And a request for reserved blocks that finds none waits until
+//! moves of windows have ended that were larger when there was more space
+//! ([`Windows::drain_all`]). No request begins a move meanwhile, so the wait ends.
+//!
+//! [`AllocatorCore::most_kept`]: super::allocator::AllocatorCore::most_kept
 
 use std::collections::HashMap;
 
+use extant_lock_order::{Held, Rank, taking, took};
 use extant_units::{Blocks, Ino, Pblk};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::request::Run;
 
@@ -36,29 +46,110 @@ pub(super) struct Stream {
 struct WindowShard {
     streams: HashMap<Ino, Stream>,
     clock: u64,
+    /// Threads that may be moving a window.
+    moves: u32,
+    /// Threads that wait for these.
+    waiters: u32,
+}
+
+#[derive(Default)]
+struct LockedShard {
+    state: Mutex<WindowShard>,
+    /// The last move ended.
+    moves_ended: Condvar,
 }
 
 /// The streams, by inode.
 #[derive(Default)]
 pub(super) struct Windows {
-    shards: [Mutex<WindowShard>; SHARDS],
+    shards: [LockedShard; SHARDS],
+}
+
+/// The right to move windows of one shard. Dropped when they are in the table or in the groups'
+/// maps again.
+#[must_use]
+pub(super) struct Moving<'a> {
+    shard: &'a LockedShard,
+    _rank: Held,
 }
 
 impl Windows {
-    fn shard(&self, ino: Ino) -> &Mutex<WindowShard> {
+    fn shard(&self, ino: Ino) -> &LockedShard {
         &self.shards[ino.get() as usize % SHARDS]
     }
 
-    /// Takes the stream of `ino` out. [`Windows::put`] brings it back.
+    /// Begins to move windows of the shard of `ino`. `None` while a thread waits for moves to end:
+    /// the caller keeps no window then.
+    pub(super) fn begin(&self, ino: Ino) -> Option<Moving<'_>> {
+        let shard = self.shard(ino);
+        let mut state = shard.state.lock();
+        (state.waiters == 0).then(|| Moving::new(shard, &mut state))
+    }
+
+    /// Takes every window out of the table, and gives each to `release`. Those that
+    /// another thread is moving stay with it. Returns whether there was one.
+    pub(super) fn drain(&self, mut release: impl FnMut(Run)) -> bool {
+        let drain = |shard: &LockedShard| shard.drain(shard.state.lock(), &mut release);
+        self.shards
+            .iter()
+            .map(drain)
+            .fold(false, |any, one| any | one)
+    }
+
+    /// As [`Windows::drain`], and those that other threads are moving: waits until they have
+    /// brought them back. The caller holds no group lock and moves no window itself.
+    pub(super) fn drain_all(&self, mut release: impl FnMut(Run)) {
+        for shard in &self.shards {
+            let mut state = shard.state.lock();
+            if state.moves > 0 {
+                let _rank = taking(Rank::Windows);
+                state.waiters += 1;
+                shard
+                    .moves_ended
+                    .wait_while(&mut state, |state| state.moves > 0);
+                state.waiters -= 1;
+            }
+            shard.drain(state, &mut release);
+        }
+    }
+
+    /// Whether a thread waits in [`Windows::drain_all`].
+    #[cfg(test)]
+    pub(super) fn is_awaited(&self) -> bool {
+        let awaited = |shard: &LockedShard| shard.state.lock().waiters > 0;
+        self.shards.iter().any(awaited)
+    }
+}
+
+impl LockedShard {
+    fn drain(&self, mut state: MutexGuard<'_, WindowShard>, release: &mut impl FnMut(Run)) -> bool {
+        let streams = std::mem::take(&mut state.streams);
+        let _moving = Moving::new(self, &mut state);
+        drop(state);
+        let windows = streams.into_values().filter_map(|stream| stream.window());
+        windows.map(release).count() > 0
+    }
+}
+
+impl<'a> Moving<'a> {
+    fn new(shard: &'a LockedShard, state: &mut MutexGuard<'_, WindowShard>) -> Self {
+        state.moves += 1;
+        Self {
+            shard,
+            _rank: took(Rank::Windows),
+        }
+    }
+
+    /// Takes the stream of `ino` out. [`Moving::put`] brings it back.
     pub(super) fn take(&self, ino: Ino) -> Option<Stream> {
-        self.shard(ino).lock().streams.remove(&ino)
+        self.shard.state.lock().streams.remove(&ino)
     }
 
     /// Remembers a stream. Returns a window that had to go: another file's, or one that a
     /// concurrent request of the same file left.
     #[must_use]
     pub(super) fn put(&self, ino: Ino, mut stream: Stream) -> Option<Run> {
-        let mut shard = self.shard(ino).lock();
+        let mut shard = self.shard.state.lock();
         shard.clock += 1;
         stream.used = shard.clock;
         let mut displaced = shard.streams.insert(ino, stream);
@@ -73,14 +164,15 @@ impl Windows {
         debug_assert!(shard.streams.len() <= PER_SHARD, "memory is bounded");
         displaced.and_then(|stream| stream.window())
     }
+}
 
-    /// Takes every window.
-    pub(super) fn drain(&self) -> Vec<Run> {
-        self.shards
-            .iter()
-            .flat_map(|shard| std::mem::take(&mut shard.lock().streams))
-            .filter_map(|(_, stream)| stream.window())
-            .collect()
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shard.state.lock();
+        state.moves -= 1;
+        if state.moves == 0 && state.waiters > 0 {
+            self.shard.moves_ended.notify_all();
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use extant_blockdev::MemoryDevice;
 use extant_testkit::wait_until;
 
 use super::*;
-use crate::file::{WriteAt, write};
+use crate::file::{self, WriteAt, write};
 
 /// Sixteen groups of 1024 blocks. All metadata but copies of the superblock is in the first.
 const GROUPS: &str = "-b 1024 -m 0 -g 1024 -N 256 -O ^has_journal,^resize_inode";
@@ -181,4 +181,82 @@ fn a_request_without_space_waits_for_what_is_trimmed() {
     });
     drop(file);
     fs.unmount();
+}
+
+/// The window that a thread is moving may be all that is free: a request for reserved blocks waits
+/// until it is back.
+#[test]
+fn a_request_for_reserved_blocks_waits_for_a_window_that_is_moved() {
+    for kind in [
+        "-b 1024 -m 0",
+        "-b 1024 -m 0 -O ^extent,^64bit,^has_journal",
+    ] {
+        let image = image(16, kind);
+        let fs = TestFs::mount(image.path(), "");
+        let file = fs.create("file");
+        let (_, done) =
+            write(&fs, &file, None, WriteAt::Pos(0), &[7; 5000], &Cred::root()).unwrap();
+        assert_eq!(done, 5000);
+        let core = &fs.alloc.core;
+        let other = Ino::new(file.ino.get() + 1).unwrap();
+        let moving = core.windows.begin(other).unwrap();
+        let next = || core.find_and_hold(Pblk::new(0), (1, 1 << 20)).unwrap();
+        let held: Vec<Run> = std::iter::from_fn(next).collect();
+        std::thread::scope(|scope| {
+            let flusher = scope.spawn(|| file::flush_all(&fs));
+            let asked = || flusher.is_finished() || core.windows.is_awaited();
+            wait_until("a request that waits", asked);
+            // Meanwhile no request moves a window.
+            assert!(core.windows.begin(other).is_none() || flusher.is_finished());
+            held.iter().for_each(|run| core.release_held(*run));
+            drop(moving);
+            flusher.join().unwrap().unwrap();
+        });
+        assert!(core.windows.begin(other).is_some(), "{kind}");
+        drop(file);
+        fs.unmount();
+        image.fsck_clean().unwrap();
+    }
+}
+
+/// Windows are kept where there is plenty, and given up as it is reserved.
+#[test]
+fn a_window_is_a_small_part_of_what_is_left() {
+    let image = image(32, "-b 1024 -m 0");
+    let rig = Rig::open(&image).unwrap();
+    let (core, counts) = (rig.core(), &rig.alloc.counts);
+    let mut at = rig.layout.group_start(Group::new(1)).get();
+    let mut grow = |want| {
+        let request = AllocRequest {
+            stream: Ino::new(100),
+            ..ask(at, want)
+        };
+        let run = rig.take(&request).unwrap();
+        at = run.start.get() + run.len.get();
+    };
+    let kept = || {
+        let mut kept = 0;
+        core.windows.drain(|run| {
+            core.release_held(run);
+            kept += run.len.get();
+        });
+        kept
+    };
+    grow(2000);
+    grow(16);
+    let (window, most) = (kept(), counts.available().get() / 64);
+    assert!((most - 1..=most).contains(&window), "{window} of {most}");
+
+    grow(2000);
+    grow(16);
+    let reserved = Blocks::new(counts.room(true) - 100);
+    let mut reserved = Reservation::take(counts, reserved, true).unwrap();
+    grow(1);
+    assert_eq!(kept(), 0, "an old window is given up");
+    grow(30);
+    grow(1);
+    let (window, most) = (kept(), counts.available().get() / 64);
+    assert!(0 < window && window <= most, "{window} of {most}");
+    reserved.give_back(reserved.blocks());
+    rig.finish();
 }
