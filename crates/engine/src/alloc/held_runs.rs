@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
-use extant_units::{Ino, Tid};
+use extant_units::{Blocks, Ino, Tid};
 
 use super::allocator::AllocatorCore;
 use super::request::Run;
 use super::windows::{MAX_BYTES, Moving, Stream};
 
-/// A window is at most one part in so many of the blocks that are not reserved. No more threads
-/// than this move windows at the same moment.
+/// A window is at most one part in so many of the blocks that are not reserved: what a few threads
+/// move at the same moment is not all that is free.
 const MOST_SHARE: u64 = 64;
 
 impl AllocatorCore {
@@ -119,7 +119,7 @@ impl AllocatorCore {
     }
 
     /// The largest window that may be kept now, in blocks: a small part of those that are not
-    /// reserved, so that what all threads are moving never holds the last free blocks.
+    /// reserved, so that those that are being moved do not hold the last free blocks.
     pub(super) fn most_kept(&self) -> u64 {
         let most = MAX_BYTES / self.layout.block_size.bytes_u64();
         most.min(self.counts.available().get() / MOST_SHARE)
@@ -133,20 +133,22 @@ impl AllocatorCore {
         (want + kept).min(most).max(want)
     }
 
-    /// Remembers the stream of `ino`, without its window if that is more than may be kept.
+    /// Remembers the stream of `ino`, without what its window has more than may be kept.
     pub(super) fn remember(&self, moving: &Moving<'_>, ino: Ino, mut stream: Stream) {
-        if stream.kept > self.most_kept()
-            && let Some(window) = stream.window()
-        {
-            stream.kept = 0;
-            self.release_held(window);
+        let most = self.most_kept();
+        if stream.kept > most {
+            self.release_held(Run {
+                start: stream.next.plus(most),
+                len: Blocks::new(stream.kept - most),
+            });
+            stream.kept = most;
         }
         if let Some(window) = moving.put(ino, stream) {
             self.release_held(window);
         }
     }
 
-    /// Gives up the window of `ino`. Where a thread waits for all of them, it has that one too.
+    /// Gives up the window of `ino`. A thread that waits for all windows gives it up soon.
     pub(super) fn release_window(&self, ino: Ino) {
         if let Some(moving) = self.windows.begin(ino)
             && let Some(window) = moving.take(ino).and_then(|stream| stream.window())

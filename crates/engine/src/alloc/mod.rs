@@ -129,9 +129,9 @@ pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
         && free_by_commit(fs).unwrap_or_else(|| !fs.alloc.counts.available_to_users().is_zero())
 }
 
-/// As [`commit_frees_space`], for blocks that were reserved. They exist: no window, trim or commit
-/// keeps them from the next attempt. One may still miss them where other threads free and take
-/// blocks behind and before its search, so this gives up only after many.
+/// As [`commit_frees_space`], for blocks that were reserved. They exist, and what a window, a trim
+/// or a commit has of them is back before the next attempt. That one may still miss them where
+/// other threads move blocks meanwhile, so this gives up only after many.
 pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
     attempt < RESERVED_RETRIES
         && free_by_commit(fs).unwrap_or_else(|| {
@@ -146,6 +146,7 @@ pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
 /// trimmed, and commits if freed blocks wait for that. Returns whether there is room now; `None` if
 /// no commit was needed.
 fn free_by_commit(fs: &Fs) -> Option<bool> {
+    fs.journal.assert_no_handle();
     let core = &fs.alloc.core;
     core.drain_windows();
     let trimmed = core.trimming.wait();

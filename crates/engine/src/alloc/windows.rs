@@ -100,15 +100,14 @@ impl Windows {
     /// brought them back. The caller holds no group lock and moves no window itself.
     pub(super) fn drain_all(&self, mut release: impl FnMut(Run)) {
         for shard in &self.shards {
+            let rank = taking(Rank::Windows);
             let mut state = shard.state.lock();
-            if state.moves > 0 {
-                let _rank = taking(Rank::Windows);
-                state.waiters += 1;
-                shard
-                    .moves_ended
-                    .wait_while(&mut state, |state| state.moves > 0);
-                state.waiters -= 1;
-            }
+            state.waiters += 1;
+            shard
+                .moves_ended
+                .wait_while(&mut state, |state| state.moves > 0);
+            state.waiters -= 1;
+            drop(rank);
             shard.drain(state, &mut release);
         }
     }
@@ -124,10 +123,14 @@ impl Windows {
 impl LockedShard {
     fn drain(&self, mut state: MutexGuard<'_, WindowShard>, release: &mut impl FnMut(Run)) -> bool {
         let streams = std::mem::take(&mut state.streams);
+        let windows: Vec<Run> = streams.values().filter_map(Stream::window).collect();
+        if windows.is_empty() {
+            return false;
+        }
         let _moving = Moving::new(self, &mut state);
         drop(state);
-        let windows = streams.into_values().filter_map(|stream| stream.window());
-        windows.map(release).count() > 0
+        windows.into_iter().for_each(release);
+        true
     }
 }
 
@@ -193,5 +196,74 @@ impl Stream {
             start: self.next,
             len: Blocks::new(self.kept),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use extant_testkit::{Watchdog, wait_until};
+
+    use super::*;
+
+    fn ino(number: u32) -> Ino {
+        Ino::new(number).unwrap()
+    }
+
+    fn stream(at: u64, kept: u64) -> Stream {
+        let run = Run {
+            start: Pblk::new(at - 1),
+            len: Blocks::ONE,
+        };
+        Stream {
+            kept,
+            ..Stream::after(run, 0)
+        }
+    }
+
+    /// A window that is brought back while several threads wait goes to one of them; all go on.
+    #[test]
+    fn what_comes_back_goes_to_one_of_those_that_wait() {
+        let _limit = Watchdog::new(Duration::from_secs(60));
+        let windows = Windows::default();
+        let all = Mutex::new(Vec::new());
+        let moving = windows.begin(ino(12)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| windows.drain_all(|run| all.lock().push(run)));
+            }
+            let waiters = || windows.shard(ino(12)).state.lock().waiters;
+            wait_until("three threads that wait", || waiters() == 3);
+            assert!(windows.begin(ino(12 + 16)).is_none(), "the same shard");
+            assert!(windows.begin(ino(13)).is_some(), "another one");
+            // What has nothing to give up is no move, or the wait might never end.
+            assert!(!windows.drain(|_| unreachable!("no window is in the table")));
+            assert_eq!(windows.shard(ino(12)).state.lock().moves, 1);
+            assert_eq!(moving.put(ino(12), stream(100, 5)), None);
+            drop(moving);
+        });
+        let window = Run {
+            start: Pblk::new(100),
+            len: Blocks::new(5),
+        };
+        assert_eq!(all.into_inner(), [window]);
+        assert!(windows.begin(ino(12)).unwrap().take(ino(12)).is_none());
+    }
+
+    /// A thread that gives windows up for itself moves them: others wait for that, too.
+    #[test]
+    fn windows_that_are_given_up_are_waited_for() {
+        let windows = Windows::default();
+        let moving = windows.begin(ino(12)).unwrap();
+        assert_eq!(moving.put(ino(12), stream(100, 5)), None);
+        drop(moving);
+        let mut released = 0;
+        assert!(windows.drain(|run| {
+            released += run.len.get();
+            assert_eq!(windows.shard(ino(12)).state.lock().moves, 1);
+        }));
+        assert_eq!(released, 5);
+        assert_eq!(windows.shard(ino(12)).state.lock().moves, 0);
     }
 }

@@ -252,7 +252,8 @@ fn a_window_is_a_small_part_of_what_is_left() {
     let reserved = Blocks::new(counts.room(true) - 100);
     let mut reserved = Reservation::take(counts, reserved, true).unwrap();
     grow(1);
-    assert_eq!(kept(), 0, "an old window is given up");
+    let (window, most) = (kept(), counts.available().get() / 64);
+    assert!(window <= most, "an old window: {window} of {most}");
     grow(30);
     grow(1);
     let (window, most) = (kept(), counts.available().get() / 64);
