@@ -151,9 +151,8 @@ fn watch(args: &[String], limit: Duration, out: &mut impl Write) -> std::io::Res
     // The harness says which test has ended only where it is not quiet.
     let args = args.iter().filter(|arg| *arg != "--quiet");
     let args: Vec<String> = args.cloned().collect();
-    let (program, rest) = args.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-    let mut command = Command::new(program);
-    let mut child = command.args(rest).stdout(Stdio::piped()).spawn()?;
+    let program = args.first().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let mut child = apart(&args).stdout(Stdio::piped()).spawn()?;
     let lines = lines_of(&mut child);
     let begin = Instant::now();
     let mut tests = Tests::default();
@@ -192,6 +191,24 @@ fn watch(args: &[String], limit: Duration, out: &mut impl Write) -> std::io::Res
         child.wait()?;
         conclude(program, &hung, &tests, &stacks, out)?;
         return Ok(101);
+    }
+}
+
+/// The command `args`, in a mount namespace of its own where this process may make one: what a test
+/// mounts is then in no namespace that a test of another binary makes, and in use there.
+fn apart(args: &[String]) -> Command {
+    let unshare = ["--mount", "--propagation=private"];
+    let mut probe = Command::new("unshare");
+    let probe = probe.args(unshare).arg("true").stderr(Stdio::null());
+    if probe.status().is_ok_and(|status| status.success()) {
+        let mut command = Command::new("unshare");
+        command.args(unshare).args(args);
+        command
+    } else {
+        let mut words = args.iter();
+        let mut command = Command::new(words.next().map_or("", String::as_str));
+        command.args(words);
+        command
     }
 }
 
@@ -293,11 +310,24 @@ mod tests {
                 // A child that another test starts has the script open for writing until it runs
                 // its program.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                Ok(126) => out.clear(),
                 other => break other.unwrap(),
             }
         };
         std::fs::remove_file(path).unwrap();
         (code, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn a_binary_has_its_own_mounts() {
+        let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
+        let may = Command::new("unshare").args(["--mount", "true"]).status();
+        let may = may.is_ok_and(|status| status.success());
+        let path = script("mounts", "readlink /proc/self/ns/mnt");
+        let (code, output) = watched(&path, TOLD_AFTER);
+        assert_eq!(code, 0);
+        let own = output.trim() == space("self").to_str().unwrap();
+        assert_eq!(own, !may, "{output}");
     }
 
     #[test]
