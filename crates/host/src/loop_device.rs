@@ -1,7 +1,8 @@
 //! Loop devices: block devices whose sectors have the size that a test wants.
 
-use crate::{Cmd, Result};
+use crate::{Cmd, Result, patience};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A loop device over a file; detached when dropped. Needs [`crate::Need::Loop`].
 #[derive(Debug)]
@@ -59,4 +60,31 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         let _ = Cmd::new("losetup").arg("-d").arg(&self.path).run();
     }
+}
+
+/// Waits until no loop device that a mount made for itself has its blocks from `file`. Such a
+/// device goes with its last user. After an unmount that may be another program, which had it open
+/// for a moment when it looked for a free one. Waits for a bounded time: the next use of the file
+/// then says that it is in use.
+pub(crate) fn wait_until_cleared(file: &Path) {
+    let Ok(file) = file.canonicalize() else {
+        return;
+    };
+    let end = Instant::now() + patience(Duration::from_secs(20));
+    while is_attached(&file) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether a loop device that goes with its last user has its blocks from `file`.
+fn is_attached(file: &Path) -> bool {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten();
+    devices.flatten().any(|device| {
+        let word = |name: &str| {
+            let text = std::fs::read_to_string(device.path().join("loop").join(name));
+            text.unwrap_or_default()
+        };
+        word("backing_file").trim_end_matches('\n') == file.as_os_str()
+            && word("autoclear") == "1\n"
+    })
 }

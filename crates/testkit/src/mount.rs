@@ -59,3 +59,43 @@ impl Subject {
 pub fn in_background(image: &Path, options: &str) -> Result<Mount> {
     Mount::by_extant_in_background(&tools::extant()?, image, options)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, read_dir, read_to_string};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Image, Need, need};
+
+    /// The loop device over the image, with its name below `/dev`.
+    fn device_over(image: &Path) -> Option<PathBuf> {
+        let image = image.canonicalize().unwrap();
+        let of = |device: &PathBuf| read_to_string(device.join("loop/backing_file"));
+        let mut devices = read_dir("/sys/block").unwrap().map(|d| d.unwrap().path());
+        let found = devices.find(|device| of(device).is_ok_and(|of| image.ends_with(of.trim())))?;
+        Some(Path::new("/dev").join(found.file_name()?))
+    }
+
+    #[test]
+    fn an_unmount_waits_until_no_program_has_the_device_open() {
+        if !need(&[Need::Root, Need::Loop, Need::Tool("mke2fs")]) {
+            return;
+        }
+        let image = Image::of_mib(8).make().unwrap();
+        let mount = Subject::Ext4.mount(image.path(), "").unwrap();
+        let device = File::open(device_over(image.path()).unwrap()).unwrap();
+        let unmount = std::thread::spawn(|| mount.unmount().unwrap());
+        // One that does not wait is over by then.
+        for _ in 0..200 {
+            if !unmount.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert!(!unmount.is_finished() && device_over(image.path()).is_some());
+        drop(device);
+        unmount.join().unwrap();
+        assert_eq!(device_over(image.path()), None);
+    }
+}

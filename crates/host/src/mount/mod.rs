@@ -9,7 +9,7 @@
 mod daemon;
 mod table;
 
-use crate::{Cmd, Context, FuseRings, Result, TempDir, bail, ensure, patience};
+use crate::{Cmd, Context, FuseRings, Result, TempDir, bail, ensure, loop_device, patience};
 use daemon::Daemon;
 pub use daemon::WATCHDOG;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub struct Mount {
     daemon: Option<Daemon>,
     umount: Vec<PathBuf>,
     live: bool,
+    /// What a loop device of the mount's own has its blocks from.
+    image: Option<PathBuf>,
     _parent: TempDir,
 }
 
@@ -87,7 +89,9 @@ impl Mount {
                 .arg(image)
                 .arg(dir)
         };
-        Self::by_command(kind, cmd, vec!["umount".into()])
+        let mut mount = Self::by_command(kind, cmd, vec!["umount".into()])?;
+        mount.image = Some(image.to_owned());
+        Ok(mount)
     }
 
     /// Mounts a block device with a file system of Linux's.
@@ -154,6 +158,7 @@ impl Mount {
             daemon: None,
             umount,
             live: true,
+            image: None,
             _parent: parent,
         })
     }
@@ -171,6 +176,7 @@ impl Mount {
             daemon: Some(daemon),
             umount,
             live: true,
+            image: None,
             _parent: parent,
         };
         let limit = patience(Duration::from_secs(60));
@@ -236,6 +242,9 @@ impl Mount {
             std::thread::sleep(Duration::from_millis(50));
         }
         self.live = false;
+        if let Some(image) = &self.image {
+            loop_device::wait_until_cleared(image);
+        }
         let Some(mut daemon) = self.daemon.take() else {
             return Ok(String::new());
         };
