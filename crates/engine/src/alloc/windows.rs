@@ -11,7 +11,8 @@
 //! that. A window that is kept is a small part of the blocks that are not reserved
 //! ([`AllocatorCore::most_kept`]). And a request for reserved blocks that finds none waits until
 //! moves of windows have ended that were larger when there was more space
-//! ([`Windows::drain_all`]). No request begins a move meanwhile, so the wait ends.
+//! ([`Windows::drain_all`]). Meanwhile no request begins to keep a window, and what is given up
+//! does not come back into the table, so the wait ends.
 //!
 //! [`AllocatorCore::most_kept`]: super::allocator::AllocatorCore::most_kept
 
