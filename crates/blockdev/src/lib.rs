@@ -23,6 +23,7 @@
 mod claim;
 mod cow;
 mod device;
+mod device_users;
 mod direct;
 mod faults;
 mod file;

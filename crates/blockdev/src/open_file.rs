@@ -5,7 +5,9 @@
 //!   of the host has it open for writing, and no loop device is over it.
 //! - A block device is opened with `O_EXCL`: the kernel refuses a device that is mounted or that
 //!   another device is made of, and a disk with such a partition.
-//! - Opening waits at most [`PATIENCE`] for other writers and does not block otherwise.
+//! - Opening waits at most [`PATIENCE`] for what holds the image for a moment only, and does not
+//!   block otherwise: other writers, exclusive openers that Linux does not list (programs that
+//!   look at new devices), and loop devices that Linux is about to detach.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -19,6 +21,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tracing::debug;
 
 use crate::claim::{self, Claim};
+use crate::device_users;
 use crate::loops::{self, LoopUse};
 use crate::ring_refusal::RingRefusal;
 
@@ -76,8 +79,8 @@ pub(crate) struct Opened {
     pub(crate) len: u64,
 }
 
-/// How long a writer waits for others that have the file open for writing. After the end of a
-/// process, its rings hold their files for a moment.
+/// How long others are waited for that hold an image. After the end of a process, its rings hold
+/// their files for a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -93,10 +96,15 @@ pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenEr
     if !kind.is_file() && !kind.is_block_device() {
         return Err(OpenError::NotADevice(path.to_owned()));
     }
-    let loops = loops::over(&metadata);
+    let mut loops = loops::over(&metadata);
     let (mut file, mark) = if mode == OpenMode::ReadOnly {
         open_to_read(path, &metadata)?
     } else {
+        let until = Instant::now() + PATIENCE;
+        while loops.iter().any(device_users::is_going) && Instant::now() < until {
+            thread::sleep(PAUSE);
+            loops = loops::over(&metadata);
+        }
         if let Some(one) = loops.first() {
             let by = format!("Linux, through the loop device {}", one.device.display());
             return Err(OpenError::InUse(path.to_owned(), by));
@@ -168,12 +176,9 @@ pub(crate) fn take_over(mut file: File, name: &Path) -> Result<(Opened, OpenMode
     Ok((opened, mode))
 }
 
-/// Opens `path` without waiting, block devices exclusively.
-fn open_raw(path: &Path, write: bool, block_device: bool) -> Result<File, OpenError> {
-    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
-    if block_device {
-        flags |= OFlags::EXCL;
-    }
+/// Opens `path` without waiting, with `flags` more.
+fn open_raw(path: &Path, write: bool, flags: OFlags) -> Result<File, OpenError> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let in_use = |by: &str| OpenError::InUse(path.to_owned(), by.to_owned());
     File::options()
         .read(true)
@@ -181,26 +186,45 @@ fn open_raw(path: &Path, write: bool, block_device: bool) -> Result<File, OpenEr
         .custom_flags(flags.bits().cast_signed())
         .open(path)
         .map_err(|source| match source.kind() {
-            io::ErrorKind::ResourceBusy => in_use(
-                "Linux, which has the device mounted or made another of it, or another process",
-            ),
+            io::ErrorKind::ResourceBusy => in_use("Linux or another process"),
             // A lease of another process that is opening the file.
             io::ErrorKind::WouldBlock => in_use(A_PROCESS),
             _ => OpenError::Io(path.to_owned(), source),
         })
 }
 
+/// Opens a block device exclusively. What Linux uses stays in use, so that is an error at once;
+/// others may hold the device for a moment only.
+fn open_device(path: &Path, write: bool, metadata: &Metadata) -> Result<File, OpenError> {
+    let device = metadata.rdev();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let error = match open_raw(path, write, OFlags::EXCL) {
+            Err(error @ OpenError::InUse(..)) => error,
+            opened => return opened,
+        };
+        let in_use = |by| OpenError::InUse(path.to_owned(), by);
+        if let Some(by) = device_users::of_kernel(device) {
+            return Err(in_use(by));
+        }
+        if Instant::now() >= until {
+            return Err(device_users::of_process(device).map_or(error, in_use));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
 /// Opens a file to read it, and claims it where this process could write as well.
 fn open_to_read(path: &Path, metadata: &Metadata) -> Result<(File, Option<File>), OpenError> {
     let in_use = || OpenError::InUse(path.to_owned(), A_PROCESS.into());
     if metadata.file_type().is_block_device() {
-        return Ok((open_raw(path, false, true)?, None));
+        return Ok((open_device(path, false, metadata)?, None));
     }
-    let file = open_raw(path, false, false)?;
+    let file = open_raw(path, false, OFlags::empty())?;
     if claim::is_claimed(&file, false) {
         return Err(in_use());
     }
-    let mark = match open_raw(path, true, false) {
+    let mark = match open_raw(path, true, OFlags::empty()) {
         Ok(mark) if is_same(&file, &mark) => mark,
         Err(OpenError::InUse(..)) => return Err(in_use()),
         _ => return Ok((file, None)),
@@ -225,14 +249,14 @@ fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
             let source = io::ErrorKind::ReadOnlyFilesystem.into();
             return Err(OpenError::Io(path.to_owned(), source));
         }
-        let file = open_raw(path, true, true)?;
+        let file = open_device(path, true, metadata)?;
         // Keeps programs away that probe new devices. A lock of such a program excludes nothing.
         let _ = file.try_lock();
         return Ok(file);
     }
-    let probe = open_raw(path, false, false)?;
+    let probe = open_raw(path, false, OFlags::empty())?;
     let open_elsewhere = wait_for_writers(&probe).map_err(in_use)?;
-    let file = open_raw(path, true, false)?;
+    let file = open_raw(path, true, OFlags::empty())?;
     if !is_same(&probe, &file) {
         let source = io::Error::other("it is being replaced by another file");
         return Err(OpenError::Io(path.to_owned(), source));

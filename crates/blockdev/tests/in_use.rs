@@ -4,11 +4,12 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use extant_blockdev::{BlockDevice, FileDevice, LoopUse, OpenError, OpenMode};
-use extant_testkit::{LoopDevice, Need, TempDir, need, patience};
+use extant_testkit::{Cmd, LoopDevice, Mount, Need, TempDir, need, patience};
 use extant_units::DevOff;
 
 fn image(dir: &TempDir) -> PathBuf {
@@ -141,4 +142,89 @@ fn a_loop_device_is_named_however_its_file_is_called_now() {
     assert!(seen.len() == 2 && seen.iter().any(read_only), "{seen:?}");
     drop((device, sister, reader));
     drop(open(&renamed, OpenMode::ReadWrite));
+}
+
+/// The device as a program opens it that wants it for itself.
+fn exclusively(device: &LoopDevice) -> File {
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(libc::O_EXCL);
+    let end = Instant::now() + patience(Duration::from_secs(60));
+    loop {
+        match options.open(device.path()) {
+            // A program that looks at new devices, or one that looks for a free one.
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                assert!(Instant::now() < end, "{error}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+/// Opens `path` while `user` uses it, which goes a moment later. On a busy machine that may be too
+/// late: one of several rounds has to succeed.
+fn opens_behind<T: Send>(path: &Path, mode: OpenMode, user: impl Fn() -> T) -> bool {
+    (0..5).any(|_| {
+        let user = user();
+        let opened = std::thread::scope(|scope| {
+            let opener = scope.spawn(|| FileDevice::open(path, mode));
+            std::thread::sleep(Duration::from_millis(100));
+            drop(user);
+            opener.join().unwrap()
+        });
+        opened.is_ok()
+    })
+}
+
+#[test]
+fn a_program_that_holds_a_device_for_a_moment_is_waited_for() {
+    if !need(&[Need::Loop]) {
+        return;
+    }
+    let dir = TempDir::new("moment").unwrap();
+    let device = LoopDevice::over(&image(&dir), 512).unwrap();
+    for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
+        assert!(opens_behind(device.path(), mode, || exclusively(&device)));
+    }
+}
+
+#[test]
+fn the_user_of_a_busy_device_is_named() {
+    if !need(&[Need::Loop, Need::Tool("mke2fs")]) {
+        return;
+    }
+    let dir = TempDir::new("busy").unwrap();
+    let path = image(&dir);
+    Cmd::new("mke2fs")
+        .args(["-q", "-F"])
+        .arg(&path)
+        .ok()
+        .unwrap();
+    let device = LoopDevice::over(&path, 512).unwrap();
+    let program = exclusively(&device);
+    let by = user(device.path(), OpenMode::ReadWrite);
+    assert!(by.ends_with(") has it open"), "{by}");
+    drop(program);
+
+    let linux = Mount::by_linux_on("ext4", device.path(), "").unwrap();
+    let by = user(device.path(), OpenMode::ReadOnly);
+    let wanted = format!("Linux, which has it mounted on {}", linux.dir().display());
+    assert_eq!(by, wanted);
+    linux.unmount().unwrap();
+    drop(open(device.path(), OpenMode::ReadWrite));
+}
+
+/// `losetup -d` of a device that is open returns at once; the device goes with its last user.
+#[test]
+fn a_loop_device_that_is_about_to_go_is_waited_for() {
+    if !need(&[Need::Loop]) {
+        return;
+    }
+    let dir = TempDir::new("going").unwrap();
+    let path = image(&dir);
+    let going = || {
+        let device = LoopDevice::over(&path, 512).unwrap();
+        File::open(device.path()).unwrap()
+    };
+    assert!(opens_behind(&path, OpenMode::ReadWrite, going));
 }

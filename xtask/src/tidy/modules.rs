@@ -122,6 +122,7 @@ const BLOCKDEV: Order = Order {
         "share",
         "claim",
         "loops",
+        "device_users",
         "ring_refusal",
         "io_counters",
         "direct",
