@@ -121,6 +121,7 @@ impl Flight {
             buf,
             coverage: Coverage::default(),
             error: None,
+            errors: 0,
             mailbox: Arc::clone(&self.mailbox),
             number,
             logged,

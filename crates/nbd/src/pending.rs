@@ -20,6 +20,8 @@ pub(crate) struct Pending {
     pub(crate) coverage: Coverage,
     /// What a chunk has said before the last one.
     pub(crate) error: Option<io::Error>,
+    /// The number of chunks that have said so.
+    pub(crate) errors: u32,
     /// Where the outcome goes, and the request's number there.
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) number: u64,

@@ -78,6 +78,7 @@ impl Replay<'_> {
             buf: IoBuf::default(),
             coverage: Coverage::default(),
             error: None,
+            errors: 0,
             mailbox: Arc::clone(&self.mailbox),
             number,
             logged: Some((Arc::clone(log), number)),

@@ -3,7 +3,8 @@
 //! # Invariants
 //! The bytes that a server sends go into the buffer of the request that they name, into a header,
 //! or into a message of at most [`LONGEST_MESSAGE`] bytes. What fits none of them ends the
-//! connection.
+//! connection, and so does a reply of more than [`MOST_ERRORS`] errors. One message of a reply is
+//! logged.
 
 use std::io::{self, Read};
 
@@ -15,6 +16,9 @@ use crate::protocol::{Command, SHUTDOWN, SIMPLE_REPLY, STRUCTURED_REPLY, chunk, 
 
 /// The longest payload of an error: number, length, a string of 4096 bytes, offset.
 const LONGEST_MESSAGE: u32 = 8192;
+/// The most errors in the reply to one request. Servers send one, or one for each range that could
+/// not be read.
+const MOST_ERRORS: u32 = 256;
 
 /// Reads replies until the connection is lost; returns how it was.
 pub(crate) fn read_replies(input: &mut impl Read, table: &InFlight, structured: bool) -> Loss {
@@ -163,6 +167,10 @@ fn hole(input: &mut impl Read, pending: &mut Pending, len: u32) -> io::Result<()
 
 /// A chunk that says that the request failed. The first one counts.
 fn failure(input: &mut impl Read, pending: &mut Pending, len: u32) -> io::Result<()> {
+    if pending.errors == MOST_ERRORS {
+        return Err(violation("a reply of errors without end"));
+    }
+    pending.errors += 1;
     if !(6..=LONGEST_MESSAGE).contains(&len) {
         return Err(violation(format!("an error of {len} bytes")));
     }
@@ -179,9 +187,70 @@ fn failure(input: &mut impl Read, pending: &mut Pending, len: u32) -> io::Result
         return Err(shutting_down());
     }
     let message = harmless(message);
-    if !message.is_empty() {
+    if pending.error.is_none() && !message.is_empty() {
         tracing::warn!("the NBD server reports: {message}");
     }
     pending.error.get_or_insert_with(|| server_error(number));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use extant_blockdev::IoBuf;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+    use crate::coverage::Coverage;
+    use crate::protocol::Request;
+
+    /// Counts what is logged.
+    struct Count(Arc<AtomicUsize>);
+
+    impl Subscriber for Count {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_reply_of_errors_without_end_is_one_line_and_a_violation() {
+        let table = InFlight::default();
+        let sent = Pending {
+            request: Request::new(Command::Read, 0, 512),
+            buf: IoBuf::default(),
+            coverage: Coverage::default(),
+            error: None,
+            errors: 0,
+            mailbox: Arc::default(),
+            number: 0,
+            logged: None,
+        };
+        assert!(table.add(1, sent));
+        let chunk = *b"\x66\x8e\x33\xef\0\0\x80\x01\0\0\0\0\0\0\0\x01\0\0\0\x08\0\0\0\x05\0\x02no";
+        let bytes = chunk.repeat(1000);
+        let logged = Arc::<AtomicUsize>::default();
+        let count = Count(Arc::clone(&logged));
+        let loss = tracing::subscriber::with_default(count, || {
+            read_replies(&mut bytes.as_slice(), &table, true)
+        });
+        assert_eq!(
+            loss,
+            Loss::Violation("a reply of errors without end".to_owned())
+        );
+        assert_eq!(logged.load(Ordering::Relaxed), 1);
+    }
 }
