@@ -19,6 +19,10 @@ MINUTES ?= 60
 HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 BENCH ?= --full --write docs/BENCHMARKS.md
 
+# What this make was called with is for no other one: that one would print the directories that it
+# enters, to a program that reads its output (`make -C DIR test`).
+unexport MAKEFLAGS MFLAGS
+
 .PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench clean
 .PHONY: library install install-files install-library uninstall deb static dist book
 

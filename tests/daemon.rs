@@ -114,7 +114,7 @@ fn an_installation_serves_mount_and_fstab() -> Result<()> {
     Cmd::new("cp")
         .args(["-a", "/sbin/.", &format!("{t}/sbin")])
         .ok()?;
-    Cmd::new("make")
+    tools::make()
         .args([
             "-s",
             "install-files",

@@ -3,7 +3,7 @@
 use std::fs;
 
 use extant_testkit::apart::apart;
-use extant_testkit::tools::{target_dir, workspace};
+use extant_testkit::tools::{make, target_dir, workspace};
 use extant_testkit::{Cmd, Image, Need, TempDir, need};
 
 use crate::blocks::{Page, Runs};
@@ -15,7 +15,7 @@ fn the_static_command_runs_in_an_empty_root() {
     if !is_long_run() || !need(&[Need::Root, Need::Tool("chroot"), Need::Tool("e2fsck")]) {
         return;
     }
-    long("make").arg("static").ok().unwrap();
+    lengthy(make()).arg("static").ok().unwrap();
     let root = TempDir::new("empty").unwrap();
     fs::copy(target_dir().join("static/extant"), root.join("extant")).unwrap();
     let run = |args: &str| {
@@ -39,7 +39,7 @@ fn the_packages_install_in_a_bare_debian() {
     if !is_long_run() || !need(&needs) || !need(&PACKING) {
         return;
     }
-    long("make").arg("deb").ok().unwrap();
+    lengthy(make()).arg("deb").ok().unwrap();
     let root = TempDir::new("debian").unwrap();
     let bootstrap = long("debootstrap").args(["--variant=minbase", "bookworm"]);
     let mut bootstrap = bootstrap.arg(root.path());

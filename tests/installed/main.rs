@@ -67,6 +67,8 @@ fn pack(dir: &Path) -> Vec<(String, PathBuf)> {
         .arg(extant().unwrap())
         .arg(built("extant-capi", "libextant_capi", "a"))
         .arg(dir)
+        // As the programs of a `make -C DIR` find it.
+        .env("MAKEFLAGS", "w")
         .env("DPKG_DEB_COMPRESSOR_TYPE", "gzip")
         .env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
     let files = pack.ok().unwrap().out;

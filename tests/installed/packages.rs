@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use extant_testkit::tools::workspace;
+use extant_testkit::tools::{make, workspace};
 use extant_testkit::{Cmd, Image, Need, TempDir, need};
 
 use crate::{PACKING, installed, is_long_run, libraries, pack};
@@ -23,6 +23,17 @@ fn assert_links_lead_somewhere(root: &Path) {
         assert!(to.is_relative(), "{link} -> {}", to.display());
         assert!(Path::new(link).exists(), "{link} -> {}", to.display());
     }
+}
+
+/// What a make was called with is for no make that its programs run.
+#[test]
+fn the_makefile_keeps_its_flags_to_itself() {
+    if !need(&[Need::Tool("make")]) {
+        return;
+    }
+    let recipe = "CARGO=! printenv MAKEFLAGS #";
+    let make = make().arg("-C").arg(workspace());
+    make.args(["tidy", recipe]).ok().unwrap();
 }
 
 #[test]

@@ -22,11 +22,16 @@ pub(crate) struct Binary {
     command: Vec<String>,
 }
 
+/// What a make tells the programs that it runs: for other makes, which a test may run.
+const OF_MAKE: [&str; 3] = ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"];
+
 /// Cargo in the checkout, without what it told this program of its own package: some build scripts
-/// run anew for other values, and what depends on them is then compiled again.
+/// run anew for other values, and what depends on them is then compiled again. Without what a make
+/// has told this program, too.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root);
+    without_make(&mut cargo);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -34,6 +39,12 @@ pub(crate) fn cargo(root: &Path) -> Command {
         }
     }
     cargo
+}
+
+fn without_make(command: &mut Command) {
+    for name in OF_MAKE {
+        command.env_remove(name);
+    }
 }
 
 /// Cargo's target directory.
@@ -172,6 +183,7 @@ impl Binary {
             .current_dir(&self.dir)
             .env("CARGO_MANIFEST_DIR", &self.dir)
             .stdin(Stdio::null());
+        without_make(&mut command);
         Ok(command)
     }
 }
@@ -179,6 +191,18 @@ impl Binary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_program_learns_of_the_make_that_ran_this_one() {
+        let hidden = |command: &Command| {
+            let hidden = command.get_envs().filter(|(_, value)| value.is_none());
+            let hidden: Vec<_> = hidden.filter_map(|(name, _)| name.to_str()).collect();
+            OF_MAKE.iter().all(|name| hidden.contains(name))
+        };
+        assert!(hidden(&cargo(Path::new("/"))));
+        let binary = Binary::noted("/c/jbd2\t/t/deps/lost_flush-00ff").unwrap();
+        assert!(hidden(&binary.watched(1).unwrap()));
+    }
 
     #[test]
     fn a_note_names_a_binary_by_its_crate_and_target() {

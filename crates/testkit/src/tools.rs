@@ -42,14 +42,28 @@ pub fn copy_program(from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<()
 /// Cargo, without what it told this program of its own package: some build scripts run anew for
 /// other values, and what depends on them is then compiled again, beside tests that use it.
 pub fn cargo() -> Cmd {
+    let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+    apart_from(|name| of_package.iter().any(|part| name.starts_with(part))).arg(env!("CARGO"))
+}
+
+/// make, without what the one that runs the tests told them: as a part of that one it would print
+/// the directories that it enters, and take its options and variables.
+pub fn make() -> Cmd {
+    apart_from(|_| false).arg("make")
+}
+
+/// A program that the next argument names, without the variables of a make and those that `other`
+/// chooses.
+fn apart_from(other: impl Fn(&str) -> bool) -> Cmd {
+    const OF_MAKE: [&str; 3] = ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"];
     let mut env = Cmd::new("env");
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+        if OF_MAKE.contains(&&*text) || other(&text) {
             env = env.arg("-u").arg(&name);
         }
     }
-    env.arg(env!("CARGO"))
+    env
 }
 
 /// The `extant` command: `$EXTANT_BIN`, else built in this run's profile.
