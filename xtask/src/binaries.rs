@@ -53,16 +53,20 @@ pub(crate) fn target(root: &Path) -> PathBuf {
     root.join(named.unwrap_or_else(|| "target".into()))
 }
 
-/// Builds the command that most suites run, and its examples, without the test features that a
-/// build of the whole workspace has. No suite then builds anything while another one runs.
-/// `target` is cargo's target directory; `args` may name a profile. Returns the command's path.
+/// Builds the command that most suites run, and its example, with the features that the tests of
+/// the whole workspace have: the build of these has made it already. Without them every crate would
+/// be compiled twice. They add failpoints, none of which is on. No suite then builds anything while
+/// another one runs. `target` is cargo's target directory; `args` may name a profile. Returns the
+/// command's path.
 pub(crate) fn build_command(
     root: &Path,
     target: &Path,
     args: &[String],
 ) -> std::io::Result<PathBuf> {
     let mut build = cargo(root);
-    build.args(["build", "-q", "-p", "extant-cli", "--bins", "--examples"]);
+    // An example has the features that tests have.
+    build.args(["build", "-q", "--workspace", "--bin", "extant"]);
+    build.args(["--example", "hand_over"]);
     let named = args.iter().position(|arg| arg == "--profile");
     let profile = named.and_then(|at| args.get(at + 1));
     if let Some(profile) = profile {
