@@ -171,8 +171,12 @@ fn plan<O: IomapOps + ?Sized>(
     (parts, None)
 }
 
-/// The mapping at `pos`, for a fill up to `limit`.
-fn look_up<O: IomapOps + ?Sized>(ops: &O, pos: Pos, limit: Pos) -> Result<Iomap, O::Error> {
+/// The mapping at `pos`, for a look at what is there up to `limit`.
+pub(crate) fn look_up<O: IomapOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    limit: Pos,
+) -> Result<Iomap, O::Error> {
     let len = limit.since(pos);
     ops.counters().begins.bump();
     let map = ops.begin(IomapOp::Read, pos, len)?;

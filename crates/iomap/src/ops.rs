@@ -125,9 +125,16 @@ pub trait IomapOps: Sync {
         Ok(())
     }
 
-    /// Whether `map` is still true. Runs under the lock of a folio of its range, which keeps the
-    /// answer true for that folio; so it takes short locks only.
-    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool;
+    /// Returns whether `map` is true at this moment. If so, the cache as it was seen since `begin`
+    /// returned `map` belongs to it: data that left the cache before that look is in a newer map.
+    /// Takes short locks only.
+    fn is_current(&self, map: &Iomap) -> bool;
+
+    /// [`IomapOps::is_current`] under the lock of a folio of the range, which keeps the answer true
+    /// for that folio.
+    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
+        self.is_current(map)
+    }
 
     /// Whether the file is written directly, or was: reads of the device then need a [`FillGuard`].
     /// Once true, it stays so. It becomes true before the first direct write, which then takes the

@@ -1,7 +1,15 @@
 //! Finding data and holes.
+//!
+//! # Concurrency
+//! Data in unwritten space is in the cache until writeback has converted its blocks, and may leave
+//! it then. So where the map shows unwritten space, the cache is looked at and then the map again:
+//! data that was not cached any more is in that second mapping. Were the cache looked at last, data
+//! that leaves it in between would be a hole. The model `looks_beside_writeback_and_drops` tries
+//! both.
 
 use extant_units::Pos;
 
+use crate::fill::look_up;
 use crate::iter::{Stopped, apply};
 use crate::map::IomapKind;
 use crate::ops::{IomapOp, IomapOps, Outcome};
@@ -33,12 +41,16 @@ pub fn seek<O: IomapOps + ?Sized>(
     let mut found = None;
     let rest = size - pos.get();
     apply(ops, IomapOp::Report, pos, rest, |map, at, len| {
-        let end = at.plus(len);
+        let (mut map, mut cached) = (*map, None);
+        if let IomapKind::Unwritten(_) = map.kind {
+            let end = at.plus(len);
+            let wanted = whence == Whence::Data;
+            cached = ops.address_space().seek_cached(at, end, wanted);
+            map = look_up(ops, at, end).map_err(Stopped::after(0))?;
+        }
+        let len = map.clamp(at, len);
         let hit = match (map.kind, whence) {
-            (IomapKind::Unwritten(_), _) => {
-                let cached = whence == Whence::Data;
-                ops.address_space().seek_cached(at, end, cached)
-            }
+            (IomapKind::Unwritten(_), _) => cached.filter(|&found| found < at.plus(len)),
             (IomapKind::Hole, Whence::Hole)
             | (IomapKind::Delalloc | IomapKind::Mapped(_), Whence::Data) => Some(at),
             (IomapKind::Hole, Whence::Data)

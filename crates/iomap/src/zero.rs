@@ -1,7 +1,14 @@
 //! Zeroing parts of files in the cache.
 //!
 //! Only what has data is zeroed: holes stay holes, and unwritten space is touched only where the
-//! cache holds newer data for it. Zeroing never allocates.
+//! cache holds newer data for it. Over a hole the cache may hold data that got no space and was
+//! lost: that becomes zeros as well, which are as clean as the hole. Zeroing never allocates.
+//!
+//! # Concurrency
+//! Writeback converts unwritten blocks, and their folios may be dropped then, at any moment. So of
+//! unwritten space the cache is looked at after the map, and the mapping is checked after that
+//! look: if it is still true, what was not cached was not written. A stale one is asked for again.
+//! The model `zeroing_beside_writeback_and_drops` tries it.
 
 use std::ops::Range;
 
@@ -27,8 +34,7 @@ pub fn zero_range<O: IomapOps + ?Sized>(
     let mut changed = false;
     apply(ops, IomapOp::Zero, pos, len, |map, at, part| {
         let (outcome, dirtied) = match map.kind {
-            IomapKind::Hole => (Outcome::done(part), false),
-            IomapKind::Unwritten(_) => zero_cached(ops, map, at, part),
+            IomapKind::Hole | IomapKind::Unwritten(_) => zero_cached(ops, map, at, part),
             IomapKind::Mapped(_) | IomapKind::Delalloc => zero_mapped(ops, map, at, part)?,
         };
         changed |= dirtied;
@@ -51,11 +57,12 @@ pub fn truncate_page<O: IomapOps + ?Sized>(ops: &O, pos: Pos) -> Result<bool, St
     zero_range(ops, pos, (block.bytes() - inside) as u64)
 }
 
-/// Zeroes the blocks of unwritten space that the cache holds newer data for; clean blocks are zero
-/// already.
+/// Zeroes what the cache holds over a hole or unwritten space. What is not cached is zero already,
+/// unless the mapping has become stale.
 fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -> (Outcome, bool) {
     let pages = ops.address_space();
     let end = pos.plus(len);
+    let has_space = map.has_space();
     let mut at = pos;
     let mut changed = false;
     while at < end
@@ -65,18 +72,23 @@ fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -
         let Some(mut guard) = pages.lock_stable(&folio) else {
             continue;
         };
+        // Also of what is not cached before this folio.
         if !ops.is_valid(guard.locked(), map) {
             return (Outcome::stale(at.since(pos)), changed);
         }
         let range = folio.offset_of(at)..folio.offset_of(end);
-        changed |= zero_uptodate(&mut guard, range);
+        changed |= zero_uptodate(&mut guard, range, has_space);
         at = folio.end();
+    }
+    if at < end && !ops.is_current(map) {
+        return (Outcome::stale(at.since(pos)), changed);
     }
     (Outcome::done(len), changed)
 }
 
-/// Zeroes the part of `range` that is uptodate; blocks that were not zero become dirty.
-fn zero_uptodate(guard: &mut FolioGuard<'_>, range: Range<usize>) -> bool {
+/// Zeroes the part of `range` that is uptodate; blocks that were not zero become dirty if the range
+/// has space. Returns whether any is dirty for that.
+fn zero_uptodate(guard: &mut FolioGuard<'_>, range: Range<usize>, has_space: bool) -> bool {
     let mut changed = false;
     let mut at = range.start;
     while let Some(from) = guard.next_uptodate(at, true)
@@ -87,8 +99,10 @@ fn zero_uptodate(guard: &mut FolioGuard<'_>, range: Range<usize>) -> bool {
         debug_assert!(from < to && guard.is_uptodate(from..to), "J3: {from}..{to}");
         if guard.bytes()[from..to].iter().any(|&byte| byte != 0) {
             guard.bytes_mut()[from..to].fill(0);
-            guard.mark_dirty(from..to);
-            changed = true;
+            if has_space {
+                guard.mark_dirty(from..to);
+                changed = true;
+            }
         }
         at = to;
     }

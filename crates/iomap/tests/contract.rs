@@ -75,8 +75,8 @@ impl IomapOps for Watched<'_> {
         self.ends.lock().unwrap().push(out);
         self.toy.end(op, map, pos, len, out)
     }
-    fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
-        self.toy.is_valid(locked, map)
+    fn is_current(&self, map: &Iomap) -> bool {
+        self.toy.is_current(map)
     }
 }
 
@@ -447,8 +447,8 @@ impl IomapOps for Growing<'_> {
     fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         self.toy.begin(op, pos, len)
     }
-    fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
-        self.toy.is_valid(locked, map)
+    fn is_current(&self, map: &Iomap) -> bool {
+        self.toy.is_current(map)
     }
 }
 

@@ -100,8 +100,8 @@ fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
         ) -> Result<(), ToyError> {
             self.0.end(op, map, pos, len, how)
         }
-        fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
-            self.0.is_valid(locked, map)
+        fn is_current(&self, map: &Iomap) -> bool {
+            self.0.is_current(map)
         }
     }
     let (done, wait) = mpsc::channel();

@@ -187,8 +187,8 @@ impl IomapOps for Rig {
     ) -> Result<(), ToyError> {
         self.toy.end(op, map, pos, len, out)
     }
-    fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
-        self.toy.is_valid(locked, map)
+    fn is_current(&self, map: &Iomap) -> bool {
+        self.toy.is_current(map)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The real page cache and the real buffered path under a model checker (shuttle), which chooses
-//! every switch between threads: folio lock, cookie and truncation; writeback against redirtying;
-//! reclaim against lookup; views; direct writes. Built with `--cfg extant_shuttle` only: `cargo
+//! every switch between threads: folio lock, cookie and truncation; zeroing and looks for data
+//! against writeback and drops; writeback against redirtying; reclaim against lookup; views; direct
+//! writes. Built with `--cfg extant_shuttle` only: `cargo
 //! xtask test` does that, and `RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-iomap --test
 //! interleavings --target-dir target/interleavings`.
 //!
@@ -16,7 +17,10 @@ mod tiny;
 use std::sync::Arc;
 
 use direct::Care;
-use extant_iomap::{WritebackControl, edit, view, write_back};
+use extant_iomap::{
+    IomapKind, IomapOp, IomapOps, Whence, WritebackControl, edit, seek, view, write_back,
+    zero_range,
+};
 use extant_testkit::schedules::{self, check_fails};
 use extant_units::Pos;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -123,6 +127,79 @@ fn overwrites_beside_truncation() {
 #[test]
 fn overwrites_that_ignore_range_locks_are_found_out() {
     check_fails(|| lockless(false));
+}
+
+/// A part of two blocks is zeroed while their data goes into unwritten space and leaves the cache:
+/// the zeroing thread may know the blocks as unwritten, and find them cached no more.
+fn zeroing(checks: bool) {
+    let tiny = Tiny::new(checks);
+    tiny.write(0, &[1; 2 * BLOCK]);
+    let (a, b, c, d) = (tiny.clone(), tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || {
+            let _mine = a.lock_for_write(100, BLOCK);
+            zero_range(&*a, Pos::new(100), BLOCK as u64).unwrap();
+        }),
+        thread::spawn(move || b.sync()),
+        thread::spawn(move || c.pages.drop_clean(Pos::ZERO, Pos::MAX)),
+        thread::spawn(move || d.cache.shrink(0)),
+    ]);
+    let mut expected = [1; 2 * BLOCK];
+    expected[100..100 + BLOCK].fill(0);
+    assert!(tiny.read(0, 2 * BLOCK) == expected, "zeros are read");
+    tiny.check_idle();
+    assert!(tiny.on_disk() == expected, "zeros are stored");
+}
+
+#[test]
+fn zeroing_beside_writeback_and_drops() {
+    check(|| zeroing(true));
+}
+
+#[test]
+fn zeroing_by_a_stale_mapping_leaves_what_was_there() {
+    check_fails(|| zeroing(false));
+}
+
+/// Looks for data and a read, in a file that has no hole, while its data goes into unwritten space
+/// and leaves the cache.
+fn looking(look: fn(&Tiny) -> Option<Pos>) {
+    let tiny = Tiny::new(true);
+    tiny.write(0, &[1; 2 * BLOCK]);
+    let (a, b, c, d) = (tiny.clone(), tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || assert!(d.read(0, 2 * BLOCK) == [1; 2 * BLOCK], "data is read")),
+        thread::spawn(move || assert_eq!(look(&a), Some(Pos::ZERO), "data is found")),
+        thread::spawn(move || {
+            let hole = seek(&*b, Whence::Hole, Pos::ZERO).unwrap();
+            assert_eq!(hole, Some(Pos::new(2 * BLOCK as u64)), "no hole is found");
+        }),
+        thread::spawn(move || {
+            c.sync();
+            c.pages.drop_clean(Pos::ZERO, Pos::MAX);
+        }),
+    ]);
+    tiny.check_idle();
+}
+
+#[test]
+fn looks_beside_writeback_and_drops() {
+    check(|| looking(|tiny| seek(tiny, Whence::Data, Pos::ZERO).unwrap()));
+}
+
+#[test]
+fn a_look_at_the_map_first_takes_data_for_a_hole() {
+    check_fails(|| {
+        looking(|tiny| {
+            let map = tiny
+                .begin(IomapOp::Report, Pos::ZERO, BLOCK as u64)
+                .unwrap();
+            match map.kind {
+                IomapKind::Unwritten(_) => tiny.pages.seek_cached(Pos::ZERO, map.end(), true),
+                _ => Some(Pos::ZERO),
+            }
+        });
+    });
 }
 
 /// Two writes to the same blocks, some of which have no space yet, and writeback: the file shows

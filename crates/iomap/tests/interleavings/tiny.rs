@@ -391,7 +391,7 @@ impl IomapOps for Tiny {
         Ok(self.describe(&map, number, new))
     }
 
-    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
+    fn is_current(&self, map: &Iomap) -> bool {
         !self.cookies || map.cookie == self.seq.load(Ordering::SeqCst)
     }
 }

@@ -383,7 +383,7 @@ impl IomapOps for Toy {
         Ok(())
     }
 
-    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
+    fn is_current(&self, map: &Iomap) -> bool {
         let flaky = self.flaky.load(Ordering::Relaxed)
             && self.flips.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
         !flaky && map.cookie == self.seq.load(Ordering::SeqCst)

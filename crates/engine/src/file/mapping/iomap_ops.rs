@@ -284,7 +284,7 @@ impl IomapOps for FileOps<'_> {
         fill_exclusion::lock_fill(self.fs, self.data, wanted, needed)
     }
 
-    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
+    fn is_current(&self, map: &Iomap) -> bool {
         // Changes elsewhere in the file move the sequence as well, and writers make many.
         let state = self.state_of(map);
         map.cookie == self.inode.known.cookie(state) || self.still_holds(map, state)

@@ -1,0 +1,91 @@
+//! Data that moves from the cache to the map while a function looks.
+
+mod toy;
+
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_iomap::*;
+use extant_pagecache::{AddressSpace, FolioLocked};
+use extant_units::Pos;
+use toy::{Setup, Toy, ToyError};
+
+/// A toy whose data is written and leaves the cache after each mapping that shows it as unwritten.
+struct Passing<'a>(&'a Toy);
+
+impl IomapOps for Passing<'_> {
+    type Error = ToyError;
+
+    fn address_space(&self) -> &AddressSpace {
+        self.0.address_space()
+    }
+    fn device(&self) -> &dyn BlockDevice {
+        self.0.device()
+    }
+    fn counters(&self) -> &IomapCounters {
+        self.0.counters()
+    }
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn raise_size(&self, locked: FolioLocked<'_>, end: u64) {
+        self.0.raise_size(locked, end);
+    }
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+        let map = self.0.begin(op, pos, len)?;
+        if let IomapKind::Unwritten(_) = map.kind {
+            self.0.sync().unwrap();
+            self.0.pages.drop_clean(Pos::ZERO, Pos::MAX);
+        }
+        Ok(map)
+    }
+    fn is_current(&self, map: &Iomap) -> bool {
+        self.0.is_current(map)
+    }
+}
+
+/// A file of three blocks of ones in the cache, over unwritten space.
+fn over_unwritten_space() -> Arc<Toy> {
+    let toy = Setup::default().build();
+    toy.write(0, &[1; 3 * 4096]).unwrap();
+    let map = toy.map_blocks(Pos::ZERO, 3 * 4096).unwrap();
+    assert!(matches!(map.kind, IomapKind::Unwritten(_)));
+    toy
+}
+
+#[test]
+fn data_that_leaves_the_cache_after_the_map_was_asked_is_zeroed() {
+    let toy = over_unwritten_space();
+    let changed = zero_range(&Passing(&toy), Pos::new(100), 2 * 4096).unwrap();
+    assert!(changed, "there was data");
+    let mut expected = vec![1; 3 * 4096];
+    expected[100..100 + 2 * 4096].fill(0);
+    assert!(toy.read(0, 3 * 4096) == expected);
+    toy.sync().unwrap();
+    toy.check_idle();
+    assert!(toy.on_disk() == expected);
+}
+
+#[test]
+fn data_that_leaves_the_cache_after_the_map_was_asked_is_found() {
+    for (whence, found) in [(Whence::Data, 4096 + 5), (Whence::Hole, 3 * 4096)] {
+        let toy = over_unwritten_space();
+        let at = seek(&Passing(&toy), whence, Pos::new(4096 + 5)).unwrap();
+        assert_eq!(at, Some(Pos::new(found)), "{whence:?}");
+    }
+}
+
+/// Lost data stays cached over its hole until it is dropped. What is zeroed of it is zero all the
+/// same, and needs no space.
+#[test]
+fn data_that_was_lost_is_zeroed_over_its_hole() {
+    let toy = Setup::default().build();
+    toy.write(0, &[1; 3 * 4096]).unwrap();
+    toy.discard(Pos::new(4096), 4096);
+    toy.sync().unwrap();
+    assert_eq!(toy.state(1), None);
+    assert!(!zero_range(&*toy, Pos::new(4096 + 100), 200).unwrap());
+    assert!(toy.read(4096 + 100, 200) == [0; 200]);
+    assert_eq!((toy.pages.dirty_bytes(), toy.reserved()), (0, 0));
+    toy.check_idle();
+}
