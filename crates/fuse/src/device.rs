@@ -173,11 +173,6 @@ impl Device {
         }
     }
 
-    /// Whether the kernel tells of an interrupted request once only.
-    pub(crate) fn interrupts_once(&self) -> bool {
-        self.carrier().is_some()
-    }
-
     /// Makes all readers, now and later, find the device gone. The kernel aborts the mount when the
     /// last reader has let go of it.
     pub(crate) fn close(&self) -> io::Result<()> {

@@ -6,7 +6,7 @@ pub(crate) struct Errno(i32);
 
 impl Errno {
     pub(crate) const PERM: Errno = Errno::of(rustix::io::Errno::PERM);
-    pub(crate) const AGAIN: Errno = Errno::of(rustix::io::Errno::AGAIN);
+    pub(crate) const INTR: Errno = Errno::of(rustix::io::Errno::INTR);
     pub(crate) const ACCESS: Errno = Errno::of(rustix::io::Errno::ACCESS);
     pub(crate) const IO: Errno = Errno::of(rustix::io::Errno::IO);
     pub(crate) const INVAL: Errno = Errno::of(rustix::io::Errno::INVAL);

@@ -4,6 +4,11 @@
 //! An interruption reaches the request it names and no other: it is set under the lock of the slot
 //! that has the request, and a slot whose interruption was set gets a new one for the next request.
 //!
+//! An INTERRUPT has no reply. The kernel would take `EAGAIN` for a wish to send it again, at once
+//! and before all other requests: as many of those as there are workers would keep all workers.
+//! So what comes before its request is served is remembered, and a request that waits for space
+//! is found there (`space`).
+//!
 //! # Locks
 //! Each worker's slot has one, a leaf; only its worker and a thread that asks about all of them
 //! take it. The early interruptions have another, a leaf too.
@@ -89,26 +94,38 @@ impl InFlight {
         Served { slot, interrupt }
     }
 
-    /// Interrupts request `unique` now or, if no worker serves it yet, when one begins to. For
-    /// requests that come over rings: the kernel does not interrupt those a second time.
+    /// Interrupts request `unique` now or, if no worker serves it yet, when one begins to. The
+    /// kernel tells of an interruption once, and the numbers of its requests do not come back.
     ///
     /// An interruption is remembered (1) before the slots are looked at (2); a worker fills its
     /// slot (3) before it looks at what is remembered (4). So if (2) misses the request, (3) comes
     /// after it, and (4) finds what (1) remembered.
-    pub(crate) fn interrupt_soon(&self, unique: u64) {
+    pub(crate) fn interrupt(&self, unique: u64) {
         self.early.remember(unique);
-        if self.interrupt(unique) {
-            self.early.take(unique);
+        if self.with_slot_of(unique, |current| current.interrupt.set()) {
+            self.forget_interruption(unique);
         }
     }
 
-    /// Interrupts request `unique`; false if no worker serves it.
-    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+    /// The request of an interruption has ended.
+    pub(crate) fn forget_interruption(&self, unique: u64) {
+        self.early.take(unique);
+    }
+
+    /// Whether request `unique`, which a worker serves, was interrupted.
+    pub(crate) fn is_interrupted(&self, unique: u64) -> bool {
+        let mut is_set = false;
+        self.with_slot_of(unique, |current| is_set = current.interrupt.is_set());
+        is_set
+    }
+
+    /// Calls `act` with the slot that has request `unique`; returns whether one has it.
+    fn with_slot_of(&self, unique: u64, mut act: impl FnMut(&Current)) -> bool {
         self.slots.iter().any(|slot| {
             let current = slot.0.lock();
             let found = current.unique == Some(unique);
             if found {
-                current.interrupt.set();
+                act(&current);
             }
             found
         })
@@ -158,11 +175,13 @@ mod tests {
     fn an_interruption_reaches_its_request_only() {
         let requests = InFlight::new(3);
         let (one, two) = (requests.begin(0, 10), requests.begin(2, 12));
-        assert!(!requests.interrupt(11));
-        assert!(requests.interrupt(12));
+        requests.interrupt(11);
+        assert!(!requests.is_interrupted(10) && !requests.is_interrupted(12));
+        requests.interrupt(12);
         assert!(two.interrupt.is_set() && !one.interrupt.is_set());
+        assert!(requests.is_interrupted(12) && !requests.is_interrupted(10));
         drop(two);
-        assert!(!requests.interrupt(12), "served");
+        assert!(!requests.is_interrupted(12), "served");
         assert!(!requests.begin(2, 14).interrupt.is_set());
     }
 
@@ -170,13 +189,15 @@ mod tests {
     fn an_interruption_may_come_before_its_request() {
         let requests = InFlight::new(2);
         for unique in 0..2 * MAX_EARLY as u64 {
-            requests.interrupt_soon(unique);
+            requests.interrupt(unique);
         }
         assert!(!requests.begin(0, 3).interrupt.is_set(), "long forgotten");
         assert!(requests.begin(0, 100).interrupt.is_set());
         assert!(!requests.begin(0, 100).interrupt.is_set(), "told once");
+        requests.forget_interruption(101);
+        assert!(!requests.begin(0, 101).interrupt.is_set(), "it had ended");
         let served = requests.begin(1, 7);
-        requests.interrupt_soon(7);
+        requests.interrupt(7);
         assert!(served.interrupt.is_set());
         drop(served);
         assert!(!requests.begin(1, 7).interrupt.is_set());

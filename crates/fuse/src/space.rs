@@ -2,6 +2,7 @@
 //!
 //! The server's `gate` has the protocol.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -40,8 +41,8 @@ pub(crate) struct Waiting {
 
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// Writers that came since the last drain began.
-    pub(crate) waiting: Vec<Waiting>,
+    /// Writers that wait, in the order in which they came.
+    pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) stopped: bool,
 }
 
@@ -114,26 +115,31 @@ impl Space {
         Ok(self.drainer.get_or_init(|| started))
     }
 
-    /// Has a writer wait for a drain.
+    /// Has a writer wait for a drain. The caller looks afterwards if it was interrupted meanwhile.
     pub(crate) fn wait(&self, one: Waiting) {
         let (gate, changed) = &self.gate;
-        gate.lock().waiting.push(one);
+        gate.lock().waiting.push_back(one);
         changed.notify_all();
     }
 
-    /// The writers that wait, as soon as there are some; `None` after [`Space::stop`].
-    pub(crate) fn next_waiting(&self) -> Option<Vec<Waiting>> {
+    /// Takes request `unique` out of those that wait: the caller answers it. `None` if it does not
+    /// wait (any more).
+    pub(crate) fn leave(&self, unique: u64) -> Option<Waiting> {
+        let mut gate = self.gate.0.lock();
+        let at = gate.waiting.iter().position(|one| one.unique == unique)?;
+        gate.waiting.remove(at)
+    }
+
+    /// The numbers of the writers that wait, as soon as there are some; `None` after
+    /// [`Space::stop`]. They go on waiting.
+    pub(crate) fn next_round(&self) -> Option<Vec<u64>> {
         let (gate, changed) = &self.gate;
         let mut gate = gate.lock();
         while gate.waiting.is_empty() && !gate.stopped {
             changed.wait(&mut gate);
         }
-        (!gate.stopped).then(|| std::mem::take(&mut gate.waiting))
-    }
-
-    /// These go on waiting, before those that came meanwhile.
-    pub(crate) fn wait_again(&self, before: Vec<Waiting>) {
-        self.gate.0.lock().waiting.splice(0..0, before);
+        let round = gate.waiting.iter().map(|one| one.unique);
+        (!gate.stopped).then(|| round.collect())
     }
 
     /// Ends the ticker, and the thread that answers writers.

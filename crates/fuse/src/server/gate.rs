@@ -20,6 +20,14 @@
 //! # Concurrency
 //! A writer that has to wait for a drain keeps no worker: its request is answered later. One thread
 //! drains and answers, so all workers are free for the WRITEs that the drain waits for.
+//!
+//! A writer that is interrupted leaves with EINTR, at once. A worker fills its slot of `InFlight`
+//! (1), has the writer wait (2), and looks whether its slot was interrupted (3) before it empties
+//! it. An INTERRUPT is noted in the slot (4) before it looks at those that wait (5). If (4) finds
+//! the slot filled, either (5) comes after (2) and finds the writer, or (3) comes after (4) and
+//! sees the note. If (4) comes before (1), (1) is told (`InFlight`), and (3) sees that. If (4)
+//! comes after the slot was emptied, (5) comes after (2). Only one of (3), (5) and the thread that
+//! answers takes a writer out.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -201,13 +209,47 @@ impl Server<'_> {
             self.admit_one(header.nodeid);
             return Ok(Done::Reply);
         }
-        self.space.wait(Waiting {
+        self.wait(Waiting {
             unique: header.unique,
             queue: reply.queue(),
             node: header.nodeid,
             handle,
         });
         Ok(Done::Later)
+    }
+
+    /// Has a writer wait, unless it was interrupted.
+    fn wait(&self, one: Waiting) {
+        self.space.wait(one);
+        if self.in_flight.is_interrupted(one.unique) {
+            self.interrupt_waiting(one.unique);
+        }
+    }
+
+    /// The caller of a request was interrupted. What waits for space ends with EINTR now, and what
+    /// is served ends early where it has changed nothing.
+    pub(super) fn interrupt(&self, unique: u64) {
+        self.in_flight.interrupt(unique);
+        if self.interrupt_waiting(unique) {
+            self.in_flight.forget_interruption(unique);
+        }
+    }
+
+    /// Answers a request with EINTR if it waits.
+    fn interrupt_waiting(&self, unique: u64) -> bool {
+        let left = self.space.leave(unique);
+        if let Some(one) = &left {
+            let mut space = ReplySpace::new(0);
+            self.send(one, space.start().finish(unique, Err(Errno::INTR)));
+        }
+        left.is_some()
+    }
+
+    /// Sends the reply to a request that has waited.
+    fn send(&self, one: &Waiting, reply: &[u8]) {
+        if let Err(error) = self.device.send_later(one.queue, one.unique, reply) {
+            error!("a writer is not answered: {error}");
+        }
     }
 
     /// Whether a writer that passes now cannot dirty more than `room`.
@@ -268,20 +310,22 @@ impl Server<'_> {
     /// [`Server::stop`].
     pub(crate) fn answer_writers(&self) {
         let mut space = ReplySpace::new(size_of::<AttrOut>());
-        while let Some(waiting) = self.space.next_waiting() {
-            // The first is admitted however that ends: none waits for ever, and no read at the end
-            // of a file, which may ask as well, fails for want of time.
+        while let Some(round) = self.space.next_round() {
             let _ = (0..DRAINS).all(|_| self.drain());
-            let mut left = Vec::new();
-            for (number, one) in waiting.into_iter().enumerate() {
+            // The first is admitted however that ended: none waits for ever, and no read at the end
+            // of a file, which may ask as well, fails for want of time.
+            let mut is_first = true;
+            for unique in round {
                 // What those before it were granted may be all that there is.
-                if number == 0 || self.fits(self.volume.room(false)) {
+                if !is_first && !self.fits(self.volume.room(false)) {
+                    break;
+                }
+                // One that was interrupted has left.
+                if let Some(one) = self.space.leave(unique) {
                     self.answer(&one, &mut space);
-                } else {
-                    left.push(one);
+                    is_first = false;
                 }
             }
-            self.space.wait_again(left);
         }
     }
 
@@ -292,10 +336,7 @@ impl Server<'_> {
             self.check_reported(one.node, one.handle, &node)?;
             self.admit((one.node, one.handle), &node, &mut reply)
         });
-        let answer = reply.finish(one.unique, outcome.map(|_| ()));
-        if let Err(error) = self.device.send_later(one.queue, one.unique, answer) {
-            error!("a writer is not answered: {error}");
-        }
+        self.send(one, reply.finish(one.unique, outcome.map(|_| ())));
     }
 
     /// Has the kernel write back what is dirty. Returns whether it did and the WRITEs were answered

@@ -122,18 +122,9 @@ impl<'a> Server<'a> {
                 Ok(Done::Reply)
             }
             Op::Releasedir => Ok(Done::Reply),
-            // What changes nothing more ends early with EINTR; everything else goes on to its end.
             Op::Interrupt { unique } => {
-                if self.device.interrupts_once() {
-                    self.in_flight.interrupt_soon(unique);
-                    return Ok(Done::Silent);
-                }
-                if self.in_flight.interrupt(unique) {
-                    return Ok(Done::Silent);
-                }
-                // A worker has read the request and is about to serve it, or it was answered: the
-                // kernel asks again, or knows.
-                Err(Errno::AGAIN)
+                self.interrupt(unique);
+                Ok(Done::Silent)
             }
             Op::Destroy => Ok(Done::Reply),
             Op::Lookup { .. }

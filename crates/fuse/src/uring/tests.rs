@@ -115,7 +115,7 @@ impl Serve for Refuser {
             return Ok(Done::Silent);
         }
         let alone = request.header.opcode == op::STATFS && !self.meet();
-        let error = if alone { Errno::AGAIN } else { Errno::RANGE };
+        let error = if alone { Errno::INTR } else { Errno::RANGE };
         reply.finish(request.header.unique, Err(error));
         Ok(Done::Reply)
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use extant_engine::{FallocateMode, Node, Volume, VolumeOptions};
@@ -11,8 +12,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
 use crate::abi::{
-    CreateIn, GETATTR_FH, GetattrIn, InvalInodeOut, LinkIn, NOTIFY_INVAL_INODE, OUT_HEADER,
-    OutHeader, SetattrIn, SetattrValid, op,
+    CreateIn, GETATTR_FH, GetattrIn, InterruptIn, InvalInodeOut, LinkIn, NOTIFY_INVAL_INODE,
+    OUT_HEADER, OutHeader, SetattrIn, SetattrValid, op,
 };
 use crate::counters::Counters;
 use crate::device::Device;
@@ -24,6 +25,8 @@ use crate::serve::Serve;
 use crate::server::Settings;
 
 const MIB: u64 = 1 << 20;
+/// The error of a reply to a caller that got a signal.
+const INTERRUPTED: i32 = -rustix::io::Errno::INTR.raw_os_error();
 /// What the kernel reads at once.
 const MESSAGE: usize = 4096;
 
@@ -32,6 +35,7 @@ struct Setup<'a> {
     server: Server<'a>,
     volume: &'a Volume,
     nodes: &'a NodeTable,
+    in_flight: &'a InFlight,
     kernel: OwnedFd,
 }
 
@@ -86,6 +90,7 @@ fn with_server(mib: u64, left: u64, work: impl FnOnce(&mut Setup<'_>)) {
         server: Server::new(&volume, &device, &nodes, &counters, &in_flight, settings),
         volume: &volume,
         nodes: &nodes,
+        in_flight: &in_flight,
         kernel,
     });
     drop(nodes);
@@ -129,6 +134,13 @@ impl Setup<'_> {
             fh,
         };
         self.serve(op::GETATTR, id, unique, getattr.as_bytes())
+    }
+
+    /// The caller of request `unique` gets a signal.
+    fn interrupt(&self, unique: u64) {
+        let interrupt = InterruptIn { unique };
+        let reply = self.serve(op::INTERRUPT, 0, unique | 1, interrupt.as_bytes());
+        assert!(reply.is_none(), "the kernel would send it again: {reply:?}");
     }
 
     /// What the server has sent next, if it has sent something.
@@ -235,6 +247,88 @@ fn only_what_the_kernel_has_tried_to_write_back_counts_no_more() {
                 assert_eq!(setup.replies(1), [(2, 0)]);
             });
             assert_eq!(setup.server.open.exposed(), left + MIB);
+        });
+    }
+}
+
+/// More of them than there are workers: each ends with EINTR, no INTERRUPT is answered, and those
+/// that go on waiting are admitted.
+#[test]
+fn writers_that_are_interrupted_leave_the_gate() {
+    with_server(16, 3 * MIB / 2, |setup| {
+        setup.writes_back(|| Ok(()));
+        let file = setup.open(b"a");
+        setup.server.open.grant(file.0, MIB);
+        let all: Vec<u64> = (1..=16).map(|number| 2 * number).collect();
+        for &unique in &all {
+            assert!(setup.ask(file, unique).is_none());
+        }
+        for &unique in &all[1..] {
+            setup.interrupt(unique);
+            // The kernel may give up on one twice, and on one that was answered.
+            setup.interrupt(unique);
+        }
+        let left: Vec<_> = all[1..]
+            .iter()
+            .map(|&unique| (unique, INTERRUPTED))
+            .collect();
+        assert_eq!(setup.replies(15), left);
+        let statfs = setup.serve(op::STATFS, crate::abi::ROOT_ID, 100, &[]);
+        assert_eq!(statfs.map(|reply| reply.error), Some(0));
+        thread::scope(|scope| {
+            let _end = End(&setup.server);
+            scope.spawn(|| setup.server.answer_writers());
+            assert_eq!(setup.replies(1), [(2, 0)]);
+        });
+        assert_eq!(setup.drains(), 2, "for the one that went on waiting");
+    });
+}
+
+/// While the kernel writes back for it, too.
+#[test]
+fn a_writer_that_is_interrupted_during_its_drain_leaves() {
+    static WRITES_BACK: AtomicBool = AtomicBool::new(false);
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    with_server(16, 3 * MIB / 2, |setup| {
+        setup.writes_back(|| {
+            WRITES_BACK.store(true, Ordering::SeqCst);
+            wait_until("the writer has left", || GOES_ON.load(Ordering::SeqCst));
+            Ok(())
+        });
+        let file = setup.open(b"a");
+        setup.server.open.grant(file.0, MIB);
+        assert!(setup.ask(file, 2).is_none());
+        thread::scope(|scope| {
+            let _end = End(&setup.server);
+            scope.spawn(|| setup.server.answer_writers());
+            wait_until("a drain", || WRITES_BACK.load(Ordering::SeqCst));
+            setup.interrupt(2);
+            assert_eq!(setup.replies(1), [(2, INTERRUPTED)]);
+            GOES_ON.store(true, Ordering::SeqCst);
+            // What was dirty is written back: the next one does not wait.
+            wait_until("there is room", || setup.server.open.exposed() == 0);
+        });
+        assert_eq!(setup.ask(file, 4).map(|reply| reply.error), Some(0));
+    });
+}
+
+/// Whether the interruption comes before a worker has the request, or after that and before the
+/// request waits.
+#[test]
+fn an_interruption_that_comes_before_its_writer_waits_is_not_lost() {
+    for is_early in [true, false] {
+        with_server(16, 3 * MIB / 2, |setup| {
+            let file = setup.open(b"a");
+            setup.server.open.grant(file.0, MIB);
+            if is_early {
+                setup.interrupt(2);
+            }
+            let _served = setup.in_flight.begin(0, 2);
+            if !is_early {
+                setup.interrupt(2);
+            }
+            assert!(setup.ask(file, 2).is_none());
+            assert_eq!(setup.replies(1), [(2, INTERRUPTED)], "early: {is_early}");
         });
     }
 }
