@@ -17,7 +17,8 @@
 //!
 //! * Locking has two phases: an operation that has released a part locks nothing more, and does not
 //!   touch that part again. So operations that follow each other through a file leave what they
-//!   leave one after the other.
+//!   leave one after the other. A write that runs out of space after that has ended: its rest is a
+//!   write of its own, behind what is written.
 //!
 //! # Locks
 //! Append queue → `lock` → range. Writers on the buffer-head path take `lock` exclusively instead,
@@ -58,6 +59,8 @@ const RELEASE_BYTES: u64 = 256 << 10;
 pub(crate) struct Held<'a> {
     /// Whether a front is released ([`Tuning::release_fronts`](crate::config::Tuning)).
     releases: bool,
+    /// A front was released.
+    has_released: bool,
     // Dropped in this order.
     part: Option<Part<'a>>,
     lock: Lock<'a>,
@@ -166,7 +169,13 @@ impl<'a> Held<'a> {
         };
         let guard = locked.guard_mut();
         let is_worth_it = at >= guard.range().start().saturating_add(RELEASE_BYTES);
+        self.has_released |= is_worth_it;
         is_worth_it.then_some(guard)
+    }
+
+    /// Whether other threads may have changed what the operation has done before.
+    pub(in crate::file) fn has_released(&self) -> bool {
+        self.has_released
     }
 }
 
@@ -289,6 +298,7 @@ pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -
     let lock = enter(fs, inode, data)?;
     Ok(Held {
         releases: fs.tuning.release_fronts,
+        has_released: false,
         part: lock_in(fs, data, &lock, range),
         lock,
         _ticket: None,
@@ -324,6 +334,7 @@ pub(in crate::file) fn lock_for_write<'a>(
     });
     let held = Held {
         releases: fs.tuning.release_fronts,
+        has_released: false,
         part,
         lock,
         _ticket: ticket,
@@ -347,6 +358,7 @@ pub(in crate::file) fn lock_for_size<'a>(
     });
     let held = Held {
         releases: fs.tuning.release_fronts,
+        has_released: false,
         part,
         lock,
         _ticket: None,

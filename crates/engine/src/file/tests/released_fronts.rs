@@ -1,15 +1,16 @@
 //! Fronts of long writes: what is unlocked as a write proceeds, and what stays locked. The device
 //! has a gate, as in `gates`.
 
-use extant_blockdev::Request;
+use extant_blockdev::{Request, RequestKind};
 use extant_testkit::wait_until;
 use extant_units::Lblk;
 
 use super::gates::{BLOCK, BLOCK_LEN, Stage, any_read, waiting, writes_of};
-use crate::file::{WriteAt, drop_clean, fsync, tree_stats, write, write_direct};
+use crate::file::{WriteAt, drop_clean, fallocate, fsync, tree_stats, write, write_direct};
 use crate::inode::InodeRef;
 use crate::map;
-use crate::types::Cred;
+use crate::types::error::Error;
+use crate::types::{Cred, FallocateMode};
 
 /// A long write that is stopped in its second half: how it is made, and what stops it.
 struct LongWrite {
@@ -170,4 +171,61 @@ fn what_falls_back_to_the_cache_stays_locked() {
     assert!(found[half..end].iter().all(|byte| *byte == 6));
     assert!(found[end..].iter().all(|byte| *byte == 4));
     stage.end();
+}
+
+/// Has all blocks in use but `free`, and lets a commit return `pending` more.
+fn fill_volume(stage: &Stage, free: u64, pending: u64) {
+    let filler = stage.create("filler");
+    let mode = FallocateMode::Allocate { keep_size: false };
+    let (mut end, mut len) = (0, 2048);
+    while len > 0 {
+        let range = (end * BLOCK, len * BLOCK);
+        match fallocate(&stage.fs, &filler, mode, range, &Cred::root()) {
+            Ok(()) => end += len,
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace), "{error}");
+                stage.cut(&filler, end * BLOCK);
+                len /= 2;
+            }
+        }
+    }
+    stage.cut(&filler, (end - free) * BLOCK);
+    stage.fs.journal.force_commit().unwrap();
+    stage.cut(&filler, (end - free - pending) * BLOCK);
+}
+
+/// A long write that runs out of space has let go of its front: what another writer has put there
+/// meanwhile stays, as that writer came later.
+#[test]
+fn a_write_without_space_leaves_alone_what_it_has_released() {
+    for at in [WriteAt::Pos, WriteAt::Cached] {
+        let stage = Stage::new("");
+        let inode = long_file(&stage, 0);
+        let (space, more) = (HALF + 8, 8);
+        fill_volume(&stage, space, more);
+        let bytes = vec![2; 2 * half()];
+        std::thread::scope(|scope| {
+            // Of what it allocates; the device is asked for a commit when no space is left.
+            let closed = stage.dev.gate().close(is_commit);
+            let first = scope.spawn(|| {
+                let cred = Cred::root();
+                write(&stage.fs, &inode, None, at(0), &bytes, &cred).unwrap()
+            });
+            closed.wait_for(1);
+            stage.put(&inode, 0, &[5; 2 * BLOCK_LEN]);
+            assert!(!first.is_finished());
+            drop(closed);
+            let (pos, done) = first.join().unwrap();
+            assert!(pos == 0 && done >= half() && done < bytes.len(), "{done}");
+            let found = stage.get(&inode, 0, done);
+            assert!(found[..2 * BLOCK_LEN].iter().all(|byte| *byte == 5));
+            assert!(found[2 * BLOCK_LEN..].iter().all(|byte| *byte == 2));
+        });
+        stage.end();
+    }
+}
+
+/// Picks the first block of a transaction in the log.
+fn is_commit(request: &Request<'_>) -> bool {
+    request.kind == RequestKind::Write && request.data.starts_with(&[0xC0, 0x3B, 0x39, 0x98])
 }

@@ -11,6 +11,7 @@ pub(in crate::file) mod write_at;
 pub(in crate::file) mod write_through;
 pub(in crate::file) mod writeback;
 
+use std::cell::Cell;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -162,6 +163,11 @@ fn note_write(ops: &FileOps<'_>, at: WriteAt, len: usize) -> bool {
 }
 
 /// The way for everything else.
+///
+/// A write that found space for a part is tried again as a whole: two parts under two locks could
+/// interleave with another write. But what it has released belongs to writers that came after it,
+/// so from there on it goes on behind what is written, as a caller does that is told of a part. An
+/// append has its place by then, and a direct write is cut where the device's blocks are.
 fn write_mapped(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -170,32 +176,57 @@ fn write_mapped(
     bytes: &(impl Payload + ?Sized),
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    // A write that found space for a part is tried again as a whole: two parts under two locks
-    // could interleave with another write. An append has its place by then, and a direct write is
-    // cut where the device's blocks are.
-    let whole = via == Via::Cache && at.position().is_some();
+    let goes_on = via == Via::Cache && at.position().is_some();
+    // The bytes of attempts that are not repeated.
+    let passed = Cell::new(0);
     let lacks_space = |result: &Result<(u64, usize)>| match result {
         // One that was cut at the largest size has all its space.
         Ok((pos, done)) => {
             let end = pos + *done as u64;
-            whole && *done < bytes.len() && end < max_size(fs, inode)
+            goes_on && *done < bytes.len() && end < max_size(fs, inode)
         }
         Err(error) => matches!(error, Error::NoSpace),
     };
-    let write = || write_locked(fs, inode, at, via, bytes, cred);
+    let write = || {
+        let before = passed.get();
+        let attempt = write_locked(fs, inode, at.behind(before), via, (bytes, before), cred);
+        let Attempt { pos, done, over } = match attempt {
+            Ok(attempt) => attempt,
+            Err(error) if before == 0 => return Err(error),
+            // What did arrive counts.
+            Err(_) => return Ok((at.position().unwrap_or_default(), before)),
+        };
+        debug_assert!(before + done <= bytes.len(), "{before} and {done} bytes");
+        if over {
+            passed.set(before + done);
+        }
+        Ok((pos - before as u64, before + done))
+    };
     let result = space_retry::retry_while(fs, write, lacks_space);
     result.inspect_err(|error| crate::file::report(fs, error))
 }
 
+/// What became of a write under one lock.
+struct Attempt {
+    /// Where its first byte went.
+    pos: u64,
+    /// Bytes written.
+    done: usize,
+    /// They are not to be written again: other writers may have passed there.
+    over: bool,
+}
+
+/// Writes `bytes` behind the first `passed`, which go to `at`.
 fn write_locked(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     at: WriteAt,
     via: Via,
-    bytes: &(impl Payload + ?Sized),
+    (bytes, passed): (&(impl Payload + ?Sized), usize),
     cred: &Cred,
-) -> Result<(u64, usize)> {
-    let (mut held, pos, size) = lock_for_write(fs, inode, at, bytes.len() as u64)?;
+) -> Result<Attempt> {
+    let want = bytes.len() - passed;
+    let (mut held, pos, size) = lock_for_write(fs, inode, at, want as u64)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
     let fresh = !matches!(at, WriteAt::Cached(_));
     if fresh && ops.flags.contains(InodeFlags::IMMUTABLE) {
@@ -204,7 +235,7 @@ fn write_locked(
     let limit = max_size(fs, inode);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;
-    let len = at_most_usize(room).min(bytes.len());
+    let len = at_most_usize(room).min(want);
     if fresh {
         privileges::file_modified(fs, inode, cred)?;
     }
@@ -216,14 +247,21 @@ fn write_locked(
         truncate::unwrite_leftovers(&ops, block_end, pos)?;
     }
     let at = Pos::new(pos);
+    let contiguous = || bytes.contiguous();
     let done = match via {
-        Via::Device => put_on_device(&ops, &mut held, at, &bytes.contiguous()[..len])?,
+        Via::Device => {
+            let bytes = contiguous();
+            put_on_device(&ops, &mut held, at, &bytes[passed..passed + len])?
+        }
         Via::Cache if fresh => {
-            let source = Releasing::new(&ops, bytes.source(), at, &mut held);
+            let mut source = bytes.source();
+            let source = Behind::new(&mut source, passed);
+            let source = Releasing::new(&ops, source, at, &mut held);
             put_in_cache(&ops, (at, len), source, 0)?
         }
         Via::Cache => {
-            let bytes = &bytes.contiguous()[..len];
+            let bytes = contiguous();
+            let bytes = &bytes[passed..passed + len];
             let done = write_through::write(&ops, &mut held, at, bytes)?;
             let source = Releasing::new(&ops, bytes, at, &mut held);
             put_in_cache(&ops, (at, len), source, done)?
@@ -232,7 +270,11 @@ fn write_locked(
     if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
         ops.move_size_early(Pos::new(pos + done as u64))?;
     }
-    Ok((pos, done))
+    Ok(Attempt {
+        pos,
+        done,
+        over: held.has_released(),
+    })
 }
 
 /// A source whose writer lets go of what it has written.

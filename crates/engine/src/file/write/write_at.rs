@@ -22,4 +22,14 @@ impl WriteAt {
             Self::End => None,
         }
     }
+
+    /// The place of what comes `bytes` behind this one. An append has none before its turn.
+    pub(in crate::file) fn behind(self, bytes: usize) -> Self {
+        let behind = |pos: u64| pos.saturating_add(bytes as u64);
+        match self {
+            Self::Pos(pos) => Self::Pos(behind(pos)),
+            Self::Cached(pos) => Self::Cached(behind(pos)),
+            Self::End => Self::End,
+        }
+    }
 }
