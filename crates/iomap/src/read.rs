@@ -1,7 +1,8 @@
 //! Buffered reads.
 //!
 //! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A
-//! range that is neither cached nor stored is answered with zeros, without making folios for it.
+//! range that is neither cached nor stored is answered with zeros, without making folios for it:
+//! by one look for each page, whatever the number of buffers.
 
 use extant_pagecache::{InvalidateShared, Readahead, RecentFolios};
 use extant_units::{PAGE_SHIFT, PageIdx, Pos, index};
@@ -48,18 +49,21 @@ pub fn read<O: IomapOps + ?Sized>(
             done += copied;
             continue;
         }
-        let part = buf.part(done);
-        let contiguous = part.len().min(want);
-        let out = &mut part[..contiguous];
-        let missed = match on_miss {
-            Miss::Fill(readahead) => miss(ops, readahead, at, want, out),
-            Miss::Bypass(readahead) => read_uncached(ops, at, out).and_then(|read| match read {
-                // A folio has part of the bytes, or the data is nowhere else: through the cache.
-                0 => miss(ops, readahead, at, want, out),
-                read => Ok(read),
-            }),
-        };
-        done += missed.map_err(Stopped::after(done as u64))?;
+        let (Miss::Fill(readahead) | Miss::Bypass(readahead)) = on_miss;
+        if let Miss::Bypass(_) = on_miss {
+            let part = buf.part(done);
+            let contiguous = part.len().min(want);
+            let read = read_uncached(ops, at, &mut part[..contiguous]);
+            let read = read.map_err(Stopped::after(done as u64))?;
+            if read > 0 {
+                done += read;
+                continue;
+            }
+            // A folio has part of the bytes, or the data is nowhere else: through the cache.
+        }
+        let zeros = miss(ops, readahead, at, want).map_err(Stopped::after(done as u64))?;
+        put_zeros(buf, done, zeros);
+        done += zeros;
     }
     if let Miss::Fill(readahead) = on_miss
         && done > 0
@@ -145,22 +149,20 @@ fn copy_cached<O: IomapOps + ?Sized>(
     copied.flatten().unwrap_or(0)
 }
 
-/// Handles a miss at `pos`, the first of `want` bytes. If nothing is stored there, fills `out` with
-/// zeros and returns their number; otherwise fills the cache and returns zero.
+/// Handles a miss at `pos`, the first of `want` bytes. If nothing is stored there, returns the
+/// number of bytes that are zero; otherwise fills the cache and returns none.
 fn miss<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,
     pos: Pos,
     want: usize,
-    out: &mut [u8],
 ) -> Result<usize, O::Error> {
     if ops.size() <= pos.get() {
         // Cut off meanwhile: the caller sees that.
         return Ok(0);
     }
-    let zeros = zeros_at(ops, pos, out.len() as u64)?;
+    let zeros = whole_pages(pos, zeros_at(ops, pos, want as u64)?, want);
     if zeros > 0 {
-        out[..zeros].fill(0);
         return Ok(zeros);
     }
     let first = pos.page().get();
@@ -168,6 +170,33 @@ fn miss<O: IomapOps + ?Sized>(
     let window = readahead.miss(first, last - first + 1, ops.address_space().max_order());
     fill(ops, window, Some(pos))?;
     Ok(0)
+}
+
+/// As many of the `zeros` bytes at `pos`, of which `want` are asked for, as lie in pages that are
+/// answered whole. The rest of a cut page would be looked at a second time, and a write to all of
+/// it may come in between.
+fn whole_pages(pos: Pos, zeros: usize, want: usize) -> usize {
+    if zeros >= want {
+        return zeros;
+    }
+    let over = pos.plus(zeros as u64).get() & ((1 << PAGE_SHIFT) - 1);
+    // None if the zeros end in their first page.
+    zeros.saturating_sub(index(over))
+}
+
+/// Puts `len` zeros at byte `offset` of `buf`.
+fn put_zeros(buf: &mut (impl Target + ?Sized), offset: usize, len: usize) {
+    let mut done = 0;
+    while done < len {
+        let part = buf.part(offset + done);
+        let here = part.len().min(len - done);
+        debug_assert!(here > 0, "zeros beyond the end of the target");
+        if here == 0 {
+            return;
+        }
+        part[..here].fill(0);
+        done += here;
+    }
 }
 
 /// The number of bytes at `pos` that are zero because neither the cache nor the device has them.

@@ -1,4 +1,4 @@
-//! Data that moves from the cache to the map while a function looks.
+//! Data that moves while a function looks: from the cache to the map, or into the file.
 
 mod toy;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 use extant_iomap::*;
 use extant_pagecache::{AddressSpace, FolioLocked};
-use extant_units::Pos;
+use extant_units::{BlockSize, Pos};
 use toy::{Setup, Toy, ToyError};
 
 /// A toy whose data is written and leaves the cache after each mapping that shows it as unwritten.
@@ -88,4 +88,61 @@ fn data_that_was_lost_is_zeroed_over_its_hole() {
     assert!(toy.read(4096 + 100, 200) == [0; 200]);
     assert_eq!((toy.pages.dirty_bytes(), toy.reserved()), (0, 0));
     toy.check_idle();
+}
+
+/// The buffers of a vectored read, with a write to the file before the second one is filled.
+struct Interrupted<'a> {
+    toy: &'a Toy,
+    bufs: [[u8; 2048]; 2],
+    written: bool,
+}
+
+impl Target for Interrupted<'_> {
+    fn len(&self) -> usize {
+        self.bufs.len() * 2048
+    }
+
+    fn part(&mut self, offset: usize) -> &mut [u8] {
+        if offset >= 2048 && !self.written {
+            self.written = true;
+            self.toy.write(0, &[1; 4096]).unwrap();
+        }
+        match self.bufs.get_mut(offset / 2048) {
+            Some(buf) => &mut buf[offset % 2048..],
+            None => &mut [],
+        }
+    }
+
+    /// What is cached, with its folio locked: no write comes in between.
+    fn put(&mut self, offset: usize, bytes: &[u8]) {
+        self.bufs.as_flattened_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// A page is seen whole, also where nothing is cached and nothing stored: in a hole, and where one
+/// kind of blocks that read as zero follows another.
+#[test]
+fn a_vectored_read_shows_a_page_as_it_is_at_one_moment() {
+    for unwritten in [false, true] {
+        let toy = Setup {
+            block: BlockSize::KIB1,
+            ..Setup::default()
+        }
+        .build();
+        toy.truncate(4096);
+        if unwritten {
+            toy.begin(IomapOp::Write, Pos::ZERO, 2048).unwrap();
+            toy.map_blocks(Pos::ZERO, 2048).unwrap();
+        }
+        let mut target = Interrupted {
+            toy: &toy,
+            bufs: [[0x55; 2048]; 2],
+            written: false,
+        };
+        let miss = Miss::Fill(&toy.readahead);
+        let done = read(&*toy, &toy.recent, miss, Pos::ZERO, &mut target).unwrap();
+        assert_eq!(done, 4096);
+        let bufs = target.bufs.as_flattened();
+        assert!(bufs.iter().all(|&byte| byte == bufs[0]), "{unwritten}");
+    }
 }
