@@ -106,7 +106,8 @@ impl AddressSpace {
         }
     }
 
-    /// The parts of `[start, end)` where no cached block is dirty or under writeback, in order.
+    /// The parts of `[start, end)` where no cached block is dirty, in order. Waits for writeback: a
+    /// folio under it says nothing of its other blocks.
     pub fn clean_ranges(&self, start: Pos, end: Pos) -> Vec<Range<Pos>> {
         let mut clean: Vec<Range<Pos>> = Vec::new();
         let mut add = |from: Pos, to: Pos| match clean.last_mut() {
@@ -119,21 +120,22 @@ impl AddressSpace {
             && let Some(folio) = self.next(at)
             && folio.start() < end
         {
+            self.wait_stable(&folio);
+            let guard = self.read(&folio);
+            let Some(guard) = guard.filter(|_| !folio.is_under_writeback()) else {
+                // It has left the cache, or is under writeback again.
+                continue;
+            };
             add(at, folio.start().max(at));
             at = at.max(folio.start());
             let stop = folio.end().min(end);
-            if let Some(guard) = self.read(&folio)
-                && !folio.is_under_writeback()
-            {
-                while at < stop {
-                    let position =
-                        |found: Option<usize>| found.map_or(stop, |at| folio.pos_of(at).min(stop));
-                    let dirty = position(guard.next_dirty(folio.offset_of(at), true));
-                    add(at, dirty);
-                    at = position(guard.next_dirty(folio.offset_of(dirty), false));
-                }
+            while at < stop {
+                let position =
+                    |found: Option<usize>| found.map_or(stop, |at| folio.pos_of(at).min(stop));
+                let dirty = position(guard.next_dirty(folio.offset_of(at), true));
+                add(at, dirty);
+                at = position(guard.next_dirty(folio.offset_of(dirty), false));
             }
-            at = stop;
         }
         add(at, end.max(at));
         clean

@@ -285,6 +285,40 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
     stage.end();
 }
 
+/// A write that ends early returns what was reserved for the rest, also where its folio has come
+/// under writeback by then.
+#[test]
+fn j8_a_short_write_waits_for_writeback_before_it_gives_space_back() {
+    let stage = Stage::tuned("", |tuning| tuning.max_folio_order = 4);
+    let (fs, inode) = (&stage.fs, &stage.create("file"));
+    stage.cut(inode, 64 * BLOCK);
+    let lock = data(fs, inode).address_space.invalidate_lock();
+    let waits = || fs.files.pages.stats().stable_waits;
+    std::thread::scope(|scope| {
+        let no_end = lock.read();
+        let short = || {
+            let ops = FileOps::new(fs, inode);
+            let at = Pos::new(32 * BLOCK);
+            let done = data_path::write(&ops, at, 16 * BLOCK_LEN, &mut &[2; 5000][..]);
+            assert_eq!(done.unwrap(), BLOCK_LEN);
+        };
+        let asks = || lock.is_wanted_exclusively();
+        let worker = waiting(scope, "the end of a short write", short, asks);
+        let closed = stage.dev.gate().close(writes_of(2));
+        let syncer = scope.spawn(|| fsync(fs, inode, None, false).unwrap());
+        closed.wait_for(1);
+        let quiet = waits();
+        drop(no_end);
+        wait_until("the end", || worker.is_finished() || waits() > quiet);
+        drop(closed);
+        worker.join().unwrap();
+        syncer.join().unwrap();
+    });
+    assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
+    assert_eq!(stage.get(inode, 32 * BLOCK, BLOCK_LEN), [2; BLOCK_LEN]);
+    stage.end();
+}
+
 /// From the moment when it empties the cache until its map has changed, a range operation keeps
 /// writeback of the file away.
 ///
