@@ -319,6 +319,26 @@ fn j8_a_short_write_waits_for_writeback_before_it_gives_space_back() {
     stage.end();
 }
 
+/// What a mount hands over in large pieces makes the file longer when all of it is done, and not
+/// before: a failure on the way leaves the file as it was.
+#[test]
+fn a_write_through_that_fails_moves_no_size() {
+    let stage = Stage::new("");
+    let (fs, inode) = (&stage.fs, &stage.file());
+    std::thread::scope(|scope| {
+        let closed = stage.dev.gate().close(writes_of(3));
+        let writer = scope.spawn(|| {
+            let at = WriteAt::Cached(16 * BLOCK);
+            write(fs, inode, None, at, &[3; 64 * BLOCK_LEN], &Cred::root())
+        });
+        closed.wait_for(1);
+        fs.fault.shut_down(fs, "a test");
+        drop(closed);
+        assert!(writer.join().unwrap().is_err());
+    });
+    assert_eq!(inode.size(), 16 * BLOCK);
+}
+
 /// From the moment when it empties the cache until its map has changed, a range operation keeps
 /// writeback of the file away.
 ///

@@ -10,13 +10,12 @@
 //! * No block of a part is dirty from before its first byte is written to its end, and none is
 //!   cached at its end: a later read finds what was written.
 //! * The steps of a range come in the order of writeback's (J18, J20), and all are done on return.
+//!   The size in memory moves with the last of them: a part that fails makes no file longer.
 //!
 //! # Locks
 //! The caller holds the range, so no other thread dirties a block of it; a part that has ended is
 //! released. Reads may add clean folios while the device is written; the invalidate lock, taken for
 //! a moment once the map has changed, waits for those reads.
-
-use std::sync::atomic::Ordering;
 
 use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IomapOps};
 use extant_units::{Lblk, Pos, index};
@@ -61,7 +60,7 @@ pub(in crate::file) fn write(
     let mut result = Ok(());
     while at < end && result.is_ok() {
         let done = index(at.since(pos));
-        let (stop, written) = match part(ops, at, &bytes[done..], end) {
+        let (stop, written) = match part(ops, held, at, &bytes[done..], end) {
             Ok(None) => (end, at),
             Ok(Some(next)) => (next, next),
             Err(error) => {
@@ -95,7 +94,13 @@ pub(in crate::file) fn write(
 
 /// Writes the part at `at` that lies in one run of blocks, allocated if need be. Returns the part's
 /// end, or `None` if it must go through the cache.
-fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos>> {
+fn part(
+    ops: &FileOps<'_>,
+    held: &Held<'_>,
+    at: Pos,
+    bytes: &[u8],
+    end: Pos,
+) -> Result<Option<Pos>> {
     let left = end.since(at);
     let (lblk, count) = blocks_of(ops.fs, at, left).ok_or(Error::FileTooBig)?;
     let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
@@ -123,10 +128,8 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
             source,
         }
     })?;
-    // As a write into the cache does. Readers see zeros behind the old end until the conversion.
     let next = at.plus(len);
-    ops.inode.size.fetch_max(next.get(), Ordering::AcqRel);
-    ops.finish(&ioend)?;
+    ops.arrived(held, &ioend, next)?;
     Ok(Some(next))
 }
 
