@@ -174,7 +174,8 @@ impl FlagSet {
         if self.xflags & !known != 0 {
             return Err(Error::NotSupported("unknown inode flags"));
         }
-        let _excluded = inode.lock_exclusively();
+        // Writes end before a file becomes immutable.
+        let _whole = file::lock(fs, inode);
         let (old, project) = {
             let core = inode.core.read();
             (core.flags, core.projid)

@@ -14,6 +14,7 @@ use extant_testkit::content::JUNK;
 use extant_testkit::{GatedDevice, Image, Watchdog, wait_until};
 use extant_units::{Ino, Lblk, Pos};
 
+use crate::attr::{FlagSet, get_flags, set_flags};
 use crate::config::MountOptions;
 use crate::config::Tuning;
 use crate::file::mapping::iomap_ops::FileOps;
@@ -22,7 +23,7 @@ use crate::file::{
     Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
 };
-use crate::inode::{self, InodeCache, InodeRef};
+use crate::inode::{self, InodeCache, InodeFlags, InodeRef};
 use crate::inspect::verifier::Verifier;
 use crate::map::{self, MapState};
 use crate::mount;
@@ -337,6 +338,52 @@ fn a_write_through_that_fails_moves_no_size() {
         assert!(writer.join().unwrap().is_err());
     });
     assert_eq!(inode.size(), 16 * BLOCK);
+}
+
+/// No write that is in flight arrives once the file is immutable, whichever call made it so.
+#[test]
+fn a_file_becomes_immutable_after_writes_in_flight() {
+    let calls: [fn(&Stage, &InodeRef); 2] = [
+        |stage, inode| {
+            let flags = get_flags(inode) | InodeFlags::IMMUTABLE.bits();
+            set_flags(&stage.fs, inode, flags, &Cred::root()).unwrap();
+        },
+        |stage, inode| {
+            let mut all = FlagSet::get(inode);
+            all.xflags |= 0x8;
+            all.set(&stage.fs, inode, &Cred::root()).unwrap();
+        },
+    ];
+    for call in calls {
+        let stage = Stage::new("");
+        let (fs, inode) = (&stage.fs, stage.file());
+        drop_clean(&inode);
+        let mut queue = Queue::new(fs, Cred::root(), 4);
+        let closed = stage.dev.gate().close(writes_of(7));
+        let job = Job {
+            what: What::Write,
+            pos: 4 * BLOCK,
+            buf: IoBuf::copy_of(&[7; BLOCK_LEN]),
+            tag: 0,
+            after: AfterWrite::Nothing,
+        };
+        queue.submit(&inode, job);
+        closed.wait_for(1);
+        let tree = &data(fs, &inode).ranges;
+        let before = tree.stats().lock_waits;
+        std::thread::scope(|scope| {
+            let closed = closed;
+            let waits = || tree.stats().lock_waits > before || tree.has_sleepers();
+            let worker = waiting(scope, "the flag", || call(&stage, &inode), waits);
+            drop(closed);
+            worker.join().unwrap();
+        });
+        let mut over = Vec::new();
+        queue.reap(1, &mut over);
+        assert_eq!(over.pop().unwrap().result.unwrap(), BLOCK_LEN);
+        drop(queue);
+        stage.end();
+    }
 }
 
 /// From the moment when it empties the cache until its map has changed, a range operation keeps
