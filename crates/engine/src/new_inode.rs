@@ -18,7 +18,7 @@ use crate::orphan;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
+use crate::volume::{Fs, stop};
 use crate::xattr::{self, acl};
 
 /// The fields of a new inode.
@@ -103,12 +103,20 @@ pub(crate) fn new(
         if let Some(value) = value
             && let Err(error) = xattr::set_stored(fs, h, &inode, &name, Some(&value), cred)
         {
-            inode.update(fs, h, |core| core.links = 0)?;
-            orphan::add(fs, h, &inode)?;
+            unname(fs, h, &inode).inspect_err(|error| stop(h, error))?;
             return Err(error);
         }
     }
     Ok(inode)
+}
+
+/// Takes the links of a new inode, which gets no name after all: it becomes an orphan.
+///
+/// # Errors
+/// It could not be: the caller stops the journal ([`stop`]).
+pub(crate) fn unname(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
+    inode.update(fs, h, |core| core.links = 0)?;
+    orphan::add(fs, h, inode)
 }
 
 /// Group and permissions of a new inode. A set-group-id directory (and `grpid`) passes its group

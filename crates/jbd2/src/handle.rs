@@ -42,6 +42,10 @@ pub struct Handle {
     tid: Tid,
     grant: Grant,
     used: Usage,
+    /// Changes so far.
+    changes: u64,
+    /// How many of them were made when the metadata was last known to be consistent.
+    whole_at: u64,
     /// False after a restart that failed: the handle can do nothing more.
     joined: bool,
     sync: bool,
@@ -84,6 +88,8 @@ impl Journal {
             journal: Arc::clone(self),
             grant,
             used: Usage::default(),
+            changes: 0,
+            whole_at: 0,
             joined: true,
             sync: false,
             held,
@@ -97,6 +103,19 @@ impl Handle {
     #[inline]
     pub fn tid(&self) -> Tid {
         self.tid
+    }
+
+    /// Number of changes that the handle has made.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Returns whether a change was made since [`Handle::changes`] was `before`, one that a failure
+    /// now leaves without the rest. A restart starts anew: it comes where metadata is consistent.
+    pub fn has_changed_since(&self, before: u64) -> bool {
+        debug_assert!(before <= self.changes, "a count of this handle");
+        self.changes > before.max(self.whole_at)
     }
 
     /// Credits that are left: zero for a handle that used more than it declared.
@@ -126,6 +145,7 @@ impl Handle {
         let (bytes, copied) = guard.data_mut();
         let result = f(bytes);
         drop(guard);
+        self.changes += 1;
         if copied {
             count(&self.journal.shared().counters.cow_copies, 1);
         }
@@ -151,6 +171,7 @@ impl Handle {
         }
         guard.fill(bytes, key);
         drop(guard);
+        self.changes += 1;
         Ok(block)
     }
 
@@ -172,6 +193,7 @@ impl Handle {
         let _held = taking(Rank::BlockContent);
         let mut guard = block.lock();
         let committing = guard.release(self.tid);
+        self.changes += 1;
         if shared.has_log() {
             let is_new = self.transaction.add(|parts| {
                 parts.forgotten.insert(p.get());
@@ -221,6 +243,7 @@ impl Handle {
     pub fn restart(&mut self, credits: u32) -> Result<(), JournalError> {
         self.check()?;
         self.leave();
+        self.whole_at = self.changes;
         let shared = self.journal.shared();
         shared.request_commit(self.tid);
         shared.commit_before_start()?;

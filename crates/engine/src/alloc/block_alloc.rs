@@ -13,6 +13,7 @@ use super::space_counts::Claimant;
 use super::windows::Stream;
 use crate::group::{FreeMap, LockedGroup};
 use crate::types::error::{Error, Location, Result};
+use crate::volume::whole;
 
 /// Groups whose bitmaps one pass may load while it looks for a long run. After that, shorter runs
 /// do.
@@ -333,8 +334,10 @@ impl AllocatorCore {
         let (group, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
-        disk.mark_used(h, group, &mut locked.state, range.clone())?;
-        locked.store_desc(&self.layout, &self.cache, h)?;
+        whole(h, |h| {
+            disk.mark_used(h, group, &mut locked.state, range.clone())?;
+            locked.store_desc(&self.layout, &self.cache, h)
+        })?;
         if let Some(map) = locked.state.map.as_mut() {
             map.take_held(range);
         }
@@ -402,8 +405,10 @@ impl AllocatorCore {
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
         locked.map(&disk)?;
-        disk.mark_free(h, group, &mut locked.state, range.clone())?;
-        locked.store_desc(&self.layout, &self.cache, h)?;
+        whole(h, |h| {
+            disk.mark_free(h, group, &mut locked.state, range.clone())?;
+            locked.store_desc(&self.layout, &self.cache, h)
+        })?;
         if let Some(map) = locked.state.map.as_mut() {
             FreeMap::hold_freed(map, range);
         }

@@ -87,15 +87,15 @@ impl AllocatorCore {
             return Err(Error::corrupt(Location::InodeBitmap(group), what));
         };
         if layout.uninit_groups() {
+            // A group with an inode in use is expected to have a block bitmap. Damage of it is
+            // found before anything counts on the group.
+            disk.writable_block_bitmap(h, group, &mut locked.state)?;
             if let Err(error) = self.prepare_table(h, group, &mut locked.state, index) {
                 if matches!(error, Error::Corrupt { .. }) {
                     locked.give_up();
                 }
                 return Err(error);
             }
-            // A group with an inode in use is expected to have a block bitmap. Damage of it is
-            // found before anything counts on the group.
-            disk.writable_block_bitmap(h, group, &mut locked.state)?;
         }
         let before = disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
         debug_assert!(!before, "inode {ino} was free while its group is locked");
@@ -125,16 +125,16 @@ impl AllocatorCore {
             return Ok(());
         }
         if !state.desc.flags.contains(GroupFlags::ITABLE_ZEROED) {
-            let in_block = index % self.layout.inodes_per_block.max(1);
-            if index - in_block >= mark {
-                let location = locate(&self.layout, state.desc.inode_table, index);
-                h.create(location.block, CheckKind::InodeTable.of_group(group))?;
-            }
             if index > mark {
                 return Err(Error::corrupt(
                     Location::InodeBitmap(group),
                     format!("inodes past the {mark} that were ever used are marked as in use"),
                 ));
+            }
+            let in_block = index % self.layout.inodes_per_block.max(1);
+            if index - in_block >= mark {
+                let location = locate(&self.layout, state.desc.inode_table, index);
+                h.create(location.block, CheckKind::InodeTable.of_group(group))?;
             }
         }
         state.desc.itable_unused = inodes - (index + 1);

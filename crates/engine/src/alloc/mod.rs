@@ -56,7 +56,7 @@ use crate::inode::Inode;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
+use crate::volume::{Fs, stop, whole};
 
 /// Whether `cred` may use the blocks that are reserved for root.
 pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
@@ -73,7 +73,7 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
 /// transaction that is not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap
 /// is damaged; its group is not used again.
 pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
-    let run = fs.alloc.core.allocate(h, request)?;
+    let run = whole(h, |h| fs.alloc.core.allocate(h, request))?;
     debug_assert!(
         fs.layout.contains(run.start, run.len) && fs.zones.may_map(None, run.start, run.len),
         "allocated blocks lie in the volume, and in no system zone"
@@ -99,9 +99,16 @@ pub(crate) fn hold_blocks(
 /// credit per block).
 ///
 /// # Errors
-/// [`Error::Corrupt`] if a block lies outside of the volume, in a system zone, or is free already.
+/// [`Error::Corrupt`] if a block lies outside of the volume, in a system zone, or is free already:
+/// then blocks are lost that are not, as the caller has given up its reference. If the bitmap
+/// cannot be read, the journal stops.
 pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
-    fs.alloc.core.free(h, run, metadata)
+    let result = fs.alloc.core.free(h, run, metadata);
+    result.inspect_err(|error| {
+        if matches!(error, Error::Io(_)) {
+            stop(h, error);
+        }
+    })
 }
 
 /// Reserves `n` blocks for delayed allocation. `privileged` callers may use root's reserve.
@@ -211,7 +218,7 @@ pub(crate) fn allocate_inode(
     h: &mut Handle,
     request: &InodeRequest,
 ) -> Result<(Ino, u32)> {
-    let result = fs.alloc.core.allocate_inode(h, request);
+    let result = whole(h, |h| fs.alloc.core.allocate_inode(h, request));
     debug_assert!(
         result
             .as_ref()
@@ -226,6 +233,6 @@ pub(crate) fn allocate_inode(
 /// # Errors
 /// [`Error::Corrupt`] if it is reserved, does not exist or is free already.
 pub(crate) fn free_inode(fs: &Fs, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-    let result = fs.alloc.core.free_inode(h, ino, is_dir);
+    let result = whole(h, |h| fs.alloc.core.free_inode(h, ino, is_dir));
     result.inspect_err(|error| fs.fault.report(fs, error))
 }

@@ -20,8 +20,8 @@ use crate::map;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{Attr, FileKind, SetAttr, SetTime};
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 use crate::xattr::privileges::{self, CAPABILITY, stripped};
 use crate::xattr::{self, acl};
 
@@ -133,17 +133,22 @@ pub(crate) fn setattr(
     }
     let mut h = fs.start(credits)?;
     inode.not_plain();
-    if capable {
-        xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None, cred)?;
-    }
     let at = inode::now();
-    let mode = inode.update(fs, &mut h, |core| {
-        apply(core, inode.kind, changes, cred, at)
-    })?;
-    if listed {
-        acl::chmod(fs, &mut h, inode, mode, cred)?;
-    }
-    Ok(())
+    whole(&mut h, |h| {
+        // The attributes first: only they may find no space. A privilege that is gone by then stays
+        // away.
+        if capable {
+            xattr::set_stored(fs, h, inode, &CAPABILITY, None, cred)?;
+        }
+        if listed {
+            let mut core = inode.core.read().clone();
+            let mode = apply(&mut core, inode.kind, changes, cred, at);
+            acl::chmod(fs, h, inode, mode, cred)?;
+        }
+        inode.update(fs, h, |core| {
+            apply(core, inode.kind, changes, cred, at);
+        })
+    })
 }
 
 /// Fails if the inode's flags or kind forbid the changes.

@@ -33,24 +33,21 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
     }
 }
 
-/// Removes the entry `name`, which must lead to `ino`.
-pub(super) fn remove<S: Store>(store: &S, h: &mut S::Handle, name: &[u8], ino: Ino) -> Result<()> {
+/// Removes the entry at `slot`.
+pub(super) fn remove<S: Store>(store: &S, h: &mut S::Handle, slot: &Slot<S::Block>) -> Result<()> {
     drop_stale_index(store, h)?;
-    let slot = expect(store, name, ino)?;
     let format = &store.profile().format;
     let done = store.modify(h, &slot.block, |bytes| format.remove(bytes, slot.offset))?;
     store.check(slot.lblk, done)
 }
 
-/// Makes the entry `name`, which must lead to `old`, lead to `new`.
+/// Makes the entry at `slot` lead to `new`.
 pub(super) fn retarget<S: Store>(
     store: &S,
     h: &mut S::Handle,
-    name: &[u8],
-    old: Ino,
+    slot: &Slot<S::Block>,
     new: (Ino, FileType),
 ) -> Result<()> {
-    let slot = expect(store, name, old)?;
     let format = &store.profile().format;
     let done = store.modify(h, &slot.block, |bytes| {
         format.retarget(bytes, slot.offset, new.0, new.1)
@@ -58,7 +55,8 @@ pub(super) fn retarget<S: Store>(
     store.check(slot.lblk, done)
 }
 
-fn expect<S: Store>(store: &S, name: &[u8], ino: Ino) -> Result<Slot<S::Block>> {
+/// Finds `name`, which must lead to `ino`.
+pub(super) fn expect<S: Store>(store: &S, name: &[u8], ino: Ino) -> Result<Slot<S::Block>> {
     let slot = find(store, name)?.ok_or(Error::NotFound)?;
     if slot.ino != ino {
         let what = format_args!("entry leads to inode {}, not {ino}", slot.ino);
@@ -85,9 +83,19 @@ fn first<S: Store>(store: &S) -> Result<(S::Block, Option<IndexKind>)> {
 
 /// The inodes that "." and ".." lead to.
 pub(super) fn dots<S: Store>(store: &S) -> Result<(Ino, Ino)> {
-    let (block, _) = first(store)?;
-    let dots = store.profile().format.dots(&store.data(&block));
+    dots_in(store, &first(store)?.0)
+}
+
+fn dots_in<S: Store>(store: &S, block: &S::Block) -> Result<(Ino, Ino)> {
+    let dots = store.profile().format.dots(&store.data(block));
     store.check(Lblk::ZERO, dots)
+}
+
+/// The block that holds "." and "..", which are there.
+pub(super) fn checked_dots<S: Store>(store: &S) -> Result<S::Block> {
+    let (block, _) = first(store)?;
+    dots_in(store, &block)?;
+    Ok(block)
 }
 
 /// Makes ".." lead to `parent`.

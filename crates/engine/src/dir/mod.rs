@@ -41,12 +41,13 @@ mod slot;
 mod tests;
 
 use extant_disk::dir_edit::NewEntry;
-use extant_jbd2::Handle;
+use extant_jbd2::{Block, Handle};
 use extant_units::Ino;
 
 use self::dir_store::Store as _;
 use self::fs_store::FsStore;
 pub(crate) use self::listing::Batch;
+use self::slot::Slot;
 use crate::inode::{ExclusiveInode, Inode, LockedInode};
 use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
@@ -91,24 +92,40 @@ pub(crate) fn insert(
     entries::insert(&store, h, &entry)
 }
 
-/// Removes `name`, which leads to `ino`. Needs [`crate::volume::credits::DIR_REMOVE`] credits.
+/// An entry that was found. It keeps its block in memory, so that a change of the entry reads
+/// nothing.
+pub(crate) struct FoundEntry(Slot<Block>);
+
+/// Finds the entry `name`, which leads to `ino`, for [`remove`] or [`retarget`].
 ///
 /// # Errors
 /// [`crate::Error::NotFound`]; damage if it leads elsewhere.
+pub(crate) fn find_entry(
+    fs: &Fs,
+    dir: ExclusiveInode<'_>,
+    name: &[u8],
+    ino: Ino,
+) -> Result<FoundEntry> {
+    entries::expect(&FsStore::open(fs, &dir)?, name, ino).map(FoundEntry)
+}
+
+/// Removes `name`, whose entry was found. No name was added to the directory since: that may move
+/// entries. Needs [`crate::volume::credits::DIR_REMOVE`] credits.
+///
+/// # Errors
+/// Damage; a stopped journal.
 pub(crate) fn remove(
     fs: &Fs,
     h: &mut Handle,
     dir: ExclusiveInode<'_>,
-    name: &[u8],
-    ino: Ino,
+    (name, entry): (&[u8], &FoundEntry),
 ) -> Result<()> {
     let store = FsStore::open(fs, &dir)?;
     fs.names.forget(dir.ino, name);
-    entries::remove(&store, h, name, ino)
+    entries::remove(&store, h, &entry.0)
 }
 
-/// Makes `name`, which leads to `old`, lead to another inode. Needs
-/// [`crate::volume::credits::DIR_REMOVE`] credits.
+/// Makes `name`, whose entry was found, lead to another inode. The rest as [`remove`].
 ///
 /// # Errors
 /// As [`remove`].
@@ -116,14 +133,13 @@ pub(crate) fn retarget(
     fs: &Fs,
     h: &mut Handle,
     dir: ExclusiveInode<'_>,
-    name: &[u8],
-    old: Ino,
+    (name, entry): (&[u8], &FoundEntry),
     new: (Ino, FileKind),
 ) -> Result<()> {
     let new = (new.0, new.1.file_type());
     let store = FsStore::open(fs, &dir)?;
     fs.names.forget(dir.ino, name);
-    entries::retarget(&store, h, name, old, new)
+    entries::retarget(&store, h, &entry.0, new)
 }
 
 /// Whether `dir` has no entries but "." and "..".
@@ -155,6 +171,14 @@ pub(crate) fn init_new(
 /// Damage.
 pub(crate) fn parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Ino> {
     Ok(entries::dots(&FsStore::open(fs, &dir)?)?.1)
+}
+
+/// The block that holds "..", checked: while it is held, [`set_parent`] reads nothing.
+///
+/// # Errors
+/// Damage.
+pub(crate) fn hold_parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Block> {
+    entries::checked_dots(&FsStore::open(fs, &dir)?)
 }
 
 /// Makes ".." lead to `parent`. Needs one credit.

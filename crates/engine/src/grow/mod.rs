@@ -34,8 +34,8 @@ use self::new_groups::NewGroups;
 use self::resize_inode::ResizeInode;
 use crate::alloc;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
 use crate::volume::layout::Layout;
+use crate::volume::{Fs, whole};
 
 /// Groups that a step adds at most, unless one flex group has more.
 const STEP: u32 = 1024;
@@ -211,11 +211,14 @@ fn fill_last_group(fs: &Fs, end: u64) -> Result<()> {
     }
     // The group's bitmap and descriptor, the superblock.
     let mut h = fs.start(3)?;
-    let added = alloc::add_to_last_group(fs, &mut h, new)?;
-    let stored = fs.super_block.update(fs, &mut h, |raw| {
-        set_size(raw, layout, (new.get(), added.len.get()), 0);
-    });
-    stored.inspect_err(|error| fs.fault.report(fs, error))?;
+    let added = whole(&mut h, |h| {
+        let added = alloc::add_to_last_group(fs, h, new)?;
+        let stored = fs.super_block.update(fs, h, |raw| {
+            set_size(raw, layout, (new.get(), added.len.get()), 0);
+        });
+        stored.inspect_err(|error| fs.fault.report(fs, error))?;
+        Ok(added)
+    })?;
     drop(h);
     checkpoint(fs)?;
     alloc::publish_added(fs, added, layout.root_share(new.get()));
@@ -229,8 +232,7 @@ fn add_groups(fs: &Fs, end: u64) -> Result<()> {
     let step = Step::plan(fs, fs.layout.groups(), reserved, end)?;
     step.new.write(&*fs.dev)?;
     let mut h = fs.start(step.credits())?;
-    let stored = store(fs, &mut h, &step);
-    // A change that is half in the transaction must not be followed by more.
+    let stored = whole(&mut h, |h| store(fs, h, &step));
     stored.inspect_err(|error| fs.fault.report(fs, error))?;
     drop(h);
     checkpoint(fs)?;

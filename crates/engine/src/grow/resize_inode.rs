@@ -8,7 +8,7 @@ use extant_disk::features::Compat;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Ino, Pblk};
 
-use crate::inode;
+use crate::inode::{self, HeldRecord};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
@@ -106,7 +106,7 @@ impl ResizeInode {
         let copies = self.copies.len().min(slots) as u64;
         let blocks = 1 + u64::from(self.reserved) * (1 + copies);
         core.sectors = blocks * (layout.block_size.bytes_u64() / 512);
-        inode::store_core(fs, h, self.ino, &core)
+        HeldRecord::of(fs, self.ino)?.store(fs, h, &core, false)
     }
 }
 

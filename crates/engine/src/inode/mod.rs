@@ -57,7 +57,7 @@ pub(crate) use self::inode_ref::InodeRef;
 pub(crate) use self::object::Inode;
 pub(crate) use self::peek::Seen;
 pub(crate) use self::reaper::EvictionQueue;
-pub(crate) use self::record::{read as read_core, store as store_core};
+pub(crate) use self::record::{HeldRecord, read as read_core};
 pub(crate) use self::times::{
     are_many_late, changed, flush_all_times, flush_times, is_write_noted, modified, now,
     touch_atime, touch_mtime,

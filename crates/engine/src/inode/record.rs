@@ -1,6 +1,6 @@
 //! Reading an inode's record and checking it; writing it back.
 
-use extant_jbd2::Handle;
+use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
 use super::{Inode, InodeCore, InodeFlags, format};
@@ -157,34 +157,54 @@ fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
     Ok(())
 }
 
-/// Encodes `core` into the inode table under `h`.
-pub(crate) fn store(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
-    encode(fs, h, ino, core, false)
+/// The record of an inode in its block of the table, which stays in memory: a change of the inode
+/// reads nothing meanwhile.
+pub(crate) struct HeldRecord {
+    ino: Ino,
+    block: Block,
+    offset: usize,
 }
 
-/// As [`store`], for an inode that was just allocated: the old content of the record is cleared.
-pub(super) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
-    encode(fs, h, ino, core, true)
-}
+impl HeldRecord {
+    /// Reads the block of inode `ino`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn of(fs: &Fs, ino: Ino) -> Result<Self> {
+        let held = || {
+            let location = fs.groups.inode_location(&fs.layout, ino)?;
+            Ok(Self {
+                ino,
+                block: fs.cache.read_unchecked(location.block)?,
+                offset: location.offset,
+            })
+        };
+        held().inspect_err(|error| fs.fault.report(fs, error))
+    }
 
-fn encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
-    // A change that is half in the transaction must not be followed by more.
-    let result = try_encode(fs, h, ino, core, clear);
-    result.inspect_err(|error| fs.fault.report(fs, error))
-}
+    /// Whether it is that of inode `ino`.
+    pub(super) fn is_of(&self, ino: Ino) -> bool {
+        self.ino == ino
+    }
 
-fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
-    let location = fs.groups.inode_location(&fs.layout, ino)?;
-    let block = fs.cache.read_unchecked(location.block)?;
-    let end = location.offset + usize::from(fs.layout.inode_size);
-    let format = format(&fs.layout);
-    let encoded = h.modify(&block, |bytes| {
-        let record = &mut bytes[location.offset..end];
-        if clear {
-            record.fill(0);
-        }
-        core.encode(&format, ino, record)
-    })?;
-    fs.stats.inode_dirty_calls.bump();
-    encoded.map_err(|e| Error::corrupt(Location::Inode(ino), e))
+    /// Encodes `core` into the record under `h`. With `new` the inode was just allocated: what the
+    /// record held before is cleared.
+    pub(crate) fn store(&self, fs: &Fs, h: &mut Handle, core: &InodeCore, new: bool) -> Result<()> {
+        let result = self.encode(fs, h, core, new);
+        result.inspect_err(|error| fs.fault.report(fs, error))
+    }
+
+    fn encode(&self, fs: &Fs, h: &mut Handle, core: &InodeCore, new: bool) -> Result<()> {
+        let end = self.offset + usize::from(fs.layout.inode_size);
+        let format = format(&fs.layout);
+        let encoded = h.modify(&self.block, |bytes| {
+            let record = &mut bytes[self.offset..end];
+            if new {
+                record.fill(0);
+            }
+            core.encode(&format, self.ino, record)
+        })?;
+        fs.stats.inode_dirty_calls.bump();
+        encoded.map_err(|e| Error::corrupt(Location::Inode(self.ino), e))
+    }
 }

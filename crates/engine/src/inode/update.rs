@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use extant_disk::csum::Crc32c;
 use extant_jbd2::Handle;
 
-use super::{Inode, InodeCore, record};
+use super::{HeldRecord, Inode, InodeCore};
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::Fs;
+use crate::volume::{Fs, stop};
 
 impl Inode {
     /// Changes the stored fields and encodes them into the inode table under `h`: one credit
@@ -16,15 +16,30 @@ impl Inode {
     /// lock.
     ///
     /// # Errors
-    /// The table's block cannot be read, the journal has stopped, or a value does not fit the
-    /// record. Except in the last case the file system cannot be used any more; `core` keeps the
-    /// change.
+    /// The table's block cannot be read: nothing has changed then. The journal has stopped, or a
+    /// value does not fit the record; `core` keeps the change.
     pub(crate) fn update<R>(
         &self,
         fs: &Fs,
         h: &mut Handle,
         f: impl FnOnce(&mut InodeCore) -> R,
     ) -> Result<R> {
+        let record = self.hold_record(fs)?;
+        self.update_held(fs, h, &record, f)
+    }
+
+    /// As [`Inode::update`], where `record` is the inode's: reads nothing.
+    ///
+    /// # Errors
+    /// As [`Inode::update`], but for the table.
+    pub(crate) fn update_held<R>(
+        &self,
+        fs: &Fs,
+        h: &mut Handle,
+        record: &HeldRecord,
+        f: impl FnOnce(&mut InodeCore) -> R,
+    ) -> Result<R> {
+        debug_assert!(record.is_of(self.ino), "the record of another inode");
         let mut core = self.core.write();
         let before = (core.disk_size, core.sectors);
         let result = f(&mut core);
@@ -47,16 +62,25 @@ impl Inode {
         self.disk_size.store(core.disk_size, Ordering::Release);
         self.noted.forget();
         self.life.doomed.store(core.links == 0, Ordering::Release);
-        record::store(fs, h, self.ino, &core)?;
+        record.store(fs, h, &core, false)?;
         self.deferred.stored();
         if before != (core.disk_size, core.sectors) {
             if self.kind == FileKind::Regular {
-                fs.super_block.note_file_size(fs, h, core.disk_size)?;
+                let noted = fs.super_block.note_file_size(fs, h, core.disk_size);
+                noted.inspect_err(|error| stop(h, error))?;
             }
             self.datasync_tid.note(h.tid());
         }
         self.sync_tid.note(h.tid());
         Ok(result)
+    }
+
+    /// The inode's record in the table: while it is held, [`Inode::update`] reads nothing.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn hold_record(&self, fs: &Fs) -> Result<HeldRecord> {
+        HeldRecord::of(fs, self.ino)
     }
 
     /// Stores the record of an inode that was just allocated and entered into the cache, under `h`:
@@ -65,8 +89,9 @@ impl Inode {
     /// # Errors
     /// As [`Inode::update`].
     pub(crate) fn store_new(&self, fs: &Fs, h: &mut Handle) -> Result<()> {
+        let record = self.hold_record(fs)?;
         let core = self.core.read();
-        record::store_new(fs, h, self.ino, &core)?;
+        record.store(fs, h, &core, true)?;
         self.note_change(h);
         Ok(())
     }

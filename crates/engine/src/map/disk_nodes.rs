@@ -17,12 +17,12 @@ use extant_units::{BlockSize, Blocks, Ino, Pblk, exact_u32};
 use super::extent_tree::{Nodes, NodesMut};
 use super::locked_map::{ExclusiveMap, LockedMap};
 use crate::alloc::{self, AllocRequest, Run};
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::{HeldRecord, Inode, InodeFlags};
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
 use crate::volume::layout::Layout;
 use crate::volume::metadata_kind::CheckKind;
 use crate::volume::system_zones::SystemZones;
+use crate::volume::{Fs, whole};
 
 /// Read access to the nodes of one inode's tree. Needs no mounted file system.
 pub(super) struct DiskNodes<'a> {
@@ -202,10 +202,8 @@ impl<'a> HandleNodes<'a> {
         self.blocks -= i64::from(count);
     }
 
-    /// Stores what changed in the inode. A failure after a node has changed would leave inode and
-    /// nodes inconsistent in the running transaction, so it stops the journal before that can
-    /// become durable.
-    pub(super) fn finish(self) -> Result<()> {
+    /// Stores what changed in the inode, whose record is `record`.
+    pub(super) fn finish(self, record: &HeldRecord) -> Result<()> {
         if self.changed || self.root_changed {
             self.inode.note_change(self.h);
         }
@@ -213,15 +211,10 @@ impl<'a> HandleNodes<'a> {
             return Ok(());
         }
         let sectors = self.blocks << (self.disk.layout.block_size.log2() - 9);
-        let stored = self.inode.update(self.fs, self.h, |core| {
+        self.inode.update_held(self.fs, self.h, record, |core| {
             core.i_block = self.disk.root;
             // Saturates, as the count of a damaged inode may be anything.
             core.sectors = core.sectors.saturating_add_signed(sectors);
-        });
-        stored.inspect_err(|error| {
-            self.fs
-                .journal
-                .abort(&format!("storing an inode's map: {error}"))
         })
     }
 }
@@ -345,11 +338,14 @@ pub(super) fn with_nodes<R>(
     pool: bool,
     f: impl FnOnce(&mut HandleNodes<'_>) -> Result<R>,
 ) -> Result<R> {
+    let record = map.inode().hold_record(fs)?;
     let root = map.inode().core.read().i_block;
-    let mut nodes = HandleNodes::new(fs, h, map, root, pool);
-    let result = f(&mut nodes);
-    let stored = nodes.finish();
-    let result = result.and_then(|result| stored.map(|()| result));
+    let result = whole(h, |h| {
+        let mut nodes = HandleNodes::new(fs, h, map, root, pool);
+        let result = f(&mut nodes);
+        let stored = nodes.finish(&record);
+        result.and_then(|result| stored.map(|()| result))
+    });
     result.inspect_err(|error| fs.fault.report(fs, error))
 }
 

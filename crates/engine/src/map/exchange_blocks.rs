@@ -22,7 +22,7 @@ use super::locked_map::{ExclusiveMap, SharedMap};
 use super::map_view::MapView;
 use crate::inode::Inode;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
+use crate::volume::{Fs, stop};
 
 /// Exchanges the locations of up to `len` blocks from `at_a` of `a` and from `at_b` of `b` on, as
 /// many as lie in one extent in both. Returns how many. The state of `a`'s blocks stays with them,
@@ -53,10 +53,7 @@ pub(crate) fn exchange(
     if let Err(error) = put(fs, h, b, moved(at_b, &ours)) {
         // Joined again with the extent that it was cut from: that needs no space.
         let back = Extent { len, ..ours };
-        put(fs, h, a, back).inspect_err(|error| {
-            fs.journal
-                .abort(&format!("taking back an exchange of blocks: {error}"));
-        })?;
+        put(fs, h, a, back).inspect_err(|error| stop(h, error))?;
         return Err(error);
     }
     Ok(len)

@@ -1,8 +1,8 @@
 //! New inodes, with a name and without.
 //!
 //! One handle allocates the inode, fills it and adds its directory entry; no thread finds the inode
-//! before the entry is there. If that fails after the inode was made, the inode becomes an orphan
-//! under the same handle and is evicted with its only reference.
+//! before the entry is there. If the entry cannot be made, the inode becomes an orphan under the
+//! same handle and is evicted with its only reference.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,8 +21,8 @@ use crate::orphan;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, stop, whole};
 
 /// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the
 /// NUL).
@@ -154,7 +154,7 @@ pub(crate) fn tmpfile(fs: &Arc<Fs>, dir: &Inode, perm: u16, cred: &Cred) -> Resu
         let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
         let wanted = Wanted::new(FileKind::Regular, perm);
         let inode = new_inode(fs, &mut h, dir, &wanted, 0, cred)?;
-        orphan::add(fs, &mut h, &inode)?;
+        orphan::add(fs, &mut h, &inode).inspect_err(|error| stop(&h, error))?;
         inode.linkable.store(true, Ordering::Release);
         Ok(inode)
     })
@@ -184,13 +184,14 @@ fn make(
         if wanted.kind == FileKind::Directory {
             check_room_for_subdir(fs, locked.shared())?;
         }
+        let record = dir.hold_record(fs)?;
         let mut h = fs.start(make_credits(fs, wanted.kind))?;
         let inode = make_under(fs, &mut h, dir, &wanted, cred, |h, inode| {
             let to = (inode.ino, wanted.kind);
             dir::insert(fs, h, locked, name, to, cred.privileged)?;
             known_names::enter(fs, locked.shared(), name, inode);
             let now = inode::now();
-            dir.update(fs, h, |core| {
+            dir.update_held(fs, h, &record, |core| {
                 inode::modified(core, now);
                 if wanted.kind == FileKind::Directory {
                     add_subdir(core);
@@ -231,10 +232,10 @@ pub(super) fn make_under(
         1
     };
     let inode = new_inode(fs, h, dir, wanted, links, cred)?;
-    let done = fill(fs, h, dir, &inode, wanted, cred).and_then(|()| enter(h, &inode));
+    let filled = fill(fs, h, dir, &inode, wanted, cred);
+    let done = filled.and_then(|()| whole(h, |h| enter(h, &inode)));
     if let Err(error) = done {
-        // If this fails as well, the journal has stopped and nothing of it becomes durable.
-        unname(fs, h, &inode)?;
+        new_inode::unname(fs, h, &inode).inspect_err(|error| stop(h, error))?;
         return Err(error);
     }
     Ok(inode)
@@ -273,12 +274,6 @@ fn fill(
         }
         _ => Ok(()),
     }
-}
-
-/// Takes the links of a new inode: it becomes an orphan.
-fn unname(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
-    inode.update(fs, h, |core| core.links = 0)?;
-    orphan::add(fs, h, inode)
 }
 
 #[cfg(test)]

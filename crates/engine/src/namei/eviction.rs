@@ -20,13 +20,13 @@ use extant_units::{Lblk, Pblk, at_most_u32};
 
 use crate::alloc;
 use crate::file;
-use crate::inode::{self, EvictionQueue, Inode, InodeFlags};
+use crate::inode::{self, EvictionQueue, Inode, InodeCore, InodeFlags};
 use crate::map;
 use crate::orphan;
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 use crate::xattr;
 
 /// Rounds of the thread after which lazy times are stored: half a day.
@@ -125,29 +125,35 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
             h.restart(last)?;
         }
     }
+    let record = inode.hold_record(fs)?;
     xattr::release(fs, &mut h, inode)?;
-    orphan::remove(fs, &mut h, inode)?;
-    inode.update(fs, &mut h, |core| {
-        core.links = 0;
-        core.disk_size = 0;
-        core.sectors = 0;
-        core.file_acl = Pblk::ZERO;
-        core.xattrs.fill(0);
-        if has_map {
-            // An extent tree keeps its (empty) root: e2fsck takes an inode with the flag but
-            // without a root for garbage.
-            core.i_block = match core.flags.contains(InodeFlags::EXTENTS) {
-                true => map::empty_root(),
-                false => [0; BLOCK_AREA],
-            };
-        }
-        core.dtime = deletion_time();
+    whole(&mut h, |h| {
+        orphan::remove(fs, h, inode)?;
+        inode.update_held(fs, h, &record, |core| clear(core, has_map))
     })?;
     debug_assert_eq!(map::delayed_blocks(inode), 0, "nothing is reserved (J9)");
     // Out of the cache before the number is free: the next owner of the number makes a new inode of
     // it.
     fs.inodes.forget(inode);
     alloc::free_inode(fs, &mut h, inode.ino, inode.kind == FileKind::Directory)
+}
+
+/// Makes `core` that of an inode that is free. `has_map` says that it has blocks of its own.
+fn clear(core: &mut InodeCore, has_map: bool) {
+    core.links = 0;
+    core.disk_size = 0;
+    core.sectors = 0;
+    core.file_acl = Pblk::ZERO;
+    core.xattrs.fill(0);
+    if has_map {
+        // An extent tree keeps its (empty) root: e2fsck takes an inode with the flag but without a
+        // root for garbage.
+        core.i_block = match core.flags.contains(InodeFlags::EXTENTS) {
+            true => map::empty_root(),
+            false => [0; BLOCK_AREA],
+        };
+    }
+    core.dtime = deletion_time();
 }
 
 /// The clock in 32 bits, never zero, which would mean "not deleted": 1 before 1970.

@@ -9,8 +9,8 @@ use crate::dir;
 use crate::inode::{self, ExclusiveGuards, Inode};
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 
 /// Makes each of two entries lead to the other's inode. `locked` has all directories involved; the
 /// inodes differ.
@@ -35,32 +35,49 @@ pub(super) fn swap(
         check_room_for_subdir(fs, gains.shared())?;
     }
 
+    let entries = [
+        (old, source, target, up, new.dir),
+        (new, target, source, down, old.dir),
+    ];
+    // Found and held before the first change, which reads none of them then.
+    let find = |place: ParentAndName<'_>, is: &Inode| {
+        dir::find_entry(fs, locked.of(place.dir), place.name, is.ino)
+    };
+    let found = [find(old, source)?, find(new, target)?];
+    let mut held = Vec::new();
+    for (place, is, _, directory, _) in &entries {
+        let parent = across && *directory;
+        let parent = parent.then(|| dir::hold_parent(fs, locked.of(is).shared()));
+        let records = (is.hold_record(fs)?, place.dir.hold_record(fs)?);
+        held.push((parent.transpose()?, records));
+    }
+
     let mut h = fs.start(2 * credits::DIR_REMOVE + 2 + 4 * credits::INODE_UPDATE)?;
     let now = inode::now();
     // Both, before one changes: no lookup finds an inode by both names.
     known_names::forget(fs, locked.of(old.dir), old.name);
     known_names::forget(fs, locked.of(new.dir), new.name);
-    for (place, is, becomes) in [(old, source, target), (new, target, source)] {
-        let to = (becomes.ino, becomes.kind);
-        let dir = locked.of(place.dir);
-        dir::retarget(fs, &mut h, dir, place.name, is.ino, to)?;
-        known_names::enter(fs, dir.shared(), place.name, becomes);
-        is.update(fs, &mut h, |core| inode::changed(core, now))?;
-    }
-    for (moved, directory, parent) in [(source, up, new.dir), (target, down, old.dir)] {
-        if across && directory {
-            dir::set_parent(fs, &mut h, locked.of(moved), parent.ino)?;
-        }
-    }
-    for (dir, loses, gains) in [(old.dir, up, down), (new.dir, down, up)] {
-        dir.update(fs, &mut h, |core| {
-            inode::modified(core, now);
-            match (loses, gains) {
-                (true, false) if across => drop_subdir(core),
-                (false, true) if across => add_subdir(core),
-                _ => {}
+    whole(&mut h, |h| {
+        for ((place, is, becomes, directory, parent), entry) in entries.iter().zip(&found) {
+            let dir = locked.of(place.dir);
+            dir::retarget(fs, h, dir, (place.name, entry), (becomes.ino, becomes.kind))?;
+            known_names::enter(fs, dir.shared(), place.name, becomes);
+            is.update(fs, h, |core| inode::changed(core, now))?;
+            if across && *directory {
+                dir::set_parent(fs, h, locked.of(is), parent.ino)?;
             }
-        })?;
-    }
+        }
+        for (dir, loses, gains) in [(old.dir, up, down), (new.dir, down, up)] {
+            dir.update(fs, h, |core| {
+                inode::modified(core, now);
+                match (loses, gains) {
+                    (true, false) if across => drop_subdir(core),
+                    (false, true) if across => add_subdir(core),
+                    _ => {}
+                }
+            })?;
+        }
+        Ok(())
+    })?;
     Ok(PendingCommit::end(fs, h, &[old.dir, new.dir]))
 }

@@ -14,8 +14,8 @@ use crate::orphan;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.
 ///
@@ -56,21 +56,24 @@ pub(crate) fn link(
             }
             links == 0
         };
+        let (record, dir_record) = (inode.hold_record(fs)?, dir.hold_record(fs)?);
         let inodes = 2 * credits::INODE_UPDATE + credits::ORPHAN;
         let mut h = fs.start(credits::sum([credits::dir_insert(fs), inodes]))?;
-        let to = (inode.ino, inode.kind);
-        dir::insert(fs, &mut h, locked, name, to, cred.privileged)?;
-        known_names::enter(fs, locked.shared(), name, inode);
-        let now = inode::now();
-        inode.update(fs, &mut h, |core| {
-            debug_assert!(core.links < MAX_LINKS, "checked under the lock");
-            core.links += 1;
-            inode::changed(core, now);
+        whole(&mut h, |h| {
+            let to = (inode.ino, inode.kind);
+            dir::insert(fs, h, locked, name, to, cred.privileged)?;
+            known_names::enter(fs, locked.shared(), name, inode);
+            let now = inode::now();
+            inode.update_held(fs, h, &record, |core| {
+                debug_assert!(core.links < MAX_LINKS, "checked under the lock");
+                core.links += 1;
+                inode::changed(core, now);
+            })?;
+            if unnamed {
+                orphan::remove(fs, h, inode)?;
+            }
+            dir.update_held(fs, h, &dir_record, |core| inode::modified(core, now))
         })?;
-        if unnamed {
-            orphan::remove(fs, &mut h, inode)?;
-        }
-        dir.update(fs, &mut h, |core| inode::modified(core, now))?;
         Ok(PendingCommit::end(fs, h, &[dir]))
     })?;
     pending.commit_and_wait(fs)

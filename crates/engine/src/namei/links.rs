@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extant_jbd2::Handle;
 
-use crate::inode::{self, ExclusiveGuards, Inode, InodeCore, InodeFlags, InodeTime};
+use crate::inode::{self, ExclusiveGuards, HeldRecord, Inode, InodeCore, InodeFlags, InodeTime};
 use crate::orphan;
 use crate::types::FileKind;
 use crate::types::error::Result;
@@ -32,15 +32,16 @@ pub(super) fn drop_subdir(core: &mut InodeCore) {
 }
 
 /// Takes one link off `inode`, all of them if it is a directory, under the handle that removed its
-/// name. The last one makes it an orphan. The inode is one of the `locked` ones.
+/// name. The last one makes it an orphan. The inode is one of the `locked` ones, and `record` its
+/// record.
 pub(super) fn drop_link(
     fs: &Fs,
     h: &mut Handle,
     locked: &ExclusiveGuards<'_>,
-    inode: &Arc<Inode>,
+    (inode, record): (&Arc<Inode>, &HeldRecord),
     now: InodeTime,
 ) -> Result<()> {
-    let left = locked.of(inode).update(fs, h, |core| {
+    let left = locked.of(inode).update_held(fs, h, record, |core| {
         inode::changed(core, now);
         core.links = match inode.kind {
             FileKind::Directory => 0,

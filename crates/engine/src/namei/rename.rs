@@ -15,14 +15,14 @@ use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, 
 use super::parent_and_name::{ParentAndName, check_move};
 use super::pending_commit::{PendingCommit, retry};
 use super::{ancestry, exchange_names, known_names};
-use crate::dir;
+use crate::dir::{self, FoundEntry};
 use crate::file;
-use crate::inode::{self, ExclusiveGuards, Inode, InodeRef};
+use crate::inode::{self, ExclusiveGuards, HeldRecord, Inode, InodeRef};
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{FileKind, RenameFlags};
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 
 /// Renames `old` to `new`.
 ///
@@ -181,6 +181,7 @@ fn check_target(
     Ok(())
 }
 
+/// Replaces what `new` leads to, or adds it, and takes `old` away.
 fn replace(
     fs: &Arc<Fs>,
     locked: &ExclusiveGuards<'_>,
@@ -193,63 +194,125 @@ fn replace(
     let across = old.dir.ino != new.dir.ino;
     check_move(fs, locked, old, source, new.dir)?;
     check_target(fs, locked, (new, target), directory, across)?;
+    let rename = Rename {
+        fs,
+        locked,
+        old,
+        source,
+        new,
+        target,
+        leaves: dir::find_entry(fs, locked.of(old.dir), old.name, source.ino)?,
+        replaced: target
+            .map(|target| dir::find_entry(fs, locked.of(new.dir), new.name, target.ino))
+            .transpose()?,
+        target_record: target.map(|target| target.hold_record(fs)).transpose()?,
+        moves: directory && across,
+    };
+    // Held until the change is done: it reads none of them then.
+    let _parent = rename
+        .moves
+        .then(|| dir::hold_parent(fs, locked.of(source).shared()))
+        .transpose()?;
+    let _inodes = (source.hold_record(fs)?, old.dir.hold_record(fs)?);
+    let _other = new.dir.hold_record(fs)?;
 
     let mut h = fs.start(needed(fs, flags))?;
-    let (now, to) = (inode::now(), (source.ino, source.kind));
     // Both, before one changes: no lookup finds the inode by both names.
-    let (old_dir, new_dir) = (locked.of(old.dir), locked.of(new.dir));
-    known_names::forget(fs, old_dir, old.name);
-    known_names::forget(fs, new_dir, new.name);
-    let enter = |h: &mut Handle, whiteout: Option<&Inode>| {
-        match target {
-            Some(target) => dir::retarget(fs, h, new_dir, new.name, target.ino, to)?,
-            None => dir::insert(fs, h, new_dir, new.name, to, cred.privileged)?,
+    known_names::forget(fs, locked.of(old.dir), old.name);
+    known_names::forget(fs, locked.of(new.dir), new.name);
+    whole(&mut h, |h| {
+        if flags.contains(RenameFlags::WHITEOUT) {
+            let wanted = Wanted::whiteout();
+            make_under(fs, h, old.dir, &wanted, cred, |h, left| {
+                rename.enter(h, Some(left), cred)
+            })?;
+        } else {
+            rename.enter(h, None, cred)?;
         }
-        known_names::enter(fs, new_dir.shared(), new.name, source);
+        rename.count(h)
+    })?;
+    Ok(PendingCommit::end(fs, h, &[old.dir, new.dir]))
+}
+
+/// A rename that was checked, with the entries that it changes.
+struct Rename<'a> {
+    fs: &'a Arc<Fs>,
+    locked: &'a ExclusiveGuards<'a>,
+    old: ParentAndName<'a>,
+    source: &'a Inode,
+    new: ParentAndName<'a>,
+    target: Option<&'a Arc<Inode>>,
+    /// The old entry.
+    leaves: FoundEntry,
+    /// The entry of `target`.
+    replaced: Option<FoundEntry>,
+    target_record: Option<HeldRecord>,
+    /// A directory gets another parent.
+    moves: bool,
+}
+
+impl Rename<'_> {
+    /// Changes the entries: the new one, then the old one, which leads to `whiteout` afterwards or
+    /// is gone.
+    fn enter(&self, h: &mut Handle, whiteout: Option<&Inode>, cred: &Cred) -> Result<()> {
+        let Self { fs, old, new, .. } = self;
+        let (old_dir, new_dir) = (self.locked.of(old.dir), self.locked.of(new.dir));
+        let to = (self.source.ino, self.source.kind);
+        let mut moved = None;
+        match &self.replaced {
+            Some(entry) => dir::retarget(fs, h, new_dir, (new.name, entry), to)?,
+            None => {
+                dir::insert(fs, h, new_dir, new.name, to, cred.privileged)?;
+                if old.dir.ino == new.dir.ino {
+                    // Making room may have moved it.
+                    moved = Some(dir::find_entry(fs, old_dir, old.name, self.source.ino)?);
+                }
+            }
+        }
+        known_names::enter(fs, new_dir.shared(), new.name, self.source);
+        let entry = (old.name, moved.as_ref().unwrap_or(&self.leaves));
         match whiteout {
             Some(left) => {
-                let to = (left.ino, left.kind);
-                dir::retarget(fs, h, old_dir, old.name, source.ino, to)?;
+                dir::retarget(fs, h, old_dir, entry, (left.ino, left.kind))?;
                 known_names::enter(fs, old_dir.shared(), old.name, left);
                 Ok(())
             }
-            None => dir::remove(fs, h, old_dir, old.name, source.ino),
+            None => dir::remove(fs, h, old_dir, entry),
         }
-    };
-    if flags.contains(RenameFlags::WHITEOUT) {
-        let wanted = Wanted::whiteout();
-        make_under(fs, &mut h, old.dir, &wanted, cred, |h, left| {
-            enter(h, Some(left))
-        })?;
-    } else {
-        enter(&mut h, None)?;
     }
 
-    if directory && across {
-        dir::set_parent(fs, &mut h, locked.of(source), new.dir.ino)?;
-    }
-    source.update(fs, &mut h, |core| inode::changed(core, now))?;
-    if let Some(target) = target {
-        drop_link(fs, &mut h, locked, target, now)?;
-    }
-    // The old directory loses a subdirectory if the source leaves it, or replaces one in it. The
-    // new one gains one if the source arrives and replaces none.
-    let loses = directory && (across || target.is_some());
-    old.dir.update(fs, &mut h, |core| {
-        inode::modified(core, now);
-        if loses {
-            drop_subdir(core);
+    /// Changes what goes with the entries: "..", links and times.
+    fn count(&self, h: &mut Handle) -> Result<()> {
+        let Self { fs, old, new, .. } = self;
+        let now = inode::now();
+        if self.moves {
+            dir::set_parent(fs, h, self.locked.of(self.source), new.dir.ino)?;
         }
-    })?;
-    if across {
-        new.dir.update(fs, &mut h, |core| {
+        self.source
+            .update(fs, h, |core| inode::changed(core, now))?;
+        if let Some(target) = self.target.zip(self.target_record.as_ref()) {
+            drop_link(fs, h, self.locked, target, now)?;
+        }
+        // The old directory loses a subdirectory if the source leaves it, or replaces one in it.
+        // The new one gains one if the source arrives and replaces none.
+        let directory = self.source.kind == FileKind::Directory;
+        let loses = directory && (self.moves || self.target.is_some());
+        old.dir.update(fs, h, |core| {
             inode::modified(core, now);
-            if directory && target.is_none() {
-                add_subdir(core);
+            if loses {
+                drop_subdir(core);
             }
         })?;
+        if old.dir.ino == new.dir.ino {
+            return Ok(());
+        }
+        new.dir.update(fs, h, |core| {
+            inode::modified(core, now);
+            if directory && self.target.is_none() {
+                add_subdir(core);
+            }
+        })
     }
-    Ok(PendingCommit::end(fs, h, &[old.dir, new.dir]))
 }
 
 /// Credits of a rename.

@@ -11,8 +11,8 @@ use crate::dir;
 use crate::inode::{self, ExclusiveGuards, Inode};
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 
 /// Removes the name `name` of anything but a directory.
 ///
@@ -71,16 +71,20 @@ fn remove_locked(
     if directory && !dir::is_empty(fs, locked.of(victim).shared())? {
         return Err(Error::NotEmpty);
     }
+    let entry = dir::find_entry(fs, locked.of(dir), name, victim.ino)?;
+    let (record, dir_record) = (victim.hold_record(fs)?, dir.hold_record(fs)?);
     let needed = credits::DIR_REMOVE + 2 * credits::INODE_UPDATE + credits::ORPHAN;
     let mut h = fs.start(needed)?;
-    dir::remove(fs, &mut h, locked.of(dir), name, victim.ino)?;
-    let now = inode::now();
-    drop_link(fs, &mut h, locked, victim, now)?;
-    dir.update(fs, &mut h, |core| {
-        inode::modified(core, now);
-        if directory {
-            drop_subdir(core);
-        }
+    whole(&mut h, |h| {
+        dir::remove(fs, h, locked.of(dir), (name, &entry))?;
+        let now = inode::now();
+        drop_link(fs, h, locked, (victim, &record), now)?;
+        dir.update_held(fs, h, &dir_record, |core| {
+            inode::modified(core, now);
+            if directory {
+                drop_subdir(core);
+            }
+        })
     })?;
     Ok(PendingCommit::end(fs, h, &[dir]))
 }

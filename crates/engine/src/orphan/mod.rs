@@ -40,8 +40,8 @@ pub(crate) use self::orphans::Orphans;
 pub(crate) use self::recover::process_all;
 use crate::inode::Inode;
 use crate::types::error::Result;
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 
 /// Opens the orphan file, if there is one, and marks it as in use. Part of a writable mount, after
 /// the replay of the journal.
@@ -104,7 +104,7 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
         return Ok(());
     }
     fs.stats.orphans_listed.bump();
-    fs.orphans.list.lock().add(fs, h, inode)?;
+    whole(h, |h| fs.orphans.list.lock().add(fs, h, inode))?;
     *record = OrphanRecord::Listed;
     Ok(())
 }
@@ -117,7 +117,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut record = inode.lock_orphan();
     match *record {
         OrphanRecord::None => return Ok(()),
-        OrphanRecord::Listed => fs.orphans.list.lock().remove(fs, h, inode)?,
+        OrphanRecord::Listed => whole(h, |h| fs.orphans.list.lock().remove(fs, h, inode))?,
         OrphanRecord::Slot { block, slot } => {
             let file = fs.orphans.file.read().clone();
             debug_assert!(file.is_some(), "a slot is one of the orphan file");

@@ -1,10 +1,41 @@
-//! Starting handles, and refusing changes where none may be made.
+//! Starting handles, refusing changes where none may be made, and ending those that cannot be
+//! completed.
+//!
+//! # Errors
+//! An operation finds and checks what it is going to change before its first change, so that a
+//! failure leaves nothing to undo. One that fails later ([`whole`]) stops the journal, whatever the
+//! `errors=` policy: the transaction has half of the operation, and must not become durable.
 
 use extant_jbd2::Handle;
 use extant_units::Tid;
 
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::volume::Fs;
+
+/// Runs `change`, whose parts belong together. If it fails after the first of them, the journal
+/// stops. [`Error::NoSpace`] is no such failure: it comes before a change, or after `change` has
+/// undone what it did.
+///
+/// # Errors
+/// That of `change`.
+pub(crate) fn whole<R>(h: &mut Handle, change: impl FnOnce(&mut Handle) -> Result<R>) -> Result<R> {
+    let before = h.changes();
+    let result = change(h);
+    if let Err(error) = &result
+        && h.has_changed_since(before)
+        && !matches!(error, Error::NoSpace)
+    {
+        stop(h, error);
+    }
+    result
+}
+
+/// Stops the journal of `h`, because `error` ended a change in the middle.
+#[cold]
+pub(crate) fn stop(h: &Handle, error: &Error) {
+    h.journal()
+        .abort_on_fault(&format!("a change could not be completed: {error}"));
+}
 
 impl Fs {
     /// Starts a handle with room for `credits` metadata blocks, if the file system may be modified.

@@ -32,5 +32,6 @@ mod superblock_update;
 pub(crate) mod system_zones;
 
 pub(crate) use self::fs::{Fs, Upcalls};
+pub(crate) use self::handles::{stop, whole};
 pub(crate) use self::rename_lock::RenameGuard;
 pub(crate) use self::superblock_update::set_label;

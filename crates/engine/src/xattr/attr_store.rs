@@ -13,7 +13,7 @@ use super::shared_blocks;
 use crate::inode::{self, Inode};
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
+use crate::volume::{Fs, whole};
 
 /// Runs `f` on the table inside of the inode.
 fn with_area<G, R>(
@@ -102,7 +102,9 @@ pub(crate) fn set_stored(
     value: Option<&[u8]>,
     cred: &Cred,
 ) -> Result<()> {
-    set(fs, h, &ExclusiveAttrs::lock(inode), name, value, cred)
+    whole(h, |h| {
+        set(fs, h, &ExclusiveAttrs::lock(inode), name, value, cred)
+    })
 }
 
 /// Sets (or with `None` removes) an attribute. Removing one that does not exist updates the change
@@ -154,6 +156,7 @@ pub(super) fn set(
     if area != old_area && area.write_area(&mut bytes) == Fit::TooLarge {
         return Err(Error::NoSpace);
     }
+    let record = inode.hold_record(fs)?;
     let file_acl = inode.core.read().file_acl;
     let new_acl = if block == old_block {
         file_acl
@@ -161,7 +164,7 @@ pub(super) fn set(
         shared_blocks::replace(fs, h, attrs, file_acl, &block, cred)?
     };
     let per_block = fs.layout.block_size.bytes_u64() / 512;
-    inode.update(fs, h, |core| {
+    inode.update_held(fs, h, &record, |core| {
         debug_assert_eq!(core.xattrs.len(), area_len, "the attributes are locked");
         if area != old_area && core.xattrs.len() == bytes.len() {
             core.xattrs.copy_from_slice(&bytes);
@@ -203,11 +206,14 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     if pblk.get() == 0 {
         return Ok(());
     }
-    shared_blocks::drop_reference(fs, h, &attrs, pblk)?;
     let per_block = fs.layout.block_size.bytes_u64() / 512;
-    inode.update(fs, h, |core| {
-        core.file_acl = Pblk::ZERO;
-        // As in `set`.
-        core.sectors = core.sectors.saturating_sub(per_block);
+    let record = inode.hold_record(fs)?;
+    whole(h, |h| {
+        shared_blocks::drop_reference(fs, h, &attrs, pblk)?;
+        inode.update_held(fs, h, &record, |core| {
+            core.file_acl = Pblk::ZERO;
+            // As in `set`.
+            core.sectors = core.sectors.saturating_sub(per_block);
+        })
     })
 }

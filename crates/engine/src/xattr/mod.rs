@@ -40,8 +40,8 @@ use crate::inode::{Inode, InodeFlags};
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{FileKind, XattrMode};
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 
 /// Splits a full name and checks that attributes of its namespace are served.
 fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {
@@ -183,7 +183,7 @@ fn change(
     loop {
         let mut h = fs.start_with_revokes(credits::XATTR + credits::INODE_UPDATE, 1)?;
         inode.not_plain();
-        let result = f(&mut h, &ExclusiveAttrs::lock(inode));
+        let result = whole(&mut h, |h| f(h, &ExclusiveAttrs::lock(inode)));
         drop(h);
         match result {
             Err(Error::NoSpace) if alloc::commit_frees_space(fs, attempt) => attempt += 1,

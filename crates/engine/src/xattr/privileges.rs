@@ -14,8 +14,8 @@ use crate::inode::{self, Inode};
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, whole};
 use crate::xattr;
 
 const SUID: u16 = 0o4000;
@@ -89,10 +89,12 @@ pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<(
     let capable = xattr::exists(fs, inode, &CAPABILITY)?;
     if new_mode.is_some() || capable {
         let mut h = fs.start(credits::INODE_UPDATE + credits::XATTR)?;
-        if capable {
-            xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None, cred)?;
-        }
-        take_bits(fs, &mut h, inode, new_mode)?;
+        whole(&mut h, |h| {
+            if capable {
+                xattr::set_stored(fs, h, inode, &CAPABILITY, None, cred)?;
+            }
+            take_bits(fs, h, inode, new_mode)
+        })?;
     }
     inode.note_plain();
     Ok(())

@@ -69,9 +69,8 @@ fn random_changes_agree_with_a_map() {
                 None => {}
                 Some(old) if random.below(5) == 0 => {
                     let kind = extant_disk::dirent::FileType::Fifo;
-                    let name = name.as_bytes();
-                    entries::retarget(&store, &mut (), name, ino(old), (ino(to), kind)).unwrap();
-                    model.insert(String::from_utf8_lossy(name).into_owned(), to);
+                    store.retarget(&name, old, (ino(to), kind)).unwrap();
+                    model.insert(name, to);
                 }
                 Some(old) if random.below(4) >= grow => {
                     store.remove(&name, old).unwrap();

@@ -26,13 +26,7 @@ fn attack(store: &MemoryDir, random: &mut Random) -> (u32, u32) {
         note(store.insert(&format!("new{i}"), 9));
         note(store.remove(&name, 20 + i * 37));
         let kind = extant_disk::dirent::FileType::Regular;
-        note(entries::retarget(
-            store,
-            &mut (),
-            name.as_bytes(),
-            ino(9),
-            (ino(10), kind),
-        ));
+        note(store.retarget(&name, 9, (ino(10), kind)));
     }
     note(entries::is_empty(store).map(drop));
     note(entries::set_parent(store, &mut (), ino(5)));

@@ -68,7 +68,13 @@ impl MemoryDir {
     }
 
     pub(super) fn remove(&self, name: &str, to: u32) -> Result<()> {
-        entries::remove(self, &mut (), name.as_bytes(), ino(to))
+        let slot = entries::expect(self, name.as_bytes(), ino(to))?;
+        entries::remove(self, &mut (), &slot)
+    }
+
+    pub(super) fn retarget(&self, name: &str, old: u32, new: (Ino, FileType)) -> Result<()> {
+        let slot = entries::expect(self, name.as_bytes(), ino(old))?;
+        entries::retarget(self, &mut (), &slot, new)
     }
 
     /// Lists from `from` until `limit` entries were seen: names, inodes and where to go on.

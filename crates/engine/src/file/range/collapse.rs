@@ -3,6 +3,7 @@
 use crate::file::range::Operation;
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
+use crate::volume::whole;
 use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
@@ -27,12 +28,14 @@ impl Operation<'_> {
         let plan = map::plan(self.fs, self.inode, blocks.clone(), blocks.end)?;
         let mut h = self.start(plan)?;
         let first = Self::lblk(blocks.start)?;
-        map::remove(self.fs, &mut h, self.inode, first, blocks.end)?;
         let by = Self::lblk(blocks.end - blocks.start)?.get();
-        let from = Blocks::new(blocks.end);
-        map::shift(self.fs, &mut h, self.inode, from, Shift::Left(by))?;
         let len = self.range.end - self.range.start;
         debug_assert!(len < size, "{len} of {size} bytes are taken out");
-        self.set_size(&mut h, size - len)
+        whole(&mut h, |h| {
+            map::remove(self.fs, h, self.inode, first, blocks.end)?;
+            let from = Blocks::new(blocks.end);
+            map::shift(self.fs, h, self.inode, from, Shift::Left(by))?;
+            self.set_size(h, size - len)
+        })
     }
 }

@@ -8,6 +8,7 @@ use crate::file::max_size;
 use crate::file::range::Operation;
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
+use crate::volume::whole;
 
 impl Operation<'_> {
     /// Fails for parts of blocks, for a start at or behind the end of the file, and for what would
@@ -42,14 +43,11 @@ impl Operation<'_> {
         let plan = map::plan(self.fs, self.inode, 0..0, blocks.start)?;
         let mut h = self.start(plan)?;
         let len = self.range.end - self.range.start;
-        self.set_size(&mut h, size + len)?;
         let by = Self::lblk(blocks.end - blocks.start)?.get();
-        map::shift(
-            self.fs,
-            &mut h,
-            self.inode,
-            Blocks::new(blocks.start),
-            Shift::Right(by),
-        )
+        whole(&mut h, |h| {
+            self.set_size(h, size + len)?;
+            let from = Blocks::new(blocks.start);
+            map::shift(self.fs, h, self.inode, from, Shift::Right(by))
+        })
     }
 }

@@ -33,8 +33,8 @@ use crate::orphan;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{Defragmented, FileKind};
-use crate::volume::Fs;
 use crate::volume::credits;
+use crate::volume::{Fs, stop};
 
 /// Free blocks that a defragmentation leaves to other users of the volume.
 const MARGIN: u64 = 256;
@@ -185,7 +185,7 @@ impl Defragmentation<'_> {
             let _shared = root.lock_shared();
             let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
             let inode = new_inode::new(fs, &mut h, &root, &new, self.cred)?;
-            orphan::add(fs, &mut h, &inode)?;
+            orphan::add(fs, &mut h, &inode).inspect_err(|error| stop(&h, error))?;
             Ok(inode)
         })
     }
