@@ -341,7 +341,30 @@ impl AllocatorCore {
         if let Some(map) = locked.state.map.as_mut() {
             map.take_held(range);
         }
+        if locked.state.broken {
+            // They were lost with their group. The caller counts them as used.
+            self.counts.freed(run.len.get());
+        }
         Ok(())
+    }
+
+    /// Takes the free space of groups that were taken out of use off the counts, if `result` is a
+    /// failure. Returns it.
+    pub(super) fn counted<R>(&self, result: Result<R>) -> Result<R> {
+        if result.is_err() {
+            self.count_lost();
+        }
+        result
+    }
+
+    /// Takes the free space of groups that were taken out of use off the counts.
+    pub(super) fn count_lost(&self) {
+        let lost = &self.groups.lost;
+        match lost.blocks.swap(0, Relaxed) {
+            0 => {}
+            blocks => self.counts.lost(blocks),
+        }
+        self.counts.inodes_lost(lost.inodes.swap(0, Relaxed));
     }
 
     /// See [`super::free_blocks`].
@@ -392,14 +415,16 @@ impl AllocatorCore {
     }
 
     fn free_in_group(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<()> {
-        self.unmark(h, group, run)?;
-        self.counts.freed(run.len.get());
+        if self.unmark(h, group, run)? {
+            self.counts.freed(run.len.get());
+        }
         Ok(())
     }
 
     /// Marks blocks of one group as free on disk. They are handed out again when `h`'s transaction
-    /// is durable. Whether they count as free is the caller's.
-    pub(super) fn unmark(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<()> {
+    /// is durable. Whether they count as free is the caller's, but not if this returns false: their
+    /// group is out of use.
+    pub(super) fn unmark(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<bool> {
         let (owner, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
         debug_assert_eq!(owner, group, "the run lies in the group that is locked");
         let disk = self.disk();
@@ -412,9 +437,10 @@ impl AllocatorCore {
         if let Some(map) = locked.state.map.as_mut() {
             FreeMap::hold_freed(map, range);
         }
+        let counts = !locked.state.broken;
         drop(locked);
         self.release_on_commit(h, run);
-        Ok(())
+        Ok(counts)
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn free_runs(fs: &Fs, minimum: u64) -> Result<Vec<Run>> {
     let core = &fs.alloc.core;
     core.release_all_windows();
     let mut runs = core
-        .free_runs()
+        .counted(core.free_runs())
         .inspect_err(|error| fs.fault.report(fs, error))?;
     runs.retain(|run| run.len.get() >= minimum);
     Ok(runs)

@@ -108,6 +108,6 @@ impl MarkedBlocks {
     /// As [`HeldBlocks::mark`].
     pub(crate) fn give_back(&self, h: &mut Handle, run: Run) -> Result<()> {
         let (group, _) = self.core.range_in_group(run).ok_or(Error::Invalid)?;
-        self.core.unmark(h, group, run)
+        self.core.unmark(h, group, run).map(drop)
     }
 }

@@ -169,9 +169,13 @@ impl AllocatorCore {
         desc.used_dirs = desc.used_dirs.saturating_sub(u32::from(is_dir));
         locked.store_desc(&self.layout, &self.cache, h)?;
         locked.publish(None);
+        let counts = !locked.state.broken;
         drop(locked);
         self.stats.inode_frees.bump();
         self.counts.inode_freed(is_dir);
+        if !counts {
+            self.counts.inodes_lost(1);
+        }
         Ok(())
     }
 

@@ -73,7 +73,10 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
 /// transaction that is not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap
 /// is damaged; its group is not used again.
 pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
-    let run = whole(h, |h| fs.alloc.core.allocate(h, request))?;
+    let run = fs
+        .alloc
+        .core
+        .counted(whole(h, |h| fs.alloc.core.allocate(h, request)))?;
     debug_assert!(
         fs.layout.contains(run.start, run.len) && fs.zones.may_map(None, run.start, run.len),
         "allocated blocks lie in the volume, and in no system zone"
@@ -91,7 +94,9 @@ pub(crate) fn hold_blocks(
     goal: Pblk,
     (min, want): (u64, u64),
 ) -> Result<Option<HeldBlocks>> {
-    HeldBlocks::find(&fs.alloc.core, goal, (min, want))
+    fs.alloc
+        .core
+        .counted(HeldBlocks::find(&fs.alloc.core, goal, (min, want)))
 }
 
 /// Frees `run` under `h`. The blocks are handed out again only once the transaction is durable.
@@ -103,7 +108,7 @@ pub(crate) fn hold_blocks(
 /// then blocks are lost that are not, as the caller has given up its reference. If the bitmap
 /// cannot be read, the journal stops.
 pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
-    let result = fs.alloc.core.free(h, run, metadata);
+    let result = fs.alloc.core.counted(fs.alloc.core.free(h, run, metadata));
     result.inspect_err(|error| {
         if matches!(error, Error::Io(_)) {
             stop(h, error);
@@ -218,7 +223,10 @@ pub(crate) fn allocate_inode(
     h: &mut Handle,
     request: &InodeRequest,
 ) -> Result<(Ino, u32)> {
-    let result = whole(h, |h| fs.alloc.core.allocate_inode(h, request));
+    let result = fs
+        .alloc
+        .core
+        .counted(whole(h, |h| fs.alloc.core.allocate_inode(h, request)));
     debug_assert!(
         result
             .as_ref()
@@ -233,6 +241,9 @@ pub(crate) fn allocate_inode(
 /// # Errors
 /// [`Error::Corrupt`] if it is reserved, does not exist or is free already.
 pub(crate) fn free_inode(fs: &Fs, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-    let result = whole(h, |h| fs.alloc.core.free_inode(h, ino, is_dir));
+    let result = fs
+        .alloc
+        .core
+        .counted(whole(h, |h| fs.alloc.core.free_inode(h, ino, is_dir)));
     result.inspect_err(|error| fs.fault.report(fs, error))
 }

@@ -31,14 +31,17 @@ pub(crate) struct SpaceCounts {
     reserved: AtomicU64,
     /// Free blocks that are not reserved.
     available: AtomicU64,
+    /// Blocks that were lost while they were reserved. They leave the counts when the reservation
+    /// is given back.
+    owed: AtomicU64,
     /// Blocks kept for root. A grow raises them.
     root_reserved: AtomicU64,
     /// Blocks kept for metadata at writeback.
     pool: u64,
     /// Free inodes at the mount.
     inodes_at_mount: u64,
-    /// Inodes allocated since. Every thread that creates a file counts one, so no two write a
-    /// common word.
+    /// Inodes allocated or lost since. Every thread that creates a file counts one, so no two write
+    /// a common word.
     inodes_used: Counter,
     /// Inodes freed since, and those of groups that were added.
     inodes_freed: Counter,
@@ -61,6 +64,7 @@ impl SpaceCounts {
             free: AtomicU64::new(free.get()),
             reserved: AtomicU64::new(0),
             available: AtomicU64::new(free.get()),
+            owed: AtomicU64::new(0),
             root_reserved: AtomicU64::new(root_reserved.get()),
             pool: (total.get() / 50).min(POOL_MAX),
             inodes_at_mount: free_inodes,
@@ -93,11 +97,39 @@ impl SpaceCounts {
 
     /// Returns `n` claimed blocks that were not used.
     pub(crate) fn unclaim(&self, n: u64) {
+        let n = n - self.pay(n);
         let before = self.available.fetch_add(n, Relaxed);
         debug_assert!(
             before.checked_add(n).is_some(),
             "{n} blocks are given back twice (J12)"
         );
+    }
+
+    /// Takes `n` free blocks off the counts: their group is out of use. Those that are reserved by
+    /// now follow when they are given back.
+    pub(super) fn lost(&self, n: u64) {
+        let taken = self.claim(Claimant::Pool, 1, n).unwrap_or(0);
+        self.used(taken);
+        self.owed.fetch_add(n - taken, Relaxed);
+    }
+
+    /// Takes what is owed of `n` blocks that are given back off the free ones. Returns how many.
+    fn pay(&self, n: u64) -> u64 {
+        if self.owed.load(Relaxed) == 0 {
+            return 0;
+        }
+        let mut paid = 0;
+        let _ = self.owed.fetch_update(Relaxed, Relaxed, |owed| {
+            paid = owed.min(n);
+            Some(owed - paid)
+        });
+        self.used(paid);
+        paid
+    }
+
+    /// Takes `n` free inodes of a group that is out of use off the counts.
+    pub(super) fn inodes_lost(&self, n: u64) {
+        self.inodes_used.add(n);
     }
 
     /// Turns `n` claimed blocks into a reservation.
@@ -231,6 +263,30 @@ mod tests {
         assert_eq!(counts.claim(Claimant::Pool, 1, 1), None);
         counts.unclaim(100);
         assert_eq!(counts.available(), counts.free_blocks());
+    }
+
+    #[test]
+    fn lost_blocks_leave_the_counts_at_once_or_with_the_reservation() {
+        let counts = SpaceCounts::new(Blocks::ZERO, Blocks::new(100), Blocks::ZERO, 0, 0);
+        assert_eq!(counts.claim(Claimant::User, 70, 70), Some(70));
+        counts.begin_reserved(70);
+        counts.lost(50);
+        assert_eq!(
+            (counts.available().get(), counts.free_blocks().get()),
+            (0, 70)
+        );
+        counts.end_reserved(30);
+        counts.unclaim(30);
+        assert_eq!(
+            (counts.available().get(), counts.free_blocks().get()),
+            (10, 50)
+        );
+        counts.end_reserved(40);
+        counts.unclaim(40);
+        assert_eq!(
+            (counts.available().get(), counts.free_blocks().get()),
+            (50, 50)
+        );
     }
 
     #[test]

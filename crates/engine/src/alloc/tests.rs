@@ -3,6 +3,7 @@
 mod free_space;
 mod full_volume;
 mod inode_alloc_tests;
+mod lost_space;
 mod searches;
 
 use std::collections::BTreeMap;

@@ -55,7 +55,9 @@ pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
             continue;
         }
         let done = core.trim_group(fs, group, part, minimum, &mut blocks);
-        let told = done.inspect_err(|error| fs.fault.report(fs, error))?;
+        let told = core
+            .counted(done)
+            .inspect_err(|error| fs.fault.report(fs, error))?;
         // A device that fails here has lost nothing: no fault is latched.
         told?;
         core.groups.shrink_maps();

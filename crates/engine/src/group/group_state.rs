@@ -1,6 +1,6 @@
 //! The state of one group.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use extant_disk::group_desc::GroupDesc;
 use extant_units::Pblk;
@@ -21,6 +21,15 @@ pub(crate) struct Hints {
     pub(crate) free_inodes: AtomicU32,
     /// Directories.
     pub(crate) used_dirs: AtomicU32,
+}
+
+/// What groups that were taken out of use had free, until the allocators have counted it.
+#[derive(Default, Debug)]
+pub(crate) struct LostSpace {
+    /// Blocks.
+    pub(crate) blocks: AtomicU64,
+    /// Inodes.
+    pub(crate) inodes: AtomicU64,
 }
 
 /// One group's changing state.

@@ -8,7 +8,7 @@ use extant_units::{Group, Ino};
 
 use super::free_map::FreeMap;
 use super::group_cells::{GroupCell, GroupCells};
-use super::group_state::{Hints, InodeLocation, locate};
+use super::group_state::{Hints, InodeLocation, LostSpace, locate};
 use super::locked_group::LockedGroup;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::layout::Layout;
@@ -20,6 +20,8 @@ pub(crate) struct GroupTable {
     pub(super) loaded: AtomicU32,
     /// Upper bound of the number of maps in memory.
     pub(super) map_budget: u32,
+    /// Free space of groups that were taken out of use.
+    pub(crate) lost: LostSpace,
     /// Where the last sweep for maps to drop ended.
     pub(super) sweep: AtomicU32,
 }
@@ -43,6 +45,7 @@ impl GroupTable {
             state: lock(Rank::Group, || cell.state.lock()),
             hints: &cell.hints,
             maps_loaded: &self.loaded,
+            lost: &self.lost,
         })
     }
 

@@ -7,6 +7,7 @@ use extant_jbd2::BlockCache;
 use extant_units::{Blocks, Group, Pblk, exact_u32};
 
 use super::group_cells::{GroupCell, GroupCells};
+use super::group_state::LostSpace;
 use super::group_table::GroupTable;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::layout::Layout;
@@ -84,6 +85,7 @@ impl GroupTable {
             loaded: AtomicU32::new(0),
             map_budget: (MAP_BYTES / map_bytes).max(64),
             sweep: AtomicU32::new(0),
+            lost: LostSpace::default(),
         };
         Ok((table, zones, totals))
     }

@@ -9,7 +9,7 @@ use parking_lot::MutexGuard;
 
 use super::bitmaps::Bitmaps;
 use super::free_map::FreeMap;
-use super::group_state::{GroupState, Hints};
+use super::group_state::{GroupState, Hints, LostSpace};
 use crate::types::error::{Error, Result};
 use crate::volume::layout::Layout;
 
@@ -23,6 +23,8 @@ pub(crate) struct LockedGroup<'a> {
     pub(crate) hints: &'a Hints,
     /// Groups of the volume whose free map is in memory.
     pub(super) maps_loaded: &'a AtomicU32,
+    /// Free space of groups that were taken out of use.
+    pub(super) lost: &'a LostSpace,
 }
 
 impl LockedGroup<'_> {
@@ -52,9 +54,14 @@ impl LockedGroup<'_> {
         self.state.map.as_mut().ok_or(Error::Invalid)
     }
 
-    /// Takes the group out of use, as a bitmap is damaged.
+    /// Takes the group out of use, as a bitmap is damaged. What it has free is lost.
     pub(crate) fn give_up(&mut self) {
-        self.state.broken = true;
+        if !std::mem::replace(&mut self.state.broken, true) {
+            let desc = &self.state.desc;
+            let lost = self.lost;
+            lost.blocks.fetch_add(desc.free_blocks.into(), Relaxed);
+            lost.inodes.fetch_add(desc.free_inodes.into(), Relaxed);
+        }
         self.hints.usable.store(0, Relaxed);
         self.hints.longest.store(0, Relaxed);
         self.hints.free_inodes.store(0, Relaxed);

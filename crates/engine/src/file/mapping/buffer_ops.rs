@@ -1,9 +1,9 @@
 //! A file block by block: the border between `bufferhead` and the map.
 //!
-//! A write reserves space for each block of a hole. Without delayed allocation, and when space is
-//! low, it allocates the block at once under a handle, unwritten. Writeback allocates what is
-//! delayed and moves the size on disk in the same handle: the data is not there yet, but the space
-//! reads as zeros until it is.
+//! A write reserves space for each block of a hole. Without delayed allocation, when space is low,
+//! and where a block map cannot name all blocks of the volume, it allocates the block at once under
+//! a handle, unwritten. Writeback allocates what is delayed and moves the size on disk in the same
+//! handle: the data is not there yet, but the space reads as zeros until it is.
 //!
 //! A block map (ext2, ext3) knows no unwritten blocks. There new space is written space at once, so
 //! the commit waits for its data from the allocation on (data=ordered). A write that fails frees
@@ -38,6 +38,12 @@ const MOST_AT_ONCE: u32 = 64;
 impl FileOps<'_> {
     fn has_extents(&self) -> bool {
         self.flags.contains(InodeFlags::EXTENTS)
+    }
+
+    /// Whether free blocks may have numbers that the file's map has no room for: then free space is
+    /// no promise of a block.
+    fn has_space_out_of_reach(&self) -> bool {
+        !self.has_extents() && self.fs.layout.end().get() > 1 << 32
     }
 
     /// Makes room in a block map for the numbers of the `blocks` blocks at `pos`.
@@ -127,7 +133,8 @@ impl BufferOps for FileOps<'_> {
     fn start_write(&self, pos: Pos, blocks: u32) -> Result<Option<(Handle, u32)>> {
         debug_assert!(blocks > 0, "a write of no block");
         let logs = self.data_path.journalled;
-        if !logs && self.fs.options.delalloc() && !self.is_low_on_space() {
+        let reserves = self.fs.options.delalloc() && !self.has_space_out_of_reach();
+        if !logs && reserves && !self.is_low_on_space() {
             self.make_room(pos, blocks)?;
             return Ok(None);
         }
