@@ -71,10 +71,39 @@ pub(crate) fn link(
             })?;
             if unnamed {
                 orphan::remove(fs, h, inode)?;
+                // From now on it has no link only if its last one was taken.
+                inode.linkable.store(false, Ordering::Release);
             }
             dir.update_held(fs, h, &dir_record, |core| inode::modified(core, now))
         })?;
         Ok(PendingCommit::end(fs, h, &[dir]))
     })?;
     pending.commit_and_wait(fs)
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::namei::{tmpfile, unlink};
+    use crate::test_support::test_mount::TestFs;
+
+    /// A file that was made without a name gets one, and is gone as any other once it is removed.
+    #[test]
+    fn a_removed_name_does_not_come_back() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let (root, cred) = (fs.root(), Cred::root());
+        let file = tmpfile(&fs, &root, 0o644, &cred).unwrap();
+        link(&fs, &file, &root, b"first", &cred).unwrap();
+        link(&fs, &file, &root, b"second", &cred).unwrap();
+        unlink(&fs, &root, b"first").unwrap();
+        unlink(&fs, &root, b"second").unwrap();
+        let again = link(&fs, &file, &root, b"third", &cred);
+        assert!(matches!(again, Err(Error::NotFound)), "{again:?}");
+        drop((file, root));
+        fs.unmount();
+        image.fsck_clean().unwrap();
+    }
 }
