@@ -96,20 +96,11 @@ pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenEr
     if !kind.is_file() && !kind.is_block_device() {
         return Err(OpenError::NotADevice(path.to_owned()));
     }
-    let mut loops = loops::over(&metadata);
-    let (mut file, mark) = if mode == OpenMode::ReadOnly {
-        open_to_read(path, &metadata)?
+    let (mut file, mark, loops) = if mode == OpenMode::ReadOnly {
+        let (file, mark) = open_to_read(path, &metadata)?;
+        (file, mark, loops::over(&metadata))
     } else {
-        let until = Instant::now() + PATIENCE;
-        while loops.iter().any(device_users::is_going) && Instant::now() < until {
-            thread::sleep(PAUSE);
-            loops = loops::over(&metadata);
-        }
-        if let Some(one) = loops.first() {
-            let by = format!("Linux, through the loop device {}", one.device.display());
-            return Err(OpenError::InUse(path.to_owned(), by));
-        }
-        (open_to_write(path, &metadata)?, None)
+        (open_to_write(path, &metadata)?, None, Vec::new())
     };
     // The flag keeps `open` from waiting. For a ring it would mean to fail rather than wait.
     let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
@@ -244,6 +235,7 @@ fn open_to_read(path: &Path, metadata: &Metadata) -> Result<(File, Option<File>)
 fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
     let in_use = |by: &str| OpenError::InUse(path.to_owned(), by.to_owned());
     if metadata.file_type().is_block_device() {
+        refuse_loops(path, metadata)?;
         if is_write_protected(metadata) {
             // Linux lets root open such a device for writing and refuses each write.
             let source = io::ErrorKind::ReadOnlyFilesystem.into();
@@ -255,7 +247,7 @@ fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
         return Ok(file);
     }
     let probe = open_raw(path, false, OFlags::empty())?;
-    let open_elsewhere = wait_for_writers(&probe).map_err(in_use)?;
+    let open_elsewhere = find_user(&probe, path)?;
     let file = open_raw(path, true, OFlags::empty())?;
     if !is_same(&probe, &file) {
         let source = io::Error::other("it is being replaced by another file");
@@ -268,6 +260,77 @@ fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
             Ok(file)
         }
         Claim::InUse | Claim::Obstructed => Err(in_use(A_PROCESS)),
+    }
+}
+
+/// Refuses the file at `path` if it is in use, see [`refuse_file_in_use`]. A symbolic link is not
+/// followed. What is neither a file nor a block device passes, and so does nothing at all.
+///
+/// # Errors
+/// [`OpenError::InUse`], or what the host reports: a file that cannot be asked about is refused.
+pub fn refuse_in_use(path: &Path) -> Result<(), OpenError> {
+    let io_error = |source| OpenError::Io(path.to_owned(), source);
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io_error(error)),
+        Ok(found) if found.is_file() && found.len() > 0 => {
+            refuse_file_in_use(&open_raw(path, false, OFlags::empty())?, path)
+        }
+        Ok(found) if found.file_type().is_block_device() => {
+            refuse_file_in_use(&open_device(path, false, &found)?, path)
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Refuses a file that is in use: one that another process has claimed or has open for writing, or
+/// that a loop device is over; also a block device with a loop device over it. The check for all
+/// that replace, empty or write a file of the host without a claim of their own. `file` is open for
+/// reading only; `name` is for messages. A file without a byte has nothing to lose and passes.
+///
+/// # Errors
+/// [`OpenError::InUse`], or what the host reports.
+pub fn refuse_file_in_use(file: &File, name: &Path) -> Result<(), OpenError> {
+    let metadata = file.metadata();
+    let metadata = metadata.map_err(|source| OpenError::Io(name.to_owned(), source))?;
+    if metadata.file_type().is_block_device() {
+        return refuse_loops(name, &metadata);
+    }
+    if metadata.is_file() && metadata.len() > 0 {
+        find_user(file, name)?;
+    }
+    Ok(())
+}
+
+/// Waits until nothing uses the regular file `probe`, which is open for reading only. Returns
+/// whether another process has it open for writing, `None` if the kernel does not say.
+///
+/// # Errors
+/// [`OpenError::InUse`], which names the user.
+fn find_user(probe: &File, name: &Path) -> Result<Option<bool>, OpenError> {
+    let metadata = probe.metadata();
+    refuse_loops(
+        name,
+        &metadata.map_err(|source| OpenError::Io(name.to_owned(), source))?,
+    )?;
+    let found = wait_for_writers(probe);
+    found.map_err(|by| OpenError::InUse(name.to_owned(), by.to_owned()))
+}
+
+/// Refuses a file or block device that a loop device is over. One that goes with its last opener is
+/// waited for.
+fn refuse_loops(path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let loops = loops::over(metadata);
+        let Some(one) = loops.first() else {
+            return Ok(());
+        };
+        if !loops.iter().any(device_users::is_going) || Instant::now() >= until {
+            let by = format!("Linux, through the loop device {}", one.device.display());
+            return Err(OpenError::InUse(path.to_owned(), by));
+        }
+        thread::sleep(PAUSE);
     }
 }
 

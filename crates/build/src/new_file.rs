@@ -3,7 +3,7 @@
 //! # Invariants
 //! - It is written without a name, or under a name of its own where the host has no such files. It
 //!   gets its name when it is complete and durable, in one step.
-//! - What stood at the name when it was begun is replaced, and nothing else.
+//! - What stood at the name when it was begun is replaced, and nothing else; what is in use is not.
 //! - A failure, or an end of the process, leaves what was there. A name of its own is gone then as
 //!   well, unless the process ends without [`remove_unfinished`].
 
@@ -14,6 +14,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use extant_blockdev::{OpenError, refuse_in_use};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
 use rustix::io::Errno;
 
@@ -141,12 +142,23 @@ fn found(path: &Path) -> io::Result<Option<Metadata>> {
     }
 }
 
+/// Refuses to replace a file that is in use.
+fn check_unused(path: &Path) -> io::Result<()> {
+    refuse_in_use(path).map_err(|error| match error {
+        OpenError::Io(_, source) => source,
+        OpenError::InUse(_, by) => {
+            io::Error::new(io::ErrorKind::ResourceBusy, format!("in use by {by}"))
+        }
+        other @ OpenError::NotADevice(_) => io::Error::other(other),
+    })
+}
+
 impl NewFile {
     /// Begins a file that will be at `path`, or where a symbolic link there leads. One that
     /// replaces another file has its owner and permissions.
     ///
     /// # Errors
-    /// Those of the host; something else than a file stands there.
+    /// Those of the host; something else than a file stands there, or one that is in use.
     pub fn begin(path: &Path) -> io::Result<Self> {
         let is_link = found(path)?.is_some_and(|there| there.is_symlink());
         let path = match is_link {
@@ -160,6 +172,7 @@ impl NewFile {
                 "something else than a file is there",
             ));
         }
+        check_unused(&path)?;
         let (file, temporary) = match Path::new("/proc/self/fd").exists() {
             true => nameless(folder_of(&path), MODE)?,
             // Without /proc, a file without a name can get none.
@@ -204,7 +217,7 @@ impl NewFile {
     ///
     /// # Errors
     /// Those of the host; another file has come to the name meanwhile, or what stood there was
-    /// written to.
+    /// written to or is in use.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         if found(&self.path)?.as_ref().map(Stood::of) != self.replaced {
@@ -213,6 +226,7 @@ impl NewFile {
                 "what is there changed meanwhile: it is left as it is",
             ));
         }
+        check_unused(&self.path)?;
         let folder = folder_of(&self.path);
         let temporary = match (self.temporary.take(), self.replaced) {
             (None, None) => {

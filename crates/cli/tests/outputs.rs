@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::process::{Command, Stdio};
 
-use extant_testkit::{Cmd, Result, TempDir, ensure};
+use extant_testkit::{Cmd, LoopDevice, Need, Result, TempDir, ensure, need};
 
 /// Runs a command with what a shell says of its files.
 fn redirected(args: &[&str], files: &str) -> Cmd {
@@ -178,5 +178,77 @@ fn a_measurement_whose_results_have_no_place_does_not_begin() -> Result<()> {
         ensure!(o.code == Some(1) && o.err == said, "{}", o.describe());
     }
     ensure!(fs::read_to_string(&page)? == "no marks\n", "the page");
+    Ok(())
+}
+
+/// Each command that could replace or empty a file of the host. `IMAGE` and `FILE` are what is
+/// read, `OUT` is the file, in the directory `DIR`; `tree` of the image has a file of that name.
+const REPLACING: [&str; 6] = [
+    "build -q -F DIR/in OUT",
+    "export IMAGE:/ OUT",
+    "tar -f OUT IMAGE:/",
+    "cp FILE OUT",
+    "cp -r IMAGE:/tree/. DIR",
+    "cp -a IMAGE:/linked/. DIR",
+];
+
+/// Runs them all, and expects each to be refused.
+fn expect_in_use(dir: &TempDir, by: &str) -> Result<()> {
+    let (out, image) = (dir.join("out"), dir.join("disk.img").display().to_string());
+    let before = fs::read(&out)?;
+    for line in REPLACING {
+        let words = words(line, &image, &format!("{image}:/file"));
+        let place = |word: String| {
+            let word = word.replace("OUT", &out.display().to_string());
+            word.replace("DIR", &dir.path().display().to_string())
+        };
+        let words = words.into_iter().map(place);
+        let o = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(words).run()?;
+        let said = format!("in use by {by}");
+        ensure!(
+            o.code == Some(1) && o.err.contains(&said),
+            "{}",
+            o.describe()
+        );
+        ensure!(fs::read(&out)? == before, "{line}: written");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_in_use_is_not_replaced() -> Result<()> {
+    let dir = TempDir::new("used")?;
+    let (image, _) = image(&dir)?;
+    let extant = |line: &str| {
+        let words = line.split(' ').map(|word| word.replace("IMAGE", &image));
+        Cmd::new(env!("CARGO_BIN_EXE_extant"))
+            .args(words)
+            .dir(dir.path())
+    };
+    extant("mkdir IMAGE:/tree IMAGE:/linked").ok()?;
+    extant("cp in IMAGE:/tree/out").ok()?;
+    extant("ln -s target IMAGE:/linked/out").ok()?;
+    fs::rename(dir.join("in"), dir.join("text"))?;
+    fs::create_dir(dir.join("in"))?;
+    let out = dir.join("out");
+    extant("mkfs -q out 16M").ok()?;
+    {
+        // A program that has it open as an emulator has its disk.
+        let _open = fs::File::options().read(true).write(true).open(&out)?;
+        expect_in_use(&dir, "another process, which has it open for writing")?;
+    }
+    if need(&[Need::Loop]) {
+        let device = LoopDevice::over(&out, 512)?;
+        expect_in_use(&dir, "Linux, through the loop device /dev/loop")?;
+        drop(device);
+        let device = LoopDevice::read_only(&out)?;
+        expect_in_use(&dir, "Linux, through the loop device /dev/loop")?;
+        drop(device);
+    }
+    // What has no byte, as a program makes it to get a name, can be filled while it is open.
+    for line in ["cp IMAGE:/file empty", "export IMAGE:/ empty"] {
+        let _open = fs::File::create(dir.join("empty"))?;
+        extant(line).ok()?;
+    }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use extant_blockdev::refuse_in_use;
 use extant_engine::{Attr, Error, FileKind, SetAttr, SetTime, Timestamp};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::fs::{makedev, mknodat, utimensat};
@@ -184,10 +185,13 @@ impl Side<'_> {
         }
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name of anything but a directory; a file of the host that is in use is refused.
     pub(crate) fn remove(self, path: &Path) -> io::Result<()> {
         match self {
-            Side::Host => std::fs::remove_file(path),
+            Side::Host => {
+                refuse_in_use(path).map_err(Error::from)?;
+                std::fs::remove_file(path)
+            }
             Side::Volume(fs) => Ok(fs.remove_file(path)?),
         }
     }

@@ -29,5 +29,6 @@ fn _extant(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stat::Stat>()?;
     module.add_function(wrap_pyfunction!(making::mkfs, module)?)?;
     module.add_function(wrap_pyfunction!(making::build, module)?)?;
+    module.add_function(wrap_pyfunction!(making::refuse_in_use, module)?)?;
     module.add_function(wrap_pyfunction!(making::check, module)?)
 }

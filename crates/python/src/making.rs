@@ -145,6 +145,13 @@ pub(crate) fn build(
     }
 }
 
+/// Refuses a file of the host that is in use, before it is written or replaced.
+#[pyfunction]
+pub(crate) fn refuse_in_use(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    let refused = py.detach(|| extant::device::refuse_in_use(&path));
+    refused.map_err(|error| failure::at(&path, &error.into()))
+}
+
 /// Verifies an image without writing to it. Returns how much is wrong, and in what words.
 #[pyfunction]
 pub(crate) fn check(

@@ -1,5 +1,6 @@
 """Walks, copies in and out, and building."""
 
+import errno
 import os
 import time
 
@@ -141,3 +142,18 @@ def test_what_a_callback_raises_is_raised(tree, tmp_path):
 
     with pytest.raises(KeyError):
         extant.build(tree, tmp_path / "built.img", progress=stop)
+
+
+def test_what_is_in_use_is_not_replaced(fs, tmp_path):
+    (fs / "file").write_text("from the image")
+    image = tmp_path / "other.img"
+    extant.mkfs(image, 1 << 24)
+    before = image.read_bytes()
+    with open(image, "r+b"):
+        with pytest.raises(OSError) as raised:
+            fs.copy_out("/file", image)
+        assert raised.value.errno == errno.EBUSY
+        with pytest.raises(OSError) as raised:
+            extant.build(tmp_path, image, force=True)
+        assert raised.value.errno == errno.EBUSY
+    assert image.read_bytes() == before

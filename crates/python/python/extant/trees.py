@@ -7,6 +7,8 @@ import os
 import stat as kinds
 from typing import IO, TYPE_CHECKING, Any, Callable, Iterable, Optional, Set, Tuple
 
+from . import _extant
+
 if TYPE_CHECKING:
     from .filesystem import FileSystem
 
@@ -45,6 +47,7 @@ class Host:
         # Never through a link: what is replaced is the name.
         if os.path.islink(path):
             os.unlink(path)
+        _extant.refuse_in_use(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         return os.fdopen(os.open(path, flags, 0o600), "wb", 0)
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use extant::FileKind;
+use extant::device::refuse_file_in_use;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, linkat, makedev, mkdirat, mknodat, openat, readlinkat,
     symlinkat, unlinkat,
@@ -132,9 +133,14 @@ impl<'a> Item<'a> for HostItem<'a> {
     }
 
     fn rewrite(&self) -> Result<Box<dyn Target + 'a>, Failure> {
+        let own = self.handle.file.metadata()?;
+        self.images.spare(Path::new(""), &own)?;
+        // One that cannot be read holds no image that this process could use.
+        if let Ok(probe) = self.reopen(OFlags::RDONLY | OFlags::NONBLOCK) {
+            check_unused(&probe)?;
+        }
         let file = self.reopen(OFlags::WRONLY | OFlags::NONBLOCK)?;
         let metadata = file.metadata()?;
-        self.images.spare(Path::new(""), &metadata)?;
         if metadata.len() > 0 {
             file.set_len(0)?;
         }
@@ -142,8 +148,14 @@ impl<'a> Item<'a> for HostItem<'a> {
     }
 
     fn open_device(&self) -> Result<Box<dyn Target + 'a>, Failure> {
-        let file = self.reopen(OFlags::WRONLY)?;
+        let exclusive = match self.attributes.kind {
+            // The kernel refuses what is mounted.
+            FileKind::BlockDevice => OFlags::EXCL,
+            _ => OFlags::empty(),
+        };
+        let file = self.reopen(OFlags::WRONLY | exclusive)?;
         self.images.spare(Path::new(""), &file.metadata()?)?;
+        check_unused(&file)?;
         Ok(Box::new(Stream::new(file)))
     }
 
@@ -258,8 +270,16 @@ impl<'a> Dir<'a> for Shared<'a> {
 
     fn remove(&self, name: &OsStr) -> Result<(), Failure> {
         let file = self.0.hold(name)?.ok_or(Errno::NOENT)?;
-        self.0.images.spare(Path::new(""), &file.metadata()?)?;
-        Ok(unlinkat(&self.0.handle()?.file, name, AtFlags::empty())?)
+        let found = file.metadata()?;
+        self.0.images.spare(Path::new(""), &found)?;
+        let dir = self.0.handle()?;
+        if found.is_file() {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            if let Ok(probe) = openat(&dir.file, name, flags, Mode::empty()) {
+                check_unused(&File::from(probe))?;
+            }
+        }
+        Ok(unlinkat(&dir.file, name, AtFlags::empty())?)
     }
 
     fn park(&self) {
@@ -269,6 +289,12 @@ impl<'a> Dir<'a> for Shared<'a> {
     fn restore_parent(&self) -> Result<(), Failure> {
         self.0.restore_parent()
     }
+}
+
+/// Refuses to write or remove what another process or Linux uses.
+fn check_unused(file: &File) -> Result<(), Failure> {
+    let used = refuse_file_in_use(file, Path::new(""));
+    Ok(used.map_err(extant::Error::from)?)
 }
 
 /// The item at `name` in `dir`, which a copy has just made as one of `kind`.
