@@ -9,6 +9,9 @@ use extant_disk::xattr::{Fit, XATTR_NAME_MAX, XattrName, XattrSet};
 /// Most bytes of all distinct sets together.
 const MAX_BYTES: usize = 256 << 20;
 
+/// The attribute with a file's capabilities.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+
 /// Attributes as sources have them: names and values.
 pub(crate) type Named = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -59,6 +62,28 @@ impl AttrStore {
         &self.sets[id.0 as usize]
     }
 
+    /// The attributes of a set, in their stored form.
+    fn stored(&self, id: SetId) -> Named {
+        let Divided { area, block } = self.get(id);
+        let all = area.iter().chain(block.iter());
+        let named = all.filter_map(|(name, value)| Some((name.full()?, value.to_vec())));
+        named.collect()
+    }
+
+    /// The set of `id` without the attribute `left_out`.
+    ///
+    /// # Errors
+    /// There is no room for one more set.
+    pub(crate) fn without(&mut self, id: SetId, left_out: &[u8]) -> Result<SetId, String> {
+        let all = self.stored(id);
+        let left = all.iter().filter(|(name, _)| name != left_out);
+        let mut left: Vec<_> = left
+            .filter_map(|(name, value)| Some((XattrName::parse(name)?, value.clone())))
+            .collect();
+        left.sort();
+        self.intern(&left)
+    }
+
     /// Keeps the attributes of a file of mode `mode`, over those of `base`.
     ///
     /// # Errors
@@ -72,11 +97,7 @@ impl AttrStore {
         if named.is_empty() {
             return Ok(kept);
         }
-        let older = self.get(base);
-        let older = older.area.iter().chain(older.block.iter());
-        let older: Named = older
-            .filter_map(|(name, value)| Some((name.full()?, value.to_vec())))
-            .collect();
+        let older = self.stored(base);
         let mut stored = Vec::new();
         for (name, value) in named {
             let Some(parsed) = XattrName::parse(name).filter(|n| n.rest.len() <= XATTR_NAME_MAX)
@@ -99,10 +120,7 @@ impl AttrStore {
         }
         stored.sort();
         stored.dedup_by(|one, other| one.0 == other.0);
-        kept.set = match stored.is_empty() {
-            true => SetId::default(),
-            false => self.intern(&stored)?,
-        };
+        kept.set = self.intern(&stored)?;
         Ok(kept)
     }
 
@@ -124,6 +142,9 @@ impl AttrStore {
     }
 
     fn intern(&mut self, stored: &[(XattrName<'_>, Vec<u8>)]) -> Result<SetId, String> {
+        if stored.is_empty() {
+            return Ok(SetId::default());
+        }
         let mut key = Vec::new();
         for (name, value) in stored {
             key.push(name.index.raw());

@@ -1,11 +1,12 @@
 //! What every entry of a source goes through: attributes, owners and times, limits of the format.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use extant_disk::file_kind::FileKind;
 use extant_units::index;
 
-use crate::attrs::Named;
+use crate::attrs::{CAPABILITY, Named};
 use crate::error::{Error, Result};
 use crate::options::{Options, Watch};
 use crate::placer::MAX_PATH;
@@ -31,7 +32,12 @@ impl Keeper<'_> {
         named: &Named,
         path: impl fmt::Display + Copy,
     ) -> Result<()> {
-        let kept = tree.attrs.keep(node.attrs, named, node.mode);
+        let is_another = self.options.adapt(node);
+        let mut named = Cow::Borrowed(named);
+        if is_another {
+            named.to_mut().retain(|(name, _)| name != CAPABILITY);
+        }
+        let kept = tree.attrs.keep(node.attrs, &named, node.mode);
         let kept = kept.map_err(|what| Error::at(path, what))?;
         for name in &kept.left_out {
             let name = String::from_utf8_lossy(name);
@@ -39,7 +45,6 @@ impl Keeper<'_> {
                 .warn(format!("{path}: {name} is left out: ext4 has no such kind"));
         }
         (node.attrs, node.mode) = (kept.set, kept.mode);
-        self.options.adapt(node);
         if node.uid == u32::MAX || node.gid == u32::MAX {
             return Err(Error::at(path, "an owner that ext4 cannot store"));
         }

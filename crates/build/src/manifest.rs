@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use extant_archive::timestamp;
 use extant_disk::file_kind::FileKind;
 
-use crate::attrs::Named;
+use crate::attrs::{CAPABILITY, Named};
 use crate::error::{At, Error, Result};
 use crate::keeper::{Keeper, device};
 use crate::placer::Placer;
@@ -208,10 +208,12 @@ impl Manifest<'_, '_> {
         Ok(true)
     }
 
-    /// Gives a node what the words say. Permissions come last: an ACL follows them.
+    /// Gives a node what the words say. Permissions come last: an ACL follows them. What a file may
+    /// is not given to another owner, unless the same words say so.
     fn describe(&mut self, id: NodeId, words: &Words, place: &str) -> Result<()> {
         let mut named = Named::new();
         let mut mode = None;
+        let before = owner_of(self.placer.tree.node(id));
         for (key, value) in words {
             let text = String::from_utf8_lossy(value);
             let bad = || Error::at(place, format!("{key}: {text:?}"));
@@ -239,6 +241,15 @@ impl Manifest<'_, '_> {
                 key if IGNORED.contains(&key) => {}
                 _ => return Err(Error::at(place, format!("{key:?} is not known"))),
             }
+        }
+        let tree = &mut *self.placer.tree;
+        let Node {
+            attrs, mode: old, ..
+        } = *tree.node(id);
+        if owner_of(tree.node(id)) != before && !tree.node(id).is_dir() {
+            let without = tree.attrs.without(attrs, CAPABILITY);
+            tree.node_mut(id).attrs = without.map_err(|what| Error::at(place, what))?;
+            mode = mode.or(Some(old & 0o1777));
         }
         self.attributes(id, &named, mode, place)
     }
@@ -269,6 +280,10 @@ impl Manifest<'_, '_> {
         (node.attrs, node.mode) = (set, mode);
         Ok(())
     }
+}
+
+fn owner_of(node: &Node) -> (u32, u32) {
+    (node.uid, node.gid)
 }
 
 /// A word's key and value; a word without a value has an empty one.

@@ -17,11 +17,13 @@ pub struct Options {
     pub size: Option<u64>,
     /// Bytes that stay free on the smallest volume.
     pub free: u64,
-    /// Owner of all files, instead of their own.
+    /// Owner of all files, instead of their own. A file that gets another owner or group loses its
+    /// set-id bits and its capabilities, as by chown(2).
     pub uid: Option<u32>,
-    /// Group of all files, instead of their own.
+    /// Group of all files, instead of their own; as `uid`.
     pub gid: Option<u32>,
-    /// Owners that become others.
+    /// Owners that become others. Set-id bits stay, but for those of files that become root's:
+    /// the tree is the same one, with other numbers. Capabilities go, as they are about all owners.
     pub uid_map: Vec<IdRange>,
     /// Groups that become others.
     pub gid_map: Vec<IdRange>,
@@ -61,13 +63,19 @@ impl IdRange {
     }
 }
 
+/// Set-user-ID and set-group-ID.
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+
 impl Options {
-    /// Gives a node of a source the owner and the time that are asked for.
-    pub(crate) fn adapt(&self, node: &mut Node) {
+    /// Gives a node of a source the owner and the time that are asked for. Set-id bits that were
+    /// not meant for the owner go. Returns whether a file has another owner now.
+    pub(crate) fn adapt(&self, node: &mut Node) -> bool {
         let mapped = |ranges: &[IdRange], id| {
             let found = ranges.iter().find_map(|range| range.map(id));
             found.unwrap_or(id)
         };
+        let before = (node.uid, node.gid);
         node.uid = self.uid.unwrap_or_else(|| mapped(&self.uid_map, node.uid));
         node.gid = self.gid.unwrap_or_else(|| mapped(&self.gid_map, node.gid));
         if let Some(mtime) = self.mtime {
@@ -82,6 +90,18 @@ impl Options {
                 *time = (*time).min(most);
             }
         }
+        let is_another = !node.is_dir() && (node.uid, node.gid) != before;
+        if is_another {
+            let named = self.uid.is_some() || self.gid.is_some();
+            let lost = |was, is| named || (was != is && is == 0);
+            if lost(before.0, node.uid) {
+                node.mode &= !SET_UID;
+            }
+            if lost(before.1, node.gid) {
+                node.mode &= !SET_GID;
+            }
+        }
+        is_another
     }
 }
 

@@ -166,3 +166,85 @@ fn a_source_date_that_is_none_is_an_error() -> Result<()> {
     }
     Ok(())
 }
+
+/// What a file may is not given to another owner; a map gives a tree other numbers, and nothing to
+/// root.
+#[test]
+fn set_id_bits_and_capabilities_are_not_given_away() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir tree; echo elf > tree/own; echo elf > tree/root; chown 1000:1000 tree/own
+         chmod 6755 tree/own; chmod 4755 tree/root
+         setfattr -n security.capability -v 0x0100000280000000000000000000000000000000 tree/own
+         setfattr -n user.kept -v kept tree/own
+         echo 'own uid=0' > given; echo 'own uid=0 mode=4755' > asked",
+    )?;
+    let map = "--map-uid 0:100000:65536 --map-gid 0:100000:65536";
+    for (options, own, root, has_capability) in [
+        ("", "-rwsr-sr-x 1000/1000", "-rwsr-xr-x 0/0", true),
+        (
+            "--owner 1000:1000",
+            "-rwsr-sr-x 1000/1000",
+            "-rwxr-xr-x 1000/1000",
+            true,
+        ),
+        ("--owner 0:0", "-rwxr-xr-x 0/0", "-rwsr-xr-x 0/0", false),
+        ("--owner :0", "-rwxr-xr-x 1000/0", "-rwsr-xr-x 0/0", false),
+        (
+            map,
+            "-rwsr-sr-x 101000/101000",
+            "-rwsr-xr-x 100000/100000",
+            false,
+        ),
+        (
+            "--map-uid 1000:0",
+            "-rwxr-sr-x 0/1000",
+            "-rwsr-xr-x 0/0",
+            false,
+        ),
+        (
+            "--map-gid 1000:0",
+            "-rwsr-xr-x 1000/0",
+            "-rwsr-xr-x 0/0",
+            false,
+        ),
+        (
+            "--manifest given",
+            "-rwxr-xr-x 0/1000",
+            "-rwsr-xr-x 0/0",
+            false,
+        ),
+        (
+            "--manifest asked",
+            "-rwsr-xr-x 0/1000",
+            "-rwsr-xr-x 0/0",
+            false,
+        ),
+    ] {
+        let script = "$extant build -q -F $options tree image
+            $extant tar image:/ > back.tar; tar --numeric-owner -tvf back.tar > list
+            grep -c SCHILY.xattr.user.kept back.tar
+            grep -c SCHILY.xattr.security.capability back.tar > caps || true";
+        shell(host.path(), &format!("options='{options}'; {script}"))?;
+        let (list, caps) = (
+            fs::read_to_string(host.join("list"))?,
+            fs::read(host.join("caps"))?,
+        );
+        for (name, right) in [("./own", own), ("./root", root)] {
+            let line = list.lines().find(|line| line.ends_with(name)).unwrap_or("");
+            ensure!(
+                line.starts_with(right),
+                "{options}: {line} instead of {right}"
+            );
+        }
+        ensure!(
+            (caps != b"0\n") == has_capability,
+            "{options}: its capability"
+        );
+    }
+    Ok(())
+}

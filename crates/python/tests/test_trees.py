@@ -144,6 +144,16 @@ def test_what_a_callback_raises_is_raised(tree, tmp_path):
         extant.build(tree, tmp_path / "built.img", progress=stop)
 
 
+def test_a_build_gives_set_id_bits_to_no_other_owner(tree, tmp_path):
+    os.chmod(tree / "sub/two", 0o6755)
+    own = os.getuid(), os.getgid()
+    for owner, mode in [(own, 0o6755), ((own[0] + 1, own[1]), 0o755)]:
+        image = tmp_path / f"{mode}.img"
+        extant.build(tree, image, owner=owner)
+        with extant.open(image) as fs:
+            assert (fs / "sub/two").stat().st_mode & 0o7777 == mode
+
+
 def test_what_is_in_use_is_not_replaced(fs, tmp_path):
     (fs / "file").write_text("from the image")
     image = tmp_path / "other.img"

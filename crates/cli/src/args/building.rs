@@ -30,10 +30,11 @@ pub(crate) struct Build {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     pub(crate) free: u64,
     /// Owner and group of all files, in numbers or by names of this machine: USER, USER:GROUP or
-    /// :GROUP
+    /// :GROUP. A file that gets another owner loses set-id bits and capabilities, as by chown(2)
     #[arg(long, value_name = "USER:GROUP")]
     pub(crate) owner: Option<String>,
-    /// Owners that become others: FROM:TO, or FROM:TO:COUNT for so many in a row
+    /// Owners that become others: FROM:TO, or FROM:TO:COUNT for so many in a row. Set-id bits stay,
+    /// but for those of files that become root's; capabilities go
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
     pub(crate) map_uid: Vec<IdRange>,
     /// The same for groups
