@@ -97,8 +97,6 @@ pub use extant_mkfs as mkfs;
 pub use extant_resize as resize;
 
 pub use check::{CheckOptions, Finding, Report, check, check_image};
-#[doc(hidden)]
-pub use extant_engine::Verifier;
 pub use extant_engine::{
     AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented,
     DirectQueue, DirectTarget, Dirent, Error, ErrorsPolicy, Extent, ExtentState, Extents,
@@ -107,6 +105,8 @@ pub use extant_engine::{
     Node, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp,
     Tuning, Volume, VolumeOptions, XattrMode, device,
 };
+#[doc(hidden)]
+pub use extant_engine::{DataBudget, Verifier};
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use fix::{FixOptions, FixReport, fix, fix_image};

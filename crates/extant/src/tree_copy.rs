@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant_engine::{Error, FileKind};
+use extant_engine::{DataBudget, Error, FileKind, Location};
 use extant_units::Ino;
 
 use crate::filesystem::Filesystem;
@@ -145,6 +145,8 @@ struct TreeCopy<'a> {
     entered: Option<Entered>,
     /// Directories that are filled, if both sides are one volume.
     filled: HashSet<(u64, u64)>,
+    /// What may still be read of a volume.
+    budget: DataBudget,
     buf: Vec<u8>,
     bytes: u64,
 }
@@ -168,12 +170,16 @@ impl<'a> TreeCopy<'a> {
             linked: HashMap::new(),
             entered: None,
             filled: HashSet::new(),
+            budget: DataBudget::unbounded(),
             buf: vec![0; STEP],
             bytes: 0,
         }
     }
 
     fn run(mut self, from: &Path, to: &Path) -> Result<u64> {
+        if let Side::Volume(fs) = self.from {
+            self.budget = DataBudget::of(fs.volume()).map_err(at(from))?;
+        }
         // A stack and not recursion: the depth of a tree is a matter of the image.
         let mut levels = Vec::new();
         levels.extend(self.one(from.to_owned(), to.to_owned())?);
@@ -261,6 +267,7 @@ impl<'a> TreeCopy<'a> {
                 let source = self.from.open(from).map_err(at(from))?;
                 self.clear(like, to)?;
                 let target = self.to.create(to).map_err(at(to))?;
+                self.budget.begin(like.id.1, like.links);
                 self.content((&source, from), (&target, to), like.size)?;
             }
             FileKind::Symlink => {
@@ -312,8 +319,12 @@ impl<'a> TreeCopy<'a> {
                 break;
             };
             pos = start;
-            while pos < stop.min(len) {
-                let left = usize::try_from(stop.min(len) - pos).unwrap_or(STEP);
+            let stop = stop.min(len);
+            if !self.budget.take(stop.saturating_sub(pos)) {
+                return Err(at(from_path)(too_much(from)));
+            }
+            while pos < stop {
+                let left = usize::try_from(stop - pos).unwrap_or(STEP);
                 let piece = &mut self.buf[..left.min(STEP)];
                 let done = from.read_at(piece, pos).map_err(at(from_path))?;
                 if done == 0 {
@@ -345,6 +356,19 @@ impl<'a> TreeCopy<'a> {
         };
         self.to.finish(to, &like, owner, &xattrs).map_err(at(to))
     }
+}
+
+/// The error of a file that has more data than the volume has blocks.
+fn too_much(from: &Content) -> Error {
+    let place = match from {
+        Content::Volume(file) => file.metadata().ok().map(|found| found.attr().ino),
+        Content::Host(_) => None,
+    };
+    let place = place.map_or(Location::Superblock, Location::Inode);
+    Error::corrupt(
+        place,
+        "its extents have more data than the volume has blocks",
+    )
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! `extant cat`: files to standard output.
 
-use extant::{Error, File, Filesystem, SeekTarget};
+use extant::{DataBudget, Error, File, Filesystem, SeekTarget};
 
 use crate::args::Cat;
+use crate::copy::TOO_MUCH;
 use crate::failure::{At, Failure, Failures, Outcome, filled};
 use crate::images::Images;
 use crate::operand::ImagePath;
@@ -10,8 +11,6 @@ use crate::output::Output;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
-/// What is wrong with a file that has more data than the volume.
-pub(crate) const TOO_MUCH: &str = "its extents have more data than the volume has blocks: damaged";
 
 pub(crate) fn run(args: &Cat) -> Outcome {
     let mut failures = Failures::of("cat");
@@ -40,8 +39,7 @@ fn cat(
 ) -> Result<(), Failure> {
     let file = fs.open_file(&at.path).at(at)?;
     let size = file.metadata().at(at)?.len();
-    // Blocks have one owner, or a small image could be read for ever.
-    let mut left = capacity(fs).at(at)?;
+    let mut budget = DataBudget::of(fs.volume()).at(at)?;
     let mut pos = 0;
     while pos < size && !out.closed() {
         let start = match file.find(SeekTarget::Data(pos)) {
@@ -58,9 +56,9 @@ fn cat(
             break;
         }
         let end = file.find(SeekTarget::Hole(pos)).at(at)?.min(size);
-        left = left
-            .checked_sub(end - pos)
-            .ok_or_else(|| Failure::at(at, TOO_MUCH))?;
+        if !budget.take(end - pos) {
+            return Err(Failure::at(at, TOO_MUCH));
+        }
         pos = data(&file, at, pos..end, buf, out)?;
     }
     Ok(())
@@ -87,14 +85,4 @@ fn data(
         pos += len as u64;
     }
     Ok(range.end)
-}
-
-/// Bytes that the files of a volume can have together.
-///
-/// # Errors
-/// Those of the file system's state.
-pub(crate) fn capacity(fs: &Filesystem) -> extant::Result<u64> {
-    let stat = fs.statfs()?;
-    // A limit: more than 2^64 bytes is none.
-    Ok(stat.blocks.saturating_mul(u64::from(stat.block_size)))
 }

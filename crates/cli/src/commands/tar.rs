@@ -12,13 +12,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use extant::build::NewFile;
-use extant::{Error, FileKind, Filesystem, Node, SeekTarget, Volume};
+use extant::{DataBudget, Error, FileKind, Filesystem, Node, SeekTarget, Volume};
 use extant_archive::{MAX_PIECES, Member, Piece, Timestamp, Writer, kind};
 use tracing::warn;
 
 use crate::args::Tar;
-use crate::commands::cat::{TOO_MUCH, capacity};
-use crate::copy::{CopyRules, Inside, size};
+use crate::copy::{CopyRules, Inside, TOO_MUCH, size};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
@@ -126,7 +125,7 @@ fn pack(
         progress,
         out: Writer::new(BufWriter::with_capacity(1 << 20, out)),
         links: HashMap::new(),
-        capacity: capacity(fs).at(top)?,
+        budget: DataBudget::of(fs.volume()).at(top)?,
     };
     let mut ended = None;
     walk(fs, top, |step| {
@@ -175,8 +174,8 @@ struct Pack<'a, W: Write> {
     out: Writer<W>,
     /// Files with several names that are still to come.
     links: HashMap<u64, LinkedFile>,
-    /// Bytes that one file can have.
-    capacity: u64,
+    /// What files can still have.
+    budget: DataBudget,
 }
 
 /// A file with several names.
@@ -271,7 +270,9 @@ impl<W: Write> Pack<'_, W> {
         member.size = size;
         let pieces = pieces(volume, step.node, size);
         let bytes: u64 = pieces.iter().map(|piece| piece.len).sum();
-        if bytes > self.capacity {
+        self.budget
+            .begin(step.attr.ino.get().into(), step.attr.nlink.into());
+        if !self.budget.take(bytes) {
             return Err(Failure::at(at, TOO_MUCH).into());
         }
         let mut content = TarContent {

@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use extant::DataBudget;
+
 use super::archive::{Archive, Entry};
 use crate::copy::{
     Attributes, Change, Dir, FileTree, First, Found, Id, Item, Names, Source, Target, Xattr,
@@ -15,6 +17,10 @@ use crate::failure::Failure;
 impl<'a> FileTree<'a> for &'a Archive {
     fn show(&self, path: &Path) -> String {
         format!("{}:{}", Archive::path(self).display(), path.display())
+    }
+
+    fn budget(&self) -> Result<DataBudget, Failure> {
+        Ok(DataBudget::unbounded())
     }
 
     fn live(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Moving the content of one file, with its holes or without.
 
+use extant::DataBudget;
+
 use super::sides::{Source, Target};
 use crate::args::Sparse;
 use crate::failure::{Failure, filled};
@@ -9,6 +11,9 @@ use crate::progress::Progress;
 pub(super) const CHUNK: usize = 1 << 20;
 /// What is looked at to find zeros that can be a hole.
 const PIECE: usize = 4096;
+
+/// What is wrong with a file that has more data than the volume.
+pub(crate) const TOO_MUCH: &str = "its extents have more data than the volume has blocks: damaged";
 
 /// The side that failed.
 pub(super) enum Trouble {
@@ -25,15 +30,23 @@ pub(super) struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Copies `len` bytes, or all there are if that is [`super::sides::UNKNOWN`]. A file that
-    /// shrinks meanwhile gives a shorter copy.
-    pub(super) fn copy(&self, len: u64, buf: &mut [u8]) -> Result<(), Trouble> {
+    /// Copies `len` bytes, or all there are if that is [`super::sides::UNKNOWN`], as far as the
+    /// budget goes. A file that shrinks meanwhile gives a shorter copy.
+    pub(super) fn copy(
+        &self,
+        len: u64,
+        budget: &mut DataBudget,
+        buf: &mut [u8],
+    ) -> Result<(), Trouble> {
         let mut pos = 0;
         let mut ended = None;
         while let Some((start, end)) = self.next_data(pos)?.filter(|&(start, _)| start < len) {
             self.hole(pos, start, buf)?;
             pos = start;
             let end = end.min(len);
+            if !budget.take(end.saturating_sub(pos)) {
+                return Err(Trouble::Source(Failure::new(TOO_MUCH)));
+            }
             while pos < end {
                 let want = usize::try_from(end - pos)
                     .unwrap_or(usize::MAX)
@@ -182,13 +195,14 @@ mod tests {
         for sparse in [Sparse::Auto, Sparse::Always, Sparse::Never] {
             for (bytes, believed) in [(&b"left"[..], 1 << 20), (b"", 5000), (b"left", UNKNOWN)] {
                 let (from, to) = (Shrunk(bytes), Copied::default());
+                let mut budget = DataBudget::unbounded();
                 let content = Content {
                     from: &from,
                     to: &to,
                     sparse,
                     progress: &progress,
                 };
-                assert!(content.copy(believed, &mut [0; CHUNK]).is_ok());
+                assert!(content.copy(believed, &mut budget, &mut [0; CHUNK]).is_ok());
                 assert_eq!(to.0.into_inner(), bytes, "{believed}");
             }
         }

@@ -5,7 +5,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use extant::{Error, FileKind, Filesystem, Ino, Node, SeekTarget, SetAttr, SetTime, XattrMode};
+use extant::{
+    DataBudget, Error, FileKind, Filesystem, Ino, Node, SeekTarget, SetAttr, SetTime, XattrMode,
+};
 
 use super::sides::{
     Attributes, Change, Dir, FileTree, First, Found, Id, Item, Names, Source, Target, Xattr,
@@ -37,6 +39,10 @@ impl<'a> FileTree<'a> for Inside<'a> {
             path: path.to_owned(),
         };
         at.to_string()
+    }
+
+    fn budget(&self) -> Result<DataBudget, Failure> {
+        Ok(DataBudget::of(self.fs.volume())?)
     }
 
     fn live(&self) -> bool {

@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use extant::{Error, FileKind};
+use extant::{DataBudget, Error, FileKind};
 use tracing::warn;
 
 use super::content::{self, Content, Trouble};
@@ -39,6 +39,8 @@ pub(crate) struct Job<'j, 'a> {
     progress: &'j Progress,
     failures: &'j mut Failures,
     buf: Vec<u8>,
+    /// What may still be read.
+    budget: DataBudget,
     /// Where the copy is, on both sides.
     from_path: PathBuf,
     to_path: PathBuf,
@@ -121,6 +123,7 @@ impl<'j, 'a> Job<'j, 'a> {
             progress,
             failures,
             buf: vec![0; content::CHUNK],
+            budget: DataBudget::default(),
             from_path: PathBuf::new(),
             to_path: PathBuf::new(),
             below: PathBuf::new(),
@@ -135,6 +138,11 @@ impl<'j, 'a> Job<'j, 'a> {
     pub(crate) fn copy(&mut self, from: &Path, to: &Path, named: bool) {
         (self.from_path, self.to_path) = (from.to_owned(), to.to_owned());
         let mut stack = Vec::new();
+        let budget = self.there(self.from.budget());
+        let Some(budget) = self.note(budget) else {
+            return;
+        };
+        self.budget = budget;
         let top = self.top(named);
         self.push(&mut stack, top);
         while let Some(level) = stack.last_mut() {
@@ -459,7 +467,8 @@ impl<'j, 'a> Job<'j, 'a> {
             sparse: self.rules.sparse,
             progress: self.progress,
         };
-        match content.copy(len, &mut self.buf) {
+        self.budget.begin(attributes.id.inode, attributes.links);
+        match content.copy(len, &mut self.budget, &mut self.buf) {
             Ok(()) => {}
             Err(Trouble::Source(failure)) => return self.there(Err(failure)),
             Err(Trouble::Target(failure)) => return self.here(Err(failure)),

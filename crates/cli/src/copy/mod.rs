@@ -14,6 +14,7 @@ mod sides;
 mod stream;
 mod total;
 
+pub(crate) use content::TOO_MUCH;
 pub(crate) use host::{Host, STDIN};
 pub(crate) use image::Inside;
 pub(crate) use job::Job;

@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use extant::{FileKind, Timestamp};
+use extant::{DataBudget, FileKind, Timestamp};
 
 use crate::failure::Failure;
 
@@ -149,6 +149,8 @@ pub(crate) trait Dir<'a>: Change {
 pub(crate) trait FileTree<'a> {
     /// How a path is shown in messages.
     fn show(&self, path: &Path) -> String;
+    /// The data that all files together can have.
+    fn budget(&self) -> Result<DataBudget, Failure>;
     /// Whether this is the live system: there is something behind devices and pipes, and symbolic
     /// links lead out of a tree.
     fn live(&self) -> bool;

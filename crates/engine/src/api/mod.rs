@@ -9,6 +9,7 @@
 //! Every type is `Send + Sync`, and calls on different inodes run in parallel.
 
 mod bounds;
+mod data_budget;
 mod defragment;
 mod dir_batch;
 mod direct;
@@ -24,6 +25,7 @@ mod resizing;
 mod vectored;
 mod volume;
 
+pub use data_budget::DataBudget;
 pub use dir_batch::DirBatch;
 pub use direct::{DirectQueue, DirectTarget};
 pub use extant_units::Ino;

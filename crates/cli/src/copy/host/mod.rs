@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use extant::DataBudget;
 use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
@@ -50,6 +51,10 @@ impl<'a> Host<'a> {
 impl<'a> FileTree<'a> for Host<'a> {
     fn show(&self, path: &Path) -> String {
         path.display().to_string()
+    }
+
+    fn budget(&self) -> Result<DataBudget, Failure> {
+        Ok(DataBudget::unbounded())
     }
 
     fn live(&self) -> bool {
