@@ -153,7 +153,10 @@ impl Copy<'_> {
         let written = self.device.write_at(to, &buf[shared..]);
         written.map_err(extant_mkfs::Error::Io)?;
         self.watch.copied(copied);
-        Ok(())
+        match self.watch.goes_on() {
+            true => Ok(()),
+            false => Err(Error::Stopped),
+        }
     }
 
     /// Lets the image share `len` bytes from `first` on with the file that they were read from, as

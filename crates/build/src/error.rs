@@ -27,6 +27,9 @@ pub enum Error {
         /// What does not fit.
         what: String,
     },
+    /// The caller's [`Watch`](crate::Watch) stopped it.
+    #[error("stopped")]
+    Stopped,
     /// The volume cannot be planned or written.
     #[error(transparent)]
     Mkfs(#[from] extant_mkfs::Error),

@@ -168,6 +168,9 @@ impl Job {
         };
         let layout = &self.planned.layout;
         write_populated(output.device(), layout, &identity, before, &image)?;
+        if !watch.goes_on() {
+            return Err(Error::Stopped);
+        }
         output.finish(path, &self.volume)?;
         let numbering = &self.planned.numbering;
         // The root and lost+found beside those that were numbered.

@@ -113,6 +113,11 @@ pub trait Watch: Sync {
     fn copied(&self, bytes: u64);
     /// Something was left out, or changed.
     fn warn(&self, what: String);
+    /// Returns whether the build is still wanted. It is asked between two parts of the data and
+    /// before the image gets its name; what was there stays then.
+    fn goes_on(&self) -> bool {
+        true
+    }
 }
 
 /// Nothing is told.

@@ -23,6 +23,10 @@ fn at(disk: &Image, path: &str) -> String {
     format!("{}:{path}", disk.path().display())
 }
 
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
 fn shell(script: &str, args: &[&Path]) -> Result<String> {
     let script = format!("set -e; {script}");
     let cmd = Cmd::new("bash").args(["-o", "pipefail", "-c", &script]);
@@ -289,20 +293,20 @@ fn directories_of_a_cut_archive_have_their_times() -> Result<()> {
     Ok(())
 }
 
-/// Gives `/f` of an image without checksums three extents of the same 1,900 blocks.
-fn share(disk: &Image) -> Result<()> {
-    disk.debugfs_write("write /dev/null f")?;
+/// Gives a new file of an image without checksums so many extents of the same 1,900 blocks.
+fn share(disk: &Image, name: &str, extents: u32) -> Result<()> {
+    disk.debugfs_write(&format!("write /dev/null {name}"))?;
     let of = |i: u32| i * 1900;
-    let mut fields = vec![(0, 0x0003_f30a), (1, 4), (2, 0)];
-    for i in 0..3 {
+    let mut fields = vec![(0, extents << 16 | 0xf30a), (1, 4), (2, 0)];
+    for i in 0..extents {
         let field = 3 + 3 * i;
         fields.extend([(field, of(i)), (field + 1, 1900), (field + 2, 2100)]);
     }
     for (field, value) in fields {
-        disk.debugfs_write(&format!("sif /f block[{field}] {value}"))?;
+        disk.debugfs_write(&format!("sif /{name} block[{field}] {value}"))?;
     }
-    disk.debugfs_write("sif /f flags 0x80000")?;
-    disk.debugfs_write(&format!("sif /f size {}", 3 * 1900 * 4096))?;
+    disk.debugfs_write(&format!("sif /{name} flags 0x80000"))?;
+    disk.debugfs_write(&format!("sif /{name} size {}", extents * 1900 * 4096))?;
     Ok(())
 }
 
@@ -312,7 +316,7 @@ fn blocks_that_a_file_has_again_and_again_are_not_streamed() -> Result<()> {
         return Ok(());
     }
     let disk = Image::of_mib(16).args("-b 4096 -O ^metadata_csum").make()?;
-    share(&disk)?;
+    share(&disk, "f", 3)?;
     for (args, most) in [
         (&["cat", &at(&disk, "/f")][..], 16 * MIB),
         (&["tar", &at(&disk, "/")], 100_000),
@@ -328,6 +332,32 @@ fn blocks_that_a_file_has_again_and_again_are_not_streamed() -> Result<()> {
             o.err
         );
     }
+    // A copy and an archive get no more than the volume has, by however many files.
+    for name in ["g", "h", "i"] {
+        share(&disk, name, 1)?;
+    }
+    let host = host()?;
+    let (tree, archive) = (host.join("tree"), host.join("archive"));
+    for args in [
+        &["cp", "-r", &at(&disk, "/"), &text(&tree)],
+        &["tar", "-f", &text(&archive), &at(&disk, "/")],
+    ] {
+        let o = extant(args).run()?;
+        let said = o
+            .err
+            .matches("more data than the volume has blocks")
+            .count();
+        ensure!(o.code == Some(1) && said >= 2, "{}", o.describe());
+    }
+    let copied = shell("du -s --block-size=1M $1 | cut -f 1", &[&tree])?;
+    ensure!(
+        copied.trim().parse::<u64>()? <= 16,
+        "{copied} MiB were copied"
+    );
+    ensure!(
+        archive.metadata().map_or(0, |found| found.len()) <= 16 * MIB,
+        "an archive"
+    );
     Ok(())
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn of_build(path: &Path, error: build::Error) -> PyErr {
     match error {
         E::Mkfs(error) => of_mkfs(path, error),
         E::Io { place, error } => of_host(Path::new(&place), &error),
-        E::Entry { .. } | E::NoRoom { .. } => PyOSError::new_err(error.to_string()),
+        E::Entry { .. } | E::NoRoom { .. } | E::Stopped => PyOSError::new_err(error.to_string()),
         E::Options(_) => PyValueError::new_err(error.to_string()),
     }
 }

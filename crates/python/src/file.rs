@@ -79,6 +79,17 @@ impl File {
         self.with(py, |file| Ok(file.metadata()?.len()))
     }
 
+    /// The beginning and the end of the next data from `pos` on; `None` if only a hole follows.
+    fn next_data(&self, py: Python<'_>, pos: u64) -> PyResult<Option<(u64, u64)>> {
+        self.with(py, |file| match file.seek_data(pos) {
+            Err(extant::Error::NoSuchAddress) => Ok(None),
+            start => {
+                let start = start?;
+                Ok(Some((start, file.seek_hole(start)?)))
+            }
+        })
+    }
+
     fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
         self.with(py, |file| Ok(Stat::from(file.metadata()?.attr())))
     }

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extant::{FileKind, Filesystem, SetAttr, SetTime, Timestamp};
-use parking_lot::RwLock;
+use extant::{DataBudget, FileKind, Filesystem, SetAttr, SetTime, Timestamp};
+use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
 
 use crate::failure;
@@ -21,6 +21,20 @@ pub(crate) struct Volume {
 /// How a file is opened.
 #[derive(FromPyObject)]
 struct Access(bool, bool, bool, bool, bool, bool);
+
+/// The data that may still be read of an image.
+#[pyclass(frozen, module = "extant._extant")]
+pub(crate) struct Budget(Mutex<DataBudget>);
+
+#[pymethods]
+impl Budget {
+    /// Takes the data of a file; false if the image cannot have so much.
+    fn take(&self, inode: u64, links: u64, data: u64) -> bool {
+        let mut budget = self.0.lock();
+        budget.begin(inode, links);
+        budget.take(data)
+    }
+}
 
 impl Volume {
     /// A call about a path, without the GIL.
@@ -202,6 +216,12 @@ impl Volume {
 
     fn removexattr(&self, py: Python<'_>, path: PathBuf, name: &[u8]) -> PyResult<()> {
         self.with(py, &path, |fs| fs.remove_xattr(&path, name))
+    }
+
+    /// The data that a copy of all files may read.
+    fn budget(&self, py: Python<'_>) -> PyResult<Budget> {
+        let budget = self.with(py, Path::new("/"), |fs| DataBudget::of(fs.volume()))?;
+        Ok(Budget(Mutex::new(budget)))
     }
 
     /// Block size, blocks, free ones, those for ordinary users; inodes, free ones.

@@ -25,6 +25,7 @@ use pyo3::prelude::*;
 fn _extant(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<filesystem::Volume>()?;
+    module.add_class::<filesystem::Budget>()?;
     module.add_class::<file::File>()?;
     module.add_class::<stat::Stat>()?;
     module.add_function(wrap_pyfunction!(making::mkfs, module)?)?;

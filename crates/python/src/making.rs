@@ -99,6 +99,10 @@ impl Watch for Progress {
     fn warn(&self, what: String) {
         self.told.lock().warnings.push(what);
     }
+
+    fn goes_on(&self) -> bool {
+        self.told.lock().raised.is_none()
+    }
 }
 
 /// Builds an image of folders, archives and container images. Returns its bytes and warnings.
@@ -138,11 +142,11 @@ pub(crate) fn build(
     };
     let built = py.detach(|| build_image(&sources, &image, &options, &watch));
     let told = watch.told.into_inner();
-    let built = built.map_err(|error| failure::of_build(&image, error))?;
-    match told.raised {
-        Some(error) => Err(error),
-        None => Ok((built.layout.bytes(), told.warnings)),
+    if let Some(error) = told.raised {
+        return Err(error);
     }
+    let built = built.map_err(|error| failure::of_build(&image, error))?;
+    Ok((built.layout.bytes(), told.warnings))
 }
 
 /// Refuses a file of the host that is in use, before it is written or replaced.

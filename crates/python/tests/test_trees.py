@@ -140,8 +140,38 @@ def test_what_a_callback_raises_is_raised(tree, tmp_path):
     def stop(done, all_):
         raise KeyError("stop")
 
+    image = tmp_path / "built.img"
     with pytest.raises(KeyError):
-        extant.build(tree, tmp_path / "built.img", progress=stop)
+        extant.build(tree, image, progress=stop)
+    assert not image.exists()
+    extant.mkfs(image, 1 << 24)
+    before = image.read_bytes()
+    with pytest.raises(KeyError):
+        extant.build(tree, image, force=True, progress=stop)
+    assert image.read_bytes() == before and len(os.listdir(tmp_path)) == 2
+
+
+def test_holes_stay_holes(fs, tmp_path):
+    """A file of a TiB fills neither the host nor the image."""
+    told, size = [], 1 << 40
+    with open(tmp_path / "sparse", "wb") as sparse:
+        sparse.truncate(size)
+        sparse.seek(size // 2)
+        sparse.write(b"data")
+    fs.copy_in(tmp_path / "sparse", "/sparse", progress=lambda _, done: told.append(done))
+    assert (fs / "sparse").stat().st_size == size == sum(told)
+    fs.copy_out("/sparse", tmp_path / "back")
+    back = os.stat(tmp_path / "back")
+    assert back.st_size == size and back.st_blocks * 512 < 1 << 20
+    with open(tmp_path / "back", "rb") as file:
+        file.seek(size // 2)
+        assert file.read(5) == b"data\0"
+    # A shorter file in its place, and what has content without a length.
+    (tmp_path / "short").write_bytes(b"short")
+    fs.copy_in(tmp_path / "short", "/sparse")
+    assert (fs / "sparse").read_bytes() == b"short"
+    fs.copy_in("/proc/self/status", "/status")
+    assert (fs / "status").read_text().startswith("Name:")
 
 
 def test_a_build_gives_set_id_bits_to_no_other_owner(tree, tmp_path):

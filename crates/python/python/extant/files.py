@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import IO, Any, Optional
+from typing import IO, Any, Optional, Tuple
 
 from . import _extant
 
@@ -59,6 +59,11 @@ class RawFile(io.RawIOBase):
         """Writes at ``pos``; the position does not move."""
         self._need(self._writes, "not writable")
         return self._file.pwrite(bytes(data), pos)
+
+    def next_data(self, pos: int) -> Optional[Tuple[int, int]]:
+        """The beginning and the end of the next data from ``pos`` on, ``None`` before the end."""
+        self._need(self._reads, "not readable")
+        return self._file.next_data(pos)
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")

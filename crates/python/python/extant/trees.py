@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat as kinds
-from typing import IO, TYPE_CHECKING, Any, Callable, Iterable, Optional, Set, Tuple
+import sys
+from typing import IO, TYPE_CHECKING, Any, Callable, Iterable, Iterator, Optional, Set, Tuple
 
 from . import _extant
 
@@ -43,6 +44,12 @@ class Host:
     def reader(self, path: str) -> IO[bytes]:
         return open(path, "rb", 0)
 
+    def pieces(self, reader: IO[bytes], like: Any) -> Iterator[Tuple[int, int]]:
+        if like.st_size == 0:
+            # There may be content without a length, as in /proc.
+            return iter([(0, sys.maxsize)])
+        return pieces(lambda pos: host_data(reader, pos), like.st_size)
+
     def writer(self, path: str) -> IO[bytes]:
         # Never through a link: what is replaced is the name.
         if os.path.islink(path):
@@ -76,6 +83,7 @@ class Image:
         self.volume = fs.volume
         self.owner = owner
         self.seen: Set[int] = set()
+        self.budget = fs.volume.budget()
 
     def stat(self, path: str) -> Any:
         return self.volume.stat(path, False)
@@ -89,6 +97,13 @@ class Image:
 
     def reader(self, path: str) -> IO[bytes]:
         return self.fs.open(path, "rb", 0)
+
+    def pieces(self, reader: Any, like: Any) -> Iterator[Tuple[int, int]]:
+        found = list(pieces(reader.next_data, like.st_size))
+        data = sum(end - start for start, end in found)
+        if not self.budget.take(like.st_ino, like.st_nlink, data):
+            raise OSError(errno.EUCLEAN, "its extents have more data than the volume", reader.name)
+        return iter(found)
 
     def writer(self, path: str) -> IO[bytes]:
         if kinds.S_ISLNK(mode_of(self, path)):
@@ -112,6 +127,33 @@ class Image:
             keeps = (uid, gid) == (like.st_uid, like.st_gid) or kinds.S_ISDIR(like.st_mode)
             self.volume.chmod(path, like.st_mode & (0o7777 if keeps else 0o1777))
         self.volume.utime(path, like.st_atime_ns, like.st_mtime_ns, False)
+
+
+def host_data(reader: IO[bytes], pos: int) -> Optional[Tuple[int, int]]:
+    """The beginning and the end of the next data from a position on."""
+    try:
+        start = os.lseek(reader.fileno(), pos, os.SEEK_DATA)
+        return start, os.lseek(reader.fileno(), start, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            # A file system that knows no holes.
+            return pos, sys.maxsize
+        raise
+
+
+def pieces(
+    next_data: Callable[[int], Optional[Tuple[int, int]]], size: int
+) -> Iterator[Tuple[int, int]]:
+    """What a file has between its holes."""
+    pos = 0
+    while pos < size:
+        data = next_data(pos)
+        if data is None or data[0] >= size:
+            return
+        start, pos = data[0], min(data[1], size)
+        yield start, pos
 
 
 def mode_of(side: Any, path: str) -> int:
@@ -143,23 +185,35 @@ def copy(source: Any, path: str, target: Any, to: str, progress: Optional[Progre
             target.symlink(source.readlink(path), to)
             target.finish(to, like)
         elif kind == kinds.S_IFREG:
-            copy_content(source, path, target, to, progress)
+            copy_content(source, path, target, to, like, progress)
             target.finish(to, like)
         else:
             raise OSError(f"{path}: neither a file, nor a directory, nor a symbolic link")
 
 
 def copy_content(
-    source: Any, path: str, target: Any, to: str, progress: Optional[Progress]
+    source: Any, path: str, target: Any, to: str, like: Any, progress: Optional[Progress]
 ) -> None:
-    """Copies the bytes of a regular file."""
+    """Copies the bytes of a regular file; its holes stay holes."""
+    told = progress or (lambda path, done: None)
+    pos = 0
     with source.reader(path) as reader, target.writer(to) as writer:
-        while True:
-            part = reader.read(STEP)
-            if not part:
-                return
-            rest = memoryview(part)
-            while rest:
-                rest = rest[writer.write(rest) :]
-            if progress is not None:
-                progress(path, len(part))
+        for start, end in source.pieces(reader, like):
+            if start > pos:
+                told(path, start - pos)
+            pos = reader.seek(start)
+            writer.seek(start)
+            while pos < end:
+                part = reader.read(min(STEP, end - pos))
+                if not part:
+                    break
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[writer.write(rest) :]
+                pos += len(part)
+                told(path, len(part))
+        # What follows is a hole, or is gone from a file that shrank.
+        size = max(pos, min(like.st_size, reader.seek(0, os.SEEK_END)) if like.st_size else pos)
+        writer.truncate(size)
+        if size > pos:
+            told(path, size - pos)
