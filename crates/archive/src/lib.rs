@@ -34,6 +34,8 @@ use sparse::{Form, SparseHeaders};
 
 /// Longest header that names, links and attributes may need.
 const MAX_EXTRA: u64 = 16 << 20;
+/// The longest archive without a member, which is zeros: 8 of the largest records that are in use.
+const MAX_EMPTY: u64 = 16 << 20;
 
 /// Reads members in their order.
 pub struct Reader<R> {
@@ -43,6 +45,8 @@ pub struct Reader<R> {
     padding: u64,
     /// It had a mark at its end.
     marked: bool,
+    /// A header was read.
+    begun: bool,
     globals: Globals,
 }
 
@@ -54,6 +58,7 @@ impl<R: Input> Reader<R> {
             left: 0,
             padding: 0,
             marked: false,
+            begun: false,
             globals: Globals::default(),
         }
     }
@@ -94,8 +99,10 @@ impl<R: Input> Reader<R> {
             }
             if end {
                 self.marked = len > 0;
+                self.check_empty(len)?;
                 return Ok(None);
             }
+            self.begun = true;
             if len < BLOCK {
                 return Err(bad("it ends in the middle of a header"));
             }
@@ -122,6 +129,29 @@ impl<R: Input> Reader<R> {
                 }
             }
         }
+    }
+
+    /// Checks at the end that an archive without a member is one: it has a mark, and zeros behind
+    /// it. What else begins with zeros, as images do, is none.
+    fn check_empty(&mut self, len: usize) -> io::Result<()> {
+        if self.begun {
+            return Ok(());
+        }
+        if len == 0 {
+            return Err(bad("nothing in it"));
+        }
+        let (mut buf, mut read) = ([0; 16 * BLOCK], 0);
+        while read < MAX_EMPTY {
+            let len = fill(&mut self.input, &mut buf)?;
+            if buf.iter().take(len).any(|&byte| byte != 0) {
+                break;
+            }
+            if len < buf.len() {
+                return Ok(());
+            }
+            read += len as u64;
+        }
+        Err(bad("it begins with zeros, and is none"))
     }
 
     /// Goes to the bytes of a member. One with holes gets its pieces, and the size and name that

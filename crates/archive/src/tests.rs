@@ -483,3 +483,25 @@ impl Read for Endless {
         Ok(buf.len())
     }
 }
+
+#[test]
+fn an_archive_without_members_is_zeros_to_its_end() {
+    let read = |bytes: &[u8]| Reader::new(bytes).next_member();
+    for len in [BLOCK, 2 * BLOCK, 10_240, 1 << 20] {
+        assert_eq!(read(&vec![0; len]).unwrap(), None, "{len}");
+    }
+    let mut image = vec![0; 1 << 20];
+    image[(1 << 20) - 1] = 1;
+    for bytes in [&[][..], &image, &vec![0; 20 << 20]] {
+        assert!(read(bytes).is_err(), "{} bytes", bytes.len());
+    }
+    // Behind the mark of an archive with members may be anything.
+    let mut archive = Vec::new();
+    let mut writer = Writer::new(&mut archive);
+    writer.append(&file(b"f"), &[][..]).unwrap();
+    writer.finish().unwrap();
+    archive.extend([1; 700]);
+    let mut reader = Reader::new(archive.as_slice());
+    assert!(reader.next_member().unwrap().is_some());
+    assert_eq!(reader.next_member().unwrap(), None);
+}

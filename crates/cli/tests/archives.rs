@@ -388,6 +388,37 @@ fn a_terminal_sees_how_far_it_is() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_pipe_is_read_to_its_end() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    // Tools pad archives to records, and some write more: none of them is to see a broken pipe.
+    shell(
+        "cd $1; echo f > f; (tar -cf - f; head -c 3000000 /dev/zero) | $0 untar $2
+         test \"$($0 cat ${2}f)\" = f",
+        &[host.path(), Path::new(&at(&disk, "/"))],
+    )?;
+    let mut zeros = vec![0; 100_000];
+    zeros[99_999] = 1;
+    for (bytes, what) in [
+        (vec![], "nothing in it"),
+        (zeros, "it begins with zeros, and is none"),
+        (fs::read(disk.path())?, "it begins with zeros, and is none"),
+    ] {
+        fs::write(host.join("bad"), bytes)?;
+        let o = extant(&["untar", "-f", &text(&host.join("bad")), &at(&disk, "/")]).run()?;
+        ensure!(
+            o.code == Some(1) && o.err.contains(what),
+            "{}",
+            o.describe()
+        );
+    }
+    Ok(())
+}
+
 /// Feeds an archive of small files, as many as its first argument says, to a command. Prints the
 /// most memory that the command had, in KiB.
 const FEED: &str = r#"

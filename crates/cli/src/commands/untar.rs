@@ -141,6 +141,13 @@ impl<'a> Unpack<'a> {
                 Err(UntarTrouble::Full(failure)) => break Err(failure),
             }
         };
+        if ended.is_ok() {
+            // A writer that has not ended yet would be ended by a pipe that nothing reads.
+            let rest = io::copy(archive.input(), &mut io::sink());
+            if let Err(error) = rest {
+                self.note(broken(error));
+            }
+        }
         if ended.is_ok() && !archive.marked() {
             warn!("{name}: no mark at its end: it may be cut short");
         }
