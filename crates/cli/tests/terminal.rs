@@ -94,6 +94,21 @@ fn busy(dir: &TempDir) -> Result<String> {
     Ok(image)
 }
 
+#[test]
+fn no_archive_is_written_to_a_terminal() -> Result<()> {
+    if !need(&[Need::Tool("script")]) {
+        return Ok(());
+    }
+    let dir = TempDir::new("binary")?;
+    let image = busy(&dir)?;
+    let shown = at_terminal(&format!("tar {image}:/"), &[])?;
+    ensure!(
+        shown.contains("standard output: a terminal: write to a file with -f"),
+        "{shown:?}"
+    );
+    Ok(())
+}
+
 /// A bar shows how far a command is, with its rate, and goes away; `-q` has none.
 #[test]
 fn an_archive_shows_its_progress_at_a_terminal_alone() -> Result<()> {

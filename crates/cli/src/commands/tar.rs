@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File as HostFile;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,10 @@ pub(crate) fn pack_as(name: &'static str, args: &Tar) -> Outcome {
         tree.announce();
         match &args.file {
             Some(path) if path.as_os_str() != "-" => pack_into(path, &tree, &images, &mut failures),
+            _ if io::stdout().is_terminal() => {
+                let what = "a terminal: write to a file with -f, or through a pipe";
+                Err(Failure::at("standard output", what))
+            }
             _ => {
                 let out = io::stdout().lock();
                 pack(&tree, out, "standard output", &mut failures)
