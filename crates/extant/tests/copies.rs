@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use extant::testing::{assert_sound, device, filesystem};
 use extant::{FileKind, FileTimes, Filesystem, Permissions};
-use extant_testkit::Result;
+use extant_testkit::{Image, Need, Result, need};
 
 const SIZE: u64 = 16 << 20;
 
@@ -260,5 +260,43 @@ fn set_id_bits_are_not_given_to_another_owner() -> Result<()> {
         // Of a directory they say whose files are made in it.
         assert_eq!(mode(to)?, 0o2775, "{to}");
     }
+    Ok(())
+}
+
+/// Files whose maps name the same blocks again and again have no more data than the volume.
+#[test]
+fn a_copy_of_a_damaged_volume_ends() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(16).args("-b 4096 -O ^metadata_csum").make()?;
+    for name in ["f", "g", "h"] {
+        disk.debugfs_write(&format!("write /dev/null {name}"))?;
+        // One extent of 1,900 blocks from 2,100 on.
+        for (field, value) in [
+            (0, 0x0001_f30a),
+            (1, 4),
+            (2, 0),
+            (3, 0),
+            (4, 1900),
+            (5, 2100),
+        ] {
+            disk.debugfs_write(&format!("sif /{name} block[{field}] {value}"))?;
+        }
+        disk.debugfs_write(&format!("sif /{name} flags 0x80000"))?;
+        disk.debugfs_write(&format!("sif /{name} size {}", 1900 * 4096))?;
+    }
+    let folder = Folder::new("damaged")?;
+    let fs = Filesystem::options().open(disk.path())?;
+    let Err(failed) = fs.copy_out("/", folder.at("to")) else {
+        extant_testkit::bail!("it was copied");
+    };
+    assert!(
+        failed.to_string().contains("more data than the volume"),
+        "{failed}"
+    );
+    let copied = ["f", "g", "h"].map(|name| folder.at("to").join(name).metadata());
+    let copied: u64 = copied.into_iter().flatten().map(|found| found.len()).sum();
+    assert!(copied <= 16 << 20, "{copied} bytes were copied");
     Ok(())
 }
