@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant_archive::{Reader, Window, kind};
+use extant_archive::{Member, Reader, Window, kind};
 use rustix::fs::{Mode, OFlags, open, openat};
 use serde_json::Value;
 
@@ -31,6 +31,11 @@ const NAMES: [&str; 2] = [
     "org.opencontainers.image.ref.name",
     "io.containerd.image.name",
 ];
+
+/// The list of images in what `docker save` writes.
+const MANIFEST: &[u8] = b"manifest.json";
+/// Files that only what holds a container image has.
+const MARKS: [&[u8]; 3] = [MANIFEST, b"oci-layout", b"index.json"];
 
 /// A part of a file.
 pub(crate) type Stored = (File, Range<u64>);
@@ -55,37 +60,50 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Container {
-    /// The image in a folder, if it is a layout of one.
+    /// The image in a folder, if it holds one.
     pub(crate) fn in_folder(path: &Path) -> Option<Self> {
-        let has = |name: &str| {
-            let found = path.join(name).symlink_metadata();
-            found.is_ok_and(|found| found.is_file())
-        };
-        let is_layout = has("oci-layout") && has("index.json");
-        is_layout.then(|| Self::Folder(path.to_path_buf()))
+        let folder = Self::Folder(path.to_path_buf());
+        let has = |name: &[u8]| folder.open(name).is_ok();
+        let is_layout = has(b"oci-layout") && has(b"index.json");
+        (is_layout || folder.has_manifest()).then_some(folder)
     }
 
-    /// The image in an archive, if its first member looks like one's.
+    /// The image in an archive, if it holds one: wherever in it that says so.
     ///
     /// # Errors
     /// Those of the host; an archive that is damaged.
     pub(crate) fn in_archive(name: &str, file: &File, len: u64) -> Result<Option<Self>> {
-        let mut archive = Reader::new(Window::new(file, 0..len));
-        let damaged = |error| Error::at(name, format!("not an archive that can be read: {error}"));
-        let (mut members, mut links) = (HashMap::new(), HashMap::new());
-        while let Some(member) = archive.next_member().map_err(damaged)? {
-            let path = plain(&member.name);
-            if members.is_empty() && links.is_empty() && !is_image_part(&path, member.kind) {
-                return Ok(None);
+        let mut marks = Vec::new();
+        each_member(name, file, len, |path, member, at| {
+            if MARKS.contains(&path.as_slice()) && member.kind == kind::REGULAR {
+                // Nothing is read behind the archive's end, which the next header is within.
+                marks.push((path, at..at.saturating_add(member.size)));
             }
+            Ok(())
+        })?;
+        let archive = |members: HashMap<_, _>, links| {
+            let file = file.try_clone().at(Path::new(name))?;
+            Ok(Self::Archive {
+                name: name.to_owned(),
+                file,
+                members,
+                links,
+            })
+        };
+        let marked = archive(marks.into_iter().collect(), HashMap::new())?;
+        let has = |path: &[u8]| marked.open(path).is_ok();
+        let is_layout = has(b"oci-layout") && has(b"index.json");
+        if !is_layout && !marked.has_manifest() {
+            return Ok(None);
+        }
+        let (mut members, mut links) = (HashMap::new(), HashMap::new());
+        each_member(name, file, len, |path, member, at| {
             if members.len() + links.len() > MAX_FILES {
                 let what = format!("a container image of more than {MAX_FILES} files");
                 return Err(Error::at(name, what));
             }
             match member.kind {
                 kind::REGULAR if member.pieces.is_none() => {
-                    let at = archive.input().position();
-                    // Nothing is read behind the archive's end, which the next header is within.
                     members.insert(path, at..at.saturating_add(member.size));
                 }
                 kind::LINK => {
@@ -95,23 +113,20 @@ impl Container {
                     let target = beside(&path, &member.link);
                     links.insert(path, target);
                 }
-                _ => {
-                    // So that a folder that comes first counts.
-                    links.insert(path, Vec::new());
-                }
+                _ => {}
             }
-        }
-        let has = |path: &[u8]| members.contains_key(path);
-        let is_layout = has(b"oci-layout") && has(b"index.json");
-        if !has(b"manifest.json") && !is_layout {
-            return Ok(None);
-        }
-        Ok(Some(Self::Archive {
-            name: name.to_owned(),
-            file: file.try_clone().at(Path::new(name))?,
-            members,
-            links,
-        }))
+            Ok(())
+        })?;
+        archive(members, links).map(Some)
+    }
+
+    /// Whether `manifest.json` is a list of images, as `docker save` writes it. Other programs keep
+    /// other things under this name.
+    fn has_manifest(&self) -> bool {
+        let value = self.json(MANIFEST).ok();
+        let all = value.as_ref().and_then(Value::as_array);
+        let has_layers = |one: &Value| one.get("Layers").is_some_and(Value::is_array);
+        all.is_some_and(|all| !all.is_empty() && all.iter().all(has_layers))
     }
 
     fn name(&self) -> String {
@@ -222,9 +237,11 @@ impl Container {
             kind.is_none()
         };
         let named = |one: &&Value| name.is_none_or(|name| names(one).any(|own| own == name));
-        let fits = |one: &&Value| match (platform, platform_of(one)) {
-            (Some(wanted), Some(own)) => own == wanted || own.starts_with(&format!("{wanted}/")),
-            _ => true,
+        let fits = |one: &&Value| match platform {
+            Some(wanted) => self
+                .platform(one)
+                .is_none_or(|own| is_platform(&own, wanted)),
+            None => true,
         };
         let images: Vec<&Value> = all.iter().filter(note).collect();
         let fitting: Vec<&Value> = images
@@ -235,18 +252,39 @@ impl Container {
         match fitting.as_slice() {
             [one] => Ok(one),
             several => {
-                let shown: Vec<String> = images.iter().map(|one| described(one)).collect();
+                let shown: Vec<String> = images
+                    .iter()
+                    .map(|one| described(one, self.platform(one)))
+                    .collect();
                 let many = if several.is_empty() {
                     "none"
                 } else {
                     "several"
                 };
                 Err(self.bad(format!(
-                    "{many} of its images fit: choose one by --image or --platform: {}",
+                    "{many} of its images fit: choose one by name or platform: {}",
                     shown.join(", ")
                 )))
             }
         }
+    }
+
+    /// The platform of what a descriptor is about, by itself or by the description of its image.
+    /// That of an index is `None`: its images have theirs.
+    fn platform(&self, descriptor: &Value) -> Option<String> {
+        if let Some(said) = descriptor.get("platform").and_then(platform_of) {
+            return Some(said);
+        }
+        let value = self.json(&self.blob(descriptor).ok()?).ok()?;
+        let config = match value.get("config") {
+            Some(config) => self
+                .blob(config)
+                .ok()
+                .and_then(|path| self.json(&path).ok()),
+            None if value.get("manifests").is_some() => return None,
+            None => None,
+        };
+        Some(config.as_ref().and_then(platform_of).unwrap_or_default())
     }
 
     /// The place of what a descriptor is about.
@@ -269,7 +307,7 @@ impl Container {
 
     /// The layers by what `docker save` writes.
     fn docker(&self, wanted: Wanted<'_>) -> Result<Vec<Vec<u8>>> {
-        let value = self.json(b"manifest.json")?;
+        let value = self.json(MANIFEST)?;
         let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
         let tags = |one: &Value| -> Vec<String> {
             let tags = one.get("RepoTags").and_then(Value::as_array);
@@ -285,11 +323,20 @@ impl Container {
                 .name
                 .is_none_or(|name| own.iter().any(|tag| tag == name))
         };
-        let fitting: Vec<&Value> = all.iter().filter(named).collect();
+        let platform = |one: &Value| {
+            let config = one.get("Config").and_then(Value::as_str)?;
+            platform_of(&self.json(&plain(config.as_bytes())).ok()?)
+        };
+        let fits = |one: &&Value| match wanted.platform {
+            Some(wanted) => platform(one).is_some_and(|own| is_platform(&own, wanted)),
+            None => true,
+        };
+        let fitting: Vec<&Value> = all.iter().filter(|one| named(one) && fits(one)).collect();
         let [one] = fitting.as_slice() else {
-            let shown: Vec<String> = all.iter().flat_map(tags).collect();
+            let words = |one: &Value| tags(one).into_iter().chain(platform(one));
+            let shown: Vec<String> = all.iter().flat_map(words).collect();
             return Err(self.bad(format!(
-                "{} of its images fit: choose one by --image: {}",
+                "{} of its images fit: choose one by name or platform: {}",
                 fitting.len(),
                 shown.join(", ")
             )));
@@ -304,6 +351,25 @@ impl Container {
             })
             .collect()
     }
+}
+
+/// Calls `each` for the members of an archive: with the path, and where the content is.
+///
+/// # Errors
+/// Those of the host; an archive that is damaged.
+fn each_member(
+    name: &str,
+    file: &File,
+    len: u64,
+    mut each: impl FnMut(Vec<u8>, &Member, u64) -> Result<()>,
+) -> Result<()> {
+    let mut archive = Reader::new(Window::new(file, 0..len));
+    let damaged = |error| Error::at(name, format!("not an archive that can be read: {error}"));
+    while let Some(member) = archive.next_member().map_err(damaged)? {
+        let at = archive.input().position();
+        each(plain(&member.name), &member, at)?;
+    }
+    Ok(())
 }
 
 /// Opens a file below a folder. No link on its way is followed, and no pipe is waited for.
@@ -329,9 +395,9 @@ fn names(descriptor: &Value) -> impl Iterator<Item = &str> {
         .filter_map(move |key| annotations?.get(key)?.as_str())
 }
 
-fn platform_of(descriptor: &Value) -> Option<String> {
-    let platform = descriptor.get("platform")?;
-    let part = |key| platform.get(key).and_then(Value::as_str);
+/// The platform that a descriptor or the description of an image names.
+fn platform_of(value: &Value) -> Option<String> {
+    let part = |key| value.get(key).and_then(Value::as_str);
     let mut text = format!("{}/{}", part("os")?, part("architecture")?);
     if let Some(variant) = part("variant") {
         text = format!("{text}/{variant}");
@@ -339,9 +405,14 @@ fn platform_of(descriptor: &Value) -> Option<String> {
     Some(text)
 }
 
-fn described(descriptor: &Value) -> String {
+/// Whether a platform is the one that is wanted, or a variant of it.
+fn is_platform(own: &str, wanted: &str) -> bool {
+    own == wanted || own.starts_with(&format!("{wanted}/"))
+}
+
+fn described(descriptor: &Value, platform: Option<String>) -> String {
     let mut words: Vec<String> = names(descriptor).map(str::to_owned).collect();
-    words.extend(platform_of(descriptor));
+    words.extend(platform.filter(|platform| !platform.is_empty()));
     words.join(" ")
 }
 
@@ -366,19 +437,4 @@ fn beside(path: &[u8], link: &[u8]) -> Vec<u8> {
         }
     }
     parts.join(&b'/')
-}
-
-/// Whether an archive with this first member may hold a container image.
-fn is_image_part(path: &[u8], kind: u8) -> bool {
-    const FILES: [&[u8]; 5] = [
-        b"manifest.json",
-        b"oci-layout",
-        b"index.json",
-        b"repositories",
-        b"blobs",
-    ];
-    let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-    let stem = first.strip_suffix(b".json").unwrap_or(first);
-    let is_digest = stem.len() == 64 && stem.iter().all(u8::is_ascii_hexdigit);
-    (FILES.contains(&first) || is_digest) && kind != kind::SYMLINK
 }

@@ -16,6 +16,12 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// A file without a file system is in the place of the image.
+    #[error("{place}: the file is not an ext image: it would be lost")]
+    Occupied {
+        /// The file.
+        place: String,
+    },
     /// Options that do not go together, or that a volume cannot have.
     #[error("{0}")]
     Options(String),

@@ -30,6 +30,9 @@ const MAX_XATTR: usize = 1 << 16;
 /// have no attributes.
 const SHORT_XATTR: usize = 512;
 
+/// The beginning of names that Linux shows to root alone.
+const TRUSTED: &[u8] = b"trusted.";
+
 /// The device and inode of a file of the host.
 pub(crate) type FileKey = (u64, u64);
 
@@ -124,6 +127,9 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             inside.truncate(above);
             inside.push(b'/');
             inside.extend_from_slice(bytes);
+            if self.keeper.is_excluded(&inside) {
+                continue;
+            }
             let found = statat(at, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).at(&host)?;
             if self.skipped.contains(&(found.st_dev, found.st_ino)) {
                 let what = format!("{}: the image itself, left out", host.display());
@@ -202,6 +208,12 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             .collect();
         let mut named = Vec::new();
         for name in names {
+            if name.starts_with(TRUSTED) && !self.keeper.options.trusted {
+                let (path, name) = (path.display(), String::from_utf8_lossy(&name));
+                let what = format!("{path}: {name} is left out: only root sees it");
+                self.keeper.watch.warn(what);
+                continue;
+            }
             let got = with_room(&mut self.buf, |buf| lgetxattr(path, name.as_slice(), buf));
             match got {
                 Ok(len) => named.push((name, self.buf[..len].to_vec())),

@@ -21,6 +21,7 @@ use crate::options::{Options, Watch};
 use crate::order;
 use crate::origin::Origin;
 use crate::output::{Output, Target, key_of, spare_inputs};
+use crate::placer::Over;
 use crate::sizing::{Planned, Sizing};
 use crate::sources::{Reading, Source};
 use crate::spool;
@@ -60,10 +61,7 @@ pub fn build(
     let mut volume = options.volume.clone();
     let block_size = choose_defaults(&mut volume)?;
     let target = Target::of(image, &volume)?;
-    let paths = sources.iter().filter_map(|source| match source {
-        Source::Path(path) => Some(path.as_path()),
-        Source::Stdin => None,
-    });
+    let paths = sources.iter().filter_map(Source::host);
     let lists = [&options.manifest, &options.order].into_iter().flatten();
     spare_inputs(image, paths.chain(lists.map(PathBuf::as_path)))?;
     let keeper = Keeper {
@@ -211,10 +209,21 @@ fn read(
         origins: Vec::new(),
         folder,
         left: keeper.options.limit.unwrap_or_else(|| spool::limit(folder)),
-        whiteouts: sources.len() > 1,
+        over: match sources.len() {
+            0 | 1 => Over::Nothing,
+            _ => Over::Source,
+        },
+        has_container: false,
     };
     for source in sources {
         reading.source(source)?;
+    }
+    let Options {
+        image, platform, ..
+    } = keeper.options;
+    if (image.is_some() || platform.is_some()) && !reading.has_container {
+        let what = "a container image is asked for by name or platform, and no source is one";
+        return Err(Error::Options(what.to_owned()));
     }
     if let Some(manifest) = &keeper.options.manifest {
         reading.manifest(manifest)?;

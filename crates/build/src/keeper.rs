@@ -1,7 +1,10 @@
 //! What every entry of a source goes through: attributes, owners and times, limits of the format.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use extant_disk::file_kind::FileKind;
 use extant_units::index;
@@ -9,7 +12,7 @@ use extant_units::index;
 use crate::attrs::{CAPABILITY, Named};
 use crate::error::{Error, Result};
 use crate::options::{Options, Watch};
-use crate::placer::MAX_PATH;
+use crate::placer::{MAX_PATH, parts};
 use crate::text::TextId;
 use crate::tree::{Node, Tree};
 
@@ -49,6 +52,19 @@ impl Keeper<'_> {
             return Err(Error::at(path, "an owner that ext4 cannot store"));
         }
         self.check_size(node, path)
+    }
+
+    /// Returns whether a path in the volume, or a directory above it, is left out.
+    pub(crate) fn is_excluded(&self, path: &[u8]) -> bool {
+        if self.options.exclude.is_empty() {
+            return false;
+        }
+        let mut below = PathBuf::new();
+        parts(path).any(|name| {
+            below.push(OsStr::from_bytes(name));
+            let exclude = &self.options.exclude;
+            exclude.iter().any(|pattern| pattern.means(&below))
+        })
     }
 
     /// Checks that a file is not too long.

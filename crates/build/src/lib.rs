@@ -1,4 +1,4 @@
-//! Building an ext4 volume from folders, archives and container images.
+//! Building an ext4 volume from folders, archives, container images and other volumes.
 //!
 //! # Responsibility
 //! A volume is built in three steps. The sources are read into a compact tree: names, attributes,
@@ -8,7 +8,8 @@
 //! metadata with its checksums, which start from a UUID that the contents decide.
 //!
 //! No mount, journal or cache takes part: a volume that is made at once needs neither allocation
-//! under locks nor transactions. Its journal is there, empty and valid.
+//! under locks nor transactions. Its journal is there, empty and valid. An image that is a source
+//! is read by the engine.
 //!
 //! ```text
 //! folder, archive ──► tree ──► numbering ──► placement ──► copy ──► image ──► output
@@ -56,6 +57,7 @@ mod order;
 mod origin;
 mod output;
 mod parts;
+mod pattern;
 mod placement;
 mod placer;
 mod room;
@@ -64,10 +66,12 @@ mod sources;
 mod spool;
 mod text;
 mod tree;
+mod volume;
 
 pub use error::{Error, Result};
 pub use extant_archive::Timestamp;
 pub use job::{Built, build};
 pub use new_file::{NewFile, remove_unfinished};
 pub use options::{IdRange, Options, Silent, Watch};
+pub use pattern::Pattern;
 pub use sources::Source;

@@ -71,7 +71,7 @@ impl MemberScan<'_, '_> {
 
     fn member(&mut self, member: &Member, at: u64) -> Result<()> {
         let path = shown(&member.name);
-        if member.kind == kind::VOLUME {
+        if member.kind == kind::VOLUME || self.keeper.is_excluded(&member.name) {
             return Ok(());
         }
         if let Some(damage) = member.damage {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use extant_archive::Timestamp;
 
+use crate::pattern::Pattern;
 use crate::tree::Node;
 
 /// How a volume is built.
@@ -17,6 +18,9 @@ pub struct Options {
     pub size: Option<u64>,
     /// Bytes that stay free on the smallest volume.
     pub free: u64,
+    /// The same as a share of the space for files, in percent: at most 99. With `free`, the larger
+    /// one counts.
+    pub free_percent: u8,
     /// Owner of all files, instead of their own. A file that gets another owner or group loses its
     /// set-id bits and its capabilities, as by chown(2).
     pub uid: Option<u32>,
@@ -35,6 +39,11 @@ pub struct Options {
     pub manifest: Option<PathBuf>,
     /// A list of paths whose data lie first, in this order.
     pub order: Option<PathBuf>,
+    /// What is left out of the sources, with all that is below.
+    pub exclude: Vec<Pattern>,
+    /// Attributes `trusted.*` of folders too, which the host shows to root alone: without them, the
+    /// image does not depend on the user.
+    pub trusted: bool,
     /// Which image of an OCI layout or a `docker save` archive, by its name.
     pub image: Option<String>,
     /// Which of its platforms: `OS/ARCHITECTURE`, or with `/VARIANT`.

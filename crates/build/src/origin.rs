@@ -1,13 +1,16 @@
 //! Where the content of files comes from, and how it is read.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use extant_disk::file_kind::FileKind;
+use extant_engine::Volume;
 use extant_units::{exact_u32, index};
 use rustix::fs::{Mode, OFlags, open, openat};
 
@@ -15,6 +18,7 @@ use crate::error::{At, Error, Result};
 use crate::parts::Part;
 use crate::text::TextId;
 use crate::tree::{Node, NodeId, Tree};
+use crate::volume;
 
 /// A source that has files' contents.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(crate) enum Origin {
         /// The directory above and the name; the first is the folder itself.
         dirs: Vec<(u32, TextId)>,
     },
+    /// An image: `data` of a node is an inode of it.
+    Volume { name: String, volume: Arc<Volume> },
     /// Files of the host: `data` of a node is a position in this list.
     Files(Vec<PathBuf>),
 }
@@ -72,9 +78,9 @@ impl<'a> ContentReader<'a> {
     pub(crate) fn read(&mut self, id: NodeId, from: u64, buf: &mut [u8]) -> Result<()> {
         let node = self.tree.node(id);
         let parts = self.tree.parts.get(id);
-        let is_file = !matches!(
+        let is_file = matches!(
             self.origins[usize::from(node.origin)],
-            Origin::Archive { .. }
+            Origin::Folder { .. } | Origin::Files(_)
         );
         if is_file && parts.is_none() && from == 0 && node.size < buf.len() as u64 {
             return self.read_whole(id, node, buf);
@@ -120,8 +126,8 @@ impl<'a> ContentReader<'a> {
         });
         match read {
             Ok(len) if len == size => buf[size..].fill(0),
-            Ok(_) => return Err(Error::at(self.tree.path(id), "it changed meanwhile")),
-            Err(error) => return Err(error).at(Path::new(&self.tree.path(id))),
+            Ok(_) => return Err(Error::at(self.place(id), "it changed meanwhile")),
+            Err(error) => return Err(error).at(Path::new(&self.place(id))),
         }
         Ok(())
     }
@@ -139,15 +145,18 @@ impl<'a> ContentReader<'a> {
                 let read = file.read_exact_at(buf, node.data + at);
                 read.at(Path::new(name))
             }
+            Origin::Volume { name, volume } => {
+                let read = volume::read(volume, node.data, at, buf);
+                let place = || format!("{name}:{}", self.tree.path(id));
+                read.map_err(|error| Error::at(place(), error))
+            }
             _ => {
                 let file = self.file(id, node)?;
-                let read = file.read_exact_at(buf, at);
-                match read {
+                match file.read_exact_at(buf, at) {
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        Err(Error::at(self.tree.path(id), "it became shorter meanwhile"))
+                        Err(Error::at(self.place(id), "it became shorter meanwhile"))
                     }
-                    Err(error) => Err(error).at(Path::new(&self.tree.path(id))),
-                    Ok(()) => Ok(()),
+                    other => other.at(Path::new(&self.place(id))),
                 }
             }
         }
@@ -162,16 +171,31 @@ impl<'a> ContentReader<'a> {
             });
             let (file, metadata) = match opened {
                 Ok(opened) => opened,
-                Err(error) => return Err(error).at(Path::new(&self.tree.path(id))),
+                Err(error) => return Err(error).at(Path::new(&self.place(id))),
             };
             if !metadata.is_file() || metadata.len() != node.size {
-                return Err(Error::at(self.tree.path(id), "it changed meanwhile"));
+                return Err(Error::at(self.place(id), "it changed meanwhile"));
             }
             self.open = Some((id, file));
         }
         match &self.open {
             Some((_, file)) => Ok(file),
-            None => Err(Error::at(self.tree.path(id), "it cannot be opened")),
+            None => Err(Error::at(self.place(id), "it cannot be opened")),
+        }
+    }
+
+    /// The path of a node's content, for messages: on the host, where that has it.
+    fn place(&self, id: NodeId) -> String {
+        let node = self.tree.node(id);
+        match &self.origins[usize::from(node.origin)] {
+            Origin::Folder { root, dirs } => {
+                let (dir, name) = folder_parts(node.data);
+                let name = OsStr::from_bytes(self.tree.text(name));
+                let path = directory(self.tree, root, dirs, dir).join(name);
+                path.display().to_string()
+            }
+            Origin::Files(paths) => paths[index(node.data)].display().to_string(),
+            Origin::Archive { .. } | Origin::Volume { .. } => self.tree.path(id),
         }
     }
 
@@ -197,7 +221,7 @@ impl<'a> ContentReader<'a> {
                 let path = &paths[index(node.data)];
                 Ok(open(path, flags - OFlags::NOFOLLOW, Mode::empty())?.into())
             }
-            Origin::Archive { .. } => Err(io::ErrorKind::NotFound.into()),
+            Origin::Archive { .. } | Origin::Volume { .. } => Err(io::ErrorKind::NotFound.into()),
         }
     }
 }
@@ -208,7 +232,7 @@ pub(crate) fn directory(tree: &Tree, root: &Path, dirs: &[(u32, TextId)], dir: u
     let mut at = dir;
     while at != 0 {
         let (parent, name) = dirs[at as usize];
-        names.push(std::ffi::OsStr::from_bytes(tree.text(name)));
+        names.push(OsStr::from_bytes(tree.text(name)));
         at = parent;
     }
     let mut path = root.to_path_buf();

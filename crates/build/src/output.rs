@@ -59,8 +59,8 @@ impl Target {
         if metadata.len() > 0 {
             extant_mkfs::refuse_occupied_file(path, options)?;
             if !options.force && has_contents(path, &metadata)? {
-                let what = "the file is not an ext image: it would be lost (--force replaces it)";
-                return Err(Error::at(path.display(), what));
+                let place = path.display().to_string();
+                return Err(Error::Occupied { place });
             }
         }
         Ok(Self::File)

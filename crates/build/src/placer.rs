@@ -19,16 +19,31 @@ const MAX_LINKS: usize = 40;
 pub(crate) const MAX_PATH: usize = 4095;
 /// What names of removed files begin with in layers of container images.
 const WHITEOUT: &[u8] = b".wh.";
+/// The most directories that are noted because something else replaced them.
+const MOST_REPLACED: usize = 1000;
 /// The name that removes all that earlier layers have in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What a source may do to what earlier ones have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Over {
+    /// Nothing is earlier.
+    Nothing,
+    /// A source over others: whiteouts remove, files replace; a link to a directory will do for
+    /// one.
+    Source,
+    /// A layer of a container image: as a source, but a directory replaces a link.
+    Layer,
+}
 
 /// Puts entries of one source into the tree.
 pub(crate) struct Placer<'a> {
     pub(crate) tree: &'a mut Tree,
     /// The source's number.
     pub(crate) layer: u16,
-    /// Whether names may remove what earlier sources have.
-    pub(crate) whiteouts: bool,
+    pub(crate) over: Over,
+    /// Directories of earlier sources that something else replaced.
+    pub(crate) replaced: Vec<String>,
     /// For directories that no source has.
     pub(crate) implied: Node,
     /// The last directory that was reached, and the path that led to it.
@@ -36,7 +51,7 @@ pub(crate) struct Placer<'a> {
 }
 
 /// The names of a path, without those that mean nothing.
-fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+pub(crate) fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let parts = path.split(|&byte| byte == b'/');
     parts.filter(|part| !part.is_empty() && *part != b".")
 }
@@ -85,11 +100,12 @@ fn check(path: &[u8]) -> Result<()> {
 }
 
 impl<'a> Placer<'a> {
-    pub(crate) fn new(tree: &'a mut Tree, layer: u16, whiteouts: bool, implied: Node) -> Self {
+    pub(crate) fn new(tree: &'a mut Tree, layer: u16, over: Over, implied: Node) -> Self {
         Self {
             tree,
             layer,
-            whiteouts,
+            over,
+            replaced: Vec::new(),
             implied,
             last: None,
         }
@@ -109,7 +125,7 @@ impl<'a> Placer<'a> {
             return Ok(Some(NodeId::ROOT));
         };
         let dir = self.reach(above, path)?;
-        if self.whiteouts && name.starts_with(WHITEOUT) {
+        if self.over != Over::Nothing && name.starts_with(WHITEOUT) {
             self.white_out(dir, name, path)?;
             return Ok(None);
         }
@@ -148,26 +164,39 @@ impl<'a> Placer<'a> {
         path: &[u8],
     ) -> Result<Option<NodeId>> {
         let was = self.tree.node(old).kind();
-        let earlier = self.tree.layer_of(dir, name) != Some(self.layer);
         if node.is_dir() && was == FileKind::Directory {
             self.describe(old, node);
             self.tree.touch(old, self.layer);
             return Ok(Some(old));
         }
-        if self.whiteouts && earlier {
-            return Ok(None);
-        }
-        if node.is_dir() && was == FileKind::Symlink {
+        let replaces = self.replaces(dir, name);
+        if node.is_dir() && was == FileKind::Symlink && !(replaces && self.over == Over::Layer) {
             // A link to a directory will do for one.
             let there = self.walk(path, path, false)?;
             let there = there.ok_or_else(|| Error::at(shown(path), "a link is in its way"))?;
             self.describe(there, node);
             return Ok(Some(there));
         }
-        if was == FileKind::Directory || node.is_dir() {
+        if (was == FileKind::Directory || node.is_dir()) && !replaces {
             return Err(Error::at(shown(path), "something else is in its way"));
         }
+        if was == FileKind::Directory {
+            self.note_replaced(path);
+        }
         Ok(None)
+    }
+
+    /// Notes that something else takes the place of a directory: among layers it is meant to.
+    fn note_replaced(&mut self, path: &[u8]) {
+        if self.over == Over::Source && self.replaced.len() < MOST_REPLACED {
+            self.replaced.push(shown(path));
+        }
+    }
+
+    /// Whether a name in `dir` is of an earlier source, which this one may replace.
+    fn replaces(&self, dir: NodeId, name: &[u8]) -> bool {
+        let earlier = self.tree.layer_of(dir, name) != Some(self.layer);
+        self.over != Over::Nothing && earlier
     }
 
     fn remove(&mut self, dir: NodeId, name: &[u8]) {
@@ -235,9 +264,11 @@ impl<'a> Placer<'a> {
             if old == node {
                 return Ok(());
             }
-            let earlier = self.tree.layer_of(dir, name) != Some(self.layer);
-            if self.tree.node(old).is_dir() && !(self.whiteouts && earlier) {
-                return Err(Error::at(shown(path), "something else is in its way"));
+            if self.tree.node(old).is_dir() {
+                if !self.replaces(dir, name) {
+                    return Err(Error::at(shown(path), "something else is in its way"));
+                }
+                self.note_replaced(path);
             }
             self.remove(dir, name);
             // It may have been below.
@@ -364,7 +395,7 @@ mod tests {
 
     /// A placer of layer `layer`, in whose tree `d` is a directory.
     fn placer(tree: &mut Tree, layer: u16) -> Placer<'_> {
-        let mut placer = Placer::new(tree, layer, true, node(FileKind::Directory));
+        let mut placer = Placer::new(tree, layer, Over::Layer, node(FileKind::Directory));
         placer.put(b"d", node(FileKind::Directory)).unwrap();
         placer
     }

@@ -96,7 +96,7 @@ impl Sizing<'_> {
                 block_size: self.block_size,
             };
             let placed = placing.all();
-            let wanted = self.options.free / self.block_size.bytes_u64();
+            let wanted = self.free(need) / self.block_size.bytes_u64();
             match placed.filter(|placed| size.is_some() || placed.left >= wanted) {
                 Some(placement) => {
                     let mut layout = layout;
@@ -152,6 +152,14 @@ impl Sizing<'_> {
         Ok(layout)
     }
 
+    /// Bytes that stay free beside `need` blocks of files.
+    fn free(&self, need: u64) -> u64 {
+        let share = u64::from(self.options.free_percent.min(99));
+        let blocks = (need.min(MOST) * share).div_ceil(100 - share);
+        let bytes = blocks * self.block_size.bytes_u64();
+        bytes.max(self.options.free)
+    }
+
     fn inodes_are_given(&self) -> bool {
         self.volume.inodes.is_some() || self.volume.bytes_per_inode.is_some()
     }
@@ -169,13 +177,13 @@ impl Sizing<'_> {
     /// The smallest volume with `need` free blocks and those that shall stay free.
     fn smallest(&self, need: u64, numbering: &Numbering) -> Result<Layout> {
         let bs = self.block_size.bytes_u64();
-        let free = self.options.free.div_ceil(bs);
+        let free = self.free(need).div_ceil(bs);
         if need + free > MOST {
             return Err(too_large());
         }
         let mut volume = self.volume.clone();
         if !self.inodes_are_given() {
-            let spare = self.options.free / BYTES_PER_INODE;
+            let spare = self.free(need) / BYTES_PER_INODE;
             volume.inodes = Some(u64::from(numbering.last()) + spare);
         }
         let attempt = |blocks: u64| {

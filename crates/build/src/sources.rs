@@ -18,17 +18,37 @@ use crate::manifest::Manifest;
 use crate::members::MemberScan;
 use crate::order;
 use crate::origin::Origin;
-use crate::placer::Placer;
+use crate::placer::{Over, Placer};
 use crate::spool::{Compression, spool};
 use crate::tree::{Node, NodeId, Tree};
+use crate::volume::{self, VolumeScan};
 
 /// What a volume is built of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// A folder, an archive, an OCI layout, or an archive that holds a container image.
+    /// A folder, an archive, an ext4 image, an OCI layout, or an archive that holds a container
+    /// image.
     Path(PathBuf),
+    /// A directory of an ext4 image.
+    Inside {
+        /// The image.
+        image: PathBuf,
+        /// The directory; links on the way are not followed.
+        dir: PathBuf,
+    },
     /// An archive that comes through standard input.
     Stdin,
+}
+
+impl Source {
+    /// The file or folder of the host, if it is one.
+    pub(crate) fn host(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Inside { image, .. } => Some(image),
+            Self::Stdin => None,
+        }
+    }
 }
 
 /// Sources that are being read.
@@ -44,8 +64,10 @@ pub(crate) struct Reading<'a> {
     pub(crate) folder: &'a Path,
     /// Bytes that they may still unpack to.
     pub(crate) left: u64,
-    /// Whether names may remove what earlier sources have.
-    pub(crate) whiteouts: bool,
+    /// What a source may do to earlier ones.
+    pub(crate) over: Over,
+    /// A source was a container image.
+    pub(crate) has_container: bool,
 }
 
 impl Reading<'_> {
@@ -56,6 +78,7 @@ impl Reading<'_> {
     pub(crate) fn source(&mut self, source: &Source) -> Result<()> {
         let path = match source {
             Source::Path(path) => path,
+            Source::Inside { image, dir } => return self.image(image, dir, None),
             Source::Stdin => {
                 let place = Path::new("standard input");
                 let input = io::stdin().as_fd().try_clone_to_owned().at(place)?;
@@ -63,16 +86,40 @@ impl Reading<'_> {
             }
         };
         if !path.is_dir() {
-            return self.file(&path.display().to_string(), File::open(path).at(path)?);
+            let name = path.display().to_string();
+            let file = File::open(path).at(path)?;
+            if volume::is_image(&file, 0) {
+                return self.image(path, Path::new("/"), None);
+            }
+            return self.file(&name, file);
         }
         if let Some(container) = Container::in_folder(path) {
             return self.container(&container);
         }
         let origin = self.next()?;
-        let mut placer = Placer::new(self.tree, origin, self.whiteouts, self.implied.clone());
+        let mut placer = Placer::new(self.tree, origin, self.over, self.implied.clone());
         let scan = FolderScan::new(&mut placer, self.keeper, origin, self.skipped);
         let read = scan.all(path)?;
+        warn_replaced(self.keeper, &placer);
         self.origins.push(read);
+        Ok(())
+    }
+
+    /// Reads a directory of an image: of the one at `path`, or of `file`, which has no path.
+    fn image(&mut self, path: &Path, dir: &Path, file: Option<File>) -> Result<()> {
+        let (origin, name) = (self.next()?, path.display().to_string());
+        let volume = volume::open(path, file)?;
+        let mut placer = Placer::new(self.tree, origin, self.over, self.implied.clone());
+        let scan = VolumeScan {
+            placer: &mut placer,
+            keeper: self.keeper,
+            origin,
+            name: &name,
+            volume: &volume,
+        };
+        scan.all(dir)?;
+        warn_replaced(self.keeper, &placer);
+        self.origins.push(Origin::Volume { name, volume });
         Ok(())
     }
 
@@ -86,6 +133,9 @@ impl Reading<'_> {
     /// Reads an archive, or the container image in one.
     fn file(&mut self, name: &str, file: File) -> Result<()> {
         let (file, range) = self.unpacked(name, file, None)?;
+        if volume::is_image(&file, range.start) {
+            return self.image(Path::new(name), Path::new("/"), Some(file));
+        }
         match Container::in_archive(name, &file, range.end)? {
             Some(container) => self.container(&container),
             None => self.archive(name, file, range),
@@ -122,7 +172,7 @@ impl Reading<'_> {
 
     fn archive(&mut self, name: &str, file: File, range: Range<u64>) -> Result<()> {
         let origin = self.next()?;
-        let mut placer = Placer::new(self.tree, origin, self.whiteouts, self.implied.clone());
+        let mut placer = Placer::new(self.tree, origin, self.over, self.implied.clone());
         let scan = MemberScan {
             placer: &mut placer,
             keeper: self.keeper,
@@ -130,6 +180,7 @@ impl Reading<'_> {
             name,
         };
         scan.all(&file, range)?;
+        warn_replaced(self.keeper, &placer);
         let name = name.to_owned();
         self.origins.push(Origin::Archive { name, file });
         Ok(())
@@ -142,12 +193,13 @@ impl Reading<'_> {
             name: options.image.as_deref(),
             platform: options.platform.as_deref(),
         };
-        let before = std::mem::replace(&mut self.whiteouts, true);
+        self.has_container = true;
+        let before = std::mem::replace(&mut self.over, Over::Layer);
         for (name, (file, range)) in container.layers(wanted)? {
             let (file, range) = self.unpacked(&name, file, Some(range))?;
             self.archive(&name, file, range)?;
         }
-        self.whiteouts = before;
+        self.over = before;
         Ok(())
     }
 
@@ -157,7 +209,7 @@ impl Reading<'_> {
     /// Those of the host; lines that say nothing sensible.
     pub(crate) fn manifest(&mut self, path: &Path) -> Result<()> {
         let origin = self.next()?;
-        let mut placer = Placer::new(self.tree, origin, false, self.implied.clone());
+        let mut placer = Placer::new(self.tree, origin, Over::Nothing, self.implied.clone());
         let manifest = Manifest {
             placer: &mut placer,
             keeper: self.keeper,
@@ -175,7 +227,15 @@ impl Reading<'_> {
     /// Those of the host; paths that no volume has.
     pub(crate) fn order(&mut self, path: &Path) -> Result<HashMap<NodeId, usize>> {
         let origin = self.next()?;
-        let mut placer = Placer::new(self.tree, origin, false, self.implied.clone());
+        let mut placer = Placer::new(self.tree, origin, Over::Nothing, self.implied.clone());
         order::read(path, &mut placer, self.keeper.watch)
+    }
+}
+
+/// Tells which directories of earlier sources something else took the place of.
+fn warn_replaced(keeper: &Keeper<'_>, placer: &Placer<'_>) {
+    for path in &placer.replaced {
+        let what = format!("{path}: it replaces a directory of an earlier source");
+        keeper.watch.warn(what);
     }
 }

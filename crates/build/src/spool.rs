@@ -170,7 +170,7 @@ pub(crate) fn spool(
         }
         len += read as u64;
         if len > limit {
-            let what = format!("it unpacks to more than {limit} bytes (--limit allows more)");
+            let what = format!("it unpacks to more than {limit} bytes, the limit");
             return Err(Error::at(name, what));
         }
         (&file).write_all(&buf[..read]).at(folder)?;

@@ -358,3 +358,137 @@ fn names_stay_within_the_volume() {
     expect_equal(&image, &right);
     assert!(!Path::new("/etc/through").exists() && !Path::new("/etc/absolute").exists());
 }
+
+/// What is told while a volume is built.
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<String>>);
+
+impl Watch for Told {
+    fn expect(&self, _: u64) {}
+
+    fn copied(&self, _: u64) {}
+
+    fn warn(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+}
+
+#[test]
+fn what_is_no_archive_is_not_an_empty_one() {
+    let dir = TempDir::new("build").unwrap();
+    let (source, image) = (dir.join("source"), dir.join("image"));
+    let mut disk = vec![0; 1 << 20];
+    disk[100_000] = 1;
+    for (bytes, what) in [
+        (&b""[..], "nothing in it"),
+        (&disk, "it begins with zeros"),
+        (b"text", "it ends in the middle of a header"),
+    ] {
+        fs::write(&source, bytes).unwrap();
+        let said = build(&[&source], &image, &Options::default()).unwrap_err();
+        assert!(said.to_string().contains(what), "{said} instead of {what}");
+        assert!(!image.exists());
+    }
+    fs::write(&source, vec![0; 10_240]).unwrap();
+    build(&[&source], &image, &Options::default()).unwrap();
+}
+
+#[test]
+fn an_image_is_a_source() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let folder = dir.join("folder");
+    fill(&folder);
+    let (one, two) = (dir.join("one"), dir.join("two"));
+    build(&[&folder], &one, &Options::default()).unwrap();
+    build(&[&one], &two, &Options::default()).unwrap();
+    expect_equal(&two, &folder);
+    Cmd::new("gzip").arg("-k").arg(&one).ok().unwrap();
+    let three = dir.join("three");
+    build(&[&dir.join("one.gz")], &three, &Options::default()).unwrap();
+    assert!(fs::read(&two).unwrap() == fs::read(&three).unwrap());
+    // Over other sources, and below them.
+    let (over, four) = (dir.join("over"), dir.join("four"));
+    fs::create_dir(&over).unwrap();
+    fs::write(over.join("small"), b"other").unwrap();
+    build(&[&one, &over], &four, &Options::default()).unwrap();
+    build(
+        &[&over, &four, &one],
+        &dir.join("five"),
+        &Options::default(),
+    )
+    .unwrap();
+    expect_equal(&dir.join("five"), &folder);
+    // It is not its own source.
+    let mut force = Options::default();
+    force.volume.force = true;
+    let said = build(&[&one], &one, &force).unwrap_err().to_string();
+    assert!(said.contains("the volume is built of it"), "{said}");
+}
+
+#[test]
+fn what_is_excluded_is_in_no_volume() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let (folder, right) = (dir.join("folder"), dir.join("right"));
+    let script = "mkdir -p folder/var/cache/deep folder/usr/var folder/lost+found
+        for name in var/cache/deep/f var/a.pyc usr/var/f usr/kept; do echo x > folder/$name; done
+        ln folder/usr/kept folder/usr/again
+        cp -a folder right; rm -r right/var/cache/deep right/var/a.pyc right/usr/var
+        find folder right | xargs touch -h -d @1700000000";
+    Cmd::new("sh")
+        .args(["-c", script])
+        .dir(dir.path())
+        .ok()
+        .unwrap();
+    pack(&folder, &dir.join("archive"), &["--format=pax"]);
+    let whole = dir.join("whole");
+    build(&[&folder], &whole, &Options::default()).unwrap();
+    let patterns = ["*.pyc", "/var/cache/deep/", "usr/v?r"];
+    let options = Options {
+        exclude: patterns
+            .map(|text| std::ffi::OsString::from(text).into())
+            .to_vec(),
+        ..Options::default()
+    };
+    for source in [&folder, &dir.join("archive"), &whole] {
+        let image = dir.join("image");
+        build(&[source], &image, &options).unwrap();
+        expect_equal(&image, &right);
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_that_something_else_replaces_is_told() {
+    let dir = TempDir::new("build").unwrap();
+    let script = "mkdir -p one/lib two/gone over/lib; echo x > one/lib/f; echo y > over/lib/g
+        ln -s usr two/lib; ln -s nowhere two/gone/to; mkdir -p three/gone/to";
+    Cmd::new("sh")
+        .args(["-c", script])
+        .dir(dir.path())
+        .ok()
+        .unwrap();
+    let image = dir.join("image");
+    let built = |names: &[&str]| {
+        let sources = names.iter().map(|name| Source::Path(dir.join(name)));
+        let sources: Vec<Source> = sources.collect();
+        let told = Told::default();
+        let mut options = Options::default();
+        options.volume.force = true;
+        let built = extant_build::build(&sources, &image, &options, &told);
+        (built, told.0.into_inner().unwrap())
+    };
+    let (done, told) = built(&["one", "over"]);
+    assert!(done.is_ok() && told.is_empty(), "{told:?}");
+    let (done, told) = built(&["one", "two"]);
+    assert!(done.is_ok());
+    assert_eq!(told, ["/lib: it replaces a directory of an earlier source"]);
+    // A link that leads nowhere cannot be filled.
+    let said = built(&["two", "three"]).0.unwrap_err().to_string();
+    assert!(said.contains("a link is in its way"), "{said}");
+}

@@ -36,24 +36,18 @@ fn layers(dir: &Path) -> [PathBuf; 2] {
         mkdir -p right/opaque/new right/kept right/usr/lib right/lib/real right/lost+found; cd right
         echo new > file; echo new > opaque/new/f; cd ..
         find one two right | xargs touch -h -d @1700000000
+        mkdir -p over; cp -a right/. over; rm -r over/lib; ln -s usr/lib over/lib
+        mkdir over/usr/lib/real
+        find over | xargs touch -h -d @1700000000
         tar -C one -cf one.tar .; tar -C two -cf two.tar .",
     );
     [dir.join("one.tar"), dir.join("two.tar")]
 }
 
-#[test]
-fn later_layers_remove_what_earlier_ones_have() {
-    if !need(MOUNTED) {
-        return;
-    }
-    let dir = TempDir::new("build").unwrap();
-    let [one, two] = layers(dir.path());
-    let image = dir.join("image");
-    build(&[&one, &two], &image, &Options::default()).unwrap();
-    expect_equal(&image, &dir.join("right"));
-    // The same layers as container images: as a layout, and as docker save writes them.
+/// The same layers as container images: as a layout, and as docker save and skopeo write them.
+fn containers(dir: &Path) {
     shell(
-        dir.path(),
+        dir,
         r#"mkdir -p oci/blobs/sha256; gzip -c one.tar > oci/blobs/sha256/1
         cp two.tar oci/blobs/sha256/2; echo '{"imageLayoutVersion":"1.0.0"}' > oci/oci-layout
         echo '{"layers":[{"digest":"sha256:1"},{"digest":"sha256:2"}]}' > oci/blobs/sha256/3
@@ -64,19 +58,46 @@ fn later_layers_remove_what_earlier_ones_have() {
          {"digest":"sha256:4","annotations":{"org.opencontainers.image.ref.name":"bad"}}]}
 END
         tar -C oci -cf oci.tar blobs index.json oci-layout
+        tar -C oci -cf dot.tar .
         mkdir -p docker/x; cp one.tar docker/x/layer.tar; gzip -c two.tar > docker/y.tar
         echo '[{"RepoTags":["a:b"],"Layers":["x/layer.tar","y.tar"]}]' > docker/manifest.json
-        tar -C docker -cf docker.tar manifest.json x/layer.tar y.tar; gzip docker.tar"#,
+        tar -C docker -cf docker.tar manifest.json x/layer.tar y.tar; gzip docker.tar
+        mkdir skopeo; sum() { sha256sum $1 | cut -d ' ' -f 1; }
+        a=$(sum one.tar).tar; b=$(sum two.tar).tar; cp one.tar skopeo/$a; cp two.tar skopeo/$b
+        ln -s ../$a skopeo/linked.tar; mkdir skopeo/old; ln -s ../$b skopeo/old/layer.tar
+        echo '{"os":"linux","architecture":"amd64"}' > skopeo/config.json
+        printf '[{"Config":"config.json","RepoTags":["a:b"],"Layers":["%s","%s"]}]' \
+            $a old/layer.tar > skopeo/manifest.json
+        tar -C skopeo -cf skopeo.tar $a $b old config.json manifest.json"#,
     );
-    let again = dir.join("again");
+}
+
+#[test]
+fn later_layers_remove_what_earlier_ones_have() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let [one, two] = layers(dir.path());
+    let image = dir.join("image");
+    // As sources of their own: a link to a directory stays one.
+    build(&[&one, &two], &image, &Options::default()).unwrap();
+    expect_equal(&image, &dir.join("over"));
+    containers(dir.path());
     let named = |name: &str| Options {
         image: Some(name.to_owned()),
         ..Options::default()
     };
+    fs::remove_file(&image).unwrap();
+    build(&[&dir.join("oci")], &image, &named("good")).unwrap();
+    expect_equal(&image, &dir.join("right"));
+    let again = dir.join("again");
     for (source, name) in [
-        ("oci", "good"),
         ("oci.tar", "good"),
+        ("dot.tar", "good"),
         ("docker.tar.gz", "a:b"),
+        ("docker", "a:b"),
+        ("skopeo.tar", "a:b"),
     ] {
         build(&[&dir.join(source)], &again, &named(name)).unwrap();
         assert!(
@@ -91,12 +112,55 @@ END
         (
             "docker.tar.gz",
             "c",
-            "0 of its images fit: choose one by --image: a:b",
+            "0 of its images fit: choose one by name or platform: a:b",
         ),
     ] {
         let said = build(&[&dir.join(source)], &again, &named(name)).unwrap_err();
         assert!(said.to_string().contains(what), "{said}");
         assert!(!again.exists());
+    }
+}
+
+#[test]
+fn what_is_asked_for_and_is_not_there_is_an_error() {
+    let dir = TempDir::new("build").unwrap();
+    shell(
+        dir.path(),
+        r#"mkdir -p root oci/blobs/sha256 web; tar -C root -cf oci/blobs/sha256/1 .
+        echo '{"imageLayoutVersion":"1.0.0"}' > oci/oci-layout
+        echo '{"os":"linux","architecture":"amd64"}' > oci/blobs/sha256/2
+        echo '{"config":{"digest":"sha256:2"},"layers":[{"digest":"sha256:1"}]}' \
+            > oci/blobs/sha256/3
+        echo '{"manifests":[{"digest":"sha256:3"}]}' > oci/blobs/sha256/4
+        echo '{"manifests":[{"digest":"sha256:4"}]}' > oci/index.json
+        mkdir docker; cp oci/blobs/sha256/1 docker/layer; cp oci/blobs/sha256/2 docker/config
+        echo '[{"Config":"config","RepoTags":null,"Layers":["layer"]}]' > docker/manifest.json
+        tar -C docker -cf docker.tar layer config manifest.json
+        echo '{"name":"web"}' > web/manifest.json; echo '[1]' > web/index.json
+        tar -C web -cf web.tar ."#,
+    );
+    let image = dir.join("image");
+    let of = |platform: &str| Options {
+        platform: Some(platform.to_owned()),
+        ..Options::default()
+    };
+    for source in ["oci", "docker.tar", "docker"] {
+        build(&[&dir.join(source)], &image, &of("linux/amd64")).unwrap();
+        fs::remove_file(&image).unwrap();
+        let said = build(&[&dir.join(source)], &image, &of("linux/arm64")).unwrap_err();
+        let said = said.to_string();
+        assert!(
+            said.contains("of its images fit") && said.contains("linux/amd64"),
+            "{said}"
+        );
+        assert!(!image.exists());
+    }
+    // What only has such a file is a folder, an archive.
+    for source in ["web", "web.tar"] {
+        let said = build(&[&dir.join(source)], &image, &of("linux/amd64")).unwrap_err();
+        assert!(said.to_string().contains("no source is one"), "{said}");
+        build(&[&dir.join(source)], &image, &Options::default()).unwrap();
+        fs::remove_file(&image).unwrap();
     }
 }
 

@@ -27,7 +27,6 @@ mod names;
 mod operand;
 mod output;
 mod owner;
-mod pattern;
 mod printable;
 mod program;
 mod progress;

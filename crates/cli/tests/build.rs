@@ -46,10 +46,12 @@ const PLANT: &str = "mkdir -p tree/sub/deep tree/many; cd tree
     for number in $(seq 2000); do echo $number > many/$number; done
     truncate -s 5M sparse; printf x | dd of=sparse bs=1 seek=3000000 conv=notrunc status=none
     ln -s plain link; mkfifo pipe; mknod node c 1 3; chown 5:6 plain; chown -h 7:8 link
+    setfattr -n trusted.overlay.opaque -v y sub
     setfattr -n user.word -v text plain; setfacl -m u:10:rw large; setfacl -d -m g:11:rx sub
     printf '%s\\n' /sub/deep/again /plain > ../order
     echo 'plain xattr.user.more=b' > ../manifest; cd ..
-    tar -C tree --format=pax --sparse --xattrs --acls --sort=name -cf tree.tar .
+    tar -C tree --format=pax --sparse --xattrs --xattrs-exclude='trusted.*' --acls \\
+        --sort=name -cf tree.tar .
     chmod 644 tree.tar order manifest";
 
 #[test]
@@ -167,6 +169,52 @@ fn a_source_date_that_is_none_is_an_error() -> Result<()> {
     Ok(())
 }
 
+/// A tree that is shifted for a user namespace.
+const MAP: &str = "--map-uid 0:100000:65536 --map-gid 0:100000:65536";
+/// Options, what becomes of a program of user 1000 and of one of root, and whether the first has
+/// its capability.
+const GIVEN: [(&str, &str, &str, bool); 9] = [
+    ("", "-rwsr-sr-x 1000/1000", "-rwsr-xr-x 0/0", true),
+    (
+        "--owner 1000:1000",
+        "-rwsr-sr-x 1000/1000",
+        "-rwxr-xr-x 1000/1000",
+        true,
+    ),
+    ("--owner 0:0", "-rwxr-xr-x 0/0", "-rwsr-xr-x 0/0", false),
+    ("--owner :0", "-rwxr-xr-x 1000/0", "-rwsr-xr-x 0/0", false),
+    (
+        MAP,
+        "-rwsr-sr-x 101000/101000",
+        "-rwsr-xr-x 100000/100000",
+        false,
+    ),
+    (
+        "--map-uid 1000:0",
+        "-rwxr-sr-x 0/1000",
+        "-rwsr-xr-x 0/0",
+        false,
+    ),
+    (
+        "--map-gid 1000:0",
+        "-rwsr-xr-x 1000/0",
+        "-rwsr-xr-x 0/0",
+        false,
+    ),
+    (
+        "--manifest given",
+        "-rwxr-xr-x 0/1000",
+        "-rwsr-xr-x 0/0",
+        false,
+    ),
+    (
+        "--manifest asked",
+        "-rwsr-xr-x 0/1000",
+        "-rwsr-xr-x 0/0",
+        false,
+    ),
+];
+
 /// What a file may is not given to another owner; a map gives a tree other numbers, and nothing to
 /// root.
 #[test]
@@ -183,48 +231,7 @@ fn set_id_bits_and_capabilities_are_not_given_away() -> Result<()> {
          setfattr -n user.kept -v kept tree/own
          echo 'own uid=0' > given; echo 'own uid=0 mode=4755' > asked",
     )?;
-    let map = "--map-uid 0:100000:65536 --map-gid 0:100000:65536";
-    for (options, own, root, has_capability) in [
-        ("", "-rwsr-sr-x 1000/1000", "-rwsr-xr-x 0/0", true),
-        (
-            "--owner 1000:1000",
-            "-rwsr-sr-x 1000/1000",
-            "-rwxr-xr-x 1000/1000",
-            true,
-        ),
-        ("--owner 0:0", "-rwxr-xr-x 0/0", "-rwsr-xr-x 0/0", false),
-        ("--owner :0", "-rwxr-xr-x 1000/0", "-rwsr-xr-x 0/0", false),
-        (
-            map,
-            "-rwsr-sr-x 101000/101000",
-            "-rwsr-xr-x 100000/100000",
-            false,
-        ),
-        (
-            "--map-uid 1000:0",
-            "-rwxr-sr-x 0/1000",
-            "-rwsr-xr-x 0/0",
-            false,
-        ),
-        (
-            "--map-gid 1000:0",
-            "-rwsr-xr-x 1000/0",
-            "-rwsr-xr-x 0/0",
-            false,
-        ),
-        (
-            "--manifest given",
-            "-rwxr-xr-x 0/1000",
-            "-rwsr-xr-x 0/0",
-            false,
-        ),
-        (
-            "--manifest asked",
-            "-rwsr-xr-x 0/1000",
-            "-rwsr-xr-x 0/0",
-            false,
-        ),
-    ] {
+    for (options, own, root, has_capability) in GIVEN {
         let script = "$extant build -q -F $options tree image
             $extant tar image:/ > back.tar; tar --numeric-owner -tvf back.tar > list
             grep -c SCHILY.xattr.user.kept back.tar
@@ -247,4 +254,85 @@ fn set_id_bits_and_capabilities_are_not_given_away() -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[test]
+fn attributes_that_root_alone_sees_are_kept_on_request() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir tree; setfattr -n trusted.overlay.opaque -v y tree
+         $extant build -q tree one 2> said; grep 'trusted.overlay.opaque is left out' said
+         $extant build -q --trusted tree two 2> said; test ! -s said
+         $extant tar one:/ > one.tar; $extant tar two:/ > two.tar
+         ! grep -q trusted.overlay one.tar; grep -q trusted.overlay two.tar",
+    )
+}
+
+#[test]
+fn options_between_sources_are_options() -> Result<()> {
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir one two; echo 1 > one/f; echo 2 > two/g; head -c 20M /dev/zero | tr '\\0' x > one/h
+         $extant build one -q --mtime 1 two --free 50% image --threads 1
+         $extant build -q --mtime 1 --free 50% --threads 1 one two other; cmp image other
+         $extant cat image:/f image:/g | diff - <(printf '1\\n2\\n')
+         $extant info --json image > info
+         ! $extant build -q image 2> said; grep 'a source and an image are needed' said",
+    )?;
+    let info: serde_json::Value = serde_json::from_slice(&fs::read(host.join("info"))?)?;
+    let number = |key: &str| info[key].as_u64().unwrap_or(0);
+    let (blocks, free) = (number("blocks"), number("free_blocks"));
+    // 20 MiB of files, as much that is free, and the metadata.
+    ensure!(
+        free >= 5120 && blocks < 3 * 5120,
+        "{free} of {blocks} blocks are free"
+    );
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_read_is_named_by_its_path_on_the_host() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir -p tree/sub; echo x > tree/sub/secret; chmod 0 tree/sub/secret
+         other='setpriv --reuid 65534 --regid 65534 --clear-groups'
+         ! $other $extant build -q tree out/image 2> said
+         grep '^extant: build: tree/sub/secret: Permission denied' said
+         $extant build -q tree out/image; ! $extant build -q tree out/image 2> said
+         grep '^extant: build: out/image: holds an ext' said; grep -e --force said",
+    )
+}
+
+#[test]
+fn a_tree_of_an_image_is_a_source() -> Result<()> {
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir -p tree/srv/site over; echo 1 > tree/srv/site/f; echo 2 > over/f; echo x > tree/no
+         $extant build -q tree one; $extant build -q one:/srv over two
+         $extant diff one:/srv/site two:/site; $extant cat two:/f | diff - over/f
+         ! $extant cat two:/no 2> said
+         for bad in one:/none one:/no one:/srv/site/f; do
+             ! $extant build -q $bad three 2> said; grep \"$bad\\|not a directory\" said
+         done; test ! -e three",
+    )
+}
+
+#[test]
+fn an_archive_without_its_top_is_equal_to_its_image() -> Result<()> {
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir -p tree/sub; echo x > tree/sub/f; tar -C tree -cf tree.tar sub/f
+         $extant build -q tree.tar image; $extant diff tree.tar image",
+    )
 }

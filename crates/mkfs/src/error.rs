@@ -74,7 +74,7 @@ pub enum Error {
         found: u64,
     },
     /// The device holds something already.
-    #[error("holds {what} already: it would be lost; --force overwrites it")]
+    #[error("holds {what} already: it would be lost")]
     Occupied {
         /// What it holds, in words.
         what: String,

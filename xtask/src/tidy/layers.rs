@@ -61,6 +61,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-disk",
             "extant-blockdev",
             "extant-mkfs",
+            "extant-engine",
         ],
     ),
     (

@@ -404,7 +404,6 @@ const CLI: Order = Order {
         "mode",
         "names",
         "operand",
-        "pattern",
         "printable",
         "program",
         "progress",

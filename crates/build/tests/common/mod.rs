@@ -58,7 +58,11 @@ pub(crate) fn fill(dir: &Path) {
 pub(crate) fn build(paths: &[&Path], image: &Path, options: &Options) -> extant_build::Result<()> {
     let sources = paths.iter().map(|path| Source::Path(path.to_path_buf()));
     let sources: Vec<Source> = sources.collect();
-    extant_build::build(&sources, image, options, &Silent).map(drop)
+    let options = Options {
+        trusted: true,
+        ..options.clone()
+    };
+    extant_build::build(&sources, image, &options, &Silent).map(drop)
 }
 
 /// Checks that `image` is sound, and that Linux finds in it what is in `dir`.

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use extant::build::IdRange;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use extant::build::{IdRange, Pattern};
 
 use super::making::{ExtendedList, FeatureList, UsageName, UuidChoice};
 use super::making::{parse_extended_list, parse_feature_list, parse_uuid};
 use crate::size;
 
-/// Build an ext4 image from folders, archives and container images
+/// Build an ext4 image from folders, archives, container images and other ext4 images
 ///
 /// The same sources and options give the same bytes, on every machine. UUID and hash seed follow
 /// from the contents, the time of making is that of the newest file. It needs neither root nor FUSE
@@ -26,9 +27,19 @@ pub(crate) struct Build {
     /// Bytes of the image, instead of the fewest that do
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "free")]
     pub(crate) size: Option<u64>,
-    /// Bytes that stay free on the smallest image
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
-    pub(crate) free: u64,
+    /// Bytes that stay free on the smallest image, or with % the share of the space for files that
+    /// does: 50% for as much again
+    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_free, default_value = "0")]
+    pub(crate) free: Free,
+    /// Leave files out, and what is below them: a name (*.pyc) or, with a slash, a path
+    /// (/var/cache)
+    #[arg(long, value_name = "PATTERN")]
+    #[arg(value_parser = OsStringValueParser::new().map(Pattern::from))]
+    pub(crate) exclude: Vec<Pattern>,
+    /// Keep attributes trusted.* of folders, which the host shows to root alone. Without this, the
+    /// image does not depend on the user
+    #[arg(long)]
+    pub(crate) trusted: bool,
     /// Owner and group of all files, in numbers or by names of this machine: USER, USER:GROUP or
     /// :GROUP. A file that gets another owner loses set-id bits and capabilities, as by chown(2)
     #[arg(long, value_name = "USER:GROUP")]
@@ -106,10 +117,26 @@ pub(crate) struct Build {
     #[arg(long)]
     pub(crate) json: bool,
     /// Sources, later ones over earlier ones: folders; archives (tar, plain or by gzip, zstd or xz,
-    /// standard input as -); OCI layouts; what docker save writes. Then the image: a file or a
-    /// block device
-    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "IMAGE"])]
+    /// standard input as -); OCI layouts; what docker save writes; ext4 images, IMAGE or
+    /// IMAGE:/DIR. Then the image: a file or a block device
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "IMAGE"])]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+/// What stays free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Free {
+    Bytes(u64),
+    Percent(u8),
+}
+
+fn parse_free(text: &str) -> Result<Free, String> {
+    let Some(percent) = text.strip_suffix('%') else {
+        return size::parse(text).map(Free::Bytes);
+    };
+    let percent = percent.parse().ok().filter(|percent| *percent < 100);
+    let percent = percent.ok_or("a percentage is a whole number below 100")?;
+    Ok(Free::Percent(percent))
 }
 
 fn parse_range(text: &str) -> Result<IdRange, String> {
@@ -128,6 +155,15 @@ fn range(from: u32, to: u32, count: u32) -> IdRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stays_free_is_bytes_or_a_share() {
+        assert_eq!(parse_free("1K"), Ok(Free::Bytes(1024)));
+        assert_eq!(parse_free("50%"), Ok(Free::Percent(50)));
+        for bad in ["", "%", "100%", "-1%", "1.5%"] {
+            assert!(parse_free(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn ranges_of_ids_are_read() {

@@ -2,9 +2,9 @@
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use extant::build::Pattern;
 
 use crate::operand::Operand;
-use crate::pattern::Pattern;
 
 /// Compare two trees: of images, folders and archives
 ///

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
-pub(crate) use building::Build;
+pub(crate) use building::{Build, Free};
 pub(crate) use comparing::Diff;
 pub(crate) use given::Given;
 pub(crate) use listing::{Cat, Ls, Stat, Tree};
@@ -97,7 +97,7 @@ pub(crate) enum Command {
     Convert(Convert),
     Defrag(Defrag),
     Mkfs(Mkfs),
-    Build(Build),
+    Build(Box<Build>),
     Info(Info),
     Check(Check),
     Fix(Fix),

@@ -1,7 +1,7 @@
 //! `extant build`: an image from folders, archives and container images.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant::build::{self, Built, Error, Options, Source, Watch};
@@ -11,29 +11,25 @@ use serde_json::json;
 use tracing::warn;
 
 use super::mkfs::{extend, uuid};
-use crate::args::Build;
+use crate::args::{Build, Free};
 use crate::failure::{Failure, Outcome};
+use crate::operand::ImagePath;
 use crate::output::Output;
 use crate::owner;
 use crate::progress::Progress;
 use crate::unfinished::remove_when_ended;
 
 pub(crate) fn run(args: &Build) -> Outcome {
-    built(args).into()
+    // Options may stand between them, so the parser does not count.
+    match args.paths.split_last() {
+        Some((image, sources)) if !sources.is_empty() => built(args, image, sources).into(),
+        _ => Outcome::Usage("a source and an image are needed".into()),
+    }
 }
 
-fn built(args: &Build) -> Result<(), Failure> {
-    let Some((image, sources)) = args.paths.split_last() else {
-        return Err(Failure::new("neither a source nor an image"));
-    };
+fn built(args: &Build, image: &Path, sources: &[PathBuf]) -> Result<(), Failure> {
     let options = options(args)?;
-    let sources: Vec<Source> = sources
-        .iter()
-        .map(|path| match path.as_os_str() == "-" {
-            true => Source::Stdin,
-            false => Source::Path(path.clone()),
-        })
-        .collect();
+    let sources: Vec<Source> = sources.iter().map(|path| source(path)).collect();
     remove_when_ended().map_err(Failure::new)?;
     let progress = Progress::new(args.quiet || args.json);
     let shown = Shown {
@@ -43,7 +39,21 @@ fn built(args: &Build) -> Result<(), Failure> {
     let built = build::build(&sources, image, &options, &shown);
     progress.finish();
     let built = built.map_err(|error| failure(image, error))?;
-    show(args, &built)
+    show(args, image, &built)
+}
+
+/// The source that an operand names.
+fn source(operand: &Path) -> Source {
+    if operand.as_os_str() == "-" {
+        return Source::Stdin;
+    }
+    match ImagePath::parse(operand.as_os_str()).filter(|_| !operand.exists()) {
+        Some(at) => Source::Inside {
+            image: at.image,
+            dir: at.path,
+        },
+        None => Source::Path(operand.to_owned()),
+    }
 }
 
 /// Shows what is told on the way.
@@ -101,10 +111,17 @@ fn options(args: &Build) -> Result<Options, Failure> {
         }
         None => None,
     };
+    let (free, free_percent) = match args.free {
+        Free::Bytes(bytes) => (bytes, 0),
+        Free::Percent(percent) => (0, percent),
+    };
     Ok(Options {
         volume,
         size: args.size,
-        free: args.free,
+        free,
+        free_percent,
+        exclude: args.exclude.clone(),
+        trusted: args.trusted,
         uid,
         gid,
         uid_map: args.map_uid.clone(),
@@ -124,18 +141,15 @@ fn options(args: &Build) -> Result<Options, Failure> {
 fn failure(image: &Path, error: Error) -> Failure {
     match error {
         Error::Io { place, error } => Failure::at(place, error),
-        Error::Mkfs(mkfs::Error::Open(error)) => Failure::new(error),
-        Error::Mkfs(mkfs::Error::Io(error)) => Failure::at(image.display(), error),
+        Error::Mkfs(error) => super::mkfs::failure(image, error),
+        Error::Occupied { .. } => Failure::new(format!("{error} (--force replaces it)")),
         other => Failure::new(other),
     }
 }
 
-fn show(args: &Build, built: &Built) -> Result<(), Failure> {
+fn show(args: &Build, image: &Path, built: &Built) -> Result<(), Failure> {
     let mut out = Output::new();
     let (layout, geometry) = (&built.layout, built.layout.geometry());
-    let Some(image) = args.paths.last() else {
-        return Ok(());
-    };
     if args.json {
         out.json(&json!({
             "image": image.to_string_lossy(),

@@ -1,5 +1,7 @@
 //! `extant mkfs`: makes a file system.
 
+use std::path::Path;
+
 use extant::device::OpenMode;
 use extant::mkfs::{self, Made, Options};
 use rustix::process::{getegid, geteuid};
@@ -29,16 +31,20 @@ pub(crate) fn run(args: &Mkfs) -> Outcome {
     };
     let shown = match done {
         Ok(made) => show(args, &made),
-        Err(error) => Err(failure(args, error)),
+        Err(error) => Err(failure(&args.image, error)),
     };
     shown.into()
 }
 
-fn failure(args: &Mkfs, error: mkfs::Error) -> Failure {
-    let image = args.image.display();
+/// Why nothing was made on `image`.
+pub(super) fn failure(image: &Path, error: mkfs::Error) -> Failure {
+    let image = image.display();
     match error {
         mkfs::Error::Open(error) => Failure::new(error),
         mkfs::Error::Io(error) => Failure::at(image, error),
+        mkfs::Error::Occupied { .. } => {
+            Failure::at(image, format!("{error}; --force overwrites it"))
+        }
         other => Failure::at(image, other),
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Entry {
     pub(super) pieces: Vec<(Piece, u64)>,
     /// What is in a directory.
     pub(super) names: BTreeMap<OsString, usize>,
+    /// The archive does not describe it: a directory above what it has.
+    pub(super) implied: bool,
     parent: usize,
 }
 
@@ -320,6 +322,7 @@ impl Entry {
             link: Vec::new(),
             pieces: Vec::new(),
             names: BTreeMap::new(),
+            implied: true,
             parent,
         }
     }
@@ -342,6 +345,7 @@ impl Entry {
             nanos: time.nanos,
         };
         let mut entry = Entry::implied(parent);
+        entry.implied = false;
         entry.attributes = Attributes {
             kind,
             perm: u16::try_from(member.mode & 0o7777).unwrap_or(0),
@@ -384,5 +388,6 @@ impl Entry {
             ..new.attributes
         };
         self.xattrs = new.xattrs;
+        self.implied = new.implied;
     }
 }

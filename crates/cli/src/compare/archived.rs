@@ -88,6 +88,10 @@ impl<'a> Item<'a> for ArchivedFile<'a> {
         &self.entry.attributes
     }
 
+    fn is_implied(&self) -> bool {
+        self.entry.implied
+    }
+
     fn read_link(&self) -> Result<PathBuf, Failure> {
         Ok(OsString::from_vec(self.entry.link.clone()).into())
     }

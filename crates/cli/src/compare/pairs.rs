@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use extant::FileKind;
+use extant::build::Pattern;
 
 use super::bytes::Buffers;
 use super::difference::{Difference, Side};
 use super::linked::{Linked, Pairing};
 use crate::copy::{Dir, FileTree, Found, Id, Names, Xattr};
 use crate::failure::Failure;
-use crate::pattern::Pattern;
 use crate::visited::Visited;
 
 /// Directories, from the innermost out, that stay open on each side: a process may have 1024
@@ -221,6 +221,9 @@ impl<'c, 'a> Comparison<'c, 'a> {
     }
 
     fn attributes(&mut self, pair: &Pair<'a>) {
+        if pair.left.is_implied() || pair.right.is_implied() {
+            return;
+        }
         let (left, right) = (pair.left.attributes(), pair.right.attributes());
         // The permissions of a link have no meaning.
         if left.perm != right.perm && left.kind != FileKind::Symlink {

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Without a slash it is compared with the last name of a path, else with the whole path below the
 /// top.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     text: Vec<u8>,
     whole: bool,
 }
@@ -29,8 +29,9 @@ impl From<OsString> for Pattern {
 }
 
 impl Pattern {
-    /// Whether it means the file at `below`, a path below the top.
-    pub(crate) fn means(&self, below: &Path) -> bool {
+    /// Returns whether it means the file at `below`, a path below the top.
+    #[must_use]
+    pub fn means(&self, below: &Path) -> bool {
         let name = match self.whole {
             true => Some(below.as_os_str()),
             false => below.file_name(),
