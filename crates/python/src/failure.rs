@@ -4,7 +4,7 @@ use std::path::Path;
 
 use extant::{build, mkfs};
 use pyo3::PyErr;
-use pyo3::exceptions::{PyFileExistsError, PyFileNotFoundError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyValueError};
 
 /// The `OSError` of a call about a path; its class follows from the errno.
 pub(crate) fn at(path: &Path, error: &extant::Error) -> PyErr {
@@ -25,22 +25,27 @@ pub(crate) fn closed(what: &str) -> PyErr {
 /// An error of the host about a path.
 fn of_host(path: &Path, error: &std::io::Error) -> PyErr {
     let text = error.to_string();
-    match error.raw_os_error() {
+    match extant::Error::errno_of(error) {
         Some(errno) => PyOSError::new_err((errno, text, path.as_os_str().to_owned())),
         None => PyOSError::new_err(format!("{}: {text}", path.display())),
     }
 }
 
+/// The error that Linux would report of a path, in words of its own.
+fn like(error: &extant::Error, path: &Path, text: String) -> PyErr {
+    PyOSError::new_err((error.errno(), text, path.as_os_str().to_owned()))
+}
+
 /// Why no volume was made.
 pub(crate) fn of_mkfs(path: &Path, error: mkfs::Error) -> PyErr {
     use mkfs::Error as E;
-    let text = format!("{}: {error}", path.display());
+    let text = error.to_string();
     match error {
-        E::NoSize => PyFileNotFoundError::new_err(text),
-        E::Occupied { .. } => PyFileExistsError::new_err(text),
+        E::NoSize => like(&extant::Error::NotFound, path, text),
+        E::Occupied { .. } => like(&extant::Error::Exists, path, text),
         E::Open(error) => at(path, &error.into()),
         E::Io(error) => of_host(path, &error),
-        _ => PyValueError::new_err(text),
+        _ => PyValueError::new_err(format!("{}: {text}", path.display())),
     }
 }
 
@@ -49,8 +54,11 @@ pub(crate) fn of_build(path: &Path, error: build::Error) -> PyErr {
     use build::Error as E;
     match error {
         E::Mkfs(error) => of_mkfs(path, error),
+        E::Occupied { .. } => like(&extant::Error::Exists, path, error.to_string()),
         E::Io { place, error } => of_host(Path::new(&place), &error),
-        E::Entry { .. } | E::NoRoom { .. } | E::Stopped => PyOSError::new_err(error.to_string()),
+        E::NoRoom { .. } => like(&extant::Error::NoSpace, path, error.to_string()),
+        E::Entry { place, what } => like(&extant::Error::Invalid, Path::new(&place), what),
+        E::Stopped => like(&extant::Error::Interrupted, path, error.to_string()),
         E::Options(_) => PyValueError::new_err(error.to_string()),
     }
 }

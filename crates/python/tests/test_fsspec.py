@@ -68,3 +68,15 @@ def test_urls_open_files(image):
         pass
     with pytest.raises(ValueError):
         fsspec.filesystem("extant")
+
+
+def test_copies_keep_holes(image):
+    with extant.open(image, "r+") as fs:
+        with fs.open("/sparse", "wb") as file:
+            file.truncate(1 << 40)
+            file.seek(1 << 39)
+            file.write(b"data")
+        before = fs.usage().free
+        fsspec.filesystem("extant", fs=fs).cp_file("/sparse", "/copy")
+        assert (fs / "copy").stat().st_size == 1 << 40
+        assert before - fs.usage().free < 1 << 20

@@ -184,6 +184,23 @@ def test_a_build_gives_set_id_bits_to_no_other_owner(tree, tmp_path):
             assert (fs / "sub/two").stat().st_mode & 0o7777 == mode
 
 
+def test_refusals_have_an_errno_and_no_words_of_the_command(tree, tmp_path):
+    image, letter = tmp_path / "image", tmp_path / "letter"
+    extant.mkfs(image, 1 << 24)
+    letter.write_text("a letter")
+    for call, number in [
+        (lambda: extant.mkfs(image), errno.EEXIST),
+        (lambda: extant.mkfs(tmp_path / "none"), errno.ENOENT),
+        (lambda: extant.build(tree, image), errno.EEXIST),
+        (lambda: extant.build(tree, letter), errno.EEXIST),
+        (lambda: extant.build(tree, tmp_path / "small", size=3 << 20), errno.ENOSPC),
+        (lambda: extant.build(letter, tmp_path / "new"), errno.EINVAL),
+    ]:
+        with pytest.raises(OSError) as raised:
+            call()
+        assert raised.value.errno == number and "--" not in str(raised.value)
+
+
 def test_what_is_in_use_is_not_replaced(fs, tmp_path):
     (fs / "file").write_text("from the image")
     image = tmp_path / "other.img"

@@ -11,6 +11,8 @@ from fsspec.spec import AbstractFileSystem
 
 import extant
 
+from . import trees
+
 
 class ExtantFileSystem(AbstractFileSystem):
     """An image as a file system of fsspec.
@@ -118,12 +120,10 @@ class ExtantFileSystem(AbstractFileSystem):
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
-        with self.fs.open(path1, "rb", 0) as reader, self.fs.open(path2, "wb") as writer:
-            while True:
-                part = reader.read(1 << 20)
-                if not part:
-                    return
-                writer.write(part)
+        like = self.fs.volume.stat(path1, True)
+        image = trees.Image(self.fs, None)
+        with self.fs.open(path1, "rb", 0) as reader, self.fs.open(path2, "wb", 0) as writer:
+            trees.copy_content(image, path1, reader, writer, like, None)
 
     def created(self, path: str) -> datetime.datetime:
         born = self.fs.volume.stat(self._strip_protocol(path), True).st_birthtime_ns

@@ -185,35 +185,35 @@ def copy(source: Any, path: str, target: Any, to: str, progress: Optional[Progre
             target.symlink(source.readlink(path), to)
             target.finish(to, like)
         elif kind == kinds.S_IFREG:
-            copy_content(source, path, target, to, like, progress)
+            with source.reader(path) as reader, target.writer(to) as writer:
+                copy_content(source, path, reader, writer, like, progress)
             target.finish(to, like)
         else:
             raise OSError(f"{path}: neither a file, nor a directory, nor a symbolic link")
 
 
 def copy_content(
-    source: Any, path: str, target: Any, to: str, like: Any, progress: Optional[Progress]
+    source: Any, path: str, reader: Any, writer: Any, like: Any, progress: Optional[Progress]
 ) -> None:
     """Copies the bytes of a regular file; its holes stay holes."""
     told = progress or (lambda path, done: None)
     pos = 0
-    with source.reader(path) as reader, target.writer(to) as writer:
-        for start, end in source.pieces(reader, like):
-            if start > pos:
-                told(path, start - pos)
-            pos = reader.seek(start)
-            writer.seek(start)
-            while pos < end:
-                part = reader.read(min(STEP, end - pos))
-                if not part:
-                    break
-                rest = memoryview(part)
-                while rest:
-                    rest = rest[writer.write(rest) :]
-                pos += len(part)
-                told(path, len(part))
-        # What follows is a hole, or is gone from a file that shrank.
-        size = max(pos, min(like.st_size, reader.seek(0, os.SEEK_END)) if like.st_size else pos)
-        writer.truncate(size)
-        if size > pos:
-            told(path, size - pos)
+    for start, end in source.pieces(reader, like):
+        if start > pos:
+            told(path, start - pos)
+        pos = reader.seek(start)
+        writer.seek(start)
+        while pos < end:
+            part = reader.read(min(STEP, end - pos))
+            if not part:
+                break
+            rest = memoryview(part)
+            while rest:
+                rest = rest[writer.write(rest) :]
+            pos += len(part)
+            told(path, len(part))
+    # What follows is a hole, or is gone from a file that shrank.
+    size = max(pos, min(like.st_size, reader.seek(0, os.SEEK_END))) if like.st_size else pos
+    writer.truncate(size)
+    if size > pos:
+        told(path, size - pos)
