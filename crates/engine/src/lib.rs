@@ -60,6 +60,7 @@ pub mod device {
     pub use extant_units::DevOff;
 }
 
+pub use alloc::DirtyBound;
 pub use api::*;
 pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;

@@ -99,11 +99,11 @@ pub use extant_resize as resize;
 pub use check::{CheckOptions, Finding, Report, check, check_image};
 pub use extant_engine::{
     AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented,
-    DirectQueue, DirectTarget, Dirent, Error, ErrorsPolicy, Extent, ExtentState, Extents,
-    FallocateMode, Fiemap, FiemapExtent, FiemapFlags, FileKind, Finished, FsStat, GroupInfo,
-    ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW, MountOptions,
-    Node, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp,
-    Tuning, Volume, VolumeOptions, XattrMode, device,
+    DirectQueue, DirectTarget, Dirent, DirtyBound, Error, ErrorsPolicy, Extent, ExtentState,
+    Extents, FallocateMode, Fiemap, FiemapExtent, FiemapFlags, FileKind, Finished, FsStat,
+    GroupInfo, ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW,
+    MountOptions, Node, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason,
+    Timestamp, Tuning, Volume, VolumeOptions, XattrMode, device,
 };
 #[doc(hidden)]
 pub use extant_engine::{DataBudget, Verifier};

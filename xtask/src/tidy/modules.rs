@@ -151,6 +151,7 @@ const ENGINE: Order = Order {
         "volume/rename_lock",
         "group",
         "alloc/request",
+        "alloc/dirty_bound",
         "alloc/space_counts",
         "alloc/reservation",
         "alloc/pending_frees",

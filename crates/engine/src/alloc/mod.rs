@@ -11,6 +11,7 @@
 //! # Invariants
 //! - Blocks are claimed from the counters first ([`SpaceCounts`]) and found in the groups
 //!   afterwards. A reservation therefore always finds its blocks (J12).
+//! - Claims leave free what a cache above the engine may hold dirty ([`DirtyBound`]).
 //! - Freed blocks count as free at once, but are handed out only after the freeing transaction is
 //!   durable. In between an allocation may fail although the counters show free space;
 //!   [`commit_frees_space`] then helps.
@@ -24,6 +25,7 @@
 mod added_blocks;
 mod allocator;
 mod block_alloc;
+mod dirty_bound;
 mod free_runs;
 mod held_blocks;
 mod held_runs;
@@ -46,6 +48,7 @@ use extant_units::{Blocks, Ino, Pblk};
 
 pub(crate) use self::added_blocks::{add_to_last_group, publish_added};
 pub(crate) use self::allocator::{Allocator, Parts};
+pub use self::dirty_bound::DirtyBound;
 pub(crate) use self::free_runs::free_runs;
 pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};

@@ -1,9 +1,15 @@
 //! The volume's space counters: free, reserved, and held back.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use extant_counter::Counter;
 use extant_units::Blocks;
+
+use super::dirty_bound::left_free;
 
 /// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
 const POOL_MAX: u64 = 4096;
@@ -34,6 +40,8 @@ pub(crate) struct SpaceCounts {
     /// Blocks that were lost while they were reserved. They leave the counts when the reservation
     /// is given back.
     owed: AtomicU64,
+    /// Bound of what a cache above the engine holds dirty ([`super::dirty_bound`]).
+    dirty: Arc<AtomicU64>,
     /// Blocks kept for root. A grow raises them.
     root_reserved: AtomicU64,
     /// Blocks kept for metadata at writeback.
@@ -65,6 +73,7 @@ impl SpaceCounts {
             reserved: AtomicU64::new(0),
             available: AtomicU64::new(free.get()),
             owed: AtomicU64::new(0),
+            dirty: Arc::default(),
             root_reserved: AtomicU64::new(root_reserved.get()),
             pool: (total.get() / 50).min(POOL_MAX),
             inodes_at_mount: free_inodes,
@@ -83,16 +92,34 @@ impl SpaceCounts {
     /// through [`SpaceCounts::unclaim`]. Quotas would therefore be charged here, with the claimed
     /// amount, and taken back in `unclaim`.
     pub(crate) fn claim(&self, claimant: Claimant, min: u64, want: u64) -> Option<u64> {
-        let kept = self.kept(claimant);
-        let mut granted = 0;
-        self.available
-            .fetch_update(Relaxed, Relaxed, |available| {
-                granted = available.saturating_sub(kept).min(want);
-                (granted >= min && granted > 0).then(|| available - granted)
-            })
-            .ok()?;
-        debug_assert!((min..=want).contains(&granted), "a claim within its bounds");
-        Some(granted)
+        self.claim_after(claimant, (min, want), || {})
+    }
+
+    /// The same. Calls `meanwhile` once it has read what it must leave, before it takes blocks.
+    fn claim_after(
+        &self,
+        claimant: Claimant,
+        (min, want): (u64, u64),
+        mut meanwhile: impl FnMut(),
+    ) -> Option<u64> {
+        loop {
+            let kept = self.kept(claimant);
+            meanwhile();
+            let mut granted = 0;
+            let before = self
+                .available
+                .fetch_update(SeqCst, SeqCst, |available| {
+                    granted = available.saturating_sub(kept).min(want);
+                    (granted >= min && granted > 0).then(|| available - granted)
+                })
+                .ok()?;
+            debug_assert!((min..=want).contains(&granted), "a claim within its bounds");
+            // The bound of what is dirty above may have risen meanwhile: then this claim was late.
+            if self.kept(claimant) <= kept.max(before - granted) {
+                return Some(granted);
+            }
+            self.unclaim(granted);
+        }
     }
 
     /// Returns `n` claimed blocks that were not used.
@@ -210,7 +237,13 @@ impl SpaceCounts {
         Blocks::new(self.room(false))
     }
 
-    /// Blocks that [`SpaceCounts::claim`] would grant to root, or to an ordinary user.
+    /// The bound of what a cache above the engine holds dirty, in blocks.
+    pub(crate) fn dirty_bound(&self) -> &Arc<AtomicU64> {
+        &self.dirty
+    }
+
+    /// Blocks that are left to data of root, or of an ordinary user: that which is dirty in a cache
+    /// above the engine included.
     pub(crate) fn room(&self, privileged: bool) -> u64 {
         let claimant = if privileged {
             Claimant::Privileged
@@ -218,12 +251,22 @@ impl SpaceCounts {
             Claimant::User
         };
         self.available
-            .load(Relaxed)
-            .saturating_sub(self.kept(claimant))
+            .load(SeqCst)
+            .saturating_sub(self.held_back(claimant))
     }
 
-    /// Blocks that `claimant` may not take.
+    /// Blocks that `claimant` may not take now.
     fn kept(&self, claimant: Claimant) -> u64 {
+        let dirty = match claimant {
+            Claimant::User | Claimant::Privileged => left_free(&self.dirty),
+            Claimant::Pool => 0,
+        };
+        // Saturates, as both may be any number.
+        self.held_back(claimant).saturating_add(dirty)
+    }
+
+    /// Blocks that `claimant` may not take, whatever is dirty above.
+    fn held_back(&self, claimant: Claimant) -> u64 {
         match claimant {
             // Saturates, as the superblock may reserve any number.
             Claimant::User => self.root_reserved.load(Relaxed).saturating_add(self.pool),
@@ -249,6 +292,7 @@ impl SpaceCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alloc::DirtyBound;
 
     #[test]
     fn claims_respect_what_is_kept_back() {
@@ -287,6 +331,40 @@ mod tests {
             (counts.available().get(), counts.free_blocks().get()),
             (50, 50)
         );
+    }
+
+    #[test]
+    fn claims_leave_what_is_dirty_above_and_its_writeback_spends_it() {
+        let counts = SpaceCounts::new(Blocks::new(1000), Blocks::new(100), Blocks::ZERO, 0, 0);
+        let bound = DirtyBound::of(counts.dirty_bound(), 12);
+        bound.set((50 << 12) - 1);
+        assert_eq!(counts.claim(Claimant::User, 31, 31), None);
+        assert_eq!(counts.claim(Claimant::Privileged, 1, 500), Some(30));
+        assert_eq!(counts.room(false), 50, "what is dirty has that");
+        let spent = bound.spending(20 << 12, || counts.claim(Claimant::User, 1, 500));
+        assert_eq!(spent, Some(20));
+        assert_eq!(counts.claim(Claimant::User, 1, 1), None);
+        let rest = bound.spending(u64::MAX, || counts.claim(Claimant::User, 30, 30));
+        assert_eq!(rest, Some(30));
+        assert_eq!(counts.claim(Claimant::Pool, 20, 20), Some(20));
+        counts.unclaim(100);
+        bound.set(0);
+        assert_eq!(counts.claim(Claimant::User, 80, 80), Some(80));
+    }
+
+    /// The front end raises the bound and finds room just before the claim takes its blocks.
+    #[test]
+    fn a_raised_bound_and_a_claim_do_not_both_get_the_same_blocks() {
+        let counts = SpaceCounts::new(Blocks::ZERO, Blocks::new(100), Blocks::ZERO, 0, 0);
+        let bound = DirtyBound::of(counts.dirty_bound(), 0);
+        let mut fits = false;
+        let claimed = counts.claim_after(Claimant::User, (60, 60), || {
+            bound.set(60);
+            fits = counts.room(false) >= 60;
+        });
+        assert!(fits && claimed.is_none());
+        assert_eq!(counts.available().get(), 100, "it took nothing");
+        assert_eq!(counts.claim(Claimant::User, 1, 60), Some(40));
     }
 
     #[test]

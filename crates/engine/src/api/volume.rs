@@ -10,6 +10,7 @@ use super::dir_batch::DirBatch;
 use super::node::Node;
 use crate::Cred;
 use crate::Result;
+use crate::alloc::DirtyBound;
 use crate::attr::{self, FlagSet};
 use crate::dir;
 use crate::file;
@@ -398,8 +399,16 @@ impl Volume {
         Ok(usage::statfs(self.fs()))
     }
 
+    /// The bound of what a cache above this one holds dirty: operations that take space leave as
+    /// much free, but for its write-back.
+    pub fn dirty_bound(&self) -> DirtyBound {
+        let fs = self.fs();
+        DirtyBound::of(fs.alloc.counts.dirty_bound(), fs.layout.block_size.log2())
+    }
+
     /// Bytes that writers may still take, by counters alone: of root's files (`privileged`), or of
-    /// other users'. Space of deleted files is missing until it is freed.
+    /// other users'. Space of deleted files is missing until it is freed. What a cache above this
+    /// one holds dirty is not taken yet.
     pub fn room(&self, privileged: bool) -> u64 {
         let blocks = self.fs().alloc.counts.room(privileged);
         blocks.saturating_mul(self.fs().layout.block_size.bytes_u64())
