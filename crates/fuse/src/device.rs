@@ -273,16 +273,17 @@ impl Device {
     }
 
     /// Sends the reply to a request whose server said `Done::Later`, the way that the request came:
-    /// by the `queue` of a ring or by the device, whichever carries requests by now.
+    /// by the `queue` of a ring or by the device, whichever carries requests by now. Returns
+    /// whether it arrived, as far as that is known.
     pub(crate) fn send_later(
         &self,
         queue: Option<u16>,
         unique: u64,
         reply: &[u8],
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         match (self.traffic(), queue) {
-            (Some(traffic), Some(_)) => traffic.send_later(unique, reply),
-            _ => self.send(reply).map(drop),
+            (Some(traffic), Some(_)) => traffic.send_later(unique, reply).map(|()| true),
+            _ => self.send(reply),
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 use tracing::debug;
 
@@ -69,9 +69,9 @@ impl Drainer {
         Ok(Drainer { state })
     }
 
-    /// Waits until all pages that are dirty now have been written back, or found no space. Returns
-    /// false at once where that cannot be done.
-    pub(crate) fn drain(&self, device: &Device) -> bool {
+    /// Waits until all pages that are dirty now have been written back, or found no space; calls
+    /// `meanwhile` now and then. Returns false at once where that cannot be done.
+    pub(crate) fn drain(&self, device: &Device, meanwhile: impl Fn()) -> bool {
         let (state, changed) = &*self.state;
         let mut state = state.lock();
         state.asked += 1;
@@ -79,6 +79,7 @@ impl Drainer {
         changed.notify_all();
         while state.tried < goal && !state.ended && !device.is_gone() {
             changed.wait_for(&mut state, LOOK);
+            MutexGuard::unlocked(&mut state, &meanwhile);
         }
         state.done >= goal
     }

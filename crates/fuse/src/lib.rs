@@ -22,6 +22,7 @@ mod descriptors;
 mod device;
 mod drainer;
 mod errno;
+mod exposure;
 mod fd_passing;
 mod in_flight;
 mod init;

@@ -4,23 +4,28 @@
 //! # Responsibility
 //! With dirty pages in the kernel a write fails after the writer was told that it succeeded. The
 //! table keeps such a failure until each handle that was open then has been told of it once. It
-//! also counts how much dirty data the kernel may hold without a check of the space that is left
-//! ([`OpenFiles::exposed`]), and which files are armed: the kernel asks for their attributes, with
-//! the handle, before their next write.
+//! also counts how much dirty data the kernel may hold ([`OpenFiles::exposed`]), and which files
+//! are armed: the kernel asks for their attributes, with the handle, before their next write.
 //!
 //! # Invariants
-//! The totals are the sums over the files. A handle that was opened after a failure is not told of
-//! it.
+//! The total is the sum over the files, and of what writers dirtied while none was asked. The
+//! engine's bound of dirty data is that and, while a file is open for writing, the last bytes of
+//! the volume: writes of its handles are admitted there, since only their write-back shows whether
+//! they take space. The bound is up to date whenever the lock is free. A handle that was opened
+//! after a failure is not told of it.
 //!
 //! # Locks
 //! One mutex, a leaf.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use extant_engine::DirtyBound;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::errno::Errno;
+use crate::exposure::Exposure;
 
 /// How often the kernel is asked to drop an unused inode of which it has something wrong. It cannot
 /// while the file is in use.
@@ -30,43 +35,6 @@ const MAX_PRUNES: u32 = 100;
 /// takes whatever it was told meanwhile. So the caller may take a quarter of a second to look at
 /// it.
 const REARMS: u32 = 64;
-
-/// Bytes that writers may have dirtied, and no drain has shown to be written back.
-#[derive(Clone, Copy, Debug, Default)]
-struct Exposure {
-    /// Granted since the last drain began.
-    current: u64,
-    /// Granted between the last drain but one and the last. A writer may not have used a grant yet
-    /// when a drain begins, so a grant counts until the end of the second drain after it.
-    previous: u64,
-    /// Granted before that: the drain that is under way is the second one.
-    draining: u64,
-}
-
-impl Exposure {
-    fn total(self) -> u64 {
-        self.current + self.previous + self.draining
-    }
-
-    /// The exposure of a file that is no longer counted.
-    fn subtract(&mut self, other: Exposure) {
-        self.current -= other.current;
-        self.previous -= other.previous;
-        self.draining -= other.draining;
-    }
-
-    fn begin_drain(&mut self) {
-        self.draining = self.previous;
-        self.previous = std::mem::take(&mut self.current);
-    }
-
-    fn end_drain(&mut self, done: bool) {
-        let draining = std::mem::take(&mut self.draining);
-        if !done {
-            self.current += std::mem::replace(&mut self.previous, draining);
-        }
-    }
-}
 
 /// The most writes of a handle that are refused for one that took space, as a power of two.
 const MAX_REFUSALS_LOG2: u32 = 20;
@@ -134,15 +102,62 @@ pub(crate) struct Allowance {
 #[derive(Debug, Default)]
 struct Inner {
     files: HashMap<u64, OpenFile>,
+    /// What was dirtied while no writer was asked.
+    unasked: Exposure,
     total: Exposure,
     /// Bytes of the last blocks that were taken unreported since space is scarce.
     unreported: u64,
 }
 
 impl Inner {
+    /// Nothing where `node` is not in the table: opens that send no message are not counted.
+    fn grant(&mut self, node: u64, bytes: u64) {
+        if let Some(file) = self.files.get_mut(&node) {
+            file.exposure.current += bytes;
+            self.total.current += bytes;
+        }
+    }
+
     fn exposures(&mut self) -> impl Iterator<Item = &mut Exposure> {
         let files = self.files.values_mut().map(|file| &mut file.exposure);
-        files.chain([&mut self.total])
+        files.chain([&mut self.unasked, &mut self.total])
+    }
+}
+
+/// The table, which sets the engine's bound when this is dropped.
+struct Exposing<'a> {
+    inner: MutexGuard<'a, Inner>,
+    open: &'a OpenFiles,
+}
+
+impl Exposing<'_> {
+    fn publish(&self) {
+        let is_open = |file: &OpenFile| !file.handles.is_empty();
+        let last = match self.inner.files.values().any(is_open) {
+            true => self.open.last,
+            false => 0,
+        };
+        self.open.bound.set(self.inner.total.total() + last);
+    }
+}
+
+impl Drop for Exposing<'_> {
+    fn drop(&mut self) {
+        self.publish();
+    }
+}
+
+impl Deref for Exposing<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Exposing<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
     }
 }
 
@@ -154,17 +169,37 @@ pub(crate) struct OpenFiles {
     failed: AtomicBool,
     /// Something was armed once: until then no reply needs a look at the table.
     armed: AtomicBool,
+    /// What writers are said to have dirtied unasked: equal to `unasked.current`.
+    unasked: AtomicU64,
+    bound: DirtyBound,
+    /// The last bytes of the volume, which writes are admitted to.
+    last: u64,
     inner: Mutex<Inner>,
 }
 
 impl OpenFiles {
-    /// A new handle of `node`, which has `blocks` and whose writer may dirty `exposed` bytes before
-    /// it is checked.
-    pub(crate) fn open(&self, node: u64, blocks: u64, exposed: u64) -> u64 {
+    /// An empty table that keeps this bound, for a volume with so many `last` bytes.
+    pub(crate) fn new(bound: DirtyBound, last: u64) -> Self {
+        Self {
+            bound,
+            last,
+            ..Self::default()
+        }
+    }
+
+    /// The table, to change what may be dirty.
+    fn expose(&self) -> Exposing<'_> {
+        Exposing {
+            inner: self.inner.lock(),
+            open: self,
+        }
+    }
+
+    /// A new handle of `node`, which has `blocks`.
+    pub(crate) fn open(&self, node: u64, blocks: u64) -> u64 {
         let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut inner = self.inner.lock();
-        let Inner { files, total, .. } = &mut *inner;
-        let file = files.entry(node).or_default();
+        let mut inner = self.expose();
+        let file = inner.files.entry(node).or_default();
         if file.handles.is_empty() {
             file.blocks = blocks;
         }
@@ -174,15 +209,13 @@ impl OpenFiles {
             ..Handle::default()
         };
         file.handles.insert(handle, knows);
-        file.exposure.current += exposed;
-        total.current += exposed;
         handle
     }
 
     /// The handle is closed; the kernel has written back what was dirty. Returns whether it was the
     /// last one of a file of which the kernel has something wrong.
     pub(crate) fn close(&self, node: u64, handle: u64) -> bool {
-        let mut inner = self.inner.lock();
+        let mut inner = self.expose();
         let Inner { files, total, .. } = &mut *inner;
         let Some(file) = files.get_mut(&node) else {
             return false;
@@ -207,6 +240,8 @@ impl OpenFiles {
         let mut inner = self.inner.lock();
         let file = inner.files.entry(node).or_default();
         file.failures += 1;
+        // What found no space took the last of it: a writer that goes on is refused ever longer.
+        file.marks += u64::from(error == Errno::NOSPC);
         file.error = Some(error);
         file.wrong = true;
     }
@@ -301,7 +336,7 @@ impl OpenFiles {
         if !self.failed.load(Ordering::Acquire) {
             return;
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.expose();
         if let Some(file) = inner.files.remove(&node) {
             inner.total.subtract(file.exposure);
         }
@@ -309,31 +344,82 @@ impl OpenFiles {
 
     /// Lets writers of `node` dirty `bytes` more.
     pub(crate) fn grant(&self, node: u64, bytes: u64) {
-        let mut inner = self.inner.lock();
-        let Inner { files, total, .. } = &mut *inner;
-        if let Some(file) = files.get_mut(&node) {
-            file.exposure.current += bytes;
-            total.current += bytes;
-        }
+        self.expose().grant(node, bytes);
     }
 
-    /// Bytes that may be dirty in the kernel and were not checked against the space that is left.
+    /// Lets writers of `node` dirty `bytes` more, if what may be dirty fits into `room` then.
+    /// Returns whether it does. The bound is raised before `room` is asked: see [`DirtyBound`].
+    pub(crate) fn grant_within(&self, node: u64, bytes: u64, room: impl FnOnce() -> u64) -> bool {
+        let mut inner = self.expose();
+        let before = (
+            inner.total,
+            inner.files.get(&node).map(|file| file.exposure),
+        );
+        inner.grant(node, bytes);
+        inner.publish();
+        let fits = inner.total.total() <= room();
+        if !fits {
+            inner.total = before.0;
+            if let (Some(file), Some(exposure)) = (inner.files.get_mut(&node), before.1) {
+                file.exposure = exposure;
+            }
+        }
+        fits
+    }
+
+    /// Notes that writers are not asked, and may have dirtied `bytes` until they are, and until the
+    /// second drain after that.
+    pub(crate) fn leave_unasked(&self, bytes: u64) {
+        if self.unasked.load(Ordering::SeqCst) == bytes {
+            return;
+        }
+        let mut inner = self.expose();
+        let Inner { unasked, total, .. } = &mut *inner;
+        total.subtract(std::mem::take(unasked));
+        unasked.current = bytes;
+        total.current += bytes;
+        self.unasked.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Bytes that may be dirty in the kernel.
     pub(crate) fn exposed(&self) -> u64 {
         self.inner.lock().total.total()
     }
 
+    /// Bytes of the bound that an operation on `node` need not leave free: the last ones, if no
+    /// other file is open for writing.
+    pub(crate) fn last_for(&self, node: u64) -> u64 {
+        let inner = self.inner.lock();
+        let mut others = inner.files.iter().filter(|&(&of, _)| of != node);
+        let is_shared = others.any(|(_, file)| !file.handles.is_empty());
+        if is_shared { 0 } else { self.last }
+    }
+
+    /// The same for a direct write: also its file's own, which it was granted, and those that no
+    /// file is known to have.
+    pub(crate) fn spendable(&self, node: u64) -> u64 {
+        let last = self.last_for(node);
+        let inner = self.inner.lock();
+        let own = inner
+            .files
+            .get(&node)
+            .map_or(0, |file| file.exposure.total());
+        own + inner.unasked.total() + last
+    }
+
     /// The kernel is about to write back all that is dirty. [`OpenFiles::end_drain`] has to follow.
     pub(crate) fn begin_drain(&self) {
-        self.inner
-            .lock()
-            .exposures()
-            .for_each(Exposure::begin_drain);
+        let mut inner = self.expose();
+        inner.exposures().for_each(Exposure::begin_drain);
+        self.unasked.store(0, Ordering::SeqCst);
     }
 
     /// The drain has ended. Unless it is `done`, everything counts as before.
     pub(crate) fn end_drain(&self, done: bool) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.expose();
         inner.exposures().for_each(|one| one.end_drain(done));
+        let unasked = inner.unasked.current;
+        self.unasked.store(unasked, Ordering::SeqCst);
     }
 
     /// Notes whether the kernel will ask before the next write of `node`. Returns whether that
@@ -402,184 +488,4 @@ impl OpenFiles {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOTHING: Allowance = Allowance {
-        by_file: 0,
-        in_all: 0,
-    };
-
-    #[test]
-    fn each_handle_gets_failures_after_its_open_once() {
-        let open = OpenFiles::default();
-        let (a, b) = (open.open(12, 0, 0), open.open(12, 0, 0));
-        assert_eq!(open.untold(12, a), None);
-        open.fail(12, Errno::NOSPC);
-        let late = open.open(12, 0, 0);
-        assert_eq!(open.untold(12, a), Some(Refusal::Lost(Errno::NOSPC)));
-        assert_eq!(open.untold(12, a), None);
-        assert_eq!(open.untold(12, late), None);
-        open.fail(12, Errno::IO);
-        assert_eq!(open.untold(12, b), Some(Refusal::Lost(Errno::IO)));
-        assert_eq!(open.untold(12, late), Some(Refusal::Lost(Errno::IO)));
-        for handle in [a, b, late] {
-            open.close(12, handle);
-        }
-        open.forget(12);
-        assert!(open.inner.lock().files.is_empty());
-    }
-
-    #[test]
-    fn without_handles_a_failure_is_reported_once_and_ends_with_its_node() {
-        let open = OpenFiles::default();
-        open.fail(7, Errno::NOSPC);
-        assert_eq!(open.untold(7, 0), Some(Refusal::Lost(Errno::NOSPC)));
-        assert_eq!(open.untold(7, 0), None);
-        open.forget(7);
-        assert!(open.inner.lock().files.is_empty());
-    }
-
-    fn drain(open: &OpenFiles) {
-        open.begin_drain();
-        open.end_drain(true);
-    }
-
-    #[test]
-    fn a_grant_counts_until_the_second_drain_or_the_last_close() {
-        let open = OpenFiles::default();
-        let (a, b) = (open.open(1, 0, 5), open.open(2, 0, 0));
-        open.grant(2, 10);
-        assert_eq!(open.exposed(), 15);
-        drain(&open);
-        open.grant(1, 1);
-        assert_eq!(open.exposed(), 16);
-        open.close(2, b);
-        assert_eq!(open.exposed(), 6);
-        drain(&open);
-        assert_eq!(open.exposed(), 1);
-        open.close(1, a);
-        assert_eq!(open.exposed(), 0);
-    }
-
-    #[test]
-    fn a_drain_that_does_not_end_in_time_takes_nothing_off() {
-        let open = OpenFiles::default();
-        let (a, b) = (open.open(1, 0, 100), open.open(2, 0, 0));
-        drain(&open);
-        open.grant(2, 10);
-        for _ in 0..3 {
-            open.begin_drain();
-            open.grant(1, 1);
-            open.end_drain(false);
-        }
-        assert_eq!(open.exposed(), 113);
-        // The drain that is under way may be over before the pages are written.
-        open.begin_drain();
-        assert_eq!(open.exposed(), 113);
-        open.end_drain(true);
-        assert_eq!(open.exposed(), 13, "what was granted before the first one");
-        open.begin_drain();
-        open.close(2, b);
-        assert_eq!(open.exposed(), 3);
-        open.end_drain(true);
-        assert_eq!(open.exposed(), 0);
-        open.close(1, a);
-    }
-
-    #[test]
-    fn a_file_in_doubt_is_armed_again_and_again() {
-        let open = OpenFiles::default();
-        open.doubt(3);
-        let handle = open.open(3, 0, 0);
-        assert_eq!(open.arm_all(), (vec![3], false));
-        assert_eq!(open.arm_all(), (Vec::new(), false));
-        open.doubt(3);
-        for tick in 1..=REARMS {
-            assert_eq!(open.arm_all(), (vec![3], tick < REARMS));
-        }
-        assert_eq!(open.arm_all(), (Vec::new(), false));
-        open.doubt(3);
-        open.close(3, handle);
-        open.open(3, 0, 0);
-        assert_eq!(open.arm_all(), (vec![3], false), "closed meanwhile");
-    }
-
-    #[test]
-    fn a_closed_file_whose_size_is_wrong_stays_until_it_is_forgotten() {
-        let open = OpenFiles::default();
-        let handle = open.open(3, 0, 0);
-        assert_eq!(open.arm_all(), (vec![3], false));
-        assert!(open.arm_all().0.is_empty());
-        assert!(open.set_armed(3, false) && !open.set_armed(3, false));
-        open.fail(3, Errno::NOSPC);
-        assert!(open.to_prune().is_empty(), "it is open");
-        open.close(3, handle);
-        assert_eq!(open.to_prune(), [3]);
-        assert!(open.arm_all().0.is_empty());
-        open.forget(3);
-        assert!(open.to_prune().is_empty());
-    }
-
-    #[test]
-    fn blocks_are_news_once() {
-        let open = OpenFiles::default();
-        assert!(!open.shows_blocks(5, 8), "it is not open");
-        let handle = open.open(5, 8, 0);
-        assert!(!open.shows_blocks(5, 8));
-        open.open(5, 16, 0);
-        assert!(open.shows_blocks(5, 16) && !open.shows_blocks(5, 16));
-        open.close(5, handle);
-        assert!(open.shows_blocks(5, 24));
-    }
-
-    #[test]
-    fn a_closed_file_with_a_wrong_time_is_to_be_dropped() {
-        let open = OpenFiles::default();
-        open.note_wrong(6);
-        assert_eq!(open.to_prune(), [6]);
-        open.forget(6);
-        assert!(open.to_prune().is_empty());
-    }
-
-    #[test]
-    fn a_handle_that_takes_the_last_blocks_is_refused_ever_longer() {
-        let open = OpenFiles::default();
-        let (greedy, other) = (open.open(4, 0, 0), open.open(4, 0, 0));
-        let refused = |handle: u64| (0..).find(|_| open.untold(4, handle).is_none());
-        for expected in [1, 2, 4, 8] {
-            open.admit(4, greedy, true);
-            assert!(open.take_last(4, 1, NOTHING));
-            assert_eq!(refused(greedy), Some(expected));
-            assert_eq!(refused(other), Some(1));
-            // An admitted write that takes no space costs nothing.
-            open.admit(4, other, true);
-            assert_eq!(refused(other), Some(0));
-            open.admit(4, other, false);
-        }
-        open.admit(4, greedy, false);
-        assert!(open.take_last(4, 1, NOTHING));
-        assert_eq!(refused(greedy), Some(1));
-    }
-
-    #[test]
-    fn a_little_of_the_last_blocks_is_taken_unreported() {
-        let open = OpenFiles::default();
-        let writer = open.open(4, 0, 0);
-        open.admit(4, writer, true);
-        let little = Allowance {
-            by_file: 100,
-            in_all: 150,
-        };
-        assert!(!open.take_last(4, 60, little) && !open.take_last(4, 40, little));
-        assert_eq!(open.untold(4, writer), None);
-        assert!(open.take_last(4, 1, little));
-        assert_eq!(open.untold(4, writer), Some(Refusal::Scarce));
-        assert!(!open.take_last(5, 50, little), "another file");
-        assert!(open.take_last(6, 1, little), "many files together");
-        // There is space again.
-        open.admit(4, writer, false);
-        assert!(!open.take_last(4, 100, little));
-        assert_eq!(open.untold(4, writer), None);
-    }
-}
+mod tests;

@@ -1,14 +1,14 @@
-//! What the gates of a mount share: the writers that wait, the drainer and the ticker.
+//! What the gates of a mount share: the requests that wait, the drainer and the ticker.
 //!
-//! The server's `gate` has the protocol.
+//! The server's `gate` and `takers` have the protocol.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -26,22 +26,58 @@ const A_LITTLE: u64 = 64 << 10;
 const LITTLES: u64 = 8;
 
 /// How long a drain waits at most until all WRITEs are answered: other writers may keep the queue
-/// from being empty.
+/// from being empty. So long a direct write waits for space.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A writer that waits for the answer to its GETATTR.
-#[derive(Clone, Copy, Debug)]
+/// Bytes of requests that may wait to be served again.
+const TAKERS_LEN: usize = 16 << 20;
+
+/// A request that waits for drains.
+#[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) unique: u64,
     /// The queue of a ring that it came by, if it did.
     pub(crate) queue: Option<u16>,
     pub(crate) node: u64,
-    pub(crate) handle: u64,
+    pub(crate) wants: Wants,
+}
+
+/// What a request waits for.
+#[derive(Debug)]
+pub(crate) enum Wants {
+    /// The GETATTR before a write through this handle: to be answered.
+    ToPass { handle: u64 },
+    /// An operation that takes space by name: to be served again.
+    Space(Taker),
+}
+
+/// An operation that found no space beside what the kernel may hold dirty.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    pub(crate) request: Box<[u8]>,
+    since: Instant,
+    /// Bytes of all such requests.
+    held: Arc<AtomicUsize>,
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.request.len(), Ordering::SeqCst);
+    }
+}
+
+/// A request whose turn it is, unless it was interrupted since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) unique: u64,
+    pub(crate) node: u64,
+    /// It is an operation that takes space by name.
+    pub(crate) takes: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// Writers that wait, in the order in which they came.
+    /// In the order in which they came.
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) stopped: bool,
 }
@@ -64,9 +100,11 @@ pub(crate) struct Space {
     pub(crate) drainer: OnceLock<Drainer>,
     /// Times that the kernel was made to write back what is dirty.
     pub(crate) drains: AtomicU64,
-    /// How long a drain waits at most until all WRITEs are answered.
+    /// See [`PATIENCE`].
     pub(crate) patience: Duration,
     pub(crate) gate: (Mutex<Gate>, Condvar),
+    /// Bytes of the requests of operations that wait for space, or are served again.
+    takers: Arc<AtomicUsize>,
     pub(crate) ticker: (Mutex<Ticker>, Condvar),
 }
 
@@ -87,6 +125,7 @@ impl Space {
             drains: AtomicU64::new(0),
             patience: PATIENCE,
             gate: (Mutex::default(), Condvar::new()),
+            takers: Arc::default(),
             ticker: (Mutex::default(), Condvar::new()),
         }
     }
@@ -115,11 +154,43 @@ impl Space {
         Ok(self.drainer.get_or_init(|| started))
     }
 
-    /// Has a writer wait for a drain. The caller looks afterwards if it was interrupted meanwhile.
+    /// Has a request wait for drains. The caller looks afterwards if it was interrupted meanwhile.
     pub(crate) fn wait(&self, one: Waiting) {
         let (gate, changed) = &self.gate;
         gate.lock().waiting.push_back(one);
         changed.notify_all();
+    }
+
+    /// An operation that is to wait. `None` where too many do.
+    pub(crate) fn taker(&self, request: &[u8]) -> Option<Taker> {
+        let len = request.len();
+        let before = self.takers.fetch_add(len, Ordering::SeqCst);
+        let taker = Taker {
+            request: request.into(),
+            since: Instant::now(),
+            held: Arc::clone(&self.takers),
+        };
+        (before + len <= TAKERS_LEN).then_some(taker)
+    }
+
+    /// Whether operations wait for space, or are served again.
+    pub(crate) fn has_takers(&self) -> bool {
+        self.takers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Takes those out whose request is one of `late`, and that have waited long: the caller
+    /// answers them.
+    pub(crate) fn take_late(&self, late: impl Fn(&[u8]) -> bool) -> Vec<Waiting> {
+        let is_late = |one: &Waiting| match &one.wants {
+            Wants::Space(taker) => taker.since.elapsed() > self.patience && late(&taker.request),
+            Wants::ToPass { .. } => false,
+        };
+        let mut gate = self.gate.0.lock();
+        let all = std::mem::take(&mut gate.waiting);
+        let (left, waiting) = all.into_iter().partition(is_late);
+        gate.waiting = waiting;
+        drop(gate);
+        left.into()
     }
 
     /// Takes request `unique` out of those that wait: the caller answers it. `None` if it does not
@@ -130,16 +201,26 @@ impl Space {
         gate.waiting.remove(at)
     }
 
-    /// The numbers of the writers that wait, as soon as there are some; `None` after
-    /// [`Space::stop`]. They go on waiting.
-    pub(crate) fn next_round(&self) -> Option<Vec<u64>> {
+    /// Whether request `unique` waits.
+    pub(crate) fn is_waiting(&self, unique: u64) -> bool {
+        let gate = self.gate.0.lock();
+        gate.waiting.iter().any(|one| one.unique == unique)
+    }
+
+    /// Those that wait, as soon as there are some; `None` after [`Space::stop`]. They go on
+    /// waiting.
+    pub(crate) fn next_round(&self) -> Option<Vec<Turn>> {
         let (gate, changed) = &self.gate;
         let mut gate = gate.lock();
         while gate.waiting.is_empty() && !gate.stopped {
             changed.wait(&mut gate);
         }
-        let round = gate.waiting.iter().map(|one| one.unique);
-        (!gate.stopped).then(|| round.collect())
+        let turn = |one: &Waiting| Turn {
+            unique: one.unique,
+            node: one.node,
+            takes: matches!(one.wants, Wants::Space(_)),
+        };
+        (!gate.stopped).then(|| gate.waiting.iter().map(turn).collect())
     }
 
     /// Ends the ticker, and the thread that answers writers.

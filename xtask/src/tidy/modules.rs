@@ -379,6 +379,7 @@ const FUSE: Order = Order {
         "traffic",
         "device",
         "node_table",
+        "exposure",
         "open_files",
         "reply",
         "request",

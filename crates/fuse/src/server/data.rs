@@ -155,6 +155,16 @@ impl Server<'_> {
         outcome
     }
 
+    /// Bytes of the bound of dirty data that a WRITE need not leave free. What the kernel has
+    /// accepted is what the space was left for; a direct write is one of those that take it.
+    fn spent_by_write(&self, id: u64, direct: bool) -> u64 {
+        if direct {
+            self.open.spendable(id)
+        } else {
+            u64::MAX
+        }
+    }
+
     /// A page that the kernel wrote back counts as written by the file's owner: its writer is not
     /// known any more. A direct write has gone around the kernel's pages, and goes around ours.
     fn put_data(
@@ -197,6 +207,8 @@ impl Server<'_> {
                 self.volume.write(node, pos, rest, &cred)
             }
         };
+        let spent = self.spent_by_write(header.nodeid, direct);
+        let write = |at: usize| self.dirty.spending(spent, || write(at));
         let mut done = write(0)?;
         // A short answer to a page that is written back is one that the kernel does not look at:
         // its fsync has to hear of the rest.
@@ -208,6 +220,8 @@ impl Server<'_> {
         }
         if cached {
             self.wrote_back(header.nodeid, node, &before);
+        } else if self.is_short() {
+            self.space.wake();
         }
         if kill {
             // The mode may have changed, which the kernel does not expect of a WRITE.
@@ -256,7 +270,10 @@ impl Server<'_> {
         let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let cred = super::cred(header, 0);
         let before = self.volume.getattr(node)?.perm;
-        self.volume.fallocate(node, mode, offset, len, &cred)?;
+        let spent = self.open.last_for(header.nodeid);
+        (self.dirty).spending(spent, || {
+            self.volume.fallocate(node, mode, offset, len, &cred)
+        })?;
         if self.volume.getattr(node)?.perm != before {
             self.device
                 .invalidate(header.nodeid, -1)

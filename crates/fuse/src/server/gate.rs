@@ -7,15 +7,15 @@
 //! answer to that GETATTR is the *gate* of the write.
 //!
 //! As long as more space is left than the kernel can hold dirty pages, nothing is armed, unless a
-//! write-back has failed. From there on a ticker arms all files that are open for writing every
-//! [`TICK`], so that a writer passes a gate now and then; below [`TIGHT`] the gate arms the file
-//! again, so that each write passes one. The gate counts what writers may have dirtied since their
-//! last gates (`OpenFiles::exposed`). Where that may exceed the space that is left it has the
-//! kernel write everything back first, by a [`Drainer`]. Write-backs of a file that took more
-//! than a little of the last blocks are told to its writers as if they had failed: their data is
-//! there, the next write is refused. Whether a later write takes space shows only once it is
-//! written back, so the gate admits it; a handle whose writes do is refused ever longer
-//! (`OpenFiles::untold`).
+//! write-back has failed; as much counts as dirty ([`Server::is_short`]). From there on a ticker
+//! arms all files that are open for writing every [`TICK`], so that a writer passes a gate now and
+//! then; below [`TIGHT`] the gate arms the file again, so that each write passes one. The gate
+//! counts what writers may have dirtied since their last gates (`OpenFiles::exposed`); other
+//! operations leave it free (`takers`). Where that may exceed the space that is left it has the
+//! kernel write everything back first, by a [`Drainer`]. Write-backs of a file that took more than
+//! a little of the last blocks are told to its writers as if they had failed: their data is there,
+//! the next write is refused. Whether a later write takes space shows only once it is written back,
+//! so the gate admits it; a handle whose writes do is refused ever longer (`OpenFiles::untold`).
 //!
 //! # Concurrency
 //! A writer that has to wait for a drain keeps no worker: its request is answered later. One thread
@@ -38,12 +38,12 @@ use tracing::{debug, error};
 
 use super::attrs::attr_out;
 use super::{Done, Outcome, Server};
-use crate::abi::{AttrOut, InHeader};
+use crate::abi::{EntryOut, InHeader, OpenOut};
 use crate::drainer::Drainer;
 use crate::errno::Errno;
 use crate::open_files::Refusal;
 use crate::reply::{ReplyBuf, ReplySpace};
-use crate::space::{A_WRITE, Ticker, Waiting};
+use crate::space::{A_WRITE, Ticker, Turn, Waiting, Wants};
 
 /// How often files are armed while space is short.
 const TICK: Duration = Duration::from_millis(4);
@@ -61,20 +61,28 @@ const LOOK: Duration = Duration::from_micros(20);
 /// Drains for one answer: a grant counts until the second one after it.
 const DRAINS: u32 = 2;
 
+/// Bytes behind the header of a reply that is sent later: that to CREATE has most.
+const LATE_REPLY_LEN: usize = size_of::<EntryOut>() + size_of::<OpenOut>();
+
 impl Server<'_> {
     /// Bytes that a write-back of `attr`'s file may still take.
     fn room(&self, attr: &Attr) -> u64 {
         self.volume.room(attr.uid == 0)
     }
 
-    /// Whether writers can dirty more than there is room for.
-    fn is_short(&self, room: u64) -> bool {
-        self.settings.agreed.writeback && room < self.space.dirty_limit
-    }
-
-    /// Whether each write passes a gate.
-    fn is_tight(&self, room: u64) -> bool {
-        self.is_short(room) && room < TIGHT
+    /// Whether writers can dirty more than there is room for, or operations wait for space. Where
+    /// it is not so writers are not asked, and may dirty as much as the kernel holds: until they
+    /// are asked, and what they have dirtied is written back, that counts as dirty.
+    pub(super) fn is_short(&self) -> bool {
+        let limit = self.space.dirty_limit;
+        if !self.settings.agreed.writeback {
+            return false;
+        }
+        let is_short = self.volume.room(false) < limit || self.space.has_takers();
+        if !is_short {
+            self.open.leave_unasked(limit);
+        }
+        is_short
     }
 
     /// A file is opened for writing: its handle, and whether it is to be armed before its first
@@ -83,11 +91,9 @@ impl Server<'_> {
         if !self.settings.agreed.writeback {
             return (0, false);
         }
-        let room = self.room(attr);
-        let short = self.is_short(room);
-        let arm = !self.may_have_a_tick(room);
-        let exposed = if short && !arm { A_TICK } else { 0 };
-        let handle = self.open.open(node, attr.blocks, exposed);
+        let handle = self.open.open(node, attr.blocks);
+        let short = self.is_short();
+        let arm = short && !(self.open).grant_within(node, A_TICK, || self.room(attr));
         if arm {
             self.open.set_armed(node, true);
         } else if short {
@@ -111,10 +117,14 @@ impl Server<'_> {
     /// A reply that does not last would arm the file as well. But then the kernel asks before reads
     /// at the end of the file, too, which must not be refused for space.
     pub(super) fn shows_attributes(&self, node: u64) {
-        if self.open.is_armed(node) && !self.may_have_a_tick(self.volume.room(false)) {
+        if !self.open.is_armed(node) {
+            return;
+        }
+        let room = || self.volume.room(false);
+        if self.is_short() && !self.open.grant_within(node, A_TICK, room) {
             self.arm(node);
-        } else {
-            self.disarm(node);
+        } else if self.open.set_armed(node, false) {
+            self.space.wake();
         }
     }
 
@@ -127,17 +137,11 @@ impl Server<'_> {
     }
 
     /// The kernel does not ask before the next write of `node`.
-    pub(super) fn disarm(&self, node: u64) {
+    fn disarm(&self, node: u64) {
         if self.open.set_armed(node, false) {
             self.open.grant(node, A_TICK);
             self.space.wake();
         }
-    }
-
-    /// Whether writers may have another tick without being asked.
-    fn may_have_a_tick(&self, room: u64) -> bool {
-        // A sum past the largest number is more than any room.
-        !self.is_short(room) || self.open.exposed().saturating_add(A_TICK) <= room
     }
 
     /// Pages of `node` that the kernel wrote back are lost: the writers will be told.
@@ -148,12 +152,11 @@ impl Server<'_> {
 
     /// Pages of a file that was as `before` were written back.
     pub(super) fn wrote_back(&self, id: u64, node: &Node, before: &Attr) {
-        let room = self.room(before);
-        if !self.is_short(room) {
+        if !self.is_short() {
             return;
         }
         self.space.wake();
-        if room >= self.space.last {
+        if self.room(before) >= self.space.last {
             return;
         }
         let after = self.volume.getattr(node).ok();
@@ -195,34 +198,35 @@ impl Server<'_> {
     pub(super) fn gate(&self, header: &InHeader, handle: u64, reply: &mut ReplyBuf) -> Outcome {
         let node = self.nodes.get(header.nodeid)?;
         self.check_reported(header.nodeid, handle, &node)?;
-        let room = self.room(&self.volume.getattr(&node)?);
-        if !self.is_short(room) || self.fits(room) {
-            return self.admit((header.nodeid, handle), &node, reply);
+        let writer = (header.nodeid, handle);
+        let attr = self.volume.getattr(&node)?;
+        if let Some(asked) = self.grant(header.nodeid, &attr, false) {
+            return self.pass(writer, &node, asked, reply);
         }
         // A ring's entry is kept for each: there are not as many as there may be writers. Where
         // little is left they are refused, so that nothing is lost.
         if !self.device.may_wait(reply.queue()) {
-            if room < TIGHT {
+            if self.room(&attr) < TIGHT {
                 return Err(Errno::NOSPC);
             }
-            self.answer_gate((header.nodeid, handle), &node, reply)?;
-            self.admit_one(header.nodeid);
-            return Ok(Done::Reply);
+            self.open.grant(header.nodeid, A_WRITE);
+            return self.pass(writer, &node, Asked::AtEachWrite, reply);
         }
         self.wait(Waiting {
             unique: header.unique,
             queue: reply.queue(),
             node: header.nodeid,
-            handle,
+            wants: Wants::ToPass { handle },
         });
         Ok(Done::Later)
     }
 
-    /// Has a writer wait, unless it was interrupted.
-    fn wait(&self, one: Waiting) {
+    /// Has a request wait, unless it was interrupted.
+    pub(super) fn wait(&self, one: Waiting) {
+        let unique = one.unique;
         self.space.wait(one);
-        if self.in_flight.is_interrupted(one.unique) {
-            self.interrupt_waiting(one.unique);
+        if self.in_flight.is_interrupted(unique) {
+            self.interrupt_waiting(unique);
         }
     }
 
@@ -245,17 +249,32 @@ impl Server<'_> {
         left.is_some()
     }
 
-    /// Sends the reply to a request that has waited.
-    fn send(&self, one: &Waiting, reply: &[u8]) {
-        if let Err(error) = self.device.send_later(one.queue, one.unique, reply) {
-            error!("a writer is not answered: {error}");
-        }
+    /// Sends the reply to a request that has waited. Returns whether it arrived.
+    pub(super) fn send(&self, one: &Waiting, reply: &[u8]) -> bool {
+        let sent = self.device.send_later(one.queue, one.unique, reply);
+        sent.unwrap_or_else(|error| {
+            error!("a request that has waited is not answered: {error}");
+            false
+        })
     }
 
-    /// Whether a writer that passes now cannot dirty more than `room`.
-    fn fits(&self, room: u64) -> bool {
-        // A sum past the largest number is more than any room.
-        self.open.exposed().saturating_add(a_grant(room)) <= room
+    /// Lets writers of `id` dirty what one that passes now may, if there is room for it or it
+    /// `must` pass. Returns when they are asked again.
+    fn grant(&self, id: u64, attr: &Attr, must: bool) -> Option<Asked> {
+        if !self.is_short() {
+            return Some(Asked::AtTheNextTick);
+        }
+        let (asked, bytes) = match self.room(attr) < TIGHT {
+            true => (Asked::AtEachWrite, A_WRITE),
+            false => (Asked::AtTheNextTick, A_TICK),
+        };
+        if self.open.grant_within(id, bytes, || self.room(attr)) {
+            return Some(asked);
+        }
+        if must {
+            self.open.grant(id, bytes);
+        }
+        must.then_some(asked)
     }
 
     /// Refuses the write if its handle has to be told something. Scarcity that is over is not told.
@@ -275,66 +294,83 @@ impl Server<'_> {
         }
     }
 
-    /// Lets the writer pass.
-    fn admit(&self, writer: (u64, u64), node: &Node, reply: &mut ReplyBuf) -> Outcome {
-        let room = self.answer_gate(writer, node, reply)?;
-        if self.is_tight(room) {
-            self.admit_one(writer.0);
-        } else {
-            self.disarm(writer.0);
+    /// Lets the writer of a node and a handle pass. It was granted what it may dirty.
+    fn pass(
+        &self,
+        (id, handle): (u64, u64),
+        node: &Node,
+        asked: Asked,
+        reply: &mut ReplyBuf,
+    ) -> Outcome {
+        let attr = self.volume.getattr(node)?;
+        (self.open).admit(id, handle, self.room(&attr) < self.space.last);
+        reply.put(&attr_out(&attr))?;
+        if asked == Asked::AtEachWrite {
+            self.arm(id);
+        } else if self.open.set_armed(id, false) {
+            self.space.wake();
         }
         Ok(Done::Reply)
     }
 
-    /// The answer for the writer of a node and a handle; returns the room that there is.
-    fn answer_gate(
-        &self,
-        (id, handle): (u64, u64),
-        node: &Node,
-        reply: &mut ReplyBuf,
-    ) -> Result<u64, Errno> {
-        let attr = self.volume.getattr(node)?;
-        let room = self.room(&attr);
-        self.open.admit(id, handle, room < self.space.last);
-        reply.put(&attr_out(&attr))?;
-        Ok(room)
-    }
-
-    /// After the next write of `id` the kernel asks again.
-    fn admit_one(&self, id: u64) {
-        self.open.grant(id, A_WRITE);
-        self.arm(id);
-    }
-
-    /// The thread of the gates: drains, and answers the writers that wait. Returns after
-    /// [`Server::stop`].
+    /// The thread of the gates: drains, serves the operations again that wait for space, and
+    /// answers the writers that wait. Returns after [`Server::stop`].
     pub(crate) fn answer_writers(&self) {
-        let mut space = ReplySpace::new(size_of::<AttrOut>());
+        let mut space = ReplySpace::new(LATE_REPLY_LEN);
         while let Some(round) = self.space.next_round() {
+            if round.iter().any(|turn| turn.takes) {
+                // Writers that were not asked so far are from now on.
+                self.arm_open_files();
+            }
             let _ = (0..DRAINS).all(|_| self.drain());
-            // The first is admitted however that ended: none waits for ever, and no read at the end
-            // of a file, which may ask as well, fails for want of time.
-            let mut is_first = true;
-            for unique in round {
+            let (takers, writers): (Vec<Turn>, Vec<Turn>) =
+                round.into_iter().partition(|turn| turn.takes);
+            for turn in takers {
+                if let Some(one) = self.space.leave(turn.unique) {
+                    self.serve_again(&one, &mut space);
+                }
+            }
+            self.let_pass(&writers, &mut space);
+        }
+    }
+
+    /// Answers those of the writers that there is room for. The first is let pass however the drain
+    /// ended: none waits for ever, and no read at the end of a file, which may ask as well, fails
+    /// for want of time.
+    fn let_pass(&self, writers: &[Turn], space: &mut ReplySpace) {
+        let mut is_first = true;
+        for turn in writers {
+            // One that was interrupted has left.
+            if !self.space.is_waiting(turn.unique) {
+                continue;
+            }
+            let granted = self.nodes.get(turn.node).and_then(|node| {
+                let attr = self.volume.getattr(&node)?;
+                Ok((self.grant(turn.node, &attr, is_first), node))
+            });
+            let granted = match granted {
                 // What those before it were granted may be all that there is.
-                if !is_first && !self.fits(self.volume.room(false)) {
-                    break;
-                }
-                // One that was interrupted has left.
-                if let Some(one) = self.space.leave(unique) {
-                    self.answer(&one, &mut space);
-                    is_first = false;
-                }
+                Ok((None, _)) => return,
+                Ok((Some(asked), node)) => Ok((asked, node)),
+                Err(errno) => Err(errno),
+            };
+            // Had it left just now, what it was granted would count until it is drained.
+            if let Some(one) = self.space.leave(turn.unique) {
+                self.answer(&one, granted, space);
+                is_first = false;
             }
         }
     }
 
-    /// Admits a writer that has waited, unless it has to be told something.
-    fn answer(&self, one: &Waiting, space: &mut ReplySpace) {
+    /// Lets a writer pass that has waited, unless it has to be told something.
+    fn answer(&self, one: &Waiting, granted: Result<(Asked, Node), Errno>, space: &mut ReplySpace) {
+        let Wants::ToPass { handle } = one.wants else {
+            return;
+        };
         let mut reply = space.start();
-        let outcome = self.nodes.get(one.node).and_then(|node| {
-            self.check_reported(one.node, one.handle, &node)?;
-            self.admit((one.node, one.handle), &node, &mut reply)
+        let outcome = granted.and_then(|(asked, node)| {
+            self.check_reported(one.node, handle, &node)?;
+            self.pass((one.node, handle), &node, asked, &mut reply)
         });
         self.send(one, reply.finish(one.unique, outcome.map(|_| ())));
     }
@@ -346,7 +382,7 @@ impl Server<'_> {
         self.open.begin_drain();
         let start = || Drainer::start(&self.space.point);
         let drained = match self.space.drainer_or(start) {
-            Ok(drainer) => drainer.drain(self.device),
+            Ok(drainer) => drainer.drain(self.device, || self.refuse_late()),
             Err(error) => {
                 debug!("no thread to drain dirty pages now: {error}");
                 false
@@ -388,14 +424,8 @@ impl Server<'_> {
                 }
                 ticker.wanted = false;
             }
-            if self.is_short(self.volume.room(false)) {
-                let (nodes, is_doubt_left) = self.open.arm_all();
-                for node in nodes {
-                    self.arm(node);
-                }
-                if is_doubt_left {
-                    self.space.wake();
-                }
+            if self.is_short() {
+                self.arm_open_files();
             }
             let wrong = self.open.to_prune();
             if !wrong.is_empty() {
@@ -409,15 +439,28 @@ impl Server<'_> {
         }
     }
 
+    /// Arms the files that are open for writing.
+    fn arm_open_files(&self) {
+        let (nodes, is_doubt_left) = self.open.arm_all();
+        for node in nodes {
+            self.arm(node);
+        }
+        if is_doubt_left {
+            self.space.wake();
+        }
+    }
+
     /// Ends the ticker and the thread of the gates.
     pub(crate) fn stop(&self) {
         self.space.stop();
     }
 }
 
-/// What passing a gate lets a writer dirty, where `room` is left.
-fn a_grant(room: u64) -> u64 {
-    if room < TIGHT { A_WRITE } else { A_TICK }
+/// When a writer that passes is asked again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    AtEachWrite,
+    AtTheNextTick,
 }
 
 #[cfg(test)]

@@ -17,11 +17,12 @@ mod data;
 mod gate;
 mod ioctls;
 mod names;
+mod takers;
 
 use std::io;
 use std::time::Instant;
 
-use extant_engine::{Attr, Cred, Node, Volume};
+use extant_engine::{Attr, Cred, DirtyBound, Node, Volume};
 use tracing::error;
 
 use crate::abi::{self, InHeader, ROOT_ID};
@@ -71,6 +72,8 @@ pub(crate) struct Server<'a> {
     in_flight: &'a InFlight,
     settings: Settings,
     open: OpenFiles,
+    /// What the kernel may hold dirty, as the engine knows it.
+    dirty: DirtyBound,
     space: Space,
 }
 
@@ -85,20 +88,26 @@ impl<'a> Server<'a> {
         in_flight: &'a InFlight,
         settings: Settings,
     ) -> Self {
-        Self {
+        let dirty = volume.dirty_bound();
+        let space = Space::new(
+            settings.point.clone(),
+            settings.dirty_limit,
+            settings.volume_len,
+        );
+        let server = Self {
             volume,
             device,
             nodes,
             counters,
             in_flight,
-            open: OpenFiles::default(),
-            space: Space::new(
-                settings.point.clone(),
-                settings.dirty_limit,
-                settings.volume_len,
-            ),
+            open: OpenFiles::new(dirty.clone(), space.last),
+            dirty,
+            space,
             settings,
-        }
+        };
+        // Until space is short writers are not asked: that counts from the beginning.
+        server.is_short();
+        server
     }
 
     fn handle(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
@@ -273,6 +282,23 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Completes the reply to a request that was handled.
+    fn finish(&self, header: &InHeader, outcome: Outcome, reply: &mut ReplyBuf) -> Done {
+        let result = match outcome {
+            Ok(done @ (Done::Silent | Done::Later)) => return done,
+            Ok(done) => {
+                reply.finish(header.unique, Ok(()));
+                return done;
+            }
+            Err(errno) => Err(errno),
+        };
+        if let abi::op::FORGET | abi::op::BATCH_FORGET = header.opcode {
+            return Done::Silent;
+        }
+        reply.finish(header.unique, result);
+        Done::Reply
+    }
+
     /// The kernel has dropped `count` of the times that `id` was named.
     fn forget(&self, id: u64, count: u64) {
         self.nodes.forget(id, count);
@@ -334,24 +360,11 @@ impl Serve for Server<'_> {
         let begun = Instant::now();
         let outcome = self.handle(&request, reply);
         self.counters.count(request.header.opcode, begun.elapsed());
-        let unique = request.header.unique;
-        match outcome {
-            Ok(done @ (Done::Silent | Done::Later)) => Ok(done),
-            Ok(done) => {
-                reply.finish(unique, Ok(()));
-                Ok(done)
-            }
-            Err(errno) => {
-                if matches!(
-                    request.header.opcode,
-                    abi::op::FORGET | abi::op::BATCH_FORGET
-                ) {
-                    return Ok(Done::Silent);
-                }
-                reply.finish(unique, Err(errno));
-                Ok(Done::Reply)
-            }
+        let no_space = matches!(outcome, Err(Errno::NOSPC));
+        if no_space && self.waits_for_space(&request, bytes, reply.queue()) {
+            return Ok(Done::Later);
         }
+        Ok(self.finish(request.header, outcome, reply))
     }
 
     fn panicked(&self, bytes: &[u8], reply: &mut ReplyBuf<'_>) -> Done {

@@ -1,0 +1,106 @@
+//! Operations that take space by name: they leave what accepted writes may need.
+//!
+//! # Responsibility
+//! The engine refuses them the space that the kernel's dirty pages may need ([`DirtyBound`]). An
+//! operation that is refused while there is such a bound is not told yet: it waits until the kernel
+//! has written back what is dirty, and is served again (`gate`). What is refused then is told. So
+//! it holds for any operation that fails for want of space, whichever blocks it takes.
+//!
+//! # Concurrency
+//! The write-back must not need what waits for it. WRITEs from the kernel's cache, SETATTR and READ
+//! never wait; for the others the kernel holds locks of inodes, which write-back does not take, and
+//! no page. One exception is the rest of a direct write that was cut short: the kernel copies it
+//! into its cache, and keeps those pages locked until the WRITE is answered. Where write-back needs
+//! one of them, the drain ends no sooner; so a WRITE is refused after [`Space::patience`].
+//!
+//! [`DirtyBound`]: extant_engine::DirtyBound
+//! [`Space::patience`]: crate::space::Space::patience
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::Server;
+use crate::abi::{self, op};
+use crate::errno::Errno;
+use crate::reply::ReplySpace;
+use crate::request::{Op, Request};
+use crate::serve::Serve;
+use crate::space::{Waiting, Wants};
+
+/// Whether a request takes space by name, and may wait.
+fn takes_space(request: &Request<'_>) -> bool {
+    match request.header.opcode {
+        op::FALLOCATE
+        | op::COPY_FILE_RANGE
+        | op::MKNOD
+        | op::MKDIR
+        | op::SYMLINK
+        | op::CREATE
+        | op::TMPFILE
+        | op::LINK
+        | op::RENAME
+        | op::RENAME2
+        | op::SETXATTR => true,
+        op::WRITE => match request.op(false) {
+            Ok(Op::Write { flags, direct, .. }) => direct && flags & abi::WRITE_CACHE == 0,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+impl Server<'_> {
+    /// Has a request that found no space wait, if what is dirty may have what it lacks. Returns
+    /// whether it does: its reply is sent later.
+    pub(super) fn waits_for_space(
+        &self,
+        request: &Request<'_>,
+        bytes: &[u8],
+        queue: Option<u16>,
+    ) -> bool {
+        if !takes_space(request) || self.open.exposed() == 0 {
+            return false;
+        }
+        let Some(taker) = self.space.taker(bytes) else {
+            return false;
+        };
+        if !self.device.may_wait(queue) {
+            return false;
+        }
+        self.wait(Waiting {
+            unique: request.header.unique,
+            queue,
+            node: request.header.nodeid,
+            wants: Wants::Space(taker),
+        });
+        true
+    }
+
+    /// Serves a request again that has waited for space, and answers it.
+    pub(super) fn serve_again(&self, one: &Waiting, space: &mut ReplySpace) {
+        let Wants::Space(taker) = &one.wants else {
+            return;
+        };
+        let Some(request) = Request::new(&taker.request) else {
+            return;
+        };
+        let mut reply = space.start();
+        let served = catch_unwind(AssertUnwindSafe(|| self.handle(&request, &mut reply)));
+        let done = match served {
+            Ok(outcome) => self.finish(request.header, outcome, &mut reply),
+            Err(_) => self.panicked(&taker.request, &mut reply),
+        };
+        if !self.send(one, reply.bytes()) {
+            self.undelivered(done);
+        }
+    }
+
+    /// Refuses the WRITEs that have waited long.
+    pub(super) fn refuse_late(&self) {
+        let is_write =
+            |bytes: &[u8]| Request::new(bytes).is_some_and(|r| r.header.opcode == op::WRITE);
+        for one in self.space.take_late(is_write) {
+            let mut space = ReplySpace::new(0);
+            self.send(&one, space.start().finish(one.unique, Err(Errno::NOSPC)));
+        }
+    }
+}
