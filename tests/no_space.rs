@@ -2,14 +2,18 @@
 //! the sizes are true.
 
 use extant_testkit::{
-    Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need, patience,
-    wait_until,
+    Cmd, Error, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need,
+    patience, wait_until,
 };
+use rustix::fs::{Advice, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
@@ -340,14 +344,19 @@ fn a_write_behind_the_largest_size_is_reported() -> Result<()> {
     image.fsck_clean()
 }
 
-/// The number of GETATTR requests that were served.
-fn attribute_requests(mount: &Mount) -> Result<u64> {
+/// A counter of the mount.
+fn counter(mount: &Mount, name: &str) -> Result<u64> {
     let mut value = vec![0; 64 << 10];
     let len = rustix::fs::getxattr(mount.dir(), "extant.stats", &mut value)?;
     let list = String::from_utf8_lossy(&value[..len]).into_owned();
-    let mut lines = list.lines();
-    let number = lines.find_map(|line| line.strip_prefix("requests_getattr "));
-    Ok(number.map_or(Ok(0), str::parse)?)
+    let mut pairs = list.lines().filter_map(|line| line.split_once(' '));
+    let number = pairs.find_map(|(of, number)| (of == name).then_some(number));
+    Ok(number.map_or(Ok(0), |number| number.trim().parse())?)
+}
+
+/// The number of GETATTR requests that were served.
+fn attribute_requests(mount: &Mount) -> Result<u64> {
+    counter(mount, "requests_getattr")
 }
 
 /// As long as there is space, a file that is not kept open for writing is not asked about.
@@ -377,6 +386,139 @@ fn checks_add_no_request_to_short_uses_of_files() -> Result<()> {
     }
     // That of the directory, which changed.
     ensure!(least == [0, 1], "{least:?} GETATTR");
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// Waits until all of them have ended.
+fn end(writers: Vec<Child>) -> Result<()> {
+    let until = Instant::now() + patience(Duration::from_secs(60));
+    for mut writer in writers {
+        while writer.try_wait()?.is_none() {
+            ensure!(Instant::now() < until, "a writer that got a signal goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(())
+}
+
+/// More of them wait for space than the daemon has workers.
+#[test]
+fn writers_that_get_a_signal_end_and_the_mount_goes_on() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(160).make()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    for round in 0..4 {
+        let drains = counter(&mount, "space_drains")?;
+        let writer = |number: u64| {
+            let of = format!("of={}", mount.join(format!("w{number}")).display());
+            let mut dd = Command::new("dd");
+            dd.args(["if=/dev/zero", "bs=64k"]).arg(of);
+            dd.stderr(Stdio::null()).spawn()
+        };
+        let writers: Vec<Child> = (0..40).map(writer).collect::<std::io::Result<_>>()?;
+        wait_until("writers wait for space", || {
+            counter(&mount, "space_drains").is_ok_and(|now| now > drains)
+        });
+        for writer in &writers {
+            let pid = i32::try_from(writer.id())?;
+            // One that has filled the volume may have ended by itself.
+            let pid = Pid::from_raw(pid).ok_or_else(|| Error::new("no process"))?;
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        end(writers)?;
+        rustix::fs::statvfs(mount.dir())?;
+        fs::write(mount.join("after"), format!("{round}"))?;
+        for number in 0..40 {
+            // One may have ended before it made its file.
+            let _ = fs::remove_file(mount.join(format!("w{number}")));
+        }
+    }
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// Takes space by name and gives it back, until it is told to stop.
+fn take_space(mount: &Mount, stop: &AtomicBool) -> Result<()> {
+    const TAKEN: u64 = 48 << 20;
+    let full = |outcome: rustix::io::Result<()>| match outcome {
+        Ok(()) | Err(Errno::NOSPC) => Ok(()),
+        Err(error) => Err(error),
+    };
+    while !stop.load(Ordering::Relaxed) {
+        for number in 0..2 {
+            let file = File::create(mount.join(format!("taken{number}")))?;
+            full(fallocate(&file, FallocateFlags::empty(), 0, TAKEN))?;
+            full(fallocate(&file, FallocateFlags::ZERO_RANGE, TAKEN, TAKEN))?;
+        }
+        let dir = mount.join("dir");
+        full(rustix::fs::mkdir(&dir, Mode::RWXU))?;
+        full(
+            rustix::fs::symlink("t".repeat(200), dir.join("link")).or_else(|error| {
+                // The directory may have found no space.
+                if error == Errno::NOENT {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            }),
+        )?;
+        for number in 0..2 {
+            fs::remove_file(mount.join(format!("taken{number}")))?;
+        }
+        if dir.exists() {
+            fs::remove_dir_all(dir)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes blocks here and there; returns where a write was accepted.
+fn write_blocks(file: &File) -> Result<Vec<u64>> {
+    let mut accepted = Vec::new();
+    for number in 0..3000 {
+        let at = number * 7919 % (1 << 18) * 4096;
+        match file.write_all_at(&content::fill(9, at, 4096), at) {
+            Ok(()) => accepted.push(at),
+            Err(error) => ensure!(error.raw_os_error() == NO_SPACE, "{error}"),
+        }
+    }
+    Ok(accepted)
+}
+
+/// What write() accepted is there, whatever other processes take by name meanwhile.
+#[test]
+fn what_was_accepted_is_there_beside_operations_that_take_space() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(96).make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    let mut how = File::options();
+    let how = how.create(true).truncate(true).read(true).write(true);
+    let file = how.open(mount.join("data"))?;
+    file.set_len(1 << 30)?;
+    let stop = AtomicBool::new(false);
+    let accepted = std::thread::scope(|scope| {
+        let taker = scope.spawn(|| take_space(&mount, &stop));
+        let accepted = write_blocks(&file);
+        stop.store(true, Ordering::Relaxed);
+        let taken = taker.join();
+        taken.map_err(|_| Error::new("panicked"))??;
+        accepted
+    })?;
+    ensure!(accepted.len() > 1000, "{} writes accepted", accepted.len());
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    let mut there = vec![0; 4096];
+    for &at in &accepted {
+        file.read_exact_at(&mut there, at)?;
+        let wrong = content::first_wrong(9, at, &there);
+        ensure!(wrong.is_none(), "the block at {at} is lost: {wrong:?}");
+    }
+    drop(file);
     mount.unmount()?;
     image.fsck_clean()
 }
