@@ -148,6 +148,15 @@ pub fn library(stem: &str, extension: &str) -> Result<PathBuf> {
     })
 }
 
+/// How the programs from crates.io are built: they wait for the file system, and a first run of the
+/// suites waits for their builds.
+const LITTLE_EFFORT: [&str; 4] = [
+    "--config",
+    "profile.release.opt-level=1",
+    "--config",
+    "profile.release.lto=\"off\"",
+];
+
 /// A program from crates.io, installed under the target directory.
 pub fn from_crates_io((name, version): (&str, &str)) -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -170,6 +179,7 @@ pub fn from_crates_io((name, version): (&str, &str)) -> Result<PathBuf> {
             "--root",
         ])
         .arg(&root)
+        .args(LITTLE_EFFORT)
         // The tool's build must not take this workspace's directory lock or flags.
         .env("CARGO_TARGET_DIR", target_dir().join("tools-build"))
         .dir(Path::new("/"))
