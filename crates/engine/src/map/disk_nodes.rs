@@ -315,17 +315,14 @@ impl NodesMut for HandleNodes<'_> {
         Ok(nodes)
     }
 
-    fn release(&mut self, at: Pblk) -> Result<()> {
+    fn release(&mut self, at: Pblk) {
         self.blocks -= 1;
-        alloc::free_blocks(
-            self.fs,
-            self.h,
-            Run {
-                start: at,
-                len: Blocks::ONE,
-            },
-            true,
-        )
+        let run = Run {
+            start: at,
+            len: Blocks::ONE,
+        };
+        let freed = alloc::free_blocks(self.fs, self.h, run, true);
+        freed.unwrap_or_else(|error| self.fs.fault.report(self.fs, &error));
     }
 }
 

@@ -147,7 +147,7 @@ fn cut(
     let fs = ops.fs;
     let bs = fs.layout.block_size;
     let has_blocks = || inode.core.read().sectors != 0;
-    if size == old && !has_blocks() && map::delayed_blocks(inode) == 0 {
+    if size == old && !map::takes_space(inode) {
         return Ok(());
     }
     let block_end = bs.round_up(Pos::new(size)).unwrap_or(Pos::MAX).get();

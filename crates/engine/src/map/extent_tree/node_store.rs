@@ -47,6 +47,7 @@ pub(in crate::map) trait NodesMut: Nodes {
     /// Allocates `count` blocks for nodes near `goal`: all or none.
     fn allocate(&mut self, goal: Option<Pblk>, count: usize) -> Result<Vec<Pblk>>;
 
-    /// Frees a node's block.
-    fn release(&mut self, at: Pblk) -> Result<()>;
+    /// Frees the block of a node that the tree does not have any more. A failure loses the block,
+    /// and no more: the change of the tree stands, and what is known of it has to follow.
+    fn release(&mut self, at: Pblk);
 }

@@ -183,8 +183,8 @@ fn remove_leaf<N: NodesMut>(nodes: &mut N, path: &TreePath<N::Bytes>) -> Result<
             }
         }
     }
-    // Last, since a block that cannot be freed is only lost space.
-    unlinked.into_iter().try_for_each(|at| nodes.release(at))
+    unlinked.into_iter().for_each(|at| nodes.release(at));
+    Ok(())
 }
 
 /// While the root's only child fits into the root, moves it there. Never fails for a child that
@@ -204,7 +204,7 @@ fn pull_up<N: NodesMut>(nodes: &mut N) -> Result<()> {
         let bytes = root_bytes(nodes, below.depth(), below.slots())?;
         nodes.set_root(&bytes)?;
         if let Some(at) = child.pblk {
-            nodes.release(at)?;
+            nodes.release(at);
         }
     }
     Ok(())

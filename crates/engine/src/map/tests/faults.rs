@@ -207,3 +207,35 @@ fn a_delayed_block_that_is_mapped_on_disk_is_damage() {
     let counts = &fs.alloc.counts;
     assert_eq!((counts.reserved_blocks().get(), counts.leaked()), (0, 0));
 }
+
+/// A node that cannot be freed is lost, and no more: its range is a hole, on disk and in what is
+/// known.
+#[test]
+fn j14_a_node_that_cannot_be_freed_leaves_no_extent_known() {
+    let (mut bytes, ino, node) = with_a_tree("-b 1024 -O ^has_journal,^metadata_csum");
+    // The descriptor of the only group: where its bitmap is, and the number of free blocks. The
+    // first bit is of block 1.
+    let field: [u8; 4] = bytes[2048..2052].try_into().unwrap();
+    let bit = usize::try_from(node.get()).unwrap() - 1;
+    let bitmap = usize::try_from(u32::from_le_bytes(field)).unwrap() * 1024;
+    bytes[bitmap + bit / 8] &= !(1 << (bit % 8));
+    let free = u16::from_le_bytes([bytes[2060], bytes[2061]]) + 1;
+    bytes[2060..2062].copy_from_slice(&free.to_le_bytes());
+    let mounted = MapMount::over(Arc::new(MemoryDevice::from_bytes(&bytes)), false, 400);
+    let (fs, inode) = (&mounted.fs, mounted.inode(ino));
+    let state = |at: u32| map::lookup(fs, &inode, Lblk::new(at), 1).unwrap().state;
+    assert!((0..300).all(|at| state(2 * at) != MapState::Hole));
+    let removed = || {
+        let mut h = mounted.start(credits::remove(fs));
+        map::remove(fs, &mut h, &inode, Lblk::ZERO, 600)
+    };
+    // Each call goes on where the one before it met the damage.
+    let removes_all = || {
+        let done = removed().is_ok();
+        map::known(fs, &inode).unwrap();
+        done
+    };
+    assert!((0..300).any(|_| removes_all()), "the removal ends");
+    assert!(fs.stats.faults.get() > 0, "the damage is reported");
+    assert!((0..600).all(|at| state(at) == MapState::Hole));
+}

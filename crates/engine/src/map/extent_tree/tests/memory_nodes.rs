@@ -178,9 +178,8 @@ impl NodesMut for MemoryNodes {
             .collect())
     }
 
-    fn release(&mut self, at: Pblk) -> Result<()> {
+    fn release(&mut self, at: Pblk) {
         self.touched.insert(at);
         assert!(self.blocks.remove(&at).is_some(), "released twice");
-        Ok(())
     }
 }
