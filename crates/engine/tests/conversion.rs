@@ -258,3 +258,28 @@ fn a_map_of_more_than_there_can_be_is_refused() {
         volume.unmount().unwrap();
     }
 }
+
+#[test]
+fn refused_flags_leave_the_map() {
+    if !need(&[Need::Tool("tune2fs")]) {
+        return;
+    }
+    const IMMUTABLE: u32 = 0x10;
+    let image = older("-t ext3 -b 1024");
+    let volume = options().open(image.path()).unwrap();
+    let user = Cred {
+        uid: 1000,
+        privileged: false,
+        ..Cred::root()
+    };
+    for name in ["f", "d"] {
+        let node = find(&volume, name);
+        let asked = volume.flags(&node).unwrap() | EXTENTS | IMMUTABLE;
+        let refused = volume.set_flags(&node, asked, &user);
+        assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");
+        assert!(!has_extents(&volume, &node), "{name} was converted");
+        volume.set_flags(&node, asked - IMMUTABLE, &user).unwrap();
+        assert!(has_extents(&volume, &node), "{name} was not");
+    }
+    volume.unmount().unwrap();
+}

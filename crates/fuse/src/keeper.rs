@@ -2,8 +2,8 @@
 //!
 //! # Responsibility
 //! A confined daemon opens no path, starts no program and has no privileges. It asks its keeper,
-//! which it starts before it confines itself. The keeper takes single bytes, for one directory and
-//! one set of options, and has neither the image nor `/dev/fuse`.
+//! which it starts before it confines itself. The keeper takes short questions, for one directory
+//! and one set of options, and has neither the image nor `/dev/fuse`.
 //!
 //! ```text
 //!   keeper: privileges, paths  <-- two sockets -->  daemon: image, /dev/fuse, untrusted bytes
@@ -15,6 +15,7 @@
 //! | [`RAISE_LIMITS`] | raises the kernel's limits of the mount |
 //! | [`IS_THERE`] | looks whether the mount is on its directory |
 //! | [`DETACH`], [`DETACH_LAZILY`] | takes it off |
+//! | [`CAPABILITIES`] and a thread's number | looks what that thread may do, as bits |
 //! | [`FAREWELL`] | ends; a daemon that hangs up without it has died |
 //! | [`WRITE_BACK`], on the second socket | has the kernel write back the mount's dirty pages |
 //!
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::thread::CapabilitySet;
 use tracing::debug;
 
 use crate::fd_passing::{receive, send};
@@ -45,6 +47,7 @@ pub(crate) const IS_THERE: u8 = b'T';
 pub(crate) const DETACH: u8 = b'U';
 pub(crate) const DETACH_LAZILY: u8 = b'Z';
 pub(crate) const WRITE_BACK: u8 = b'W';
+pub(crate) const CAPABILITIES: u8 = b'C';
 pub(crate) const FAREWELL: u8 = b'Q';
 
 pub(crate) const DONE: u8 = b'+';
@@ -53,6 +56,8 @@ pub(crate) const FAILED: u8 = b'!';
 /// How long the end of a keeper is waited for.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
+/// The longest question in bytes.
+pub(crate) const QUESTION_LEN: usize = 1 + size_of::<u32>();
 /// The longest answer in bytes.
 pub(crate) const ANSWER_LEN: usize = 1024;
 
@@ -91,27 +96,38 @@ impl Keeper {
     /// Mounts, and returns `/dev/fuse`.
     pub(crate) fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
         let question = if read_only { MOUNT_READ_ONLY } else { MOUNT };
-        let (_, fd) = self.questions.ask(question)?;
+        let (_, fd) = self.questions.ask(&[question])?;
         fd.ok_or_else(|| io::Error::other("the keeper has mounted, but gives no descriptor"))
     }
 
     pub(crate) fn raise_limits(&self) -> io::Result<()> {
-        self.questions.ask(RAISE_LIMITS).map(drop)
+        self.questions.ask(&[RAISE_LIMITS]).map(drop)
     }
 
     /// Whether the mount is on its directory.
     pub(crate) fn is_there(&self) -> bool {
-        let answer = self.questions.ask(IS_THERE);
-        answer.is_ok_and(|(answer, _)| answer == DONE)
+        let answer = self.questions.ask(&[IS_THERE]);
+        answer.is_ok_and(|(answer, _)| answer == [DONE])
     }
 
     pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
         let question = if lazy { DETACH_LAZILY } else { DETACH };
-        self.questions.ask(question).map(drop)
+        self.questions.ask(&[question]).map(drop)
     }
 
     pub(crate) fn write_back(&self) -> io::Result<()> {
-        self.write_backs.ask(WRITE_BACK).map(drop)
+        self.write_backs.ask(&[WRITE_BACK]).map(drop)
+    }
+
+    /// The capabilities of the thread `tid`, which waits for the reply to a request.
+    pub(crate) fn capabilities_of(&self, tid: u32) -> io::Result<CapabilitySet> {
+        let [a, b, c, d] = tid.to_le_bytes();
+        let (answer, _) = self.questions.ask(&[CAPABILITIES, a, b, c, d])?;
+        let bits = answer.get(1..).and_then(|bits| bits.try_into().ok());
+        let bits = bits
+            .map(u64::from_le_bytes)
+            .ok_or(io::ErrorKind::InvalidData)?;
+        Ok(CapabilitySet::from_bits_retain(bits))
     }
 
     /// Ends the keeper, in order, and waits a while for its end. Questions that wait for an answer
@@ -148,16 +164,17 @@ impl Line {
     }
 
     /// Asks one question and waits for the answer.
-    pub(crate) fn ask(&self, question: u8) -> io::Result<(u8, Option<OwnedFd>)> {
+    pub(crate) fn ask(&self, question: &[u8]) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
         let _turn = self.turn.lock();
         let gone = || io::Error::other("the process that keeps the mount has died");
-        send(&self.socket, &[question], None).map_err(|_| gone())?;
-        let mut answer = [0; ANSWER_LEN];
+        send(&self.socket, question, None).map_err(|_| gone())?;
+        let mut answer = vec![0; ANSWER_LEN];
         let (len, fd) = receive(&self.socket, &mut answer)?;
-        match answer.get(..len) {
-            Some([FAILED, rest @ ..]) => Err(error_of(rest)),
-            Some([first, ..]) => Ok((*first, fd)),
-            _ => Err(gone()),
+        answer.truncate(len);
+        match answer.as_slice() {
+            [FAILED, rest @ ..] => Err(error_of(rest)),
+            [] => Err(gone()),
+            _ => Ok((answer, fd)),
         }
     }
 }

@@ -9,10 +9,11 @@ use std::thread;
 use rustix::io::Errno;
 use tracing::debug;
 
+use crate::capabilities;
 use crate::fd_passing::{receive, send};
 use crate::keeper::{
-    ANSWER_LEN, DETACH, DETACH_LAZILY, DONE, FAILED, FAREWELL, IS_THERE, MOUNT, MOUNT_READ_ONLY,
-    NOT, RAISE_LIMITS, WRITE_BACK,
+    ANSWER_LEN, CAPABILITIES, DETACH, DETACH_LAZILY, DONE, FAILED, FAREWELL, IS_THERE, MOUNT,
+    MOUNT_READ_ONLY, NOT, QUESTION_LEN, RAISE_LIMITS, WRITE_BACK,
 };
 use crate::mount::{self, Attached, MountOptions, MountPoint};
 
@@ -59,36 +60,41 @@ impl Service {
     /// Answers the questions of one socket until its other end is gone.
     fn serve(&self, socket: BorrowedFd<'_>) -> io::Result<Left> {
         loop {
-            let mut question = [0];
+            let mut question = [0; QUESTION_LEN];
             let (len, _) = receive(socket, &mut question)?;
-            match (len, question) {
-                (0, _) if self.point.get().is_some() => return Ok(Left::Dead),
-                (0, _) | (_, [FAREWELL]) => return Ok(Left::InOrder),
-                (_, [question]) => self.answer(socket, question)?,
+            match question.get(..len).unwrap_or(&question) {
+                [] if self.point.get().is_some() => return Ok(Left::Dead),
+                [] | [FAREWELL] => return Ok(Left::InOrder),
+                question => self.answer(socket, question)?,
             }
         }
     }
 
-    fn answer(&self, socket: BorrowedFd<'_>, question: u8) -> io::Result<()> {
+    fn answer(&self, socket: BorrowedFd<'_>, question: &[u8]) -> io::Result<()> {
         let mut fd = None;
         let outcome = match question {
-            MOUNT | MOUNT_READ_ONLY => self.mount(question == MOUNT_READ_ONLY).map(|device| {
+            [MOUNT | MOUNT_READ_ONLY] => self.mount(question == [MOUNT_READ_ONLY]).map(|device| {
                 fd = Some(device);
-                true
+                vec![DONE]
             }),
-            _ => self.point().and_then(|point| on(point, question)),
+            [CAPABILITIES, tid @ ..] => capabilities_of(tid),
+            &[question] => {
+                let done = self.point().and_then(|point| on(point, question));
+                done.map(|yes| vec![if yes { DONE } else { NOT }])
+            }
+            _ => Err(Errno::INVAL.into()),
         };
-        let mut answer = Vec::with_capacity(ANSWER_LEN);
-        match outcome {
-            Ok(yes) => answer.push(if yes { DONE } else { NOT }),
+        let answer = match outcome {
+            Ok(answer) => answer,
             Err(error) => {
-                answer.push(FAILED);
+                let mut answer = vec![FAILED];
                 // Zero says that the error has no number.
                 answer.extend(error.raw_os_error().unwrap_or(0).to_le_bytes());
                 answer.extend(error.to_string().into_bytes());
                 answer.truncate(ANSWER_LEN);
+                answer
             }
-        }
+        };
         // Our `/dev/fuse` is closed with `fd`: the daemon's alone keeps the mount alive.
         Ok(send(socket, &answer, fd.as_ref().map(AsFd::as_fd))?)
     }
@@ -111,6 +117,13 @@ impl Service {
     fn point(&self) -> io::Result<&MountPoint> {
         self.point.get().ok_or_else(|| Errno::NOTCONN.into())
     }
+}
+
+/// The answer about the thread with the number in `tid`.
+fn capabilities_of(tid: &[u8]) -> io::Result<Vec<u8>> {
+    let tid = tid.try_into().map_err(|_| Errno::INVAL)?;
+    let found = capabilities::of_thread(u32::from_le_bytes(tid))?;
+    Ok([&[DONE][..], &found.bits().to_le_bytes()].concat())
 }
 
 /// Does what a question about the mount at `point` asks for.
@@ -139,10 +152,12 @@ mod tests {
             point: OnceLock::new(),
         };
         let thread = thread::spawn(move || service.serve(its.as_fd()).unwrap());
-        let said = questions.iter().map(|&question| match line.ask(question) {
-            Ok((answer, _)) => char::from(answer).to_string(),
-            Err(error) => error.to_string(),
-        });
+        let said = questions
+            .iter()
+            .map(|&question| match line.ask(&[question]) {
+                Ok((answer, _)) => String::from_utf8_lossy(&answer).into_owned(),
+                Err(error) => error.to_string(),
+            });
         let said = said.collect();
         drop(line);
         assert_eq!(thread.join().unwrap(), Left::InOrder);

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod abi;
+mod capabilities;
 mod control;
 mod counters;
 mod descriptors;

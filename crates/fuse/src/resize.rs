@@ -1,7 +1,7 @@
 //! Growing a mount from outside of its daemon: the request and its answer.
 //!
 //! `EXT4_IOC_RESIZE_FS` answers with an error number only, so there is a second ioctl, whose answer
-//! says why the volume did not grow. Root and the daemon's user may ask.
+//! says why the volume did not grow. `server/ioctls.rs` says which callers may ask.
 
 #![allow(unsafe_code, reason = "the request is an ioctl")]
 

@@ -372,6 +372,7 @@ const FUSE: Order = Order {
         "in_flight",
         "descriptors",
         "fd_passing",
+        "capabilities",
         "keeper",
         "mount",
         "keeper_service",

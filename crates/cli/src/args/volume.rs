@@ -66,7 +66,7 @@ pub(crate) struct Fix {
 /// Grow or shrink an image, or grow a mount
 ///
 /// A directory stands for the mount there, which grows while it is in use, its image file with it;
-/// a block device has to be longer first. Root and the user of the mount may do that. It grows
+/// a block device has to be longer first. The user of the mount may do that, and root. It grows
 /// within what is reserved for descriptors (1024 times the size at which it was made, unless mkfs
 /// was told otherwise), and not past 2^32 blocks; without that reserve, by a few groups at most.
 /// What it cannot do, it does once the image is not mounted.

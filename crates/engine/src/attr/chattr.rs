@@ -56,6 +56,8 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     let asked = InodeFlags::from_bits_retain(flags);
     let mapped = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
     if mapped && (asked - inode.flags()).contains(InodeFlags::EXTENTS) {
+        // What is refused leaves the map as it is.
+        decide(inode.flags() | InodeFlags::EXTENTS, asked, inode.kind, cred)?;
         file::convert_to_extents(fs, inode)?;
     }
     let switches = |old: InodeFlags, new: InodeFlags| {

@@ -23,7 +23,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 use rustix::process::{getegid, geteuid};
+use rustix::thread::CapabilitySet;
 
+use crate::capabilities;
 use crate::descriptors::own_descriptors;
 use crate::keeper::Keeper;
 pub(crate) use options::Transport;
@@ -171,6 +173,15 @@ impl MountPoint {
             Reach::Own { .. } => own_descriptors(),
             // The keeper waits, and has no such descriptor.
             Reach::Keeper(_) | Reach::Parent => Ok(()),
+        }
+    }
+
+    /// The capabilities of the thread `tid`, which waits for the reply to a request.
+    pub(crate) fn capabilities_of(&self, tid: u32) -> io::Result<CapabilitySet> {
+        match &self.reach {
+            Reach::Own { .. } => capabilities::of_thread(tid),
+            Reach::Keeper(keeper) => keeper.capabilities_of(tid),
+            Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

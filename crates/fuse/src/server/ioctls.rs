@@ -1,13 +1,28 @@
 //! The ioctls that the kernel passes on: those behind chattr, and those of the whole volume.
 //!
 //! It passes on what describes its arguments in the command's number.
+//!
+//! # Invariants
+//! Each command that changes something checks its caller here. The kernel checks those of chattr
+//! alone, since Linux 5.13, and only under the numbers of its own processors' word.
+//!
+//! | command | for |
+//! |---|---|
+//! | SETFLAGS, FSSETXATTR | the owner, uid 0, and callers with `CAP_FOWNER` |
+//! | journalled data | callers with `CAP_SYS_RESOURCE` or `CAP_SYS_ADMIN` among them |
+//! | SHUTDOWN, FITRIM, SETFSLABEL | the daemon's user, and callers with `CAP_SYS_ADMIN` |
+//! | RESIZE_FS, GROW | the same, and callers with `CAP_SYS_RESOURCE` |
+//!
+//! The daemon's user counts unless that is root: a container's root has the same number.
 
-use extant_engine::Node;
+use extant_engine::{Cred, Node};
+use rustix::process::geteuid;
+use rustix::thread::CapabilitySet;
+use tracing::debug;
 
 use super::{Done, Outcome, Server};
 use crate::abi::{InHeader, IoctlOut};
 use crate::errno::Errno;
-use crate::live;
 use crate::reply::ReplyBuf;
 use crate::resize;
 
@@ -15,8 +30,6 @@ use crate::resize;
 mod command {
     pub(super) const GETFLAGS: u32 = 0x8008_6601;
     pub(super) const SETFLAGS: u32 = 0x4008_6602;
-    pub(super) const GETFLAGS_32: u32 = 0x8004_6601;
-    pub(super) const SETFLAGS_32: u32 = 0x4004_6602;
     pub(super) const GETVERSION: u32 = 0x8008_7601;
     pub(super) const GETVERSION_32: u32 = 0x8004_7601;
     pub(super) const FSGETXATTR: u32 = 0x801c_581f;
@@ -32,6 +45,12 @@ mod command {
 /// Bytes of `struct fsxattr`, and where the project id stands in it.
 const FSXATTR_LEN: usize = 28;
 const FSXATTR_PROJECT: usize = 12;
+
+/// `FS_JOURNAL_DATA_FL`.
+const JOURNAL_DATA: u32 = 0x4000;
+
+/// Each of them lets a caller take more of the volume than others.
+const RESOURCES: CapabilitySet = CapabilitySet::SYS_RESOURCE.union(CapabilitySet::SYS_ADMIN);
 
 /// Bytes of a label with the zeros behind it.
 const LABEL_LEN: usize = 256;
@@ -50,14 +69,16 @@ impl Server<'_> {
             let bytes = data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
             bytes.map(u32::from_ne_bytes).ok_or(Errno::INVAL)
         };
-        let cred = super::cred(header, 0);
         let mut answer = Vec::new();
         match command {
-            command::GETFLAGS | command::GETFLAGS_32 => {
+            command::GETFLAGS => {
                 answer.extend_from_slice(&self.volume.flags(node)?.to_ne_bytes());
             }
-            command::SETFLAGS | command::SETFLAGS_32 => {
-                self.volume.set_flags(node, word(0)?, &cred)?;
+            command::SETFLAGS => {
+                let flags = word(0)?;
+                let journalled = (flags ^ self.volume.flags(node)?) & JOURNAL_DATA != 0;
+                let cred = self.owner(header, node, journalled)?;
+                self.volume.set_flags(node, flags, &cred)?;
             }
             command::GETVERSION | command::GETVERSION_32 => {
                 answer.extend_from_slice(&node.generation().to_ne_bytes());
@@ -70,8 +91,9 @@ impl Server<'_> {
                     .copy_from_slice(&project.to_ne_bytes());
             }
             command::FSSETXATTR => {
-                self.volume
-                    .set_xflags(node, word(0)?, word(FSXATTR_PROJECT)?, &cred)?;
+                let cred = self.owner(header, node, false)?;
+                let project = word(FSXATTR_PROJECT)?;
+                self.volume.set_xflags(node, word(0)?, project, &cred)?;
             }
             _ => answer = self.volume_ioctl(header, command, data)?,
         }
@@ -81,6 +103,41 @@ impl Server<'_> {
         reply.put(&IoctlOut::default())?;
         reply.put_bytes(&answer)?;
         Ok(Done::Reply)
+    }
+
+    /// The caller as one that may change the flags of `node`, `journalled` data among them.
+    fn owner(&self, header: &InHeader, node: &Node, journalled: bool) -> Result<Cred, Errno> {
+        let mut cred = super::cred(header, 0);
+        let owner = self.volume.getattr(node)?.uid;
+        // The kernel has looked what a caller with uid 0 may do. It is not looked at again: that of
+        // overlayfs acts for another process, which waits in its place.
+        let owns = cred.uid == owner || cred.uid == 0;
+        if !owns && !self.capabilities(header).contains(CapabilitySet::FOWNER) {
+            return Err(Errno::PERM);
+        }
+        if journalled {
+            cred.privileged = self.capabilities(header).intersects(RESOURCES);
+        }
+        Ok(cred)
+    }
+
+    /// Refuses callers that may not change the whole volume, for which they need one of `wanted`.
+    fn check_volume(&self, header: &InHeader, wanted: CapabilitySet) -> Result<(), Errno> {
+        let user = geteuid();
+        let own = !user.is_root() && header.uid == user.as_raw();
+        if own || self.capabilities(header).intersects(wanted) {
+            return Ok(());
+        }
+        Err(Errno::PERM)
+    }
+
+    /// The caller's capabilities; none where they cannot be found out.
+    fn capabilities(&self, header: &InHeader) -> CapabilitySet {
+        let found = self.settings.point.capabilities_of(header.pid);
+        found.unwrap_or_else(|error| {
+            debug!("what thread {} may do is not known: {error}", header.pid);
+            CapabilitySet::empty()
+        })
     }
 
     /// Commands to the volume, on any file of it; returns what they answer.
@@ -93,13 +150,11 @@ impl Server<'_> {
         if command == command::GROW || command == command::RESIZE_FS {
             return self.grow(header, command, data);
         }
-        let roots = [command::SHUTDOWN, command::FITRIM, command::SETFSLABEL];
-        if !roots.contains(&command) {
+        let administers = [command::SHUTDOWN, command::FITRIM, command::SETFSLABEL];
+        if !administers.contains(&command) {
             return Err(Errno::NOTTY);
         }
-        if header.uid != 0 {
-            return Err(Errno::PERM);
-        }
+        self.check_volume(header, CapabilitySet::SYS_ADMIN)?;
         match command {
             // The command's number says that it returns a word, though it takes one: FUSE does not
             // pass it on. What was done so far is committed, which is the second of the three ways
@@ -116,9 +171,7 @@ impl Server<'_> {
 
     /// RESIZE_FS takes a number of blocks, GROW one of bytes, and answers why it did not grow.
     fn grow(&self, header: &InHeader, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
-        if !live::allowed(header.uid) {
-            return Err(Errno::PERM);
-        }
+        self.check_volume(header, RESOURCES)?;
         let asked = resize::asked(data).ok_or(Errno::INVAL)?;
         if command == command::RESIZE_FS {
             let bytes = asked.checked_mul(self.volume.block_size().into());
@@ -145,5 +198,78 @@ impl Server<'_> {
         let trimmed = self.volume.trim(range, minimum)?;
         let answer = [start, trimmed, minimum];
         Ok(answer.into_iter().flat_map(u64::to_ne_bytes).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{IoctlIn, ROOT_ID, op};
+    use crate::testing::{Untrusted, with_server};
+    use extant_engine::{SetAttr, VolumeOptions};
+    use extant_testkit::{Image, Need, need};
+    use zerocopy::IntoBytes;
+
+    const NOATIME: u32 = 0x80;
+    const OWNER: u32 = 1000;
+
+    /// Asks for `command` with `data` on the root directory as user `uid`; the error's number.
+    fn asked(server: &mut Untrusted<'_>, uid: u32, command: u32, data: &[u8]) -> i32 {
+        let operation = IoctlIn {
+            cmd: command,
+            in_size: u32::try_from(data.len()).unwrap(),
+            ..IoctlIn::default()
+        };
+        let mut header = InHeader {
+            opcode: op::IOCTL,
+            unique: 2,
+            nodeid: ROOT_ID,
+            uid,
+            ..InHeader::default()
+        };
+        let len = header.as_bytes().len() + operation.as_bytes().len() + data.len();
+        header.len = u32::try_from(len).unwrap();
+        let request = [header.as_bytes(), operation.as_bytes(), data].concat();
+        let reply = server.by_device(&request).unwrap();
+        -i32::from_ne_bytes(reply[4..8].try_into().unwrap())
+    }
+
+    /// What older kernels pass on without looking at the owner.
+    #[test]
+    fn flags_are_the_owners() {
+        if !need(&[Need::Tool("mke2fs")]) {
+            return;
+        }
+        let image = Image::of_mib(16).make().unwrap();
+        let volume = VolumeOptions::new().write(true).open(image.path()).unwrap();
+        let root = volume.root().unwrap();
+        let owned = SetAttr {
+            uid: Some(OWNER),
+            ..SetAttr::default()
+        };
+        volume.setattr(&root, &owned, &Cred::root()).unwrap();
+        let flags = volume.flags(&root).unwrap();
+        let word = (flags | NOATIME).to_ne_bytes();
+        let mut common = [0; FSXATTR_LEN];
+        common[0] = 0x40;
+        let (eperm, enotty) = (-Errno::PERM.negative(), -Errno::NOTTY.negative());
+        let answers = with_server(&volume, |server| {
+            let mut answers = Vec::new();
+            for uid in [OWNER + 1, OWNER, 0] {
+                let set = asked(server, uid, command::SETFLAGS, &word);
+                let other_view = asked(server, uid, command::FSSETXATTR, &common);
+                // The number of 32-bit processes, which no kernel looks at.
+                let narrow = asked(server, uid, 0x4004_6602, &word);
+                answers.push((uid, set, other_view, narrow));
+            }
+            answers
+        });
+        let expected = [
+            (OWNER + 1, eperm, eperm, enotty),
+            (OWNER, 0, 0, enotty),
+            (0, 0, 0, enotty),
+        ];
+        assert_eq!(answers.unwrap(), expected);
+        assert_eq!(volume.flags(&root).unwrap(), flags | NOATIME);
     }
 }

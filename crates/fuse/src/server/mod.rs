@@ -260,7 +260,7 @@ impl<'a> Server<'a> {
             Op::Statx => self.statx(header.nodeid, reply),
             Op::Setattr(changes) => self.setattr(header, changes, reply),
             Op::Getxattr { name, size } => self.getxattr(header, name, size, reply),
-            Op::Listxattr { size } => self.listxattr(&node()?, size, reply),
+            Op::Listxattr { size } => self.listxattr(header, &node()?, size, reply),
             Op::Setxattr {
                 name,
                 value,
