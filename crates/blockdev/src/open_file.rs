@@ -6,8 +6,8 @@
 //! - A block device is opened with `O_EXCL`: the kernel refuses a device that is mounted or that
 //!   another device is made of, and a disk with such a partition.
 //! - Opening waits at most [`PATIENCE`] for what holds the image for a moment only, and does not
-//!   block otherwise: other writers, exclusive openers that Linux does not list (programs that
-//!   look at new devices), and loop devices that Linux is about to detach.
+//!   block otherwise: other users of a file, exclusive openers that Linux does not list (programs
+//!   that look at new devices), and loop devices that Linux is about to detach.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -79,8 +79,8 @@ pub(crate) struct Opened {
     pub(crate) len: u64,
 }
 
-/// How long others are waited for that hold an image. After the end of a process, its rings hold
-/// their files for a moment.
+/// How long others are waited for that hold an image. A daemon whose mount is gone closes its
+/// image, and after the end of a process its rings hold their files for a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -97,10 +97,10 @@ pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenEr
         return Err(OpenError::NotADevice(path.to_owned()));
     }
     let (mut file, mark, loops) = if mode == OpenMode::ReadOnly {
-        let (file, mark) = open_to_read(path, &metadata)?;
+        let (file, mark) = open_to_read(PATIENCE, path, &metadata)?;
         (file, mark, loops::over(&metadata))
     } else {
-        (open_to_write(path, &metadata)?, None, Vec::new())
+        (open_to_write(PATIENCE, path, &metadata)?, None, Vec::new())
     };
     // The flag keeps `open` from waiting. For a ring it would mean to fail rather than wait.
     let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
@@ -206,11 +206,26 @@ fn open_device(path: &Path, write: bool, metadata: &Metadata) -> Result<File, Op
 }
 
 /// Opens a file to read it, and claims it where this process could write as well.
-fn open_to_read(path: &Path, metadata: &Metadata) -> Result<(File, Option<File>), OpenError> {
-    let in_use = || OpenError::InUse(path.to_owned(), A_PROCESS.into());
+fn open_to_read(
+    patience: Duration,
+    path: &Path,
+    metadata: &Metadata,
+) -> Result<(File, Option<File>), OpenError> {
     if metadata.file_type().is_block_device() {
         return Ok((open_device(path, false, metadata)?, None));
     }
+    let until = Instant::now() + patience;
+    loop {
+        match open_file_to_read(path) {
+            Err(OpenError::InUse(..)) if Instant::now() < until => thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+}
+
+/// The same for a regular file, at once.
+fn open_file_to_read(path: &Path) -> Result<(File, Option<File>), OpenError> {
+    let in_use = || OpenError::InUse(path.to_owned(), A_PROCESS.into());
     let file = open_raw(path, false, OFlags::empty())?;
     if claim::is_claimed(&file, false) {
         return Err(in_use());
@@ -232,7 +247,7 @@ fn open_to_read(path: &Path, metadata: &Metadata) -> Result<(File, Option<File>)
 }
 
 /// Opens and claims a file to write it.
-fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
+fn open_to_write(patience: Duration, path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
     let in_use = |by: &str| OpenError::InUse(path.to_owned(), by.to_owned());
     if metadata.file_type().is_block_device() {
         refuse_loops(path, metadata)?;
@@ -247,7 +262,7 @@ fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
         return Ok(file);
     }
     let probe = open_raw(path, false, OFlags::empty())?;
-    let open_elsewhere = find_user(&probe, path)?;
+    let open_elsewhere = find_user(patience, &probe, path)?;
     let file = open_raw(path, true, OFlags::empty())?;
     if !is_same(&probe, &file) {
         let source = io::Error::other("it is being replaced by another file");
@@ -297,7 +312,7 @@ pub fn refuse_file_in_use(file: &File, name: &Path) -> Result<(), OpenError> {
         return refuse_loops(name, &metadata);
     }
     if metadata.is_file() && metadata.len() > 0 {
-        find_user(file, name)?;
+        find_user(PATIENCE, file, name)?;
     }
     Ok(())
 }
@@ -307,13 +322,13 @@ pub fn refuse_file_in_use(file: &File, name: &Path) -> Result<(), OpenError> {
 ///
 /// # Errors
 /// [`OpenError::InUse`], which names the user.
-fn find_user(probe: &File, name: &Path) -> Result<Option<bool>, OpenError> {
+fn find_user(patience: Duration, probe: &File, name: &Path) -> Result<Option<bool>, OpenError> {
     let metadata = probe.metadata();
     refuse_loops(
         name,
         &metadata.map_err(|source| OpenError::Io(name.to_owned(), source))?,
     )?;
-    let found = wait_for_writers(probe);
+    let found = wait_for_writers(patience, probe);
     found.map_err(|by| OpenError::InUse(name.to_owned(), by.to_owned()))
 }
 
@@ -334,19 +349,23 @@ fn refuse_loops(path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
     }
 }
 
-/// Waits until no other process has `probe` open for writing; `None` if the kernel does not say.
-/// The error names the user of the file.
-fn wait_for_writers(probe: &File) -> Result<Option<bool>, &'static str> {
-    let until = Instant::now() + PATIENCE;
+/// Waits until no other process has claimed `probe` or has it open for writing; `None` if the
+/// kernel does not say. The error names the user of the file.
+fn wait_for_writers(patience: Duration, probe: &File) -> Result<Option<bool>, &'static str> {
+    let until = Instant::now() + patience;
     loop {
-        if claim::is_claimed(probe, true) {
-            return Err(A_PROCESS);
+        let user = if claim::is_claimed(probe, true) {
+            A_PROCESS
+        } else {
+            match claim::is_open_for_writing(probe) {
+                Some(true) => "another process, which has it open for writing",
+                known => return Ok(known),
+            }
+        };
+        if Instant::now() >= until {
+            return Err(user);
         }
-        match claim::is_open_for_writing(probe) {
-            Some(true) if Instant::now() < until => thread::sleep(PAUSE),
-            Some(true) => return Err("another process, which has it open for writing"),
-            known => return Ok(known),
-        }
+        thread::sleep(PAUSE);
     }
 }
 
@@ -372,4 +391,53 @@ fn is_write_protected(metadata: &Metadata) -> bool {
     let device = metadata.rdev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|ro| ro.starts_with(b"1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FileDevice;
+    use extant_testkit::TempDir;
+
+    /// Opens the image at `path` in the way of `mode`.
+    fn open(patience: Duration, path: &Path, mode: OpenMode) -> Result<(), OpenError> {
+        let metadata = path.metadata().unwrap();
+        match mode {
+            OpenMode::ReadOnly => open_to_read(patience, path, &metadata).map(drop),
+            OpenMode::ReadWrite => open_to_write(patience, path, &metadata).map(drop),
+        }
+    }
+
+    /// As a daemon has it while it closes the image of a mount that is gone.
+    #[test]
+    fn an_image_that_is_being_closed_is_waited_for() {
+        const LONG: Duration = Duration::from_secs(600);
+        let dir = TempDir::new("closing").unwrap();
+        let path = dir.join("image");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
+            let user = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+            let at = path.clone();
+            let next = thread::spawn(move || open(LONG, &at, mode));
+            // It tries again and again, or has given up by then.
+            for _ in 0..20 {
+                thread::sleep(PAUSE);
+            }
+            drop(user);
+            next.join().unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_image_that_stays_in_use_is_refused() {
+        let dir = TempDir::new("used").unwrap();
+        let path = dir.join("image");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let user = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+        for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
+            let refused = open(Duration::ZERO, &path, mode);
+            assert!(matches!(refused, Err(OpenError::InUse(..))), "{refused:?}");
+        }
+        drop(user);
+    }
 }
