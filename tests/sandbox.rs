@@ -2,8 +2,9 @@
 //! locked in, and the mount works all the same.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use extant_testkit::inject::{ATTEMPTS, Injected, inject};
@@ -146,6 +147,61 @@ fn without_a_sandbox_the_counters_say_so() -> Result<()> {
     image.fsck_clean()
 }
 
+/// The readers of `image` while it is mounted with `options` and unmounted: the kind of filter that
+/// confines each, and its name.
+fn readers(image: &Image, options: &str) -> Result<Vec<String>> {
+    let script = tools::workspace().join("tests/readers.py");
+    let mut watch = Command::new("python3")
+        .arg(script)
+        .arg(image.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let said = watch.stdout.take().ok_or_else(|| Error::new("no output"))?;
+    let mut lines = BufReader::new(said).lines();
+    ensure!(
+        lines.next().transpose()? == Some("ready".into()),
+        "no watch"
+    );
+    let mount = Subject::Extant.mount(image.path(), options)?;
+    fs::read_dir(mount.dir())?.for_each(drop);
+    mount.unmount()?;
+    drop(watch.stdin.take());
+    let readers = lines.collect::<std::io::Result<_>>()?;
+    ensure!(watch.wait()?.success(), "the watch failed");
+    Ok(readers)
+}
+
+#[test]
+fn nothing_of_an_image_is_read_before_confinement() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for (options, dirty) in [("", false), ("", true), ("ro", false), ("ro", true)] {
+        let image = Image::of_mib(32).make()?;
+        if dirty {
+            let mount = Subject::Extant.mount(image.path(), "")?;
+            fs::write(mount.join("f"), "kept")?;
+            File::open(mount.join("f"))?.sync_all()?;
+            mount.crash()?;
+            ensure!(image.needs_recovery()?, "the journal is empty");
+        }
+        let found = readers(&image, options)?;
+        let confined = |line: &String| line.starts_with("2 ");
+        ensure!(
+            found.len() > 1 && found.iter().all(confined),
+            "{options:?}, dirty {dirty}: {found:?}"
+        );
+        ensure!(!image.needs_recovery()?, "{options:?}: not recovered");
+        image.fsck_clean()?;
+    }
+    // The watch sees those that are not.
+    let image = Image::of_mib(32).make()?;
+    let found = readers(&image, "nosandbox")?;
+    ensure!(found.iter().any(|line| line.starts_with("0 ")), "{found:?}");
+    Ok(())
+}
+
 /// Tries all that foreign code would, in the daemons of mounts with these options.
 fn attempts_are_refused(options: &str) -> Result<()> {
     for (name, number, arguments, expected) in ATTEMPTS {
@@ -206,6 +262,10 @@ fn a_daemon_in_the_background_ends_with_its_keeper() -> Result<()> {
     use_it(mount.dir())?;
     let dir = mount.dir().to_string_lossy().into_owned();
     ensure!(processes_of(&dir)?.len() == 2, "{:?}", processes_of(&dir)?);
+    for pid in processes_of(&dir)? {
+        let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()))?;
+        ensure!(name.trim() == "extant", "{pid:?} is called {name}");
+    }
     // Signals to all of a service's processes end the daemon first.
     for pid in processes_of(&dir)? {
         match kill_process(pid, Signal::TERM) {

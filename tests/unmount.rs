@@ -392,6 +392,42 @@ fn a_dead_daemons_image_is_reported() -> Result<()> {
     Ok(())
 }
 
+/// A mount of the same image takes the place of a dead one; what else is mounted there is left to
+/// its user.
+#[test]
+fn a_dead_mount_makes_way_for_its_own_image_alone() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (image, other) = (Image::of_mib(16).make()?, Image::of_mib(16).make()?);
+    let bin = tools::extant()?;
+    let mount = mounted(image.path())?;
+    let raw = mount.pid().and_then(|pid| i32::try_from(pid).ok());
+    let dir = mount.dir().to_owned();
+    if let Some(pid) = raw.and_then(Pid::from_raw) {
+        kill_process(pid, Signal::KILL)?;
+    }
+    wait_until("the daemon dies", || fs::metadata(&dir).is_err());
+    let again = |image: &Path| Cmd::new(&bin).arg("mount").args([image, &dir]).run();
+    for image in [other.path(), Path::new("/nowhere")] {
+        let o = again(image)?;
+        ensure!(o.code == Some(1), "{}", o.describe());
+        ensure!(fs::metadata(&dir).is_err(), "it was taken off");
+        let told = o.err.contains("extant umount it first");
+        ensure!(told || image != other.path(), "{}", o.describe());
+    }
+    let o = again(image.path())?;
+    let told = o.err.contains("whose process has died is taken off");
+    ensure!(o.code == Some(0) && told, "{}", o.describe());
+    ensure!(dir.join("lost+found").is_dir(), "no file system");
+    let o = umount(&bin, &dir)?;
+    ensure!(o.code == Some(0), "{}", o.describe());
+    ensure!(fs::read_dir(&dir)?.next().is_none(), "a mount is below");
+    mount.ended(BOUND)?;
+    image.fsck_clean()?;
+    other.fsck_clean()
+}
+
 /// Lets a process have so many bytes of address space more than it has.
 fn leave_memory(pid: u32, bytes: u64) -> Result<()> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;

@@ -90,6 +90,7 @@ fn mount(arguments: &[OsString]) -> Outcome {
         daemon: false,
         keeper: false,
         recover: false,
+        look: false,
     });
     if let (Outcome::Done, Ok(image), Ok(dir)) =
         (&outcome, image.canonicalize(), dir.canonicalize())

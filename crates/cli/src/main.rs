@@ -14,6 +14,7 @@ mod args;
 mod commands;
 mod compare;
 mod copy;
+mod dead_mount;
 mod descent;
 mod failure;
 mod helper;
@@ -30,6 +31,7 @@ mod owner;
 mod printable;
 mod program;
 mod progress;
+mod recovery;
 mod serve;
 mod size;
 mod source;
@@ -53,6 +55,7 @@ use args::{Cli, Command};
 use failure::Outcome;
 
 fn main() -> ExitCode {
+    program::name_process();
     logging::install();
     // A write past the limit on the sizes of files (`ulimit -f`) is an error then. Its signal would
     // end the process: a daemon with its mount.

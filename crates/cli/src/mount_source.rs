@@ -1,5 +1,4 @@
-//! What is mounted: an image that was found and claimed, and nothing of it read yet but the
-//! superblock.
+//! What is mounted: an image that was found and claimed, and nothing of it read yet.
 //!
 //! Finding needs paths, names and the network; mounting what was found does not, so the daemon
 //! confines itself between the two.
@@ -12,10 +11,10 @@ use std::sync::Arc;
 use extant::device::{BlockDevice, FileDevice, OpenMode};
 use extant::{Error, Options, Tuning, Volume};
 use extant_fuse::MountOptions;
-use extant_nbd::{Address, NbdDevice};
-use extant_sandbox::Server;
+use extant_nbd::{Address, Dial, NbdDevice};
 use tracing::warn;
 
+use crate::args::Mount;
 use crate::failure::{At, Failure};
 use crate::{size, source};
 
@@ -41,9 +40,9 @@ impl MountSource {
         let real = source::real(path)?;
         let name = real.display().to_string();
         if source::is_remote(path) {
-            // A confined daemon can look nothing up later.
+            // A confined daemon can read no files later.
             let address = if options.sandbox() {
-                source::resolved(path)?
+                source::with_certificates(path)?
             } else {
                 source::address(path)?
             };
@@ -80,14 +79,6 @@ impl MountSource {
         Ok(Some(MountSource { name, kind }))
     }
 
-    /// Whether the image at `path` has to be recovered before it is mounted with these options.
-    pub(crate) fn needs_recovery(path: &Path, options: &MountOptions) -> Result<bool, Failure> {
-        if source::is_remote(path) {
-            return Ok(false);
-        }
-        opening(options).needs_recovery(path).at(path.display())
-    }
-
     /// Takes over the image that another process has opened as `fd`.
     pub(crate) fn handed_over(fd: OwnedFd, options: &mut MountOptions) -> Result<Self, Failure> {
         let name = "the image that was handed over".to_owned();
@@ -103,11 +94,23 @@ impl MountSource {
         Ok(MountSource { name, kind })
     }
 
-    /// The server that has it, if that is where it is.
-    pub(crate) fn server(&self) -> Option<Server> {
+    /// Whether a server has it.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.kind, Kind::Server(_))
+    }
+
+    /// Has another process connect to the server that has it.
+    pub(crate) fn connect_by(&mut self, dial: Dial) {
+        if let Kind::Server(address) = &mut self.kind {
+            address.connect_by(dial);
+        }
+    }
+
+    /// Whether the volume in it has to be recovered before it is mounted with these options.
+    pub(crate) fn needs_recovery(&self, options: &MountOptions) -> Result<bool, Failure> {
         match &self.kind {
-            Kind::Device(_) => None,
-            Kind::Server(address) => Some(address.port().map_or(Server::Unix, Server::Tcp)),
+            Kind::Device(device) => opening(options).needs_recovery_on(device).at(&self.name),
+            Kind::Server(_) => Ok(false),
         }
     }
 
@@ -147,6 +150,18 @@ fn connect(
         Ok(device) => Ok(Arc::new(device)),
         Err(error) => Err(source::caused(Path::new(name), error)),
     }
+}
+
+/// What the options of the command come to.
+pub(crate) fn mount_options(args: &Mount) -> Result<MountOptions, Failure> {
+    let mut options = MountOptions::default();
+    for words in &args.options {
+        options.add(words).map_err(Failure::new)?;
+    }
+    if args.read_only {
+        options.set_read_only();
+    }
+    Ok(options)
 }
 
 /// How the volume is opened.

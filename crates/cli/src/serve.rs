@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -24,7 +24,6 @@ use std::thread;
 use extant_fuse::{
     Connection, HostSide, Keeper, Left, Mount as Session, MountError, MountOptions, Unmounter,
 };
-use extant_sandbox::{Profile, Report};
 use rustix::io::Errno;
 use rustix::process::setsid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -32,12 +31,12 @@ use signal_hook::iterator::Signals;
 use tracing::{error, warn};
 
 use crate::args::Mount;
-use crate::failure::{At, Failure, Outcome};
+use crate::failure::{At, Failure};
 use crate::logging::SystemLog;
 use crate::mount_source::{self, MountSource};
 use crate::printable::print_error_line;
 use crate::supervisor::Supervisor;
-use crate::{address_space, program};
+use crate::{address_space, dead_mount, program, recovery, source};
 
 /// What the daemon says when the mount answers.
 pub(crate) const READY: &[u8] = b"ready\n";
@@ -47,22 +46,16 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     address_space::prepare()?;
     let handed = extant_fuse::inherited([args.image_fd, args.fuse_fd]);
     let [image, fuse] = handed.map_err(Failure::new)?;
-    let mut options = mount_options(args)?;
+    let mut options = mount_source::mount_options(args)?;
     let tuning = mount_source::tuning(&options)?;
     let dir = match &args.dir {
         Some(dir) => directory(dir)?,
         None => PathBuf::from("the mount that was handed over"),
     };
-    let source = match (&args.image, image) {
-        (Some(path), _) => {
-            if MountSource::needs_recovery(path, &options)? {
-                recover_apart(args, path, &dir)?;
-            }
-            MountSource::find(path, &mut options)?
-        }
-        (None, Some(fd)) => MountSource::handed_over(fd, &mut options)?,
-        (None, None) => return Err(Failure::new("an image is needed")),
-    };
+    let mut source = found(args, image, &dir, &mut options)?;
+    if args.dir.is_some() {
+        free(&dir, &source.name)?;
+    }
     let (signals, nothing_mounted) = signals().map_err(Failure::new)?;
     let mut host = HostSide::take().map_err(Failure::new)?;
     let detachment = args.daemon.then(Detachment::prepare).transpose()?;
@@ -72,14 +65,18 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         Supervisor::of_environment()
     };
     let name = source.name.clone();
-    let keeper = match &fuse {
-        None if options.sandbox() => Some(start_keeper(args, &name, &dir)?),
-        _ => None,
+    let keeper = match options.sandbox() && (fuse.is_none() || source.is_remote()) {
+        true => Some(start_keeper(args, &name, &dir)?),
+        false => None,
     };
     let ended = End(keeper.clone());
+    if let Some(keeper) = keeper.as_ref().filter(|_| source.is_remote()) {
+        let dialer = keeper.dialer();
+        source.connect_by(Arc::new(dialer.map_err(Failure::new)?));
+    }
 
     let rings = host.make_rings(&options, mount_source::memory(&options)?);
-    let report = confine(&options, source.server(), rings)?;
+    let report = recovery::confine(&options, rings)?;
     let volume = source.open(&options, tuning)?;
     nothing_mounted.store(false, Ordering::SeqCst);
     if volume.read_only() {
@@ -113,6 +110,25 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     })
 }
 
+/// The image of the mount on `dir`, found or handed over.
+fn found(
+    args: &Mount,
+    image: Option<OwnedFd>,
+    dir: &Path,
+    options: &mut MountOptions,
+) -> Result<MountSource, Failure> {
+    match (&args.image, image) {
+        (Some(path), _) => {
+            if options.read_only() && !source::is_remote(path) {
+                recovery::recover_apart(args, path, dir)?;
+            }
+            MountSource::find(path, options)
+        }
+        (None, Some(fd)) => MountSource::handed_over(fd, options),
+        (None, None) => Err(Failure::new("an image is needed")),
+    }
+}
+
 /// The signals that unmount. While the flag is set they end the process, as without a handler.
 fn signals() -> io::Result<(Signals, Arc<AtomicBool>)> {
     let nothing_mounted = Arc::new(AtomicBool::new(true));
@@ -134,18 +150,8 @@ impl Drop for End {
     }
 }
 
-fn mount_options(args: &Mount) -> Result<MountOptions, Failure> {
-    let mut options = MountOptions::default();
-    for words in &args.options {
-        options.add(words).map_err(Failure::new)?;
-    }
-    if args.read_only {
-        options.set_read_only();
-    }
-    Ok(options)
-}
-
-/// The mount point; a file or a missing one is an error that says so.
+/// The mount point; a file or a missing one is an error that says so. One with a dead mount is
+/// taken as it is.
 fn directory(dir: &Path) -> Result<PathBuf, Failure> {
     let found = dir.canonicalize().and_then(|path| {
         if !path.metadata()?.is_dir() {
@@ -154,71 +160,30 @@ fn directory(dir: &Path) -> Result<PathBuf, Failure> {
         Ok(path)
     });
     match found {
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
-            let what = "a mount whose process has died: extant umount it first";
-            Err(Failure::at(dir.display(), what))
-        }
+        Err(_) if dead_mount::is_at(dir) => dead_mount::path_of(dir).at(dir.display()),
         other => other.at(dir.display()),
     }
 }
 
-/// Has a process of its own recover the image at `path`: it is confined like the daemon, which goes
-/// on to open the image for reading alone.
-fn recover_apart(args: &Mount, path: &Path, dir: &Path) -> Result<(), Failure> {
-    let mut command = own_command(args, "--recover");
-    command.arg("--").arg(path).arg(dir);
-    let failed = |error: io::Error| Failure::at(path.display(), error);
-    let output = command.stderr(Stdio::inherit()).output().map_err(failed)?;
-    if output.status.success() {
+/// Takes dead mounts of the image `source` off `dir`; one of another image is an error.
+fn free(dir: &Path, source: &str) -> Result<(), Failure> {
+    if !dead_mount::is_at(dir) {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let what = match text.trim() {
-        "" => format!("recovering it: {}", output.status),
-        text => return Err(Failure::new(text)),
-    };
-    Err(Failure::at(path.display(), what))
-}
-
-/// Recovers the image, started as above; what failed goes to standard output.
-pub(crate) fn recover(args: &Mount) -> Outcome {
-    match recovered(args) {
-        Ok(()) => Outcome::Done,
-        Err(failure) => {
-            // A parent that has gone away reads nothing.
-            let _ = writeln!(io::stdout(), "{failure}");
-            Outcome::Printed
-        }
+    if !dead_mount::take_off(Path::new(source), dir).at(dir.display())? {
+        let what = "a mount whose process has died: extant umount it first";
+        return Err(Failure::at(dir.display(), what));
     }
-}
-
-fn recovered(args: &Mount) -> Result<(), Failure> {
-    extant_fuse::inherited([]).map_err(Failure::new)?;
-    let options = mount_options(args)?;
-    let tuning = mount_source::tuning(&options)?;
-    let Some(path) = &args.image else {
-        return Err(Failure::new("an image is needed"));
-    };
-    if let Some(source) = MountSource::to_recover(path, &options)? {
-        confine(&options, None, false)?;
-        source.recover(&options, tuning)?;
-    }
+    warn!(
+        "{}: the mount whose process has died is taken off",
+        dir.display()
+    );
     Ok(())
-}
-
-/// This program, to be started again for a part of the mount.
-fn own_command(args: &Mount, part: &str) -> Command {
-    let mut command = Command::new(program::own_path());
-    command.arg0("extant").args(["mount", part]);
-    for options in &args.options {
-        command.arg("-o").arg(options);
-    }
-    command
 }
 
 /// Starts the keeper of the mount of `source` on `dir`.
 fn start_keeper(args: &Mount, source: &str, dir: &Path) -> Result<Arc<Keeper>, Failure> {
-    let mut command = own_command(args, "--keeper");
+    let mut command = program::mount_part(args, "--keeper");
     command.arg("--").arg(source).arg(dir);
     // Signals to the group of a daemon in the foreground are the daemon's.
     command.process_group(0);
@@ -235,7 +200,16 @@ pub(crate) fn keep(args: &Mount) -> Result<(), Failure> {
     let (Some(source), Some(dir)) = (&args.image, &args.dir) else {
         return Err(Failure::new("an image and a directory are needed"));
     };
-    let options = mount_options(args)?;
+    let options = mount_source::mount_options(args)?;
+    // Before the directory is left, to which its path may be relative.
+    let server = match source::is_remote(source) {
+        true => Some(source::address(source)?),
+        false => None,
+    };
+    let dial = move |patience| match &server {
+        Some(address) => extant_nbd::dial(address, patience),
+        None => Err(io::ErrorKind::Unsupported.into()),
+    };
     // What ends the daemon ends the keeper after it.
     let caught = Arc::default();
     for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -245,7 +219,7 @@ pub(crate) fn keep(args: &Mount) -> Result<(), Failure> {
     if let Some(log) = SystemLog::connect() {
         log.take();
     }
-    let left = extant_fuse::keep(&source.display().to_string(), dir, &options);
+    let left = extant_fuse::keep(&source.display().to_string(), dir, &options, dial);
     if left.map_err(Failure::new)? == Left::Dead {
         error!(
             "{}: the process that served it has died; if it made a call that its sandbox refuses, \
@@ -254,27 +228,6 @@ pub(crate) fn keep(args: &Mount) -> Result<(), Failure> {
         );
     }
     Ok(())
-}
-
-/// Confines this process, unless an option says otherwise.
-fn confine(
-    options: &MountOptions,
-    server: Option<extant_sandbox::Server>,
-    rings: bool,
-) -> Result<Report, Failure> {
-    if !options.sandbox() {
-        return Ok(Report::unconfined());
-    }
-    let profile = Profile { server, rings };
-    let report = extant_sandbox::enter(&profile).map_err(|error| {
-        let what = format!("{error} (-o nosandbox mounts without it)");
-        Failure::at("the sandbox", what)
-    })?;
-    match report.missing() {
-        "" => {}
-        missing => warn!("the sandbox is incomplete: this kernel has no {missing}"),
-    }
-    Ok(report)
 }
 
 /// The connection to the kernel: handed over, by the keeper, or by this process.

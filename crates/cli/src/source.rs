@@ -44,10 +44,10 @@ pub(crate) fn address(image: &Path) -> Result<Address, Failure> {
     address.map_err(|error| caused(image, error))
 }
 
-/// The address `image`, with all that connecting to it needs of the host.
-pub(crate) fn resolved(image: &Path) -> Result<Address, Failure> {
+/// The address `image`, with the certificates that connecting to it needs.
+pub(crate) fn with_certificates(image: &Path) -> Result<Address, Failure> {
     let mut address = address(image)?;
-    extant_nbd::resolve(&mut address).map_err(|error| caused(image, error))?;
+    extant_nbd::read_certificates(&mut address).map_err(|error| caused(image, error))?;
     Ok(address)
 }
 

@@ -82,12 +82,12 @@ impl Options {
         self.volume.claim(path)
     }
 
-    /// See [`VolumeOptions::needs_recovery`].
+    /// See [`VolumeOptions::needs_recovery_on`].
     ///
     /// # Errors
-    /// See [`VolumeOptions::needs_recovery`].
-    pub fn needs_recovery(&self, path: impl AsRef<Path>) -> Result<bool> {
-        self.volume.needs_recovery(path)
+    /// See [`VolumeOptions::needs_recovery_on`].
+    pub fn needs_recovery_on(&self, device: &Arc<dyn BlockDevice>) -> Result<bool> {
+        self.volume.needs_recovery_on(device)
     }
 
     /// See [`VolumeOptions::recover_on`].

@@ -6,7 +6,7 @@
 //! and one set of options, and has neither the image nor `/dev/fuse`.
 //!
 //! ```text
-//!   keeper: privileges, paths  <-- two sockets -->  daemon: image, /dev/fuse, untrusted bytes
+//!   keeper: privileges, paths  <-- sockets -->  daemon: image, /dev/fuse, untrusted bytes
 //! ```
 //!
 //! | the daemon asks | the keeper |
@@ -18,17 +18,19 @@
 //! | [`CAPABILITIES`] and a thread's number | looks what that thread may do, as bits |
 //! | [`FAREWELL`] | ends; a daemon that hangs up without it has died |
 //! | [`WRITE_BACK`], on the second socket | has the kernel write back the mount's dirty pages |
+//! | [`DIALS`], with a third socket | hears questions there as well |
+//! | [`DIAL`] and milliseconds, on the third | connects to the server of the image, as `MOUNT` |
 //!
 //! An answer is [`DONE`], [`NOT`], or [`FAILED`] with the error's number and its words.
 //!
 //! # Concurrency
-//! Writing back waits for the daemon's workers, so it has a socket and a thread of its own: the
-//! mount can be taken off meanwhile. A socket carries one question at a time, under its lock, a
-//! leaf. As the keeper does not hold `/dev/fuse`, a daemon that is killed ends the mount, and with
-//! it what the keeper waits for.
+//! Writing back waits for the daemon's workers, and connecting for a server, so each has a socket
+//! and a thread of its own: the mount can be taken off meanwhile. A socket carries one question at
+//! a time, under its lock, a leaf. As the keeper does not hold `/dev/fuse`, a daemon that is killed
+//! ends the mount, and with it what the keeper waits for.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +50,8 @@ pub(crate) const DETACH: u8 = b'U';
 pub(crate) const DETACH_LAZILY: u8 = b'Z';
 pub(crate) const WRITE_BACK: u8 = b'W';
 pub(crate) const CAPABILITIES: u8 = b'C';
+pub(crate) const DIALS: u8 = b'S';
+pub(crate) const DIAL: u8 = b'D';
 pub(crate) const FAREWELL: u8 = b'Q';
 
 pub(crate) const DONE: u8 = b'+';
@@ -96,38 +100,55 @@ impl Keeper {
     /// Mounts, and returns `/dev/fuse`.
     pub(crate) fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
         let question = if read_only { MOUNT_READ_ONLY } else { MOUNT };
-        let (_, fd) = self.questions.ask(&[question])?;
+        let (_, fd) = self.questions.ask(&[question], None)?;
         fd.ok_or_else(|| io::Error::other("the keeper has mounted, but gives no descriptor"))
     }
 
     pub(crate) fn raise_limits(&self) -> io::Result<()> {
-        self.questions.ask(&[RAISE_LIMITS]).map(drop)
+        self.questions.ask(&[RAISE_LIMITS], None).map(drop)
     }
 
     /// Whether the mount is on its directory.
     pub(crate) fn is_there(&self) -> bool {
-        let answer = self.questions.ask(&[IS_THERE]);
+        let answer = self.questions.ask(&[IS_THERE], None);
         answer.is_ok_and(|(answer, _)| answer == [DONE])
     }
 
     pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
         let question = if lazy { DETACH_LAZILY } else { DETACH };
-        self.questions.ask(&[question]).map(drop)
+        self.questions.ask(&[question], None).map(drop)
     }
 
     pub(crate) fn write_back(&self) -> io::Result<()> {
-        self.write_backs.ask(&[WRITE_BACK]).map(drop)
+        self.write_backs.ask(&[WRITE_BACK], None).map(drop)
     }
 
     /// The capabilities of the thread `tid`, which waits for the reply to a request.
     pub(crate) fn capabilities_of(&self, tid: u32) -> io::Result<CapabilitySet> {
         let [a, b, c, d] = tid.to_le_bytes();
-        let (answer, _) = self.questions.ask(&[CAPABILITIES, a, b, c, d])?;
+        let (answer, _) = self.questions.ask(&[CAPABILITIES, a, b, c, d], None)?;
         let bits = answer.get(1..).and_then(|bits| bits.try_into().ok());
         let bits = bits
             .map(u64::from_le_bytes)
             .ok_or(io::ErrorKind::InvalidData)?;
         Ok(CapabilitySet::from_bits_retain(bits))
+    }
+
+    /// Returns what has the keeper connect to the server of the image, within the time that it is
+    /// given. Call it before the process confines itself.
+    ///
+    /// # Errors
+    /// The host has no socket; the keeper has died.
+    pub fn dialer(&self) -> io::Result<impl Fn(Duration) -> io::Result<OwnedFd> + use<>> {
+        let (dials, its) = Line::pair()?;
+        self.questions.ask(&[DIALS], Some(its.as_fd()))?;
+        Ok(move |patience: Duration| {
+            // A longer time is as good as this one.
+            let millis = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+            let [a, b, c, d] = millis.to_le_bytes();
+            let (_, fd) = dials.ask(&[DIAL, a, b, c, d], None)?;
+            fd.ok_or_else(|| io::Error::other("the keeper has connected, but gives no descriptor"))
+        })
     }
 
     /// Ends the keeper, in order, and waits a while for its end. Questions that wait for an answer
@@ -163,11 +184,15 @@ impl Line {
         Ok((Line { socket, turn }, other))
     }
 
-    /// Asks one question and waits for the answer.
-    pub(crate) fn ask(&self, question: &[u8]) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    /// Asks one question, with a descriptor, and waits for the answer.
+    pub(crate) fn ask(
+        &self,
+        question: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
         let _turn = self.turn.lock();
         let gone = || io::Error::other("the process that keeps the mount has died");
-        send(&self.socket, question, None).map_err(|_| gone())?;
+        send(&self.socket, question, fd).map_err(|_| gone())?;
         let mut answer = vec![0; ANSWER_LEN];
         let (len, fd) = receive(&self.socket, &mut answer)?;
         answer.truncate(len);

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tracing::debug;
@@ -12,8 +13,8 @@ use tracing::debug;
 use crate::capabilities;
 use crate::fd_passing::{receive, send};
 use crate::keeper::{
-    ANSWER_LEN, CAPABILITIES, DETACH, DETACH_LAZILY, DONE, FAILED, FAREWELL, IS_THERE, MOUNT,
-    MOUNT_READ_ONLY, NOT, QUESTION_LEN, RAISE_LIMITS, WRITE_BACK,
+    ANSWER_LEN, CAPABILITIES, DETACH, DETACH_LAZILY, DIAL, DIALS, DONE, FAILED, FAREWELL, IS_THERE,
+    MOUNT, MOUNT_READ_ONLY, NOT, QUESTION_LEN, RAISE_LIMITS, WRITE_BACK,
 };
 use crate::mount::{self, Attached, MountOptions, MountPoint};
 
@@ -32,52 +33,86 @@ struct Service {
     dir: PathBuf,
     options: MountOptions,
     point: OnceLock<MountPoint>,
+    dial: Box<Dial>,
 }
 
+/// Connects to the server of the image, within this time.
+type Dial = dyn Fn(Duration) -> io::Result<OwnedFd> + Send + Sync;
+
 /// Keeps the mount of `source` on `dir` for the daemon behind standard input and output, until it
-/// is gone. The process should end then: a thread may still wait for the kernel.
+/// is gone. `dial` connects to the server of the image, if that is where it is. The process should
+/// end then: a thread may still wait for the kernel, or for a server.
 ///
 /// # Errors
 /// The daemon cannot be heard.
-pub fn keep(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Left> {
+pub fn keep(
+    source: &str,
+    dir: &Path,
+    options: &MountOptions,
+    dial: impl Fn(Duration) -> io::Result<OwnedFd> + Send + Sync + 'static,
+) -> io::Result<Left> {
     let service = Arc::new(Service {
         source: source.to_owned(),
         dir: dir.to_owned(),
         options: options.clone(),
         point: OnceLock::new(),
+        dial: Box::new(dial),
     });
-    let second = Arc::clone(&service);
-    let thread = thread::Builder::new().name("write-back".into());
-    thread.spawn(move || {
-        if let Err(error) = second.serve(rustix::stdio::stdout()) {
-            debug!("write-backs are not heard any more: {error}");
-        }
-    })?;
+    service.serve_apart("write-back", rustix::stdio::stdout())?;
     service.serve(rustix::stdio::stdin())
 }
 
 impl Service {
+    /// Has a thread of its own answer the questions of one socket.
+    fn serve_apart(
+        self: &Arc<Self>,
+        name: &str,
+        socket: impl AsFd + Send + 'static,
+    ) -> io::Result<()> {
+        let service = Arc::clone(self);
+        let thread = thread::Builder::new().name(name.into());
+        thread.spawn(move || {
+            if let Err(error) = service.serve(socket.as_fd()) {
+                debug!("questions are not heard any more: {error}");
+            }
+        })?;
+        Ok(())
+    }
+
     /// Answers the questions of one socket until its other end is gone.
-    fn serve(&self, socket: BorrowedFd<'_>) -> io::Result<Left> {
+    fn serve(self: &Arc<Self>, socket: BorrowedFd<'_>) -> io::Result<Left> {
         loop {
             let mut question = [0; QUESTION_LEN];
-            let (len, _) = receive(socket, &mut question)?;
+            let (len, fd) = receive(socket, &mut question)?;
             match question.get(..len).unwrap_or(&question) {
                 [] if self.point.get().is_some() => return Ok(Left::Dead),
                 [] | [FAREWELL] => return Ok(Left::InOrder),
-                question => self.answer(socket, question)?,
+                question => self.answer(socket, question, fd)?,
             }
         }
     }
 
-    fn answer(&self, socket: BorrowedFd<'_>, question: &[u8]) -> io::Result<()> {
+    fn answer(
+        self: &Arc<Self>,
+        socket: BorrowedFd<'_>,
+        question: &[u8],
+        given: Option<OwnedFd>,
+    ) -> io::Result<()> {
         let mut fd = None;
+        let mut with = |made: OwnedFd| {
+            fd = Some(made);
+            vec![DONE]
+        };
         let outcome = match question {
-            [MOUNT | MOUNT_READ_ONLY] => self.mount(question == [MOUNT_READ_ONLY]).map(|device| {
-                fd = Some(device);
-                vec![DONE]
-            }),
+            [MOUNT | MOUNT_READ_ONLY] => self.mount(question == [MOUNT_READ_ONLY]).map(&mut with),
             [CAPABILITIES, tid @ ..] => capabilities_of(tid),
+            [DIALS] => match given {
+                Some(line) => self.serve_apart("dial", line).map(|()| vec![DONE]),
+                None => Err(Errno::INVAL.into()),
+            },
+            [DIAL, millis @ ..] => number(millis)
+                .and_then(|millis| (self.dial)(Duration::from_millis(millis.into())))
+                .map(&mut with),
             &[question] => {
                 let done = self.point().and_then(|point| on(point, question));
                 done.map(|yes| vec![if yes { DONE } else { NOT }])
@@ -119,10 +154,15 @@ impl Service {
     }
 }
 
+/// The number behind a question.
+fn number(bytes: &[u8]) -> io::Result<u32> {
+    let bytes = bytes.try_into().map_err(|_| Errno::INVAL)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
 /// The answer about the thread with the number in `tid`.
 fn capabilities_of(tid: &[u8]) -> io::Result<Vec<u8>> {
-    let tid = tid.try_into().map_err(|_| Errno::INVAL)?;
-    let found = capabilities::of_thread(u32::from_le_bytes(tid))?;
+    let found = capabilities::of_thread(number(tid)?)?;
     Ok([&[DONE][..], &found.bits().to_le_bytes()].concat())
 }
 
@@ -145,16 +185,17 @@ mod tests {
     /// A keeper without a mount, as a thread: its answers to these questions.
     fn answers(questions: &[u8]) -> Vec<String> {
         let (line, its) = Line::pair().unwrap();
-        let service = Service {
+        let service = Arc::new(Service {
             source: "image".into(),
             dir: "/nowhere/at/all".into(),
             options: MountOptions::default(),
             point: OnceLock::new(),
-        };
+            dial: Box::new(|_| Err(io::ErrorKind::ConnectionRefused.into())),
+        });
         let thread = thread::spawn(move || service.serve(its.as_fd()).unwrap());
         let said = questions
             .iter()
-            .map(|&question| match line.ask(&[question]) {
+            .map(|&question| match line.ask(&[question], None) {
                 Ok((answer, _)) => String::from_utf8_lossy(&answer).into_owned(),
                 Err(error) => error.to_string(),
             });

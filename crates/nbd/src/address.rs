@@ -1,7 +1,8 @@
 //! The address of an export: `nbd://host[:port]/export` and its relatives.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -47,17 +48,29 @@ pub struct Address {
     pub(crate) timeout: Duration,
     pub(crate) reconnect: Duration,
     text: String,
-    /// What [`crate::resolve`] has found.
-    pub(crate) resolved: Resolved,
+    /// What a process that confines itself has found before.
+    pub(crate) prepared: Prepared,
 }
 
-/// What connecting needs of the host, once it was found for good.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Resolved {
-    /// The addresses of the server's name; none if they are looked up each time.
-    pub(crate) server: Vec<SocketAddr>,
+/// What connecting needs of the host, for a process that cannot ask it any more.
+#[derive(Clone, Default)]
+pub(crate) struct Prepared {
+    /// Another process's part; none where this process connects by itself.
+    pub(crate) dial: Option<Dial>,
     /// The certificates; none if they are read each time.
     pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+/// Connects to the server of one address, within this time.
+pub type Dial = Arc<dyn Fn(Duration) -> io::Result<OwnedFd> + Send + Sync>;
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("dial", &self.dial.is_some())
+            .field("tls", &self.tls.is_some())
+            .finish()
+    }
 }
 
 /// Where a server listens.
@@ -99,12 +112,10 @@ impl Address {
         scheme.map(|(word, ..)| word.len())
     }
 
-    /// The TCP port of the server; `None` if it listens at a Unix socket.
-    pub fn port(&self) -> Option<u16> {
-        match self.endpoint {
-            Endpoint::Tcp { port, .. } => Some(port),
-            Endpoint::Unix(_) => None,
-        }
+    /// Has another process connect: each connection is one that `dial` returns. `dial` calls
+    /// [`crate::dial`] there, for the same address.
+    pub fn connect_by(&mut self, dial: Dial) {
+        self.prepared.dial = Some(dial);
     }
 
     /// The name of the export.
@@ -187,7 +198,7 @@ impl FromStr for Address {
             timeout: TIMEOUT,
             reconnect: RECONNECT,
             text: text.to_owned(),
-            resolved: Resolved::default(),
+            prepared: Prepared::default(),
         };
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));

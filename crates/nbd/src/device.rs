@@ -1,18 +1,20 @@
 //! The device over an export.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::ToSocketAddrs;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use extant_blockdev::{BlockDevice, OpenMode, Queueing};
 use extant_units::DevOff;
 
-use crate::address::{Address, Endpoint, Resolved};
+use crate::address::Address;
 use crate::error::NbdError;
 use crate::link::Link;
 use crate::protocol::flag;
 use crate::queue::NbdQueue;
 use crate::remote::Remote;
+use crate::socket::Socket;
 use crate::tls;
 
 /// An export of an NBD server as a block device.
@@ -36,27 +38,24 @@ pub struct NbdDevice {
     remote: Arc<Remote>,
 }
 
-/// Looks up the server of `address` and reads its certificates, for good: a process that confines
-/// itself afterwards can still connect, and connect again.
+/// Reads the certificates of `address`, for good: a process that confines itself afterwards needs
+/// no files for them.
 ///
 /// # Errors
-/// The name has no address; a certificate or a key cannot be used.
-pub fn resolve(address: &mut Address) -> Result<(), NbdError> {
-    let unreachable = |source| NbdError::Unreachable {
-        server: address.endpoint.to_string(),
-        source,
-    };
-    let server = match &address.endpoint {
-        Endpoint::Tcp { host, port } => {
-            let found = (host.as_str(), *port).to_socket_addrs();
-            found.map_err(unreachable)?.collect()
-        }
-        Endpoint::Unix(_) => Vec::new(),
-    };
+/// A certificate or a key cannot be used.
+pub fn read_certificates(address: &mut Address) -> Result<(), NbdError> {
     let config = |wanted| tls::config(wanted).map(Arc::new);
-    let tls = address.tls.as_ref().map(config).transpose()?;
-    address.resolved = Resolved { server, tls };
+    address.prepared.tls = address.tls.as_ref().map(config).transpose()?;
     Ok(())
+}
+
+/// Connects to the server of `address` for another process, within `patience`, and says nothing to
+/// it.
+///
+/// # Errors
+/// The name has no address; what the host said of the last of its addresses.
+pub fn dial(address: &Address, patience: Duration) -> io::Result<OwnedFd> {
+    Socket::connect(&address.endpoint, Instant::now() + patience).map(OwnedFd::from)
 }
 
 impl NbdDevice {

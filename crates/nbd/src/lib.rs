@@ -52,6 +52,6 @@ mod socket;
 mod tls;
 mod write_log;
 
-pub use address::{Address, AddressError};
-pub use device::{NbdDevice, resolve};
+pub use address::{Address, AddressError, Dial};
+pub use device::{NbdDevice, dial, read_certificates};
 pub use error::NbdError;

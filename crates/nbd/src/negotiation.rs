@@ -19,7 +19,7 @@ use crate::loss::{Loss, violation};
 use crate::protocol::{
     FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, answer, info, option,
 };
-use crate::socket::Socket;
+use crate::socket::{Socket, left};
 use crate::tls;
 
 /// The longest reply to an option: a string of 4096 bytes and what goes with it.
@@ -50,7 +50,10 @@ struct Reply {
 /// # Errors
 /// See [`NbdError`].
 pub(crate) fn negotiate(address: &Address, deadline: Instant) -> Result<Negotiated, NbdError> {
-    let socket = Socket::connect(&address.endpoint, &address.resolved.server, deadline);
+    let socket = match &address.prepared.dial {
+        Some(dial) => dial(left(deadline)).map(|fd| Socket::of(&address.endpoint, fd)),
+        None => Socket::connect(&address.endpoint, deadline),
+    };
     let socket = socket.map_err(|source| NbdError::Unreachable {
         server: address.endpoint.to_string(),
         source,

@@ -4,7 +4,8 @@
 //! One thread may read while another writes. [`Socket::shut`] ends both from any thread.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -28,25 +29,25 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connects to `endpoint`. Its name is not looked up if `known` has its addresses.
+    /// The socket `fd`, which another process has connected to `endpoint`.
+    pub(crate) fn of(endpoint: &Endpoint, fd: OwnedFd) -> Socket {
+        match endpoint {
+            Endpoint::Tcp { .. } => Socket::Tcp(fd.into()),
+            Endpoint::Unix(_) => Socket::Unix(fd.into()),
+        }
+    }
+
+    /// Connects to `endpoint`.
     ///
     /// # Errors
-    /// What the host said of the last of the server's addresses.
-    pub(crate) fn connect(
-        endpoint: &Endpoint,
-        known: &[SocketAddr],
-        deadline: Instant,
-    ) -> io::Result<Socket> {
+    /// The name has no address; what the host said of the last of the server's addresses.
+    pub(crate) fn connect(endpoint: &Endpoint, deadline: Instant) -> io::Result<Socket> {
         let (host, port) = match endpoint {
             Endpoint::Unix(path) => return connect_unix(path, deadline).map(Socket::Unix),
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
         };
         let mut last = io::Error::other("the name of the host has no address");
-        let addresses = match known {
-            [] => (host, port).to_socket_addrs()?.collect(),
-            known => known.to_vec(),
-        };
-        for address in addresses {
+        for address in (host, port).to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, left(deadline)) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
@@ -104,6 +105,15 @@ fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
             Err(Errno::AGAIN) if Instant::now() < deadline => thread::sleep(PAUSE),
             Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> OwnedFd {
+        match socket {
+            Socket::Tcp(stream) => stream.into(),
+            Socket::Unix(stream) => stream.into(),
         }
     }
 }

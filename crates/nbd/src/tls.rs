@@ -28,7 +28,7 @@ pub(crate) fn begin(address: &Address, tls: &Tls) -> Result<ClientConnection, Nb
         }
     };
     let name = ServerName::try_from(name).map_err(NbdError::tls)?;
-    let config = match &address.resolved.tls {
+    let config = match &address.prepared.tls {
         Some(config) => Arc::clone(config),
         None => Arc::new(config(tls)?),
     };

@@ -5,11 +5,15 @@
 //!
 //! | the call is | the kernel |
 //! |---|---|
-//! | in [`ALLOWED`], or in [`RINGS`] or [`NETWORK`] where the process needs those | makes it |
+//! | in [`ALLOWED`], or in [`RINGS`] where the process needs those | makes it |
 //! | in [`WITH_ARGUMENTS`] or [`RINGS_WITH_ARGUMENTS`], with such arguments | makes it |
 //! | in [`REFUSED`] | answers `EACCES` |
 //! | in [`UNKNOWN`], or newer than [`NEWEST`] | answers `ENOSYS`, as a kernel without it does |
 //! | anything else | ends the process (`SIGSYS`), and logs the call |
+//!
+//! A filter sees the arguments, not the memory that they point to. So calls that reach out by an
+//! address or a path in memory, such as `connect`, `sendmsg` or `statx`, are not made at all: the
+//! keeper of a mount makes them, and hands the descriptor over.
 //!
 //! What is refused with an error is what the C library and the standard library try for
 //! information and do without. Only foreign code makes any other call. A process that runs such
@@ -43,7 +47,6 @@ pub(crate) const ALLOWED: &[(Call, &str)] = &[
     ),
     (SYS_lseek, "the length of the image"),
     (SYS_fstat, "the image's metadata"),
-    (SYS_fcntl, "locks on the image, flags of sockets"),
     (SYS_flock, "giving the lock on the image back"),
     (SYS_close, "what is open"),
     (SYS_dup, "descriptors of the threads' own"),
@@ -54,10 +57,7 @@ pub(crate) const ALLOWED: &[(Call, &str)] = &[
     (SYS_accept4, "clients that wait for the unmount"),
     (SYS_recvfrom, "clients, the keeper, the thread of signals"),
     (SYS_recvmsg, "the keeper's answer with /dev/fuse"),
-    (SYS_sendto, "clients, the keeper, the system's log"),
-    (SYS_sendmsg, "the same"),
     (SYS_getsockopt, "a client's user"),
-    (SYS_setsockopt, "time limits of sockets"),
     (SYS_getsockname, "the standard library's sockets"),
     (SYS_getpeername, "the standard library's sockets"),
     (SYS_shutdown, "hanging up"),
@@ -114,7 +114,6 @@ pub(crate) const ALLOWED: &[(Call, &str)] = &[
     (SYS_getrandom, "numbers that cannot be guessed"),
     (SYS_uname, "the host's name, for multiple mount protection"),
     (SYS_sysinfo, "the C library's view of memory"),
-    (SYS_prlimit64, "the size of the first thread's stack"),
     (SYS_getrusage, "facts of the process"),
     (SYS_setsid, "a daemon's own session"),
 ];
@@ -139,8 +138,10 @@ pub(crate) enum Argument {
     Has(u64),
     /// None of these bits is set.
     Lacks(u64),
+    /// A pointer to nothing.
+    Null,
 }
-use Argument::{Has, Is, Lacks};
+use Argument::{Has, Is, Lacks, Null};
 
 /// The number of an argument, and what it has to be.
 pub(crate) type Condition = (u8, Argument);
@@ -150,60 +151,92 @@ const fn bits(constant: c_int) -> u64 {
     constant.unsigned_abs() as u64
 }
 
-/// Made if one of the conditions holds.
-pub(crate) const WITH_ARGUMENTS: &[(Call, &[Condition], &str)] = &[
+/// Calls, alternatives of conditions that hold together, and why.
+type WithArguments = (Call, &'static [&'static [Condition]], &'static str);
+
+/// Made if the conditions of one alternative hold.
+pub(crate) const WITH_ARGUMENTS: &[WithArguments] = &[
     (
         SYS_clone,
-        &[(0, Has(bits(CLONE_THREAD | CLONE_VM)))],
+        &[&[(0, Has(bits(CLONE_THREAD | CLONE_VM)))]],
         "threads, no processes",
     ),
-    (SYS_mmap, &[(2, Lacks(bits(PROT_EXEC)))], "memory, no code"),
+    (
+        SYS_mmap,
+        &[&[(2, Lacks(bits(PROT_EXEC)))]],
+        "memory, no code",
+    ),
     (
         SYS_mprotect,
-        &[(2, Lacks(bits(PROT_EXEC)))],
+        &[&[(2, Lacks(bits(PROT_EXEC)))]],
         "memory, no code",
     ),
     (
         SYS_ioctl,
-        &[(1, Is(FIONBIO)), (1, Is(TCGETS))],
+        &[&[(1, Is(FIONBIO))], &[(1, Is(TCGETS))]],
         "sockets that do not wait; whether standard error is a terminal",
     ),
     (
         SYS_prctl,
         &[
-            (0, Is(bits(PR_SET_NAME))),
-            (0, Is(bits(PR_GET_NAME))),
-            (0, Is(bits(PR_SET_VMA))),
+            &[(0, Is(bits(PR_SET_NAME)))],
+            &[(0, Is(bits(PR_GET_NAME)))],
+            &[(0, Is(bits(PR_SET_VMA)))],
         ],
         "names of threads, names of memory",
+    ),
+    (
+        SYS_fcntl,
+        &[
+            &[(1, Is(bits(F_GETFD)))],
+            &[(1, Is(bits(F_GETFL)))],
+            &[(1, Is(bits(F_SETFL))), (2, Lacks(bits(O_ASYNC)))],
+            &[(1, Is(bits(F_OFD_GETLK)))],
+            &[(1, Is(bits(F_OFD_SETLK)))],
+        ],
+        "locks on the image, `/dev/fuse` that does not wait; no signals to other processes",
+    ),
+    (
+        SYS_sendto,
+        &[&[(4, Null)]],
+        "clients, the keeper, the system's log: what a socket is connected to",
+    ),
+    (
+        SYS_setsockopt,
+        &[
+            &[(1, Is(bits(SOL_SOCKET))), (2, Is(bits(SO_RCVTIMEO)))],
+            &[(1, Is(bits(SOL_SOCKET))), (2, Is(bits(SO_SNDTIMEO)))],
+        ],
+        "time limits of sockets",
+    ),
+    (
+        SYS_prlimit64,
+        &[&[(0, Is(0)), (2, Null)]],
+        "the size of the first thread's stack; no limit is set",
     ),
 ];
 
 /// For a process with rings, which it has made before: it makes no more. What its rings do this
 /// list does not see; the rings were restricted when they were made.
-pub(crate) const RINGS: &[(Call, &str)] = &[
-    (SYS_io_uring_enter, "fetching and answering requests"),
+pub(crate) const RINGS: &[(Call, &str)] =
+    &[(SYS_io_uring_enter, "fetching and answering requests")];
+
+/// For the same, with some arguments.
+pub(crate) const RINGS_WITH_ARGUMENTS: &[WithArguments] = &[
+    (
+        SYS_io_uring_register,
+        &[&[(1, Is(REGISTER_FILES))], &[(1, Is(ENABLE_RINGS))]],
+        "a thread takes its ring into use",
+    ),
     (
         SYS_sched_setaffinity,
+        &[&[(0, Is(0))]],
         "a worker stays where its callers are",
     ),
 ];
-
-/// For the same, with some arguments.
-pub(crate) const RINGS_WITH_ARGUMENTS: &[(Call, &[Condition], &str)] = &[(
-    SYS_io_uring_register,
-    &[(1, Is(REGISTER_FILES)), (1, Is(ENABLE_RINGS))],
-    "a thread takes its ring into use",
-)];
 /// Operations of `io_uring_register`.
 const REGISTER_FILES: u64 = 2;
 const ENABLE_RINGS: u64 = 12;
-
-/// For a process that connects to its server again.
-pub(crate) const NETWORK: &[(Call, &str)] = &[(
-    SYS_connect,
-    "the server of the image; its port is Landlock's matter",
-)];
 
 /// Refused with `EACCES`: they name paths, which a confined process does without.
 pub(crate) const REFUSED: &[(Call, &str)] = &[
@@ -216,6 +249,9 @@ pub(crate) const REFUSED: &[(Call, &str)] = &[
     (SYS_getcwd, "paths in a backtrace"),
     (SYS_chdir, "paths"),
     (SYS_statfs, "paths"),
+    // A filter does not see that the path is empty. `fstat` has none.
+    (SYS_newfstatat, "files that the standard library looks at"),
+    (SYS_statx, "the same"),
 ];
 
 /// The same under older names.
@@ -229,13 +265,6 @@ pub(crate) const REFUSED_OLDER: &[(Call, &str)] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const REFUSED_OLDER: &[(Call, &str)] = &[];
-
-/// Made for a descriptor, refused with `EACCES` for a path: the number of the argument whose bit
-/// `AT_EMPTY_PATH` tells them apart.
-pub(crate) const BY_DESCRIPTOR: &[(Call, u8, &str)] = &[
-    (SYS_newfstatat, 3, "the image's metadata"),
-    (SYS_statx, 2, "the image's metadata, and its alignment"),
-];
 
 /// Answered with `ENOSYS`: the C library then uses an older call.
 pub(crate) const UNKNOWN: &[(Call, &str)] = &[

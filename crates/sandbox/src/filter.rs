@@ -12,10 +12,10 @@ use seccompiler::{
 };
 
 use crate::calls::{
-    ALLOWED, Argument, BY_DESCRIPTOR, Call, Condition, NETWORK, NEWER, NEWEST, OLDER, REFUSED,
-    REFUSED_OLDER, RINGS, RINGS_WITH_ARGUMENTS, UNKNOWN, WITH_ARGUMENTS,
+    ALLOWED, Argument, Call, Condition, NEWER, NEWEST, OLDER, REFUSED, REFUSED_OLDER, RINGS,
+    RINGS_WITH_ARGUMENTS, UNKNOWN, WITH_ARGUMENTS,
 };
-use crate::profile::{Profile, Server};
+use crate::profile::Profile;
 
 /// Why the list is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// Puts the list into force for all threads. Returns false if the kernel has no such filters.
 pub(crate) fn install(profile: &Profile) -> Result<bool, FilterError> {
     let programs = [
-        (refused()?, SeccompAction::Allow, errno(libc::EACCES)),
+        (refused(), SeccompAction::Allow, errno(libc::EACCES)),
         (unknown(), SeccompAction::Allow, errno(libc::ENOSYS)),
         (
             listed(profile)?,
@@ -81,13 +81,12 @@ fn listed(profile: &Profile) -> Result<Rules, FilterError> {
         any(calls, &mut rules);
     }
     rules.extend(unknown());
-    rules.extend(BY_DESCRIPTOR.iter().map(|&(call, ..)| (call, Vec::new())));
     let of_rings = match profile.rings {
         true => RINGS_WITH_ARGUMENTS,
         false => &[],
     };
     for &(call, alternatives, _) in WITH_ARGUMENTS.iter().chain(of_rings) {
-        let made = alternatives.iter().map(|&one| rule(&[one]));
+        let made = alternatives.iter().map(|conditions| rule(conditions));
         rules.insert(call, made.collect::<Result<_, _>>()?);
     }
     // Ending itself, with a signal that shows in its exit status.
@@ -96,39 +95,13 @@ fn listed(profile: &Profile) -> Result<Rules, FilterError> {
     if profile.rings {
         any(RINGS, &mut rules);
     }
-    if let Some(server) = profile.server {
-        any(NETWORK, &mut rules);
-        rules.insert(libc::SYS_socket, sockets(server)?);
-    }
     Ok(rules)
-}
-
-/// Sockets by which a server is reached.
-fn sockets(server: Server) -> Result<Vec<SeccompRule>, FilterError> {
-    let families: &[i32] = match server {
-        Server::Tcp(_) => &[libc::AF_INET, libc::AF_INET6],
-        Server::Unix => &[libc::AF_UNIX],
-    };
-    let of = |&family: &i32| {
-        let family = (0, Argument::Is(u64::from(family.unsigned_abs())));
-        let stream = (
-            1,
-            Argument::Has(u64::from(libc::SOCK_STREAM.unsigned_abs())),
-        );
-        rule(&[family, stream])
-    };
-    families.iter().map(of).collect()
 }
 
 /// The calls that are answered with `EACCES`.
-fn refused() -> Result<Rules, FilterError> {
+fn refused() -> Rules {
     let named = REFUSED.iter().chain(REFUSED_OLDER);
-    let mut rules: Rules = named.map(|&(call, _)| (call, Vec::new())).collect();
-    let empty = Argument::Lacks(u64::from(libc::AT_EMPTY_PATH.unsigned_abs()));
-    for &(call, number, _) in BY_DESCRIPTOR {
-        rules.insert(call, vec![rule(&[(number, empty)])?]);
-    }
-    Ok(rules)
+    named.map(|&(call, _)| (call, Vec::new())).collect()
 }
 
 /// The calls that are answered with `ENOSYS`.
@@ -141,13 +114,14 @@ fn unknown() -> Rules {
 /// All of these conditions on arguments.
 fn rule(conditions: &[Condition]) -> Result<SeccompRule, FilterError> {
     let one = |&(number, argument): &Condition| {
-        let (operation, value) = match argument {
-            Argument::Is(value) => (SeccompCmpOp::Eq, value),
-            Argument::Has(bits) => (SeccompCmpOp::MaskedEq(bits), bits),
-            Argument::Lacks(bits) => (SeccompCmpOp::MaskedEq(bits), 0),
+        // Of an int the kernel takes the lower half, whatever is in the upper one.
+        let (len, operation, value) = match argument {
+            Argument::Is(value) => (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value),
+            Argument::Has(bits) => (SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits),
+            Argument::Lacks(bits) => (SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), 0),
+            Argument::Null => (SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0),
         };
-        // The arguments in question are ints.
-        SeccompCondition::new(number, SeccompCmpArgLen::Dword, operation, value)
+        SeccompCondition::new(number, len, operation, value)
     };
     let conditions = conditions.iter().map(one).collect::<Result<_, _>>()?;
     Ok(SeccompRule::new(conditions)?)
@@ -160,21 +134,12 @@ mod tests {
 
     #[test]
     fn no_call_is_in_two_groups() {
-        let plain = [
-            ALLOWED,
-            OLDER,
-            RINGS,
-            NETWORK,
-            REFUSED,
-            REFUSED_OLDER,
-            UNKNOWN,
-        ];
+        let plain = [ALLOWED, OLDER, RINGS, REFUSED, REFUSED_OLDER, UNKNOWN];
         let plain = plain.into_iter().flatten().map(|&(call, why)| (call, why));
         let bound = WITH_ARGUMENTS.iter().chain(RINGS_WITH_ARGUMENTS);
         let bound = bound.map(|&(call, _, why)| (call, why));
-        let by = BY_DESCRIPTOR.iter().map(|&(call, _, why)| (call, why));
         let mut seen = BTreeSet::new();
-        for (call, why) in plain.chain(bound).chain(by) {
+        for (call, why) in plain.chain(bound) {
             assert!(seen.insert(call), "call {call} is listed twice");
             assert!(!why.is_empty(), "call {call} has no reason");
             assert!(call <= NEWEST, "call {call} is newer than the newest");
@@ -193,21 +158,17 @@ mod tests {
             libc::SYS_unshare,
             libc::SYS_mount,
             libc::SYS_kill,
+            libc::SYS_sendmsg,
+            libc::SYS_sched_setaffinity,
         ] {
             assert!(!file.contains_key(&call), "call {call}");
         }
         // A call that ends any thread, unless its argument is this process.
         assert_eq!(file[&libc::SYS_tgkill].len(), 1);
-        let server = Some(Server::Tcp(10809));
-        let remote = listed(&Profile {
-            server,
-            rings: true,
-        })
-        .unwrap();
-        assert_eq!(remote[&libc::SYS_socket].len(), 2);
-        assert!(remote.contains_key(&libc::SYS_io_uring_enter));
-        assert!(!remote.contains_key(&libc::SYS_io_uring_setup));
-        assert_eq!(remote[&libc::SYS_io_uring_register].len(), 2);
-        assert!(!remote.contains_key(&libc::SYS_execve));
+        let ringed = listed(&Profile { rings: true }).unwrap();
+        assert!(ringed.contains_key(&libc::SYS_io_uring_enter));
+        assert!(!ringed.contains_key(&libc::SYS_io_uring_setup));
+        assert_eq!(ringed[&libc::SYS_io_uring_register].len(), 2);
+        assert!(!ringed.contains_key(&libc::SYS_execve));
     }
 }

@@ -4,7 +4,7 @@
 //! [`enter`] takes, in this order, from the calling thread and from every thread that it starts
 //! later:
 //! 1. the way to new privileges (`no_new_privs`);
-//! 2. the capabilities, but for those that a [`Profile`] keeps (`privileges`);
+//! 2. the capabilities (`privileges`);
 //! 3. the paths and the network, by Landlock (`paths`);
 //! 4. the system calls that are not in the list (`calls`), by seccomp (`filter`).
 //!
@@ -30,7 +30,7 @@ mod profile;
 mod report;
 
 pub use filter::FilterError;
-pub use profile::{Profile, Server};
+pub use profile::Profile;
 pub use report::Report;
 
 /// Why a process could not be confined.
@@ -53,8 +53,8 @@ pub enum Error {
 /// A part was refused for another reason than that the kernel lacks it. The parts before it are in
 /// force.
 pub fn enter(profile: &Profile) -> Result<Report, Error> {
-    privileges::give_up(profile).map_err(Error::Privileges)?;
-    let landlock = paths::close(profile)?;
+    privileges::give_up().map_err(Error::Privileges)?;
+    let landlock = paths::close()?;
     // The filter lets nothing ask for them.
     let report = Report::of_this_thread(landlock);
     Ok(report.with_filter(filter::install(profile)?))

@@ -1,11 +1,8 @@
-//! Landlock: no path, no port but the server's, no signal and no abstract socket of others.
+//! Landlock: no path, no port, no signal and no abstract socket of others.
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, NetPort, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
 };
-
-use crate::profile::{Profile, Server};
 
 /// Versions of Landlock, from the latest one with rights that are asked for here.
 const VERSIONS: [(ABI, u32); 6] = [
@@ -19,16 +16,12 @@ const VERSIONS: [(ABI, u32); 6] = [
 
 /// Takes all that Landlock knows of, and returns the version that is in force, or 0 if the kernel
 /// has none.
-pub(crate) fn close(profile: &Profile) -> Result<u32, RulesetError> {
+pub(crate) fn close() -> Result<u32, RulesetError> {
     let asked = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V6))?
         .handle_access(AccessNet::from_all(ABI::V6))?
         .scope(Scope::from_all(ABI::V6))?;
-    let mut rules = asked.create()?;
-    if let Some(Server::Tcp(port)) = profile.server {
-        rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
-    }
-    match rules.restrict_self()?.ruleset {
+    match asked.create()?.restrict_self()?.ruleset {
         RulesetStatus::NotEnforced => Ok(0),
         _ => Ok(version()),
     }
@@ -57,13 +50,35 @@ fn version() -> u32 {
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::io;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     use std::thread;
 
     /// Landlock by itself, without the filter of calls, in a thread of its own.
     #[test]
-    fn no_path_is_left_to_the_thread() {
+    fn nothing_is_left_to_the_thread() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = tcp.local_addr().unwrap();
+        let name = SocketAddr::from_abstract_name(format!("extant-{}", port.port())).unwrap();
+        let _unix = UnixListener::bind_addr(&name).unwrap();
+        let connected = thread::spawn(move || {
+            let refused = |outcome: io::Result<()>| {
+                let kind = outcome.map_err(|error| error.kind());
+                kind == Err(io::ErrorKind::PermissionDenied)
+            };
+            (
+                close().unwrap(),
+                refused(TcpStream::connect(port).map(drop)),
+                refused(UnixStream::connect_addr(&name).map(drop)),
+            )
+        });
+        let (version, no_port, no_abstract_socket) = connected.join().unwrap();
+        assert_eq!(no_port, version >= 4);
+        assert_eq!(no_abstract_socket, version >= 6);
         let opened = thread::spawn(|| {
-            let version = close(&Profile::default()).unwrap();
+            let version = close().unwrap();
             let inner = thread::spawn(|| File::open("/etc/passwd").map_err(|e| e.kind()));
             let inner = inner.join().unwrap().map(drop);
             (

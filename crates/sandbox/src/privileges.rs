@@ -1,4 +1,4 @@
-//! Capabilities: given up for good, but for what a server's socket may need.
+//! Capabilities: given up for good.
 //!
 //! The user stays the same. A confined process opens, signals and traces nothing, so its user
 //! decides nothing more; and the mount belongs to that user, as programs that look at the process
@@ -10,13 +10,11 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-use crate::profile::{Profile, Server};
-
 /// Capabilities have numbers below this one.
 const NUMBERS: u32 = 64;
 
-/// Sets `no_new_privs`, and gives up every capability that `profile` does not keep.
-pub(crate) fn give_up(profile: &Profile) -> Result<()> {
+/// Sets `no_new_privs`, and gives up every capability.
+pub(crate) fn give_up() -> Result<()> {
     set_no_new_privs(true)?;
     let held = rustix::thread::capabilities(None)?;
     if held.permitted.contains(CapabilitySet::SETPCAP) {
@@ -27,24 +25,14 @@ pub(crate) fn give_up(profile: &Profile) -> Result<()> {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(error) => return Err(error),
     }
-    let kept = held.permitted & kept(profile);
     set_capabilities(
         None,
         CapabilitySets {
-            effective: kept,
-            permitted: kept,
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
             inheritable: CapabilitySet::empty(),
         },
     )
-}
-
-/// The Unix socket of a server may belong to another user, whose permissions root does not go by
-/// when it connects first, nor may it when it connects again.
-fn kept(profile: &Profile) -> CapabilitySet {
-    match profile.server {
-        Some(Server::Unix) => CapabilitySet::DAC_OVERRIDE,
-        _ => CapabilitySet::empty(),
-    }
 }
 
 /// Programs that this process would execute, were it able to, have no capabilities either.
@@ -66,28 +54,15 @@ mod tests {
     use rustix::thread::{capabilities, no_new_privs};
     use std::thread;
 
-    fn left(profile: Profile) -> CapabilitySet {
+    #[test]
+    fn nothing_is_kept() {
         let thread = thread::spawn(move || {
-            give_up(&profile).unwrap();
+            give_up().unwrap();
             assert!(no_new_privs().unwrap());
             let sets = capabilities(None).unwrap();
-            assert_eq!(sets.effective, sets.permitted);
+            assert!(sets.effective.is_empty() && sets.permitted.is_empty());
             assert!(sets.inheritable.is_empty());
-            sets.permitted
         });
-        thread.join().unwrap()
-    }
-
-    #[test]
-    fn nothing_is_kept_but_what_a_servers_socket_needs() {
-        assert!(left(Profile::default()).is_empty());
-        let server = |server| Profile {
-            server: Some(server),
-            ..Profile::default()
-        };
-        assert!(left(server(Server::Tcp(1))).is_empty());
-        let held = capabilities(None).unwrap().permitted;
-        let wanted = CapabilitySet::DAC_OVERRIDE & held;
-        assert_eq!(left(server(Server::Unix)), wanted);
+        thread.join().unwrap();
     }
 }

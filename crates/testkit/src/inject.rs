@@ -30,18 +30,42 @@ pub fn inject(pid: u32, number: i64, arguments: &[&str]) -> Result<Injected> {
     text.parse().map(Injected::Returned).map_err(|_| unclear())
 }
 
-/// What foreign code would try, and what it comes to in a confined daemon: the call's number on
-/// x86-64, its arguments, its outcome.
-pub const ATTEMPTS: [(&str, i64, &[&str], Injected); 6] = [
+/// What foreign code would try: its name, the call's number on x86-64, its arguments, and what it
+/// comes to in a confined daemon.
+pub type Attempt = (&'static str, i64, &'static [&'static str], Injected);
+
+const REFUSED: Injected = Injected::Returned(-13);
+const ENDED: Injected = Injected::Ended(31);
+/// A buffer.
+const ROOM: &str = "room for an answer of the kernel or a value for it................";
+
+/// What foreign code would try.
+pub const ATTEMPTS: [Attempt; 17] = [
+    ("open", 257, &["-100", "/etc/passwd", "0"], REFUSED),
     (
-        "open",
-        257,
-        &["-100", "/etc/passwd", "0"],
-        Injected::Returned(-13),
+        "stat",
+        262,
+        &["-100", "/etc/passwd", ROOM, "0x1000"],
+        REFUSED,
     ),
-    ("socket", 41, &["2", "2", "0"], Injected::Ended(31)),
-    ("exec", 59, &["/bin/true", "0", "0"], Injected::Ended(31)),
-    ("ptrace", 101, &["16", "1", "0", "0"], Injected::Ended(31)),
-    ("unshare", 272, &["0x10000000"], Injected::Ended(31)),
-    ("io_uring_setup", 425, &["8", "0"], Injected::Ended(31)),
+    (
+        "statx",
+        332,
+        &["-100", "/etc/passwd", "0x1000", "0x7ff", ROOM],
+        REFUSED,
+    ),
+    ("socket", 41, &["2", "2", "0"], ENDED),
+    ("multipath tcp", 41, &["2", "1", "262"], ENDED),
+    ("unix socket", 41, &["1", "1", "0"], ENDED),
+    ("connect", 42, &["0", ROOM, "110"], ENDED),
+    ("sendto", 44, &["0", "x", "1", "0", ROOM, "110"], ENDED),
+    ("sendmsg", 46, &["0", ROOM, "0"], ENDED),
+    ("exec", 59, &["/bin/true", "0", "0"], ENDED),
+    ("own a file's signals", 72, &["0", "8", "1"], ENDED),
+    ("choose a file's signal", 72, &["0", "10", "9"], ENDED),
+    ("ptrace", 101, &["16", "1", "0", "0"], ENDED),
+    ("processor of another", 203, &["1", "8", ROOM], ENDED),
+    ("unshare", 272, &["0x10000000"], ENDED),
+    ("limit of another", 302, &["1", "7", ROOM, "0"], ENDED),
+    ("io_uring_setup", 425, &["8", "0"], ENDED),
 ];

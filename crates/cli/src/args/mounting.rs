@@ -13,9 +13,10 @@ use clap::Args;
 /// caches.
 ///
 /// Root mounts directly, other users through fusermount3. The image stays locked until it is
-/// unmounted. If another process has the image open for writing, the command waits up to 2 seconds
-/// for it. A volume with multiple mount protection (mmp) that was not unmounted, or that another
-/// host uses, is watched first: usually 2 times 11 seconds, at most 2 times 6 minutes.
+/// unmounted. If the image is in use, the command waits up to 2 seconds for it. A mount of the same
+/// image that has died is taken off the directory. A volume with multiple mount protection (mmp)
+/// that was not unmounted, or that another host uses, is watched first: usually 2 times 11 seconds,
+/// at most 2 times 6 minutes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
     /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other,
@@ -55,6 +56,9 @@ pub(crate) struct Mount {
     /// Started by a daemon whose image is to be recovered before it is mounted read-only
     #[arg(long, hide = true, conflicts_with_all = ["daemon", "image_fd", "keeper"])]
     pub(crate) recover: bool,
+    /// Started by a daemon that is to mount read-only: does its image have to be recovered before?
+    #[arg(long, hide = true, conflicts_with_all = ["daemon", "image_fd", "keeper", "recover"])]
+    pub(crate) look: bool,
 }
 
 /// Unmount, and wait until the image is closed

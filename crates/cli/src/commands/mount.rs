@@ -4,26 +4,24 @@
 //! the mount answers, the child prints on the terminal, and the exit status is a failure. Once the
 //! mount answers, the child says so through a pipe, lets go of the terminal, and serves.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
-use extant_fuse::{MountEntry, detach};
-use rustix::io::Errno;
-use rustix::process::geteuid;
 use signal_hook::consts::SIGSYS;
 
-use super::umount;
 use crate::args::Mount;
 use crate::failure::{Failure, Outcome};
 use crate::serve::{self, READY};
-use crate::{program, source};
+use crate::{dead_mount, program, recovery, source};
 
 pub(crate) fn run(args: &Mount) -> Outcome {
     if args.keeper {
         serve::keep(args).into()
     } else if args.recover {
-        serve::recover(args)
+        recovery::recover(args)
+    } else if args.look {
+        recovery::look(args)
     } else if args.foreground || args.daemon {
         serve::serve(args).into()
     } else {
@@ -47,6 +45,7 @@ fn start_daemon(args: &Mount) -> Outcome {
         }
     }
     command.arg("--").args(&args.image).args(&args.dir);
+    let was_dead = args.dir.as_deref().is_some_and(dead_mount::is_at);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let outcome = child.and_then(|mut child| {
         let mut said = Vec::new();
@@ -59,7 +58,7 @@ fn start_daemon(args: &Mount) -> Outcome {
             child.wait().map(Some)
         }
     });
-    if !matches!(outcome, Ok(None)) {
+    if !matches!(outcome, Ok(None)) && !was_dead {
         take_off_dead_mount(args);
     }
     match outcome {
@@ -90,18 +89,11 @@ fn name(args: &Mount) -> String {
 /// Takes off what a daemon has left that died between mounting and answering, as for lack of
 /// memory. It cannot do so itself.
 fn take_off_dead_mount(args: &Mount) {
-    let dead = |error: io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
     let (Some(image), Some(dir)) = (&args.image, &args.dir) else {
         return;
     };
-    let (Ok(image), Ok(dir)) = (source::real(image), umount::absolute(dir)) else {
-        return;
-    };
-    let Ok(Some(entry)) = MountEntry::find(&dir) else {
-        return;
-    };
-    if entry.source == image && entry.dir.metadata().is_err_and(dead) {
+    if let (Ok(image), Ok(dir)) = (source::real(image), dead_mount::path_of(dir)) {
         // The daemon's failure is the one to report.
-        let _ = detach(&dir, true, !geteuid().is_root());
+        let _ = dead_mount::take_off(&image, &dir);
     }
 }

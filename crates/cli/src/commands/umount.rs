@@ -9,7 +9,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::args::Umount;
+use crate::dead_mount;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::mount_users::{holders_elsewhere, users_of};
 use crate::printable::print_error_line;
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
 
 fn unmount(given: &Path, lazy: bool) -> Result<(), Failure> {
     let place = &given.display();
-    let dir = absolute(given).at(place)?;
+    let dir = dead_mount::path_of(given).at(place)?;
     let entry = MountEntry::find(&dir).at("/proc/self/mountinfo")?;
     let entry = entry.ok_or_else(|| {
         let what = if dir.exists() {
@@ -211,21 +212,4 @@ fn needs_recovery(image: &File) -> io::Result<bool> {
     let mut bits = [0; 4];
     image.read_exact_at(&mut bits, INCOMPAT)?;
     Ok(u32::from_le_bytes(bits) & RECOVER != 0)
-}
-
-/// The canonical path of a mount point, without looking into the mount: its daemon may be dead.
-pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
-    match dir.canonicalize() {
-        Ok(path) => Ok(path),
-        Err(error) => {
-            let Some(name) = dir.file_name() else {
-                return Err(error);
-            };
-            let parent = match dir.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent,
-                _ => Path::new("."),
-            };
-            Ok(parent.canonicalize()?.join(name))
-        }
-    }
 }

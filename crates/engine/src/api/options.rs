@@ -116,7 +116,7 @@ impl VolumeOptions {
     /// Opens and claims the image at `path` as [`VolumeOptions::open`] does, and reads nothing of
     /// it. [`VolumeOptions::open_on`] mounts what is returned, without opening any path: a process
     /// can confine itself between the two. With the mount option `ro` the device is read-only, so
-    /// an image that [`VolumeOptions::needs_recovery`] has to be recovered before.
+    /// an image that [`VolumeOptions::needs_recovery_on`] names has to be recovered before.
     ///
     /// # Errors
     /// Those of opening; [`Error::BadOption`] for a mount option.
@@ -133,18 +133,14 @@ impl VolumeOptions {
         open_device(path, OpenMode::ReadWrite, io)
     }
 
-    /// Whether [`VolumeOptions::open`] would write to the image at `path` although the mount option
-    /// `ro` is given: a journal to replay, or orphans. Reads the superblock alone.
+    /// Whether [`VolumeOptions::open`] would write to the image on `device` although the mount
+    /// option `ro` is given: a journal to replay, or orphans. Reads the superblock alone.
     ///
     /// # Errors
-    /// As [`VolumeOptions::claim`].
-    pub fn needs_recovery(&self, path: impl AsRef<Path>) -> Result<bool> {
+    /// [`Error::BadOption`] for a mount option.
+    pub fn needs_recovery_on(&self, device: &Arc<dyn BlockDevice>) -> Result<bool> {
         let options = self.parsed()?;
-        if !self.write || !options.read_only() {
-            return Ok(false);
-        }
-        let device = open_unchanging(path.as_ref(), self.io(&options))?;
-        Ok(mount::needs_writing(&device, &options))
+        Ok(self.write && options.read_only() && mount::needs_writing(device, &options))
     }
 
     /// Recovers the volume on `device`, as the mount option `ro` does, and lets go of it.
