@@ -350,6 +350,13 @@ fn mount_by_its_helper_has_the_flags_that_were_asked_for() -> Result<()> {
         o.describe()
     );
     ensure!(has("rw")? && has("nosuid")?, "flags");
+    // mount(8) hands back what the table of mounts has.
+    let present = shown("OPTIONS")?;
+    ensure!(present.contains("user_id=0"), "{present}");
+    let o = mount(&format!("{present},remount"))?;
+    ensure!(o.code == Some(0) && o.err.is_empty(), "{}", o.describe());
+    let o = mount("remount,user_id=7")?;
+    ensure!(o.err.contains("user_id=7"), "{}", o.describe());
     fs::write(at.join("g"), "x")?;
     Cmd::new(tools::extant()?).arg("umount").arg(&at).ok()?;
     // What is open for reading alone stays so.
@@ -412,6 +419,19 @@ fn the_units_of_systemd_are_sound() -> Result<()> {
         fs::write(dir.join(unit), wrong)?;
         let o = verify()?;
         ensure!(!o.err.is_empty(), "{}", o.describe());
+    }
+    Ok(())
+}
+
+/// A service whose daemon has ended by a signal has not failed, and starts on what a kill has left.
+#[test]
+fn the_service_needs_no_command_to_stop_and_starts_on_a_dead_mount() -> Result<()> {
+    let unit = tools::workspace().join("scripts/systemd/extant@.service");
+    let text = fs::read_to_string(unit)?;
+    for line in text.lines().filter(|line| line.starts_with("Exec")) {
+        let optional = line.contains("=-");
+        let serves = line.starts_with("ExecStart=/usr/bin/extant mount -f ");
+        ensure!(serves || optional, "it may fail: {line}");
     }
     Ok(())
 }

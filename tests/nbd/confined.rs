@@ -79,7 +79,12 @@ fn a_tcp_server_is_reached_again() -> Result<()> {
         "no kill was noticed"
     );
     ensure!(counter(&mount, "sandbox_seccomp")? == 1, "unconfined");
-    mount.unmount()?;
+    let said = mount.unmount()?;
+    // One line for each loss, one for each return.
+    let lines = |words: &str| said.lines().filter(|line| line.contains(words)).count();
+    let (lost, back) = (lines("the connection is lost"), lines("connected again"));
+    ensure!(lost >= 1 && lost == back, "{said}");
+    ensure!(said.lines().count() == lost + back, "{said}");
     server.kill()?;
     image.fsck_clean()
 }

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::address::Address;
 use crate::counters::Counters;
@@ -145,13 +145,21 @@ impl Link {
                 "the recovery of the connection panicked".into(),
             ))),
         };
+        let was_up = lost.is_some();
         let (next, result) = match self.next_session(generation, lost) {
             Ok(session) => {
                 Counters::bump(&self.counters.reconnects);
-                info!("{}: connected again", self.address);
+                // As loud as the loss was.
+                warn!("{}: connected again", self.address);
                 (State::Up(Arc::new(session)), Ok(()))
             }
-            Err(Stop::Down(why)) => (State::Down(generation), Err(io::Error::other(why))),
+            Err(Stop::Down(why)) => {
+                // Later tries fail in the same way.
+                if was_up {
+                    warn!("{}: {why}; requests fail until it is", self.address);
+                }
+                (State::Down(generation), Err(io::Error::other(why)))
+            }
             Err(Stop::Fault(why)) => {
                 error!("{}: {why}", self.address);
                 let fault = Fault(why.into());

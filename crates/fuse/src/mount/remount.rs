@@ -17,7 +17,9 @@ use super::table::MountEntry;
 pub fn remount(dir: &Path, words: &str) -> io::Result<Vec<String>> {
     let entry = MountEntry::find(dir)?;
     let entry = entry.ok_or_else(|| io::Error::other("not mounted"))?;
-    let (options, left) = MountOptions::changed(&entry.flags, words);
+    let (options, mut left) = MountOptions::changed(&entry.flags, words);
+    // mount(8) passes on what the table has beside what it was given.
+    left.retain(|word| entry.options.split(',').all(|present| present != word));
     mount_remount(dir, options.mount_flags(), c"")?;
     Ok(left)
 }

@@ -22,6 +22,8 @@ pub struct MountEntry {
     pub source: PathBuf,
     /// The user that mounted it, for FUSE.
     pub user: Option<u32>,
+    /// The options of its file system as words, such as `rw,user_id=0`.
+    pub options: String,
 }
 
 impl MountEntry {
@@ -84,6 +86,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         kind,
         source: path(source),
         user,
+        options,
     })
 }
 
@@ -124,6 +127,7 @@ mod tests {
         assert_eq!(entry.kind, "fuse.extant");
         assert_eq!(entry.source, Path::new("/a\\b"));
         assert_eq!(entry.user, Some(7));
+        assert_eq!(entry.options, "rw,user_id=7,group_id=0");
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"1 2 3"), None);
     }
