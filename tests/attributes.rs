@@ -66,6 +66,30 @@ fn a_time_beyond_the_format_is_shown_as_it_is_kept() -> Result<()> {
     Ok(())
 }
 
+/// Where every read counts, they are seen, so that an open alone is none.
+#[test]
+fn with_strictatime_reads_count_and_opens_do_not() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64).make()?;
+    let mount = Subject::under_test().mount(image.path(), "strictatime")?;
+    let file = written(&mount, "file")?;
+    drop(File::open(&file)?);
+    ensure!(!is_read(&file)?, "an open counts as a read");
+    let mut last = (0, 0);
+    for round in 0..3 {
+        ensure!(fs::read(&file)? == b"text", "round {round}");
+        let shown = fs::metadata(&file)?;
+        let now = (shown.atime(), shown.atime_nsec());
+        ensure!(is_read(&file)? && now > last, "round {round}: {now:?}");
+        last = now;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
 /// Whether the file shows a time of access after its last change.
 fn is_read(path: &Path) -> Result<bool> {
     let shown = fs::metadata(path)?;
@@ -199,6 +223,9 @@ fn the_label_is_read_and_changed_by_ioctls() -> Result<()> {
     let longest = "sixteen letters!";
     let changed = label(&mount, &[longest])?;
     ensure!(changed == longest, "{changed}");
+    // On the device as well, where other programs read it.
+    let stored = Cmd::new("e2label").arg(image.path()).ok()?.out;
+    ensure!(stored.trim() == longest, "while mounted: {stored}");
     let refused = label(&mount, &["seventeen letters"])?;
     ensure!(refused == "error 22", "{refused}");
     mount.unmount()?;

@@ -4,6 +4,7 @@ use extant_iomap::ReadView;
 
 use super::node::Node;
 use super::volume::Volume;
+use crate::config::AtimeMode;
 use crate::file::{self, Reader, Whence, WriteAt};
 use crate::inode;
 use crate::types::{FallocateMode, SeekTarget};
@@ -82,6 +83,12 @@ impl Volume {
         let before = inode.core.read().atime;
         inode::touch_atime(self.fs(), inode);
         inode.core.read().atime != before
+    }
+
+    /// Whether each read changes the time of access (`strictatime`). A front end whose own cache
+    /// serves reads then has to let them through.
+    pub fn counts_each_access(&self) -> bool {
+        self.fs().options.atime() == AtimeMode::Strictatime
     }
 
     /// Drops the clean cached pages of the file: the POSIX_FADV_DONTNEED of posix_fadvise(2). Dirty

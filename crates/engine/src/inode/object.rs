@@ -173,6 +173,11 @@ impl Inode {
         }
     }
 
+    /// Whether there is one reference: the caller's.
+    pub(super) fn is_counted_once(&self) -> bool {
+        self.life.refs.load(Ordering::Acquire) == 1
+    }
+
     /// Notes that `h` changed a block which the content depends on, but not the inode itself: a
     /// block of the map, a directory block.
     pub(crate) fn note_change(&self, h: &Handle) {

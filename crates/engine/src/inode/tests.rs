@@ -2,6 +2,7 @@
 
 mod hostile_inodes;
 mod inodes_like_linux;
+mod lazy_times;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};

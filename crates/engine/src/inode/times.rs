@@ -3,9 +3,10 @@
 //! A buffered write or a read must not start a handle only to change a time. It changes `core` and
 //! marks the inode. The time is stored by [`flush_times`] (before an fsync, with writeback), with
 //! any other update of the inode, or in the reaper's round a few seconds later. Under `lazytime`
-//! access times wait for another reason to be written: an update, `sync`, or unmount, half a day at
-//! most. An inode with deferred times stays in memory, so the round comes at once, and stores all
-//! kinds, when [`MANY`] inodes are listed. A crash loses deferred times and nothing else.
+//! access times wait for another reason to be written: an update, `sync`, the last reference to the
+//! inode, or unmount, half a day at most. An inode with deferred times stays in memory, so the
+//! round comes at once, and stores all kinds, when [`MANY`] inodes are listed. A crash loses
+//! deferred times and nothing else.
 //!
 //! Most reads and writes find that there is nothing to note: `deferred_times::Noted` tells them
 //! without a lock, by comparing ticks of the coarse clock. A tick is one value of that clock, which
@@ -206,7 +207,8 @@ pub(crate) fn flush_times(fs: &Fs, inode: &Inode) -> Result<()> {
     inode.update(fs, &mut h, |_| ())
 }
 
-/// Stores deferred times of all inodes; lazy ones only with `lazy`. Starts handles.
+/// Stores deferred times of all inodes; lazy ones only with `lazy`, or of inodes that no caller
+/// has: these would leave memory. Starts handles.
 ///
 /// # Errors
 /// The first error; the remaining inodes stay marked.
@@ -219,7 +221,7 @@ pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
     for inode in listed.into_iter().filter_map(|ino| fs.inodes.counted(ino)) {
         // Off the list first: a mark that comes after this puts the inode there again.
         inode.deferred.unlist();
-        if inode.deferred.has(due) {
+        if inode.deferred.has(due) || (inode.has_deferred() && inode.is_counted_once()) {
             marked.push(inode);
         } else if inode.has_deferred() {
             relist(fs, &inode);

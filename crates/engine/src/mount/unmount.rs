@@ -8,6 +8,7 @@ use extant_disk::superblock::State;
 use super::volume_marks::{set_recover, set_totals};
 use crate::file;
 use crate::group::Totals;
+use crate::inode;
 use crate::orphan;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -158,7 +159,7 @@ pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
     let saved = if mode == ShutdownMode::Now || fs.check_writable().is_err() {
         Ok(())
     } else {
-        let data = file::flush_all(fs);
+        let data = file::flush_all(fs).and_then(|()| inode::flush_all_times(fs, true));
         data.and(fs.journal.force_commit().map(drop).map_err(Error::from))
     };
     fs.fault.shut_down(fs, "shut down by request");

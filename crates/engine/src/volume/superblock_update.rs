@@ -88,7 +88,12 @@ pub(crate) fn set_label(fs: &Fs, label: &[u8]) -> Result<()> {
     fs.check_writable()?;
     let mut h = fs.start(1)?;
     fs.super_block
-        .update(fs, &mut h, |raw| raw.volume_name = name)
+        .update(fs, &mut h, |raw| raw.volume_name = name)?;
+    drop(h);
+    // Home at once: other programs read the label there while the volume is mounted.
+    let done = fs.journal.checkpoint_all();
+    fs.note_stopped_journal();
+    Ok(done?)
 }
 
 impl Fault {
@@ -105,5 +110,36 @@ impl Fault {
         }
         let mut h = fs.start(1)?;
         fs.super_block.update(fs, &mut h, |_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use extant_blockdev::{BlockDevice, MemoryDevice};
+    use extant_disk::superblock::SUPERBLOCK_OFFSET;
+    use extant_testkit::Image;
+    use extant_units::DevOff;
+
+    use super::*;
+    use crate::test_support::test_mount::TestFs;
+
+    /// Other programs (blkid) read the label on the device, while the volume is mounted.
+    #[test]
+    fn a_new_label_is_on_the_device_at_once() {
+        let image = Image::of_mib(8).args("-L before").make().unwrap();
+        let bytes = std::fs::read(image.path()).unwrap();
+        let dev = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let fs = TestFs::on(dev.clone(), "").unwrap();
+        fs.create("file");
+        set_label(&fs, b"after").unwrap();
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)
+            .unwrap();
+        let raw = RawSuperblock::copy_from(&bytes).unwrap();
+        assert_eq!(raw.volume_name[..6], *b"after\0");
+        assert!(raw.checksum_ok());
+        fs.unmount();
     }
 }

@@ -71,9 +71,15 @@ impl Server<'_> {
             return Err(Errno::NOSYS);
         }
         let mut handle = 0;
+        let mut keeps = abi::FOPEN_KEEP_CACHE;
         let node = self.nodes.get(nodeid)?;
         if flags & O_ACCMODE == 0 {
-            self.opened_for_reading(nodeid, &node, flags);
+            if self.volume.counts_each_access() {
+                // The kernel drops its pages, so that the first read comes here.
+                keeps = 0;
+            } else {
+                self.opened_for_reading(nodeid, &node, flags);
+            }
         } else {
             let attributes = self.volume.flags(&node)?;
             let kept = attributes & IMMUTABLE != 0
@@ -87,7 +93,7 @@ impl Server<'_> {
                 self.arm(nodeid);
             }
         }
-        reply.put(&opened(abi::FOPEN_KEEP_CACHE, handle))?;
+        reply.put(&opened(keeps, handle))?;
         Ok(Done::Opened {
             node: nodeid,
             handle,
