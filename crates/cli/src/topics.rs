@@ -48,6 +48,8 @@ Durability: what is there after a crash
 - On a mount, data is durable when fsync(2) or fdatasync(2) returns, or a write to a file opened
   with O_SYNC. What was not synced is committed every 5 seconds (-o commit=SECONDS). A rename over
   a file writes the new one's data first (-o auto_da_alloc, the default).
+- sync without a file and sync -f do not reach a mount: the kernel hands over what it has cached,
+  and does not ask for more. sync FILE and sync DIRECTORY do, as they are an fsync(2).
 - extant umount returns once everything is on the device.
 - After a flush that failed, nothing more is acknowledged until the next mount: which writes the
   device lost is not known. extant stats shows it as device_flush_failed.
