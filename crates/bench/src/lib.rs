@@ -45,6 +45,7 @@ mod target;
 mod times;
 mod variant;
 
+pub use extant_host::clean_up;
 pub use plan::{Bench, Plan, Size};
 pub use report::Report;
 pub use runner::run;

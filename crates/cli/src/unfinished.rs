@@ -1,4 +1,5 @@
-//! What a signal that ends this process leaves behind: no file that is on its way.
+//! What a signal that ends this process leaves behind: no file that is on its way, and nothing of a
+//! measurement.
 //!
 //! A new file has no name before it is complete, where the host has such files. Elsewhere it has a
 //! temporary one, which goes when a signal ends the process. SIGKILL leaves it there.
@@ -18,6 +19,14 @@ use signal_hook::low_level::emulate_default_handler;
 /// # Errors
 /// Those of the host.
 pub(crate) fn remove_when_ended() -> io::Result<()> {
+    when_ended(remove_unfinished)
+}
+
+/// Has `clean_up` run before SIGHUP, SIGINT or SIGTERM ends the process, as above.
+///
+/// # Errors
+/// Those of the host.
+pub(crate) fn when_ended(clean_up: fn()) -> io::Result<()> {
     let ignored = ignored();
     let wanted = [SIGHUP, SIGINT, SIGTERM];
     let taken = wanted
@@ -26,7 +35,7 @@ pub(crate) fn remove_when_ended() -> io::Result<()> {
     let mut signals = Signals::new(taken.collect::<Vec<c_int>>())?;
     let wait = move || {
         for signal in signals.forever() {
-            remove_unfinished();
+            clean_up();
             // It does not return for these signals.
             let _ = emulate_default_handler(signal);
         }

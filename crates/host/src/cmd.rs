@@ -3,7 +3,7 @@
 //! Output goes to anonymous files rather than pipes: a daemon that outlives the command which
 //! started it may keep them open without a limit.
 
-use crate::{Context, Error, Result, ensure, patience};
+use crate::{Context, Error, Result, ensure, made, patience};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -112,7 +112,10 @@ impl Cmd {
             }
         };
         self.inner.stdout(out.try_clone()?).stderr(err.try_clone()?);
-        let child = self.inner.spawn().context(|| &line)?;
+        let child = {
+            let _made = made::made();
+            self.inner.spawn().context(|| &line)?
+        };
         Ok(Running {
             child,
             out,

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
-use crate::{Context, Result};
+use crate::{Context, Result, made};
 
 /// The switch.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -47,7 +47,9 @@ impl FuseRings {
         let value = fs::read_to_string(SWITCH)?.trim().to_owned();
         let mut before = None;
         if value != wanted {
+            let mut made = made::made();
             fs::write(SWITCH, wanted).context(|| SWITCH.to_owned())?;
+            made.switch = Some((SWITCH, value.clone()));
             before = Some(value);
         }
         Ok(FuseRings {
@@ -68,10 +70,11 @@ impl FuseRings {
 
 impl Drop for FuseRings {
     fn drop(&mut self) {
-        if let Some(before) = &self.before
-            && let Err(error) = fs::write(SWITCH, before)
-        {
+        let Some(before) = &self.before else { return };
+        let mut made = made::made();
+        if let Err(error) = fs::write(SWITCH, before) {
             eprintln!("{SWITCH} stays switched: {error}");
         }
+        made.switch = None;
     }
 }

@@ -6,15 +6,17 @@
 //! crate does not depend on the file system, so that it cannot share a misunderstanding with it.
 //!
 //! Every guard (temporary directory, mount, process) cleans up when dropped, also while a test
-//! panics.
+//! panics; [`clean_up`] does so for all of them when a signal ends the process.
 #![forbid(unsafe_code)]
 
 pub mod cmd;
 pub mod content;
+mod ending;
 pub mod error;
 pub mod fuse_rings;
 pub mod image;
 pub mod loop_device;
+mod made;
 pub mod mount;
 pub mod need;
 pub mod patience;
@@ -23,6 +25,7 @@ pub mod rng;
 pub mod tmp;
 
 pub use cmd::Cmd;
+pub use ending::clean_up;
 pub use error::{Context, Error, Result};
 pub use fuse_rings::FuseRings;
 pub use image::Image;

@@ -78,13 +78,29 @@ pub(crate) fn wait_until_cleared(file: &Path) {
 
 /// Whether a loop device that goes with its last user has its blocks from `file`.
 fn is_attached(file: &Path) -> bool {
+    attached().any(|(device, of)| of == file && said(&device, "autoclear") == "1\n")
+}
+
+/// The loop devices that have their blocks from files that `wanted` chooses.
+pub(crate) fn over_files(wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let found = attached().filter(|(_, file)| wanted(file));
+    let names = found.filter_map(|(device, _)| Some(Path::new("/dev").join(device.file_name()?)));
+    names.collect()
+}
+
+/// The loop devices that are attached, by their directories in sysfs, each with its file.
+fn attached() -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten();
-    devices.flatten().any(|device| {
-        let word = |name: &str| {
-            let text = std::fs::read_to_string(device.path().join("loop").join(name));
-            text.unwrap_or_default()
-        };
-        word("backing_file").trim_end_matches('\n') == file.as_os_str()
-            && word("autoclear") == "1\n"
+    devices.flatten().filter_map(|device| {
+        let file = said(&device.path(), "backing_file");
+        let file = file.strip_suffix('\n')?;
+        // So it is shown once the file has no name any more.
+        let file = file.strip_suffix(" (deleted)").unwrap_or(file);
+        Some((device.path(), file.into()))
     })
+}
+
+/// What sysfs says of a loop device; nothing of one that is free.
+fn said(device: &Path, name: &str) -> String {
+    std::fs::read_to_string(device.join("loop").join(name)).unwrap_or_default()
 }

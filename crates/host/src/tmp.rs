@@ -4,7 +4,7 @@
 //! tests need no disk, and loop devices work on it), else the system's temporary directory.
 //! `EXTANT_KEEP=1` leaves them behind for a look.
 
-use crate::{Context, Result};
+use crate::{Context, Result, made};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +36,11 @@ pub fn base() -> &'static Path {
     })
 }
 
+/// Whether they stay for a look.
+pub(crate) fn are_kept() -> bool {
+    std::env::var_os("EXTANT_KEEP").is_some()
+}
+
 impl TempDir {
     /// Makes a fresh directory whose name starts with `label`.
     pub fn new(label: &str) -> Result<TempDir> {
@@ -49,8 +54,12 @@ impl TempDir {
         loop {
             let n = SERIAL.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("extant-{label}-{pid}-{n}"));
+            let mut made = made::made();
             match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(TempDir { path }),
+                Ok(()) => {
+                    made.dirs.insert(path.clone());
+                    return Ok(TempDir { path });
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e).context(|| format!("mkdir {}", path.display())),
             }
@@ -70,10 +79,11 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        if std::env::var_os("EXTANT_KEEP").is_some() {
+        if are_kept() {
             eprintln!("kept {}", self.path.display());
         } else if let Err(e) = std::fs::remove_dir_all(&self.path) {
             eprintln!("cannot remove {}: {e}", self.path.display());
         }
+        made::made().dirs.remove(&self.path);
     }
 }

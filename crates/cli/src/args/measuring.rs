@@ -24,6 +24,8 @@ use clap::Args;
 /// In seconds: mount: many small files, ls -l, an archive, git clone, with the daemon's processor
 /// time and the requests of each file. It is not one of all.
 ///
+/// A signal that ends it leaves no mount, no loop device and no image behind.
+///
 /// With growth: scale: what calls, mounts and checks cost by files, by GiB and by extents. large:
 /// the sizes that the seeds used, with --full; smaller without.
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ use crate::args::{Bench, BenchName};
 use crate::failure::{At, Failure, Outcome};
 use crate::output::Output;
 use crate::printable::print_error_line;
-use crate::program;
+use crate::{program, unfinished};
 
 pub(crate) fn run(args: &Bench) -> Outcome {
     let families = match args.name {
@@ -46,6 +46,9 @@ pub(crate) fn run(args: &Bench) -> Outcome {
     plan.runs = args.runs.unwrap_or(plan.runs);
     if let Err(failure) = try_outputs(args) {
         return Outcome::Failed(failure);
+    }
+    if let Err(error) = unfinished::when_ended(extant_bench::clean_up) {
+        return Outcome::Failed(Failure::new(error));
     }
     let measured = extant_bench::run(&plan, &mut print_error_line);
     match measured {

@@ -14,6 +14,7 @@ use daemon::Daemon;
 pub use daemon::WATCHDOG;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+pub(crate) use table::mount_points;
 
 /// Mount options with the transport that `EXTANT_TRANSPORT` names, unless they name one. `dev`
 /// without the variable: `auto` goes by a switch of the kernel, which other processes move.

@@ -2,15 +2,18 @@
 //! would not answer.
 
 use crate::{Result, cmd::read_text};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Whether something is mounted exactly on `dir`.
 pub(super) fn is_mounted(dir: &Path) -> Result<bool> {
+    Ok(mount_points()?.iter().any(|mounted| mounted == dir))
+}
+
+/// Every directory that something is mounted on; what is mounted later stands behind.
+pub(crate) fn mount_points() -> Result<Vec<PathBuf>> {
     let table = read_text(Path::new("/proc/self/mountinfo"))?;
-    let want = dir.to_string_lossy();
-    Ok(table
-        .lines()
-        .any(|l| l.split(' ').nth(4).is_some_and(|m| unescape(m) == want)))
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    Ok(points.map(|point| unescape(point).into()).collect())
 }
 
 /// Spaces, tabs, newlines and backslashes are written as octal escapes.
