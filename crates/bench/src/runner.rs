@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use extant_host::{Result, ensure};
+use extant_host::{Context, Result, ensure};
 
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome};
@@ -188,7 +188,10 @@ fn rounds(
                             break;
                         }
                         Ok(Some(outcome)) => add(report.rows(bench), case, variant, &outcome),
-                        done => drop(done?),
+                        done => {
+                            let done = done.map(drop);
+                            done.context(|| format!("{} of {}", case.name, variant.name))?;
+                        }
                     }
                 }
                 if bench == Bench::Large {

@@ -89,6 +89,9 @@ pub(crate) struct Variant {
 /// How many times longer the file of [`Setup::Direct`] is than those that are streamed: 1 GiB.
 pub(crate) const LONGER: u64 = 4;
 
+/// Arguments for mke2fs: the root directory belongs to the user that measures.
+pub(crate) const MKE2FS: &str = "-b 4096 -E root_owner";
+
 /// Options of a mount over rings. The kernel's switch for them is set where it may be.
 const OVER_RINGS: &str = "transport=uring";
 
@@ -338,7 +341,7 @@ impl Variant {
         let driver = driver.ok_or_else(|| Error::new(format!("{} is no mount", self.name)))?;
         let medium = Medium {
             mib,
-            args: "-b 4096".to_owned(),
+            args: MKE2FS.to_owned(),
             dir: None,
             past_cache: false,
             linux_options: "",
@@ -398,8 +401,8 @@ fn medium(plan: &Plan, setup: Setup) -> Medium {
             _ => mib,
         },
         args: match setup {
-            Setup::Names => "-b 4096 -N 400000".to_owned(),
-            _ => "-b 4096".to_owned(),
+            Setup::Names => format!("{MKE2FS} -N 400000"),
+            _ => MKE2FS.to_owned(),
         },
         dir: setup.on_disk().then(|| plan.dir.clone()),
         past_cache: setup == Setup::Disk,

@@ -3,7 +3,7 @@
 //! Output goes to anonymous files rather than pipes: a daemon that outlives the command which
 //! started it may keep them open without a limit.
 
-use crate::{Context, Error, Result, ensure, made, patience};
+use crate::{Context, Error, Result, ensure, lookup, made, patience};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -34,9 +34,13 @@ pub struct Output {
 }
 
 impl Cmd {
-    /// A command with a limit of two minutes.
+    /// A command with a limit of two minutes. A program that the path lacks is looked for where
+    /// the system has those of its administrator: `mke2fs` is in `/usr/sbin`.
     pub fn new(program: impl AsRef<OsStr>) -> Cmd {
-        let mut inner = Command::new(program);
+        let mut inner = match lookup::off_the_path(program.as_ref()) {
+            Some(found) => Command::new(found),
+            None => Command::new(program),
+        };
         // Tools' messages are compared: keep them in one language.
         inner.env("LC_ALL", "C.UTF-8").env_remove("LANGUAGE");
         Cmd {

@@ -15,6 +15,7 @@ mod ending;
 pub mod error;
 pub mod fuse_rings;
 pub mod image;
+mod lookup;
 pub mod loop_device;
 mod made;
 pub mod mount;

@@ -7,18 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::cmd::Cmd;
 use crate::error::Result;
+pub use crate::lookup::find;
 
 const PASSTHROUGH_SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
-
-/// Finds a program on the path, or in the system's directories that a user's path may lack.
-pub fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(system)
-        .map(|d| d.join(name))
-        .find(|p| p.is_file())
-}
 
 /// The directory of PostgreSQL's programs: Debian keeps those of a server off the path.
 pub fn postgres() -> Option<PathBuf> {

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use extant_host::{Cmd, Image, Result, TempDir, ensure};
+use extant_host::{Cmd, Context, Image, Result, TempDir, ensure};
 
 use self::made_tree::{MadeTree, SHAPES, Shape};
 use self::maker::Maker;
@@ -90,7 +90,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report, progress: &mut dyn FnMut(&st
                         report.missing(format!("{name} in build/{shape_name}: {error}"));
                         makers.retain(|other| other.name != name);
                     }
-                    Err(error) => return Err(error),
+                    failed => return failed.map(drop).context(|| name),
                 }
             }
         }

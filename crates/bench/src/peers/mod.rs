@@ -12,7 +12,7 @@ mod work;
 
 use std::time::Instant;
 
-use extant_host::{Need, Result};
+use extant_host::{Context, Need, Result};
 
 use crate::plan::{Bench, Plan};
 use crate::report::Report;
@@ -87,6 +87,6 @@ fn survive(
             mounts.retain(|v| v.name != variant.name);
             Ok(())
         }
-        done => done,
+        done => done.context(|| variant.name),
     }
 }

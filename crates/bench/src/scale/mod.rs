@@ -14,7 +14,7 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use extant_host::Result;
+use extant_host::{Context, Result};
 
 use self::figure::{Figure, Step};
 use crate::plan::{Bench, Plan, Size};
@@ -170,7 +170,7 @@ fn grow(growth: &Growth, plan: &Plan, variants: &[Variant], report: &mut Report)
                     report.missing(format!("{name} in {} at {size}: {error}", growth.name));
                     over.push(name);
                 }
-                Err(error) => return Err(error),
+                failed => return failed.map(drop).context(|| variant.name),
             }
             // What does not grow with the size is no reason to stop.
             if growth.name != "scale/volume" {

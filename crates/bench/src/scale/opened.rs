@@ -8,7 +8,7 @@ use crate::bed::TestBed;
 use crate::peak::Peak;
 use crate::plan::Plan;
 use crate::target::{Engine, Fresh, Host, Medium};
-use crate::variant::{Kind, Variant};
+use crate::variant::{Kind, MKE2FS, Variant};
 
 /// What can be opened.
 pub(super) enum Closed {
@@ -68,7 +68,7 @@ impl Closed {
 pub(super) fn medium(mib: u64, args: &str) -> Medium {
     Medium {
         mib,
-        args: format!("-b 4096 {args}"),
+        args: format!("{MKE2FS} {args}"),
         dir: None,
         past_cache: false,
         // Lazy initialisation of inode tables would write whatever a sparse volume leaves out.
