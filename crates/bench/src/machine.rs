@@ -1,11 +1,11 @@
-//! What the figures were measured on, and which program they are of.
+//! What the figures were measured on and when, and which program they are of.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// Version, commit, processor, cores, memory, kernel.
+/// Version, commit, processor, cores, memory, kernel; the date, and the load of the last minute.
 pub(crate) fn describe() -> Value {
     let read = |p: &str| std::fs::read_to_string(p).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -30,18 +30,23 @@ pub(crate) fn describe() -> Value {
         "cores": cores,
         "memory_gib": (memory / 1024.0 / 1024.0 * 10.0).round() / 10.0,
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "date": said("date", &["-u", "+%Y-%m-%d"], Path::new(".")),
+        "load": read("/proc/loadavg").split(' ').next().and_then(|load| load.parse::<f64>().ok()),
     })
+}
+
+/// What a program prints that succeeds.
+fn said(program: &str, args: &[&str], dir: &Path) -> Option<String> {
+    let output = Command::new(program).current_dir(dir).args(args).output();
+    let output = output.ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }
 
 /// The commit of the checkout that `dir` is in, with a `+` where it has changes; none outside of
 /// one, as of a program that was installed.
 fn commit(dir: &Path) -> Option<String> {
-    let git = |args: &[&str]| -> Option<String> {
-        let output = Command::new("git").current_dir(dir).args(args).output();
-        let output = output.ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
-    };
+    let git = |args: &[&str]| said("git", args, dir);
     let top = git(&["rev-parse", "--show-toplevel"])?;
     // Another project's checkout says nothing of this program.
     if !Path::new(&top)

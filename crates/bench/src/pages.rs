@@ -60,7 +60,8 @@ impl Page {
         let _ = writeln!(self.contents, r##"<li><a href="#{name}">{title}</a></li>"##);
         let _ = writeln!(
             self.body,
-            "<h2 id=\"{name}\">{title}</h2>\n<p><code>extant bench {name}</code>: {about}</p>"
+            "<h2 id=\"{name}\">{title}</h2>\n<p><code>extant bench {name}</code>, {}: {about}</p>",
+            rows.rounds()
         );
         for picture in pictures {
             self.body.push_str(&picture.svg);

@@ -25,7 +25,7 @@ const FIELD: i32 = 380;
 /// Figures this far apart are drawn on a logarithmic axis.
 const FAR: f64 = 30.0;
 /// Colours of the variants, each dark enough for a thin line on white.
-const COLOURS: [RGBColor; 12] = [
+const COLOURS: [RGBColor; 18] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xe1, 0x5a, 0x1e),
     RGBColor(0x2c, 0x8c, 0x3c),
@@ -38,6 +38,12 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0x0f, 0x97, 0xa7),
     RGBColor(0x1a, 0x2f, 0x6f),
     RGBColor(0x6b, 0x8e, 0x23),
+    RGBColor(0x00, 0x5f, 0x52),
+    RGBColor(0x9a, 0x2f, 0x6b),
+    RGBColor(0xb8, 0x6b, 0x00),
+    RGBColor(0x5b, 0x5b, 0xd6),
+    RGBColor(0x7a, 0x10, 0x10),
+    RGBColor(0x4d, 0x7a, 0x99),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -107,8 +113,8 @@ fn groups(rows: &Rows) -> Vec<Group<'_>> {
     all
 }
 
-/// What is better, for the title.
-fn title(bench: &str, group: &Group<'_>) -> String {
+/// What is better, for the title, and how the axis goes.
+fn title(bench: &str, group: &Group<'_>, axis: &Axis) -> String {
     let what = match group.unit {
         Unit::MibPerSecond => "throughput in MiB/s: more is better",
         Unit::Nanoseconds => "nanoseconds of each: less is better",
@@ -116,7 +122,11 @@ fn title(bench: &str, group: &Group<'_>) -> String {
         Unit::Mebibytes => "peak memory in MiB: less is better",
         Unit::RoundTrips => "requests of each: less is better",
     };
-    format!("{bench}, {}: {what}", group.name)
+    let scale = match axis.logarithmic {
+        true => " (logarithmic scale)",
+        false => "",
+    };
+    format!("{bench}, {}: {what}{scale}", group.name)
 }
 
 /// Figures along a line of pixels.
@@ -211,9 +221,42 @@ fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> i32 {
     texts.map(width_of).max().unwrap_or(0)
 }
 
-fn colour(rows: &Rows, variant: &str) -> RGBColor {
-    let at = rows.variants().iter().position(|v| v == variant);
-    at.map_or(BLACK, |at| COLOURS[at % COLOURS.len()])
+/// What shares pictures with each other, each by its own colour: file systems and their limits,
+/// devices, programs that make images. What is in two lists has the colour of the first.
+pub(crate) const PALETTES: [&[&str]; 3] = [
+    &[
+        "memcpy",
+        "memset",
+        "iomap",
+        "notrim",
+        "noslots",
+        "nofronts",
+        "iomap-order0",
+        "bufferhead",
+        "bufferhead-fullwalk",
+        "base",
+        "base-dirty-inode",
+        "mount",
+        "mount-uring",
+        "kernel-ext4",
+        "kernel-xfs",
+        "fuse2fs",
+        "passthrough",
+        "e2fsck",
+    ],
+    &["threads", "io_uring", "threads-cached", "io_uring-cached"],
+    &["build", "build-tar", "mke2fs", "genext2fs", "tar2ext4"],
+];
+
+/// The colour of a variant, in every picture of every run.
+pub(crate) fn colour(variant: &str) -> Option<RGBColor> {
+    let in_list = |list: &&[&str]| list.iter().position(|name| *name == variant);
+    let at = PALETTES.iter().find_map(in_list)?;
+    COLOURS.get(at).copied()
+}
+
+fn colour_or_black(variant: &str) -> RGBColor {
+    colour(variant).unwrap_or(BLACK)
 }
 
 /// The variants that the group has figures of.
@@ -247,11 +290,11 @@ fn canvas<'a>(svg: &'a mut String, height: i32, title: &str) -> Result<Area<'a>>
 }
 
 /// The names of the variants, to the right of everything.
-fn legend(area: &Area<'_>, rows: &Rows, variants: &[&str], left: i32) -> Drawn {
+fn legend(area: &Area<'_>, variants: &[&str], left: i32) -> Drawn {
     for (variant, line) in variants.iter().zip(0..) {
         let y = ABOVE + line * LINE;
         let square = [(left, y), (left + 14, y + 14)];
-        area.draw(&Rectangle::new(square, colour(rows, variant).filled()))?;
+        area.draw(&Rectangle::new(square, colour_or_black(variant).filled()))?;
         let text = anchored(HPos::Left, VPos::Center);
         area.draw(&Text::new((*variant).to_owned(), (left + 22, y + 7), text))?;
     }
@@ -285,7 +328,7 @@ fn bars(rows: &Rows, bench: &str, group: &Group<'_>) -> Result<String> {
     let height = bottom.max(ABOVE + count * LINE) + BELOW;
     let (left, right, legend_at) = columns(widest(group.cases.iter().copied()), &variants);
     let axis = Axis::over(&figures, left, right);
-    let area = canvas(&mut svg, height, &title(bench, group))?;
+    let area = canvas(&mut svg, height, &title(bench, group, &axis))?;
     let drawn = || -> Drawn {
         for tick in axis.ticks() {
             let x = axis.at(tick);
@@ -302,14 +345,14 @@ fn bars(rows: &Rows, bench: &str, group: &Group<'_>) -> Result<String> {
                 if let Some(figure) = rows.summary(case, variant) {
                     let y = top + at * BAR;
                     let to = (axis.at(figure.median), y + BAR - 2);
-                    let fill = colour(rows, variant).filled();
+                    let fill = colour_or_black(variant).filled();
                     area.draw(&Rectangle::new([(left, y), to], fill))?;
                     error_bar(&area, &axis, &figure, y + BAR / 2 - 1)?;
                 }
             }
         }
         stroke(&area, (left, ABOVE - 6), (left, bottom), BLACK)?;
-        legend(&area, rows, &variants, legend_at)?;
+        legend(&area, &variants, legend_at)?;
         area.present()
     };
     drawn().map_err(|e| Error::new(e.to_string()))?;
@@ -347,7 +390,7 @@ fn lines(rows: &Rows, bench: &str, group: &Group<'_>) -> Result<String> {
         ..across
     };
     let up = Axis::over(&figures, bottom, ABOVE);
-    let area = canvas(&mut svg, bottom + BELOW, &title(bench, group))?;
+    let area = canvas(&mut svg, bottom + BELOW, &title(bench, group, &up))?;
     let drawn = || -> Drawn {
         for tick in up.ticks() {
             let y = up.at(tick);
@@ -367,11 +410,11 @@ fn lines(rows: &Rows, bench: &str, group: &Group<'_>) -> Result<String> {
                 let figure = rows.summary(case, variant)?;
                 Some((across.at(*size), figure))
             });
-            curve(&area, &up, points.collect(), colour(rows, variant))?;
+            curve(&area, &up, points.collect(), colour_or_black(variant))?;
         }
         stroke(&area, (left, ABOVE), (left, bottom), BLACK)?;
         stroke(&area, (left, bottom), (right, bottom), BLACK)?;
-        legend(&area, rows, &variants, legend_at)?;
+        legend(&area, &variants, legend_at)?;
         area.present()
     };
     drawn().map_err(|e| Error::new(e.to_string()))?;
@@ -443,6 +486,17 @@ mod tests {
             far.ticks(),
             [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0]
         );
+    }
+
+    #[test]
+    fn a_logarithmic_axis_is_named() {
+        let far = draw(
+            &rows(&[("read/hole/4K", 1.0), ("read/hole/1M", 900.0)]),
+            "psync",
+        );
+        let near = draw(&rows(&[("read/hole/4K", 1.0)]), "psync");
+        assert!(far.unwrap()[0].svg.contains("logarithmic scale"));
+        assert!(!near.unwrap()[0].svg.contains("logarithmic scale"));
     }
 
     /// Nothing is drawn outside of the picture, and the legend stands right of every bar.

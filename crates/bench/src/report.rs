@@ -17,6 +17,8 @@ use crate::{machine, plot};
 pub struct Report {
     /// The command that measured it.
     command: String,
+    /// The machine, as it was before.
+    machine: Value,
     benches: Vec<(Bench, Rows)>,
     variants: Vec<(&'static str, &'static str)>,
     missing: Vec<String>,
@@ -34,6 +36,7 @@ impl Report {
     pub(crate) fn new(plan: &Plan) -> Report {
         Report {
             command: plan.command(),
+            machine: machine::describe(),
             benches: plan.benches.iter().map(|b| (*b, Rows::default())).collect(),
             variants: Vec::new(),
             missing: Vec::new(),
@@ -114,7 +117,7 @@ impl Report {
             .flat_map(|(bench, rows)| rows.json(bench.name()))
             .collect();
         json!({
-            "machine": machine::describe(),
+            "machine": self.machine,
             "command": self.command,
             "rows": rows,
             "missing": self.missing,
@@ -126,7 +129,8 @@ impl Report {
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (bench, rows) in self.families() {
-            let _ = writeln!(out, "{}\n\n{}", bench.name(), rows.table());
+            let (name, rounds) = (bench.name(), rows.rounds());
+            let _ = writeln!(out, "{name}, {rounds}\n\n{}", rows.table());
             out.push_str(&align(&ratios(rows)).replace('`', ""));
             out.push('\n');
             out.push_str(&histograms(rows));
@@ -144,7 +148,8 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut out = paragraph(&self.about());
         for (bench, rows) in self.families() {
-            let about = format!("`extant bench {}`: {}", bench.name(), bench.about());
+            let (name, about, rounds) = (bench.name(), bench.about(), rows.rounds());
+            let about = format!("`extant bench {name}`, {rounds}: {about}");
             let _ = writeln!(out, "\n### {}\n\n{}", bench.title(), paragraph(&about));
             out.push_str(&markdown(&figures(rows)));
             for (about, lines) in [
@@ -264,17 +269,19 @@ impl Report {
 
     /// Where, when and by which command it was measured.
     fn about(&self) -> String {
-        let machine = machine::describe();
+        let machine = &self.machine;
         let word = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
         format!(
-            "Measured {} by `{}`, on {} processors ({}), {} GiB, Linux {}. \
-             A figure is the median of all rounds, with the least and the largest.",
-            program(&machine),
+            "Measured {} by `{}` on {}, on {} processors ({}), {} GiB, Linux {}; their load before \
+             was {}. A figure is the median of all rounds, with the least and the largest.",
+            program(machine),
             self.command,
+            word("date"),
             machine["cores"],
             word("cpu"),
             machine["memory_gib"],
             word("kernel"),
+            machine["load"],
         )
     }
 }

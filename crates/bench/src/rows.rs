@@ -125,6 +125,17 @@ impl Rows {
             .sort_by_key(|v| names.iter().position(|n| n == v));
     }
 
+    /// How many samples the figures are of, in words: fewer where time was short.
+    pub(crate) fn rounds(&self) -> String {
+        let counts = self.samples.values().map(Vec::len);
+        let least = counts.clone().min().unwrap_or(0);
+        match counts.max().unwrap_or(0) {
+            1 => "1 round".into(),
+            most if most == least => format!("{most} rounds"),
+            most => format!("{least} to {most} rounds"),
+        }
+    }
+
     /// The samples of a case and variant.
     pub(crate) fn summary(&self, case: &str, variant: &str) -> Option<Summary> {
         let samples = self.samples.get(&(case.to_owned(), variant.to_owned()))?;

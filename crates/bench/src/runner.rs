@@ -283,3 +283,25 @@ fn usable(plan: &Plan, report: &mut Report) -> Result<Vec<Variant>> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::{PALETTES, colour};
+
+    /// The same in every picture, and another one than all that may stand beside it.
+    #[test]
+    fn each_variant_has_a_colour_of_its_own() {
+        let names = crate::variants().chain(images::makers()).chain(["e2fsck"]);
+        for name in names {
+            assert!(colour(name).is_some(), "{name}");
+        }
+        for list in PALETTES {
+            let colours = list.iter().filter_map(|name| colour(name));
+            let mut colours: Vec<_> = colours.map(|c| (c.0, c.1, c.2)).collect();
+            colours.sort_unstable();
+            colours.dedup();
+            assert_eq!(colours.len(), list.len(), "{list:?}");
+        }
+    }
+}

@@ -26,6 +26,9 @@ fn every_case_runs_in_the_library() -> Result<()> {
     );
     let all = report.json();
     ensure!(all["machine"]["cores"].as_u64() > Some(0), "{all}");
+    ensure!(all["machine"]["load"].is_number(), "{all}");
+    let date = all["machine"]["date"].as_str().unwrap_or_default();
+    ensure!(date.len() == 10 && date.starts_with("20"), "{all}");
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     let count = |bench: Bench, variant: &str| {
         rows.iter()
@@ -137,7 +140,12 @@ fn counters_fit(rows: &[Value]) -> Result<()> {
 
 fn everything_is_shown(report: &Report) -> Result<()> {
     let (text, markdown) = (report.text(), report.markdown());
-    for part in ["pwrite_u1k/end", "read/ram/4K", "not measured: mount"] {
+    for part in [
+        "pwrite_u1k/end",
+        "read/ram/4K",
+        "not measured: mount",
+        ", 1 round",
+    ] {
         ensure!(
             text.contains(part) && markdown.contains(part),
             "{part}: {text}"
