@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use tracing::debug;
 
 use crate::claim::{self, Claim};
@@ -43,6 +44,19 @@ pub enum OpenError {
     NotADevice(PathBuf),
     /// The environment refused.
     Io(PathBuf, io::Error),
+}
+
+impl OpenError {
+    /// The errno that a call of Linux would fail with.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::InUse(..) => Errno::BUSY,
+            Self::NotADevice(path) if path.is_dir() => Errno::ISDIR,
+            Self::NotADevice(_) => Errno::INVAL,
+            Self::Io(_, error) => return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+        };
+        errno.raw_os_error()
+    }
 }
 
 impl std::fmt::Display for OpenError {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 /// A refusal or a failure. No image is left behind, and one that was there stays as it was; a block
 /// device holds no file system once writing has begun.
 #[derive(thiserror::Error, Debug)]
@@ -54,12 +56,34 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// The errno that a call of Linux would fail with.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::Entry { .. } | Self::Options(_) => Errno::INVAL,
+            Self::NoRoom { .. } => Errno::NOSPC,
+            Self::Occupied { .. } => Errno::EXIST,
+            Self::Stopped => Errno::INTR,
+            Self::Mkfs(error) => return error.errno(),
+            Self::Io { error, .. } => {
+                return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            }
+        };
+        errno.raw_os_error()
+    }
+
     /// `what` is wrong at `place`.
     pub(crate) fn at(place: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self::Entry {
             place: place.to_string(),
             what: what.to_string(),
         }
+    }
+}
+
+/// The error whole, with the kind of its errno.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        io::Error::new(io::Error::from_raw_os_error(error.errno()).kind(), error)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int};
 
-use extant::Error;
 use extant::mkfs::{self, Options};
 
 use crate::arguments::{self, array, text};
@@ -33,17 +32,7 @@ pub struct MkfsOptions {
 
 impl From<mkfs::Error> for Failure {
     fn from(error: mkfs::Error) -> Failure {
-        use mkfs::Error as E;
-        let text = error.to_string();
-        let errno = match error {
-            E::NoSize => libc::ENOENT,
-            E::DeviceTooSmall { .. } => libc::ENOSPC,
-            E::Occupied { .. } => libc::EEXIST,
-            E::Open(error) => Error::from(error).errno(),
-            E::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
-            _ => libc::EINVAL,
-        };
-        Failure::new(errno, text)
+        Failure::new(error.errno(), error.to_string())
     }
 }
 

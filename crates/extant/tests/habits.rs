@@ -327,3 +327,44 @@ fn public_values_say_what_they_are() -> Result<()> {
     }
     Ok(())
 }
+
+/// The errors of making, building and resizing become those of `std::io` by `?`, as all others do.
+#[test]
+fn errors_of_makers_become_those_of_io() -> Result<()> {
+    use extant::build::{self, Source};
+    use extant::{mkfs, resize};
+
+    fn made(path: &Path, size: Option<u64>) -> io::Result<()> {
+        mkfs::make(path, size, &mkfs::Options::default())?;
+        Ok(())
+    }
+    fn built(source: &Path, path: &Path) -> io::Result<()> {
+        let sources = [Source::Path(source.to_owned())];
+        build::build(&sources, path, &build::Options::default(), &build::Silent)?;
+        Ok(())
+    }
+    fn resized(path: &Path) -> io::Result<()> {
+        let options = resize::ResizeOptions::default();
+        resize::resize_image(path, resize::Target::Bytes(SIZE), &options)?;
+        Ok(())
+    }
+    let dir = extant_testkit::TempDir::new("errors")?;
+    let (image, none) = (dir.join("disk.img"), dir.join("none"));
+    made(&image, Some(SIZE))?;
+    for (result, kind) in [
+        (made(&image, None), ErrorKind::AlreadyExists),
+        (made(&none, None), ErrorKind::NotFound),
+        (made(dir.path(), None), ErrorKind::IsADirectory),
+        (made(&none, Some(1 << 10)), ErrorKind::InvalidInput),
+        (built(&dir.join("missing"), &none), ErrorKind::NotFound),
+        (built(dir.path(), &image), ErrorKind::AlreadyExists),
+        (resized(&none), ErrorKind::NotFound),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    // Words and causes stay.
+    let error = made(&image, None).unwrap_err();
+    assert!(error.to_string().contains("holds an ext2"), "{error}");
+    Ok(())
+}

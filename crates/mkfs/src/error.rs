@@ -3,6 +3,7 @@
 use std::io;
 
 use extant_blockdev::OpenError;
+use rustix::io::Errno;
 
 /// A refusal or a failure. Everything but [`Error::Io`] is found before the first write.
 #[derive(thiserror::Error, Debug)]
@@ -97,6 +98,31 @@ impl Error {
             option,
             value: value.to_string(),
             why,
+        }
+    }
+}
+
+impl Error {
+    /// The errno that a call of Linux would fail with.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::NoSize => Errno::NOENT,
+            Self::DeviceTooSmall { .. } => Errno::NOSPC,
+            Self::Occupied { .. } => Errno::EXIST,
+            Self::Open(error) => return error.errno(),
+            Self::Io(error) => return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            _ => Errno::INVAL,
+        };
+        errno.raw_os_error()
+    }
+}
+
+/// An error of the host as it is; any other one whole, with the kind of its errno.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io(error) => error,
+            other => io::Error::new(io::Error::from_raw_os_error(other.errno()).kind(), other),
         }
     }
 }

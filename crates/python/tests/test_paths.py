@@ -1,5 +1,6 @@
 """Paths have the methods of pathlib, and errors are those of the host."""
 
+import errno
 import stat
 
 import pytest
@@ -89,10 +90,20 @@ def test_an_image_is_read_only_unless_asked(image):
 
 
 def test_making_refuses_what_holds_something(image, tmp_path):
-    with pytest.raises(FileExistsError):
-        extant.mkfs(image)
-    with pytest.raises(FileNotFoundError):
-        extant.mkfs(tmp_path / "none")
+    refusals = [
+        (FileExistsError, errno.EEXIST, lambda: extant.mkfs(image), image),
+        (FileNotFoundError, errno.ENOENT, lambda: extant.mkfs(tmp_path / "no"), tmp_path / "no"),
+        (IsADirectoryError, errno.EISDIR, lambda: extant.mkfs(tmp_path), tmp_path),
+        (FileExistsError, errno.EEXIST, lambda: extant.build(tmp_path, image), image),
+    ]
+    for kind, number, call, name in refusals:
+        with pytest.raises(kind) as raised:
+            call()
+        assert raised.value.errno == number and raised.value.filename == str(name)
+    with pytest.raises(OSError) as raised:
+        with extant.open(image):
+            extant.mkfs(image, force=True)
+    assert raised.value.errno == errno.EBUSY
     with pytest.raises(ValueError):
         extant.mkfs(tmp_path / "odd", 1 << 20, features="no-such-feature")
     extant.mkfs(image, label="again", force=True)

@@ -103,3 +103,16 @@ impl Error {
         Self::Unreadable(what.to_string())
     }
 }
+
+/// An error of the device as it is; any other one whole.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Device(error) => error,
+            Error::Open(error) => {
+                io::Error::new(io::Error::from_raw_os_error(error.errno()).kind(), error)
+            }
+            other => io::Error::other(other),
+        }
+    }
+}
