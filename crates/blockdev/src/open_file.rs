@@ -101,9 +101,33 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The user of a locked file, in errors.
 const A_PROCESS: &str = "another process";
+/// The same, where that is the caller.
+const THIS_PROCESS: &str = "this process, which has it open already";
 
 /// Opens and claims `path`.
 pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
+    let opened = claimed(path, mode);
+    // What was opened for this attempt is closed again.
+    opened.map_err(|error| match error {
+        OpenError::InUse(path, by) if by == A_PROCESS && is_open_here(&path) => {
+            OpenError::InUse(path, THIS_PROCESS.into())
+        }
+        other => other,
+    })
+}
+
+/// Returns whether this process has the file at `path` open. Its descriptors are compared by their
+/// names: a look at a file may wait for another process.
+fn is_open_here(path: &Path) -> bool {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let mut files = open
+        .flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    path.canonicalize()
+        .is_ok_and(|path| files.any(|file| file == path))
+}
+
+fn claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
     let io_error = |source| OpenError::Io(path.to_owned(), source);
     let metadata = path.metadata().map_err(io_error)?;
     let kind = metadata.file_type();

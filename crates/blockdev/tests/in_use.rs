@@ -52,20 +52,23 @@ fn lock_shared(file: &File) {
     assert_eq!(done, 0);
 }
 
+/// What is told of an image that the caller itself has open.
+const HERE: &str = "this process, which has it open already";
+
 #[test]
 fn one_writer_or_readers_that_could_write() {
     let dir = TempDir::new("claims").unwrap();
     let path = image(&dir);
     let writer = open(&path, OpenMode::ReadWrite);
     for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
-        assert_eq!(user(&path, mode), "another process");
+        assert_eq!(user(&path, mode), HERE);
     }
     drop(writer);
     let one = open(&path, OpenMode::ReadOnly);
     let two = open(&path, OpenMode::ReadOnly);
-    assert_eq!(user(&path, OpenMode::ReadWrite), "another process");
+    assert_eq!(user(&path, OpenMode::ReadWrite), HERE);
     drop(one);
-    assert_eq!(user(&path, OpenMode::ReadWrite), "another process");
+    assert_eq!(user(&path, OpenMode::ReadWrite), HERE);
     drop(two);
     drop(open(&path, OpenMode::ReadWrite));
 }

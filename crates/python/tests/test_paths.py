@@ -85,8 +85,9 @@ def test_an_image_is_read_only_unless_asked(image):
             (fs / "file").write_text("x")
         assert raised.value.strerror and fs.usage().total > 16 << 20
     with extant.open(image, "r+"):
-        with pytest.raises(OSError):
+        with pytest.raises(OSError) as raised:
             extant.open(image, "r+")
+        assert "this process" in str(raised.value)
 
 
 def test_making_refuses_what_holds_something(image, tmp_path):
