@@ -29,6 +29,38 @@ def test_a_tree_is_made_and_read(fs):
     assert not (fs / "a").exists()
 
 
+def test_globs_are_those_of_pathlib(fs, tmp_path):
+    # The image itself lies beside it.
+    host = tmp_path / "host"
+    (host / "lost+found").mkdir(parents=True)
+    for root in (fs.root, host):
+        for folder in ("a/b/c", "a/.hidden", "d"):
+            (root / folder).mkdir(parents=True)
+        for file in ("a/one.txt", "a/b/two.txt", "a/b/c/three.c", "d/one.txt", "a/.hidden/x"):
+            (root / file).touch()
+        (root / "link").symlink_to("a")
+    for pattern in (
+        "*",
+        "*.txt",
+        "a/*",
+        "*/one.txt",
+        "link/*.txt",
+        "**",
+        "**/*.txt",
+        "a/**/c",
+        "**/b/**/*",
+        "a/b/none",
+        "a/one.txt/*",
+        "[ad]/*.tx?",
+    ):
+        found = [str(path)[1:] for path in fs.root.glob(pattern)]
+        expected = {str(path.relative_to(host)) for path in host.glob(pattern)}
+        expected = {"" if path == "." else path for path in expected}
+        assert len(found) == len(set(found)) and set(found) == expected, pattern
+    with pytest.raises(ValueError):
+        list(fs.root.glob("/etc"))
+
+
 def test_links_and_names(fs):
     (fs / "file").write_bytes(b"1")
     (fs / "soft").symlink_to("file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat as kinds
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Iterator, Optional, Tuple, Union
 
@@ -141,6 +142,36 @@ class Path:
                 path = Path(self._fs, top, name)
                 if path.match(pattern):
                     yield path
+
+    def glob(self, pattern: str) -> Iterator[Path]:
+        """What is below and like a pattern: ``*.conf``, ``*/hosts``; ``**`` is any directories.
+
+        In the order of names, each path once. ``**`` follows no links.
+        """
+        parts = PurePosixPath(pattern).parts
+        if not parts or parts[0] == "/":
+            raise ValueError(f"pattern is {pattern!r}: it names something below")
+        seen = set()
+        for path in self._like(parts):
+            if path not in seen:
+                seen.add(path)
+                yield path
+
+    def _like(self, parts: Tuple[str, ...]) -> Iterator[Path]:
+        if not parts:
+            yield self
+            return
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            for top, _, _ in self._fs.walk(str(self)) if self.is_dir() else ():
+                yield from Path(self._fs, top)._like(rest)
+        elif not set(part) & set("*?["):
+            if (self / part)._mode(follow=bool(rest)):
+                yield from (self / part)._like(rest)
+        elif self.is_dir():
+            for name in sorted(self._fs.listdir(self)):
+                if fnmatchcase(name, part):
+                    yield from (self / name)._like(rest)
 
     def readlink(self) -> str:
         """The target of a symbolic link."""
