@@ -9,8 +9,9 @@
  * past the cache, as libaio does with direct=1. fio's option direct= changes neither.
  *
  * A file of a job is the file of that path in the image; missing directories are made. A job must
- * give size=. Jobs that share an image share a mount, so they have to be threads (thread=1).
- * EXTANT_FIO_OPTIONS has mount options.
+ * give size=. A file is laid out, to the job's end, by the first request that reads past its end.
+ * Jobs that share an image share a mount, so they have to be threads (thread=1). EXTANT_FIO_OPTIONS
+ * has mount options.
  *
  * fio has no header for engines outside of its source. The structures below hold what fio 3.33 has
  * on 64-bit Linux, up to the last field that is used here. fio compares the version of the engine's
@@ -55,6 +56,9 @@ struct job_file {
     unsigned int major, minor;
     int number;
     const char *name;
+    uint64_t host_len;
+    uint64_t begin; /* of the job's part of the file */
+    uint64_t len;   /* of that part */
 };
 
 struct request {
@@ -111,6 +115,7 @@ struct engine {
 };
 
 _Static_assert(offsetof(struct job_file, name) == 40, "fio's file");
+_Static_assert(offsetof(struct job_file, len) == 64, "fio's file");
 _Static_assert(offsetof(struct request, len) == 112, "fio's request");
 _Static_assert(offsetof(struct request, error) == 144, "fio's request");
 _Static_assert(offsetof(struct engine, option_struct_size) == 248, "fio's table");
@@ -119,10 +124,13 @@ _Static_assert(offsetof(struct engine, option_struct_size) == 248, "fio's table"
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static extant_fs *mounted;
 static unsigned int users;
+/* Some job has begun a write. */
+static _Atomic int has_written;
 
 struct open_file {
     const struct job_file *job_file;
     extant_file *file;
+    uint64_t len; /* at least so long it is */
 };
 
 /* The state of this thread's job. */
@@ -247,16 +255,69 @@ static int open_file(struct job *job, struct job_file *job_file)
         return ENOMEM;
     }
     files = more;
-    files[file_count++] = (struct open_file){job_file, file};
+    files[file_count++] = (struct open_file){job_file, file, 0};
     return 0;
 }
 
-static extant_file *opened(const struct job_file *job_file)
+static struct open_file *opened(const struct job_file *job_file)
 {
     for (size_t at = 0; at < file_count; at++)
         if (files[at].job_file == job_file)
-            return files[at].file;
+            return &files[at];
     return NULL;
+}
+
+/* Extends a file to the end of the job's part. It gets data, and no hole, unless a job has written:
+ * that may be in flight, behind the file's end of now. */
+static int lay_out(struct open_file *open, const struct job_file *job_file)
+{
+    enum { PIECE = 1 << 20 };
+    const uint64_t end = job_file->begin + job_file->len;
+    struct extant_stat stat;
+    int error = extant_fstat(open->file, &stat);
+    if (error)
+        return error;
+    open->len = stat.size;
+    if (open->len >= end)
+        return 0;
+    if (has_written)
+        return extant_fallocate(open->file, 0, 0, (int64_t)end);
+    void *piece = aligned_alloc(4096, PIECE);
+    if (!piece)
+        return -ENOMEM;
+    memset(piece, 0xe4, PIECE);
+    /* Direct writes are whole blocks. */
+    uint64_t pos = (open->len + 4095) & ~4095ULL;
+    int64_t done = 1;
+    while (done > 0 && pos < end) {
+        done = extant_pwrite(open->file, piece, PIECE, (int64_t)pos);
+        pos += done > 0 ? (uint64_t)done : 0;
+    }
+    free(piece);
+    if (done < 0)
+        return (int)done;
+    error = extant_ftruncate(open->file, (int64_t)end);
+    return error ? error : extant_fdatasync(open->file);
+}
+
+/* The file of a request, which has what is to be read; NULL with the request's error. */
+static extant_file *ready(struct request *request)
+{
+    struct open_file *open = opened(request->file);
+    const uint64_t end = request->offset + request->len;
+    int error = 0;
+    if (request->direction == DO_WRITE)
+        has_written = 1;
+    if (request->direction == DO_READ && end > open->len) {
+        pthread_mutex_lock(&lock);
+        error = lay_out(open, request->file);
+        pthread_mutex_unlock(&lock);
+    }
+    if (error) {
+        request->error = (unsigned int)failed(request->file->name, error);
+        return NULL;
+    }
+    return open->file;
 }
 
 static int close_file(struct job *job, struct job_file *job_file)
@@ -328,8 +389,8 @@ static int do_now(struct request *request, extant_file *file)
 static int submit(struct job *job, struct request *request)
 {
     (void)job;
-    extant_file *file = opened(request->file);
-    if (!do_now(request, file))
+    extant_file *file = ready(request);
+    if (!file || !do_now(request, file))
         return COMPLETED;
     struct extant_request one = {
         file,
@@ -374,8 +435,8 @@ static struct request *event(struct job *job, int number)
 static int submit(struct job *job, struct request *request)
 {
     (void)job;
-    extant_file *file = opened(request->file);
-    if (!do_now(request, file))
+    extant_file *file = ready(request);
+    if (!file || !do_now(request, file))
         return COMPLETED;
     int64_t pos = (int64_t)request->offset;
     if (request->direction == DO_READ)

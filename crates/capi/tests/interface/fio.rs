@@ -86,6 +86,36 @@ fn direct_requests_are_in_flight_together() {
     image.fsck_clean().unwrap();
 }
 
+/// A job that reads on a fresh image finds its file laid out, with data and to its last byte.
+#[test]
+fn files_that_are_read_are_laid_out() {
+    if !need(&NEEDS) {
+        return;
+    }
+    let image = Image::of_mib(64).make().unwrap();
+    for (name, engine, args) in [
+        ("one", "libextant-fio.so", "--rw=read --bs=20k --size=2500k"),
+        (
+            "two",
+            "libextant-fio-direct.so",
+            "--rw=randread --bs=4k --iodepth=8 --size=2500k",
+        ),
+    ] {
+        let args = format!("{args} --name={name} --filename={name}");
+        let read = job(&fio(image.path(), engine, &args));
+        assert_eq!(read["read"]["io_bytes"], 2500 << 10);
+        let fs = Filesystem::open(image.path()).unwrap();
+        let laid_out = fs.read(format!("/mnt/{name}")).unwrap();
+        assert_eq!(laid_out.len(), 2500 << 10);
+        assert!(!laid_out.contains(&0));
+    }
+    image.fsck_clean().unwrap();
+    // A job that reads and writes keeps what it has written, wherever the file ended then.
+    let args = "--rw=randrw --bs=4k --size=2M --iodepth=8 --verify=crc32c --name=mixed";
+    job(&fio(image.path(), "libextant-fio-direct.so", args));
+    image.fsck_clean().unwrap();
+}
+
 /// What fio writes it reads back, by both engines; and it would say so if it did not.
 #[test]
 fn verification_is_clean_and_finds_damage() {
