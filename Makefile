@@ -17,6 +17,9 @@ MNT ?= mnt
 MINUTES ?= 60
 # What the compiler makes programs for, unless told otherwise.
 HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
+# Programs find a library once the linker's cache has it; only root may write that, and a tree below
+# DESTDIR is another system's.
+LDCONFIG = [ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig
 BENCH ?= --full --write docs/BENCHMARKS.md
 
 # What this make was called with is for no other one: that one would print the directories that it
@@ -132,8 +135,12 @@ install-library:
 	install -m 644 "$(TARGET)/library/libextant.a" "$(DESTDIR)$(LIBDIR)"
 	cp -P "$(TARGET)"/library/libextant.so* "$(DESTDIR)$(LIBDIR)"
 	install -D -t "$(DESTDIR)$(LIBDIR)/extant" "$(TARGET)"/library/libextant-fio*.so
+	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)"/libextant.so.*.*.* \
+		"$(DESTDIR)$(LIBDIR)"/extant/libextant-fio*.so
+	strip --strip-debug --enable-deterministic-archives "$(DESTDIR)$(LIBDIR)/libextant.a"
 	install -m 644 "$(TARGET)/library/extant.pc" "$(DESTDIR)$(LIBDIR)/pkgconfig"
 	install -D -m 644 crates/capi/extant.3 "$(DESTDIR)$(PREFIX)/share/man/man3/extant.3"
+	$(LDCONFIG)
 
 uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/include/extant.h" "$(DESTDIR)$(LIBDIR)/pkgconfig/extant.pc"
@@ -145,6 +152,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(FISHDIR)/extant.fish"
 	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/systemd/system/extant@.service"
+	$(LDCONFIG)
 
 deb: build
 	@scripts/need deb

@@ -1,12 +1,13 @@
 //! The packages for Debian: what they hold, and what they say of themselves.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use extant_testkit::tools::{make, workspace};
 use extant_testkit::{Cmd, Image, Need, TempDir, need};
 
-use crate::{PACKING, installed, is_long_run, libraries, pack};
+use crate::{PACKING, built, installed, is_long_run, lengthy, libraries, long, pack};
 
 fn field(package: &Path, name: &str) -> String {
     let told = Cmd::new("dpkg-deb").arg("-f").arg(package).arg(name);
@@ -116,4 +117,56 @@ fn example_runs(dir: &TempDir, root: &Path) {
     let ran = Cmd::new(program).arg(dir.join("c.img"));
     let ran = ran.env("LD_LIBRARY_PATH", &lib).ok().unwrap();
     assert_eq!(ran.out, "hello, ext4\n");
+}
+
+/// What `make install` makes of the library: stripped, found below any prefix, known to the linker.
+#[test]
+fn the_library_is_installed_for_the_linker_and_for_pkg_config() {
+    let needs = [Need::Root, Need::Tool("pkg-config"), Need::Tool("readelf")];
+    if !need(&PACKING) || !need(&needs) {
+        return;
+    }
+    let dir = TempDir::new("install").unwrap();
+    let (target, prefix) = (dir.join("target"), dir.join("usr"));
+    let archive = built("extant-capi", "libextant_capi", "a");
+    let link = lengthy(Cmd::new(workspace().join("scripts/libextant"))).arg(archive);
+    let link = link.arg(target.join("library")).arg(&prefix);
+    link.arg(prefix.join("lib")).ok().unwrap();
+    // In the place of ldconfig, so that the linker's cache of this machine stays as it is.
+    let (bin, called) = (dir.join("bin"), dir.join("called"));
+    fs::create_dir(&bin).unwrap();
+    let script = format!("#!/bin/sh\necho called >>'{}'\n", called.display());
+    fs::write(bin.join("ldconfig"), script).unwrap();
+    fs::set_permissions(bin.join("ldconfig"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let make = |goal: &str, destination: &Path| {
+        let set = |name: &str, value: &Path| format!("{name}={}", value.display());
+        let make = long("make").env("PATH", &path).arg("-s").arg(goal);
+        let make = make.arg(set("TARGET", &target)).arg(set("PREFIX", &prefix));
+        let make = make.arg(set("SBINDIR", &prefix.join("sbin")));
+        make.arg(set("DESTDIR", destination)).ok().unwrap();
+    };
+    make("install-library", &dir.join("elsewhere"));
+    assert!(!called.exists());
+    make("install-library", Path::new(""));
+    assert_eq!(fs::read_to_string(&called).unwrap(), "called\n");
+
+    for file in ["libextant.so", "extant/libextant-fio.so"] {
+        let read = Cmd::new("readelf")
+            .arg("-SW")
+            .arg(prefix.join("lib").join(file));
+        let sections = read.ok().unwrap().out;
+        assert!(
+            !sections.contains(".debug_") && !sections.contains(".symtab"),
+            "{sections}"
+        );
+    }
+    let moved = Cmd::new("pkg-config").args(["--define-variable=prefix=/moved", "--libs"]);
+    let moved = moved.arg("extant");
+    let moved = moved.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    assert!(moved.ok().unwrap().out.contains("-L/moved/lib"));
+
+    make("uninstall", Path::new(""));
+    assert_eq!(fs::read_to_string(&called).unwrap(), "called\ncalled\n");
+    assert!(!prefix.join("lib/pkgconfig/extant.pc").exists());
 }
