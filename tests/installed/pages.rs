@@ -1,5 +1,5 @@
-//! The tutorials and how-to pages: their command blocks, run in an empty folder by a shell that
-//! finds what the packages install.
+//! The README, the tutorials and how-to pages: their command blocks, run in an empty folder by a
+//! shell that finds what the packages install.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use extant_testkit::tools::workspace;
-use extant_testkit::{Cmd, TempDir, need};
+use extant_testkit::{Cmd, Need, TempDir, need};
 
 use crate::blocks::{Page, Runs};
 use crate::{PACKING, installed, is_long_run, libraries, long};
@@ -16,8 +16,17 @@ use crate::{PACKING, installed, is_long_run, libraries, long};
 const CLEANUP: &str =
     "trap 'grep -o \"$PWD[^ ]*\" /proc/mounts | xargs -r -n1 umount -l || true' EXIT\n";
 
+/// What the README speaks of and its reader has: a site, a mount point, a container of Docker.
+const README: &str = "mkdir site mnt; echo hello >site/index.html
+docker() { [ \"$*\" = 'export web' ] && tar -C site -c .; }\n";
+
 /// Runs a page.
 fn page(name: &str) {
+    page_after("", name);
+}
+
+/// Runs a page after other commands.
+fn page_after(commands: &str, name: &str) {
     let page = Page::read(name);
     if !need(&PACKING) || !need(&page.needs()) {
         return;
@@ -28,7 +37,7 @@ fn page(name: &str) {
         Runs::InLongTests => is_long_run(),
         Runs::InDebian => false,
     };
-    let script = CLEANUP.to_owned() + &page.script(runs);
+    let script = CLEANUP.to_owned() + commands + &page.script(runs);
     let ran = shell(dir.path()).args(["-c", &script]).run().unwrap();
     assert_eq!(ran.code, Some(0), "{name}: {}", ran.describe());
     page.compare(&ran.out, runs);
@@ -82,6 +91,13 @@ pages! {
     howto_reproducible: "howto/reproducible.md",
     howto_resize: "howto/resize.md",
     howto_vm: "howto/vm.md",
+}
+
+#[test]
+fn readme() {
+    if need(&[Need::Fuse]) {
+        page_after(README, "../../README.md");
+    }
 }
 
 #[test]

@@ -50,10 +50,10 @@ so many, 4), timeout=SECONDS (for a reply, 60), reconnect=SECONDS (to a server t
 
 Examples:
   extant mkfs disk.img 10G
-  extant cp -r ./site disk.img:/srv/site
+  extant cp -r ./site disk.img:/site
   docker export CONTAINER | extant untar disk.img:/
-  extant ls -l disk.img:/etc
-  extant mount disk.img /mnt && extant umount /mnt
+  extant ls -l disk.img:/site
+  extant mount disk.img ./mnt && extant umount ./mnt
   extant check --json disk.img";
 
 /// Read, write and mount ext4 images without the kernel's ext4.
