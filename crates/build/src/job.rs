@@ -12,6 +12,7 @@ use crate::attrs::AttrStore;
 use crate::copy::Copy;
 use crate::digest::{self, Digest};
 use crate::error::{Error, Result};
+use crate::extents::{count, logical};
 use crate::folder::FileKey;
 use crate::image::Image;
 use crate::keeper::Keeper;
@@ -43,7 +44,7 @@ pub struct Built {
     pub identity: Identity,
     /// Inodes of files and directories, the root and lost+found among them.
     pub entries: u64,
-    /// Bytes of files' contents.
+    /// Bytes of files' contents, without their holes.
     pub data_bytes: u64,
 }
 
@@ -128,6 +129,17 @@ struct Job {
 }
 
 impl Job {
+    /// Bytes of files' contents, without their holes.
+    fn data_bytes(&self) -> u64 {
+        let bs = self.planned.layout.geometry().block_size.bytes_u64();
+        let files = self.files.iter().map(|&id| {
+            let blocks = count(&logical(&self.tree, id, bs));
+            // The last block of a file may be longer than what is in it.
+            blocks.saturating_mul(bs).min(self.tree.node(id).size)
+        });
+        files.sum()
+    }
+
     /// Writes everything: the data, then the metadata, whose checksums depend on it.
     fn write(
         mut self,
@@ -137,8 +149,8 @@ impl Job {
         watch: &dyn Watch,
     ) -> Result<Built> {
         let bytes = self.files.iter().map(|&id| self.tree.node(id).size);
-        let data_bytes = bytes.sum();
-        watch.expect(data_bytes);
+        watch.expect(bytes.sum());
+        let data_bytes = self.data_bytes();
         let copy = Copy {
             tree: &self.tree,
             origins: &self.origins,
