@@ -4,9 +4,11 @@
 //! of it.
 
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
 
 /// Copies that end sooner show no bar.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -49,6 +51,9 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     wanted: bool,
     since: Instant,
+    /// Files that were begun, and bytes of them that are done, holes among them.
+    files: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Progress {
@@ -59,6 +64,8 @@ impl Progress {
             bar: ProgressBar::hidden(),
             wanted,
             since: Instant::now(),
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
         }
     }
 
@@ -81,6 +88,7 @@ impl Progress {
 
     /// Names what is being copied.
     pub(crate) fn begin(&self, name: impl FnOnce() -> String) {
+        self.files.fetch_add(1, Ordering::Relaxed);
         if self.wanted {
             self.bar.set_message(
                 name()
@@ -93,6 +101,7 @@ impl Progress {
 
     /// Counts bytes.
     pub(crate) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if !self.wanted {
             return;
         }
@@ -107,6 +116,14 @@ impl Progress {
             }
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
+    }
+
+    /// What was counted, for programs.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "files": self.files.load(Ordering::Relaxed),
+            "bytes": self.bytes.load(Ordering::Relaxed),
+        })
     }
 
     /// Takes the bar away while `print` prints.

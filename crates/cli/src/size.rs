@@ -32,9 +32,49 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "too large".into())
 }
 
+/// A number of bytes for people, as `ls -h` writes it: at most three digits, rounded up.
+pub(crate) fn human(bytes: u64) -> String {
+    // In tenths of a unit, rounded up from the bytes themselves.
+    let tenths = |shift: u32| (u128::from(bytes) * 10).div_ceil(1 << shift);
+    let letters = ["K", "M", "G", "T", "P", "E"];
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut shift = 10;
+    for letter in letters {
+        let scaled = tenths(shift);
+        if scaled < 100 {
+            return format!("{}.{}{letter}", scaled / 10, scaled % 10);
+        }
+        if scaled.div_ceil(10) < 1024 || letter == "E" {
+            return format!("{}{letter}", scaled.div_ceil(10));
+        }
+        shift += 10;
+    }
+    bytes.to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_for_people_are_those_of_ls() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 << 10, "10K"),
+            ((10 << 10) + 1, "11K"),
+            ((1 << 20) - 1, "1.0M"),
+            (1 << 20, "1.0M"),
+            (300_000, "293K"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human(bytes), text, "{bytes}");
+        }
+    }
 
     #[test]
     fn sizes_are_util_linuxs() {

@@ -216,7 +216,7 @@ fn failures_are_one_plain_line() -> Result<()> {
         "(see extant cp --help)",
     )?;
     disk.fails(&["chmod", "u+q", &missing], 2, "(see extant chmod --help)")?;
-    let o = extant(&["ls", "no-colon"]).run()?;
+    let o = extant(&["cat", "no-colon"]).run()?;
     ensure!(
         o.code == Some(2) && o.err.contains("IMAGE:/path"),
         "{}",

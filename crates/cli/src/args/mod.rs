@@ -20,11 +20,11 @@ pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
 pub(crate) use building::{Build, Free};
 pub(crate) use comparing::Diff;
 pub(crate) use given::Given;
-pub(crate) use listing::{Cat, Ls, Stat, Tree};
+pub(crate) use listing::{Cat, Df, Du, Find, KindLetter, Ls, Stat, Tree};
 pub(crate) use making::{Extended, ExtendedList, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
-pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
+pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm, Setfattr, Touch};
 pub(crate) use transfer::{Cp, Export, Sparse, Tar, Untar};
 pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
 
@@ -52,7 +52,7 @@ Examples:
   extant mkfs disk.img 10G
   extant cp -r ./site disk.img:/site
   docker export CONTAINER | extant untar disk.img:/
-  extant ls -l disk.img:/site
+  extant ls -lh disk.img:/site
   extant mount disk.img ./mnt && extant umount ./mnt
   extant check --json disk.img";
 
@@ -81,8 +81,11 @@ pub(crate) enum Command {
     Umount(Umount),
     Ls(Ls),
     Tree(Tree),
+    Find(Find),
     Stat(Stat),
     Cat(Cat),
+    Du(Du),
+    Df(Df),
     Cp(Cp),
     Export(Export),
     Tar(Tar),
@@ -91,8 +94,10 @@ pub(crate) enum Command {
     Rm(Rm),
     Mkdir(Mkdir),
     Ln(Ln),
+    Touch(Touch),
     Chmod(Chmod),
     Chown(Chown),
+    Setfattr(Setfattr),
     Fallocate(Fallocate),
     Convert(Convert),
     Defrag(Defrag),
@@ -133,6 +138,11 @@ impl Command {
             Command::Umount(_) => "umount",
             Command::Ls(_) => "ls",
             Command::Tree(_) => "tree",
+            Command::Find(_) => "find",
+            Command::Du(_) => "du",
+            Command::Df(_) => "df",
+            Command::Touch(_) => "touch",
+            Command::Setfattr(_) => "setfattr",
             Command::Stat(_) => "stat",
             Command::Cat(_) => "cat",
             Command::Cp(_) => "cp",

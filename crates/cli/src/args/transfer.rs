@@ -44,6 +44,10 @@ pub(crate) struct Cp {
     /// Never show a progress bar. It shows on a terminal only, for copies that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Output for programs: how many files were copied, directories aside, and the bytes of their
+    /// content with its holes
+    #[arg(long)]
+    pub(crate) json: bool,
     /// What is copied: IMAGE:/path, a path of the host, or - for standard input
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<Operand>,
@@ -76,6 +80,10 @@ pub(crate) struct Export {
     /// The archive; - is standard output
     #[arg(value_name = "FILE")]
     pub(crate) to: PathBuf,
+    /// Output for programs: how many regular files the archive has, and the bytes of their content
+    /// with its holes
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Never show a progress bar. It shows on a terminal only, for archives that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -97,6 +105,9 @@ pub(crate) struct Tar {
     /// Never show a progress bar. It shows on a terminal only, for archives that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// With -f: output for programs, as of extant export
+    #[arg(long, requires = "file")]
+    pub(crate) json: bool,
     /// The directory; names in the archive begin below it
     #[arg(value_name = "IMAGE:/DIR")]
     pub(crate) from: ImagePath,

@@ -11,6 +11,7 @@ use crate::copy::{CopyRules, FileTree, Host, Inside, Job, STDIN, size};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::source;
 
@@ -58,7 +59,18 @@ pub(crate) fn run(args: &Cp) -> Outcome {
     failures.note(copied);
     progress.finish();
     failures.note(read.close());
-    super::finish(write, failures)
+    failures.note(write.close());
+    if args.json {
+        failures.note(told(&progress));
+    }
+    failures.outcome()
+}
+
+/// Prints what was copied.
+fn told(progress: &Progress) -> Result<(), Failure> {
+    let mut out = Output::new();
+    out.json(&progress.json())?;
+    out.finish()
 }
 
 fn copy(

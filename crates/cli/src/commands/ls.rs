@@ -15,6 +15,7 @@ use crate::images::Images;
 use crate::names::DirNames;
 use crate::operand::ImagePath;
 use crate::output::{Output, attr_json, device_numbers, enter, mode_word, time_word};
+use crate::size;
 
 pub(crate) fn run(args: &Ls) -> Outcome {
     let mut listing = Listing {
@@ -82,17 +83,17 @@ impl Listing<'_> {
             node,
         };
         let mut widths = Widths::default();
-        widths.add(&entry.attr);
+        widths.add(&entry.attr, self.args.human_readable);
         self.entry(fs, &entry, &widths)
     }
 
     fn directory(&mut self, fs: &Filesystem, at: &ImagePath, dir: &Node) -> Result<(), Failure> {
         let mut widths = Widths::default();
         if self.args.long && !self.args.json {
-            self.each(fs, at, dir, |_, entry| {
+            self.each(fs, at, dir, |listing, entry| {
                 // What fails shows when it is printed.
                 if let Ok(entry) = entry {
-                    widths.add(&entry.attr);
+                    widths.add(&entry.attr, listing.args.human_readable);
                 }
                 Ok(())
             })?;
@@ -159,7 +160,8 @@ impl Listing<'_> {
             return self.out.json_array_item(&object, self.listed == 1);
         }
         if self.args.long {
-            self.out.text(widths.line(&entry.attr))?;
+            self.out
+                .text(widths.line(&entry.attr, self.args.human_readable))?;
         }
         self.out.name(entry.name)?;
         if let Some(target) = target {
@@ -180,15 +182,15 @@ struct Widths {
 }
 
 impl Widths {
-    fn add(&mut self, attr: &Attr) {
+    fn add(&mut self, attr: &Attr, human: bool) {
         let widen = |width: &mut usize, word: String| *width = word.len().max(*width);
         widen(&mut self.links, attr.nlink.to_string());
         widen(&mut self.owner, attr.uid.to_string());
         widen(&mut self.group, attr.gid.to_string());
-        widen(&mut self.size, size(attr));
+        widen(&mut self.size, size(attr, human));
     }
 
-    fn line(&self, attr: &Attr) -> String {
+    fn line(&self, attr: &Attr, human: bool) -> String {
         let Widths {
             links,
             owner,
@@ -202,19 +204,20 @@ impl Widths {
             attr.nlink,
             attr.uid,
             attr.gid,
-            size(attr),
+            size(attr, human),
             time.get(..19).unwrap_or(&time).replace('T', " "),
         )
     }
 }
 
 /// The column of sizes: for device nodes, their numbers.
-fn size(attr: &Attr) -> String {
+fn size(attr: &Attr, human: bool) -> String {
     match attr.kind {
         FileKind::BlockDevice | FileKind::CharDevice => {
             let (major, minor) = device_numbers(attr.rdev);
             format!("{major}, {minor}")
         }
+        _ if human => size::human(attr.size),
         _ => attr.size.to_string(),
     }
 }

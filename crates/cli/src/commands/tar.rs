@@ -21,7 +21,7 @@ use crate::copy::{CopyRules, Inside, TOO_MUCH, size};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
-use crate::output::device_numbers;
+use crate::output::{Output, device_numbers};
 use crate::progress::Progress;
 use crate::unfinished::remove_when_ended;
 use crate::walk::{Step, walk};
@@ -63,7 +63,12 @@ pub(crate) fn pack_as(name: &'static str, args: &Tar) -> Outcome {
         }
     });
     progress.finish();
-    failures.note(packed);
+    let is_packed = failures.note(packed).is_some();
+    if args.json && is_packed {
+        let mut out = Output::new();
+        let told = out.json(&progress.json());
+        failures.note(told.and_then(|()| out.finish()));
+    }
     super::finish(images, failures)
 }
 

@@ -58,9 +58,15 @@ impl<'a> FileTree<'a> for Inside<'a> {
 
     fn parent(&self, path: &Path) -> Result<(Rc<dyn Dir<'a> + 'a>, OsString), Failure> {
         let name = path.file_name().ok_or(Error::NotFound)?;
-        let dir = self
-            .fs
-            .node(path.parent().unwrap_or(Path::new("/")), true)?;
+        let above = path.parent().unwrap_or(Path::new("/"));
+        let dir = match self.fs.node(above, true) {
+            Err(Error::NotFound) => {
+                let above = self.show(above);
+                let what = format!("its directory is missing: extant mkdir -p {above} makes it");
+                return Err(what.into());
+            }
+            found => found?,
+        };
         if dir.kind() != FileKind::Directory {
             return Err(Error::NotDir.into());
         }
