@@ -118,6 +118,7 @@ install-files:
 	rm -rf "$(TARGET)/man" && "$(BINARY)" manual "$(TARGET)/man"
 	install -d "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(SBINDIR)"
 	install -m 644 "$(TARGET)"/man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man5" "$(TARGET)"/man/*.5
 	install -d "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" "$(DESTDIR)$(FISHDIR)"
 	"$(BINARY)" completions bash >"$(DESTDIR)$(BASHDIR)/extant"
 	"$(BINARY)" completions zsh >"$(DESTDIR)$(ZSHDIR)/_extant"
@@ -148,6 +149,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/share/man/man3/extant.3"
 	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant.1
 	rm -f "$(DESTDIR)$(PREFIX)"/share/man/man1/extant-*.1
+	rm -f "$(DESTDIR)$(PREFIX)/share/man/man5/extant-options.5"
 	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant"
 	rm -f "$(DESTDIR)$(FISHDIR)/extant.fish"
 	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"

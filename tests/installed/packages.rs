@@ -85,6 +85,7 @@ fn installed_files_are_where_debian_looks_for_them() {
         "usr/share/man/man1/extant.1.gz",
         "usr/share/man/man1/extant-build.1.gz",
         "usr/share/man/man3/extant.3.gz",
+        "usr/share/man/man5/extant-options.5.gz",
         "usr/share/bash-completion/completions/extant",
         "usr/share/zsh/vendor-completions/_extant",
         "usr/share/fish/vendor_completions.d/extant.fish",

@@ -26,6 +26,7 @@ mod mount_source;
 mod mount_users;
 mod names;
 mod operand;
+mod option_list;
 mod output;
 mod owner;
 mod printable;
@@ -47,7 +48,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
 use signal_hook::consts::SIGXFSZ;
 
@@ -66,7 +67,8 @@ fn main() -> ExitCode {
     if let Some(exit) = helper::run(&arguments) {
         return exit;
     }
-    let cli = match Cli::try_parse_from(arguments) {
+    let parsed = args::grammar().try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(told) => return answered(&told),
     };

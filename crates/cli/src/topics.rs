@@ -1,8 +1,6 @@
 //! `extant help`: the help of commands, and of topics that several commands share.
 
-use clap::CommandFactory;
-
-use crate::args::Cli;
+use crate::args;
 use crate::failure::Outcome;
 use crate::output::{self, Output};
 
@@ -97,7 +95,8 @@ dev, fsname=NAME). An unknown option or a bad value is refused by name. The usua
   memory=SIZE               bound the caches of the mount
   nosandbox                 do not confine the process that serves the mount
 
-docs/COMPATIBILITY.md has all of them, and says what each does differently from Linux.
+The manual page extant-options(5) has all of them, and docs/COMPATIBILITY.md says what each does
+differently from Linux.
 ";
 
 /// Prints the help of a command or of a topic; of all without words.
@@ -111,7 +110,7 @@ pub(crate) fn run(words: &[String]) -> Outcome {
             .and_then(|()| out.finish())
             .into();
     }
-    let mut grammar = Cli::command();
+    let mut grammar = args::grammar();
     grammar.build();
     let mut command = &mut grammar;
     for word in words {

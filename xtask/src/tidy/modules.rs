@@ -407,6 +407,7 @@ const CLI: Order = Order {
         "mode",
         "names",
         "operand",
+        "option_list",
         "printable",
         "progress",
         "size",

@@ -3,6 +3,7 @@
 mod blocks;
 mod building;
 mod comparing;
+mod examples;
 mod given;
 mod listing;
 mod making;
@@ -14,11 +15,12 @@ mod volume;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
 pub(crate) use building::{Build, Free};
 pub(crate) use comparing::Diff;
+pub(crate) use examples::{examples_of, see_also};
 pub(crate) use given::Given;
 pub(crate) use listing::{Cat, Df, Du, Find, KindLetter, Ls, Stat, Tree};
 pub(crate) use making::{Extended, ExtendedList, Mkfs};
@@ -73,6 +75,11 @@ Examples:
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The grammar, with the examples of each command.
+pub(crate) fn grammar() -> clap::Command {
+    Cli::command().mut_subcommands(examples::with_examples)
 }
 
 #[derive(Subcommand, Debug)]
@@ -178,12 +185,10 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_grammar_is_consistent() {
-        Cli::command().debug_assert();
+        grammar().debug_assert();
     }
 }
