@@ -142,6 +142,7 @@ fn failure(image: &Path, error: Error) -> Failure {
     match error {
         Error::Io { place, error } => Failure::at(place, error),
         Error::Mkfs(error) => super::mkfs::failure(image, error),
+        Error::NoRoom { .. } => Failure::at(image.display(), error),
         Error::Occupied { .. } => Failure::new(format!("{error} (--force replaces it)")),
         other => Failure::new(other),
     }
