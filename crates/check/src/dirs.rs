@@ -356,6 +356,13 @@ impl DirWalker<'_> {
             self.findings.add_hiding_inodes(place, what);
             return;
         };
+        if facts.unreadable {
+            self.add(
+                lblk,
+                format_args!("\"{name}\" leads to inode {ino}, on a bad block"),
+            );
+            return;
+        }
         facts.refer();
         if ino == Ino::ROOT || ino == self.dir.ino {
             self.add(

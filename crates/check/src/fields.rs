@@ -13,6 +13,9 @@ use crate::remedy::Repair;
 use crate::role::Role;
 use crate::volume::Volume;
 
+/// Flags that e2fsck judges on inodes that only have numbers too; of these nothing reads the others.
+const READ_OF_ALL: InodeFlags = InodeFlags::EXTENTS.union(InodeFlags::CASEFOLD);
+
 /// Both halves of `i_size`, whatever the kind of file.
 pub(crate) fn full_size(raw: &RawInode) -> u64 {
     u64::from(raw.size_lo.get()) | u64::from(raw.size_hi.get()) << 32
@@ -84,11 +87,7 @@ impl Fields<'_> {
         if self.role.has_name() {
             self.obsolete();
         }
-        let special = matches!(
-            self.kind,
-            Some(FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice)
-        );
-        if special {
+        if self.is_special() {
             let size = full_size(self.raw);
             if size != 0 {
                 self.add(format_args!("a special file with a size of {size}"));
@@ -97,6 +96,37 @@ impl Fields<'_> {
                 self.add("a special file with an extent tree");
             }
         }
+        if self.role.has_name() {
+            self.lasting();
+        }
+    }
+
+    fn is_special(&self) -> bool {
+        matches!(
+            self.kind,
+            Some(FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice)
+        )
+    }
+
+    /// Only files and directories can be protected from changes. On another kind of inode the flags
+    /// alone are wrong if the rest fits the kind: then they are cleared.
+    fn lasting(&self) {
+        /// Bytes of `i_block` that the number of a device may take.
+        const NUMBER: usize = 16;
+        let (flags, lasting) = (self.core.flags, InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        let symlink = self.kind == Some(FileKind::Symlink);
+        if !flags.intersects(lasting) || !(symlink || self.is_special()) {
+            return;
+        }
+        let rest = self.core.i_block.iter().skip(NUMBER);
+        if self.is_special() && rest.into_iter().any(|byte| *byte != 0) {
+            self.add("a special file that is protected from changes, and more than a number in it");
+            return;
+        }
+        let what = "protected from changes, but it is neither a file nor a directory";
+        let repair = || Repair::Flags(self.ino, flags - lasting);
+        self.findings
+            .add_repairable(Location::Inode(self.ino), what, repair);
     }
 
     /// An inode that is in use and not about to be deleted has no time of deletion.
@@ -146,7 +176,8 @@ impl Fields<'_> {
                 "index",
             ),
         ] {
-            if has(flag) && !known {
+            let read = self.role.is_read() || READ_OF_ALL.contains(flag);
+            if has(flag) && !known && read {
                 self.add(format_args!("the flag \"{name}\" without the feature"));
             }
         }
@@ -154,7 +185,7 @@ impl Fields<'_> {
             (InodeFlags::INDEX, "index"),
             (InodeFlags::CASEFOLD, "casefold"),
         ] {
-            if has(flag) && !is_dir {
+            if has(flag) && !is_dir && (self.role.is_read() || READ_OF_ALL.contains(flag)) {
                 self.add(format_args!("the flag \"{name}\", but it is no directory"));
             }
         }

@@ -120,7 +120,8 @@ impl Findings {
         self.push_note(place, what, Remedy::Repair(repair));
     }
 
-    fn push_note(&self, place: Location, what: impl fmt::Display, remedy: Remedy) {
+    /// Adds a state at `place` that is no damage, with what it means for repairs.
+    pub(crate) fn push_note(&self, place: Location, what: impl fmt::Display, remedy: Remedy) {
         let what = what.to_string();
         self.notes.lock().push(Finding {
             place,

@@ -11,6 +11,7 @@ use extant_disk::location::Location;
 use extant_units::{Group, Ino, Pblk};
 
 use crate::attrs::Attributes;
+use crate::bad_blocks::BadBlocks;
 use crate::error::Result;
 use crate::fields::{self, Fields, full_size};
 use crate::findings::Findings;
@@ -31,11 +32,24 @@ pub(crate) struct Facts {
     /// A directory with an index and one link: it may have had more subdirectories than a link
     /// count can express.
     pub(crate) overflown: bool,
+    /// The record lies on a bad block: nothing is known but that the number is not free.
+    pub(crate) unreadable: bool,
     /// Entries, "." and ".." included, that lead to it, once the directories are walked.
     references: AtomicU32,
 }
 
 impl Facts {
+    fn new(ino: Ino, links: u16) -> Self {
+        Self {
+            ino,
+            kind: None,
+            links,
+            overflown: false,
+            unreadable: false,
+            references: AtomicU32::new(0),
+        }
+    }
+
     /// Counts an entry that leads to the inode.
     pub(crate) fn refer(&self) {
         self.references.fetch_add(1, Ordering::Relaxed);
@@ -115,6 +129,7 @@ pub(crate) fn scan(
     work: &Work<'_>,
 ) -> Result<Scan> {
     let usage = Usage::with_metadata(volume, findings)?;
+    let bad_blocks = BadBlocks::read(volume, findings)?;
     let attributes = Attributes::new(volume, &usage, findings);
     let table = Table {
         volume,
@@ -122,6 +137,7 @@ pub(crate) fn scan(
         findings,
         usage: &usage,
         attributes: &attributes,
+        bad_blocks: &bad_blocks,
     };
     let groups: Vec<Group> = volume.group_numbers().collect();
     let per_group = work.spread(&groups, |group, buffer| table.group(*group, buffer))?;
@@ -145,6 +161,7 @@ struct Table<'a> {
     findings: &'a Findings,
     usage: &'a Usage,
     attributes: &'a Attributes<'a>,
+    bad_blocks: &'a BadBlocks,
 }
 
 impl Table<'_> {
@@ -163,15 +180,23 @@ impl Table<'_> {
         let used = u64::from(indices.end).div_ceil(per_block as u64);
         for (first, count) in chunks(table_blocks.min(used)) {
             let first = Pblk::new(table.get() + first);
-            self.volume.read_blocks(first, count, buffer)?;
-            let records = buffer.chunks_exact(record).take(count * per_block);
-            for (record, index) in records.zip(&mut indices) {
-                let Some(ino) = self.volume.inode_at(group, index) else {
+            for piece in self.bad_blocks.split(first, count) {
+                let here = indices.by_ref().take(piece.count * per_block);
+                let inodes = here.filter_map(|index| self.volume.inode_at(group, index));
+                if !piece.good {
+                    let lost = inodes.map(|ino| Facts {
+                        unreadable: true,
+                        ..Facts::new(ino, 0)
+                    });
+                    facts.extend(lost);
                     continue;
-                };
-                if let Some((fact, dir)) = self.inode(ino, record)? {
-                    facts.push(fact);
-                    dirs.extend(dir);
+                }
+                self.volume.read_blocks(piece.first, piece.count, buffer)?;
+                for (record, ino) in buffer.chunks_exact(record).zip(inodes) {
+                    if let Some((fact, dir)) = self.inode(ino, record)? {
+                        facts.push(fact);
+                        dirs.extend(dir);
+                    }
                 }
             }
         }
@@ -205,13 +230,7 @@ impl Table<'_> {
             self.deleted(ino, raw, record);
             return Ok(None);
         }
-        let mut facts = Facts {
-            ino,
-            kind: None,
-            links: raw.links.get(),
-            overflown: false,
-            references: AtomicU32::new(0),
-        };
+        let mut facts = Facts::new(ino, raw.links.get());
         let Some(core) = fields::decode(self.volume, self.findings, role, ino, record) else {
             return Ok(Some((facts, None)));
         };
@@ -286,6 +305,7 @@ impl Table<'_> {
             findings: self.findings,
             ino,
             generation: core.generation,
+            spare: (inode.role == Role::BadBlocks).then_some(self.bad_blocks),
         };
         if inode.role.is_reserved() {
             let reserved = Reserved {
@@ -319,6 +339,7 @@ impl Table<'_> {
             }
             _ => Map::default(),
         };
+        let own = own + self.translator(inode, &walker);
         self.space(ino, core, map.claimed + own);
         match inode.kind {
             Some(FileKind::Symlink) => self.symlink(inode, &map)?,
@@ -330,6 +351,16 @@ impl Table<'_> {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// Claims the block of a translator, which inodes of GNU Hurd have. Returns the number of blocks.
+    fn translator(&self, inode: &Found<'_>, walker: &MapWalker<'_>) -> u64 {
+        let block = Pblk::new(inode.raw.version_lo.get().into());
+        let mut map = Map::default();
+        if self.volume.sb.is_of_hurd() && inode.role.has_name() && block != Pblk::ZERO {
+            walker.claim(block, 1, &mut map);
+        }
+        map.claimed
     }
 
     fn space(&self, ino: Ino, core: &InodeCore, blocks: u64) {

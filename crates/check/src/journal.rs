@@ -18,39 +18,38 @@ fn corrupt(what: &'static str) -> Error {
     Error::Corrupt { place, what }
 }
 
-/// Where the log lies.
-fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
+/// Where the log lies; `None` without a journal, or after a finding.
+fn log(volume: &Volume, findings: &Findings) -> Result<Option<LogMap>> {
     let Some(ino) = volume.sb.journal_inode() else {
-        return Err(corrupt("it needs a replay, but there is none"));
+        return Ok(None);
     };
-    let Some((runs, _)) = runs_of(volume, ino, findings)? else {
-        return Err(corrupt("its inode cannot be read"));
-    };
-    Ok(LogMap::new(
-        runs.iter().map(|run| (run.pblk, run.len)).collect(),
-    ))
+    let runs = runs_of(volume, ino, findings)?;
+    Ok(runs.map(|(runs, _)| LogMap::new(runs.iter().map(|run| (run.pblk, run.len)).collect())))
 }
 
-/// Where the log of the file system on `dev` lies; `None` without a journal.
+/// Where the log of the file system on `dev` lies; `None` without a journal, or if its inode or its
+/// map is damaged.
 ///
 /// # Errors
-/// As [`crate::check`]; or a journal whose map cannot be read.
+/// As [`crate::check`].
 pub fn find_log(dev: Arc<dyn BlockDevice>) -> Result<Option<LogMap>> {
     let silent = Findings::new(0);
     let volume = Volume::read(CowDevice::new(dev), &silent)?;
-    match volume.sb.journal_inode() {
-        Some(_) => log(&volume, &silent).map(Some),
-        None => Ok(None),
-    }
+    log(&volume, &silent)
 }
 
 /// Replays the journal into the volume's private copy. Returns the number of transactions. Blocks
 /// whose copies in the log are damaged stay as they are on the device.
 pub(crate) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Result<u64> {
+    let missing = match volume.sb.journal_inode() {
+        Some(_) => "it needs a replay, but its inode or its map is damaged",
+        None => "it needs a replay, but there is none",
+    };
+    let log = log(volume, findings)?.ok_or_else(|| corrupt(missing))?;
     let report = recover_within(
         volume.device(),
         volume.sb.block_size(),
-        &log(volume, findings)?,
+        &log,
         volume.sb.blocks_count(),
         memory,
     )?;
@@ -62,10 +61,9 @@ pub(crate) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Resul
 
 /// Checks the superblock of a journal that is, or in memory has become, empty.
 pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
-    if volume.sb.journal_inode().is_none() {
+    let Some(log) = log(volume, findings)? else {
         return Ok(());
-    }
-    let log = log(volume, findings)?;
+    };
     let superblock = match inspect(volume.device(), volume.sb.block_size(), &log) {
         Ok(superblock) => superblock,
         Err(error) => {

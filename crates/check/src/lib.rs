@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod attrs;
+mod bad_blocks;
 mod copies;
 mod dirs;
 mod error;

@@ -35,7 +35,12 @@ pub(crate) fn compare(
     let leaving = leaving(scan, tree, orphans);
     let ordinary =
         |facts: &&Facts| facts.ino == Ino::ROOT || facts.ino.get() >= volume.sb.first_inode();
-    for facts in scan.facts.iter().flatten().filter(ordinary) {
+    let known = scan
+        .facts
+        .iter()
+        .flatten()
+        .filter(|facts| !facts.unreadable);
+    for facts in known.filter(ordinary) {
         let leaving = leaving.get(&facts.ino).copied().unwrap_or(0);
         let references = facts.references();
         debug_assert!(

@@ -8,10 +8,11 @@ use std::mem::offset_of;
 
 use extant_disk::csum::Crc32c;
 use extant_disk::extent::{self, Expect, Extent, ExtentError, Index, Node, RawHeader};
-use extant_disk::inode::{InodeCore, InodeFlags};
+use extant_disk::inode::{InodeCore, InodeError, InodeFlags};
 use extant_disk::location::Location;
 use extant_units::{BlockSize, Ino, Lblk, Pblk};
 
+use crate::bad_blocks::BadBlocks;
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::remedy::Repair;
@@ -40,6 +41,8 @@ pub(crate) struct MapWalker<'a> {
     pub(crate) findings: &'a Findings,
     pub(crate) ino: Ino,
     pub(crate) generation: u32,
+    /// Blocks that the inode may name although they have an owner: for the list of bad blocks.
+    pub(crate) spare: Option<&'a BadBlocks>,
 }
 
 impl MapWalker<'_> {
@@ -218,6 +221,9 @@ impl MapWalker<'_> {
             );
             return Ok(());
         };
+        if level == 0 && self.spare.is_some_and(|bad| bad.contains(pblk)) {
+            return Ok(());
+        }
         if !self.claim(pblk, 1, map) {
             return Ok(());
         }
@@ -234,31 +240,66 @@ impl MapWalker<'_> {
     }
 }
 
-/// The blocks of a special inode, or `None` after a finding. Faults of the map itself are not
-/// reported here: the scan finds them again.
+/// The blocks of an internal file, or `None` after a finding: of an inode that cannot be read, or of
+/// a block that is not mapped, as a mount refuses it. Other faults of the map are not reported here:
+/// the scan finds them again.
 pub(crate) fn runs_of(
     volume: &Volume,
     ino: Ino,
     findings: &Findings,
 ) -> Result<Option<(Vec<Extent>, u32)>> {
-    let core = match volume.inode(ino)? {
-        Ok(core) => core,
+    let (core, mut runs) = match map_of(volume, ino)? {
+        Ok(found) => found,
         Err(error) => {
             findings.add(Location::Inode(ino), error);
             return Ok(None);
         }
     };
-    let silent = Findings::new(0);
+    let blocks = volume.sb.block_size().blocks_for(core.disk_size).get();
+    if let Some(hole) = cut(&mut runs, blocks) {
+        let what = format_args!("block {hole} of this internal file is not mapped");
+        findings.add(Location::Inode(ino), what);
+        return Ok(None);
+    }
+    Ok(Some((runs, core.generation)))
+}
+
+/// An inode and the blocks of its map, as far as it can be read.
+pub(crate) fn map_of(
+    volume: &Volume,
+    ino: Ino,
+) -> Result<Result<(InodeCore, Vec<Extent>), InodeError>> {
+    let core = match volume.inode(ino)? {
+        Ok(core) => core,
+        Err(error) => return Ok(Err(error)),
+    };
     let walker = MapWalker {
         volume,
         usage: &Usage::empty(volume),
-        findings: &silent,
+        findings: &Findings::new(0),
         ino,
         generation: core.generation,
+        spare: None,
     };
     let mut runs = walker.walk(&core)?.runs;
     runs.retain(|run| volume.holds(run.pblk, u64::from(run.len)));
-    Ok(Some((runs, core.generation)))
+    Ok(Ok((core, runs)))
+}
+
+/// Cuts runs behind the first `blocks` blocks of a file. Returns the first of these that has no
+/// content: a hole, or unwritten. A file without a block has none at its beginning.
+fn cut(runs: &mut Vec<Extent>, blocks: u64) -> Option<u64> {
+    let mut end = 0;
+    for run in runs.iter_mut() {
+        if u64::from(run.lblk.get()) != end || run.unwritten {
+            break;
+        }
+        let left = blocks - end;
+        run.len = u32::try_from(left).map_or(run.len, |left| run.len.min(left));
+        end += u64::from(run.len);
+    }
+    runs.retain(|run| run.len > 0 && run.end() <= blocks);
+    (end < blocks || blocks == 0).then_some(end)
 }
 
 /// Bytes of the largest file that a map of this kind can express.

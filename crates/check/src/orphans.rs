@@ -70,6 +70,12 @@ fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> R
     let Some((runs, generation)) = runs_of(volume, ino, findings)? else {
         return Ok(());
     };
+    let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    if blocks > orphan::MAX_BLOCKS {
+        let what = format_args!("an orphan file of {blocks} blocks");
+        findings.add(Location::Orphans, what);
+        return Ok(());
+    }
     let seed = volume.owner_seed(ino, generation);
     let present = volume.sb.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
     for (_, pblk) in runs.iter().flat_map(blocks_of) {

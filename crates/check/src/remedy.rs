@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::htree::IndexKind;
+use extant_disk::inode::InodeFlags;
 use extant_disk::location::Location;
 use extant_units::{Group, Ino, Pblk};
 
@@ -74,6 +75,8 @@ pub enum Repair {
     InodeChecksum(Ino),
     /// The sectors that an inode counts.
     Sectors(Ino, u64),
+    /// The flags of an inode.
+    Flags(Ino, InodeFlags),
     /// The link count of an inode.
     Links(Ino, u16),
     /// The checksum of a node of an inode's extent tree.

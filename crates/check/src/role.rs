@@ -30,7 +30,7 @@ pub(crate) enum Role {
 
 impl Role {
     const RESIZE: u32 = 7;
-    const BAD_BLOCKS: u32 = 1;
+    pub(crate) const BAD_BLOCKS: u32 = 1;
     const USER_QUOTA: u32 = 3;
     const GROUP_QUOTA: u32 = 4;
     const BOOT_LOADER: u32 = 5;

@@ -242,3 +242,59 @@ fn a_value_in_another_inode_needs_the_feature() -> Result<()> {
     );
     Ok(())
 }
+
+/// Nothing reads the flags of inodes that only have numbers.
+#[test]
+fn flags_of_inodes_without_a_use_are_no_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -O none,filetype")?;
+    for ino in [9, 10] {
+        image.debugfs_write(&format!("sif <{ino}> flags 0x10020820"))?;
+    }
+    agree_clean(&image, "")
+}
+
+/// As badblocks(8) finds them on a device with a file system: two table blocks, of inodes without a
+/// use and of one that has a name.
+#[test]
+fn bad_blocks_in_inode_tables_are_no_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -N 256 -I 128 -O none,filetype")?;
+    let table = number(&image, "Inode table at")?;
+    image.debugfs_write(&format!("sif <1> block[0] {}", table + 9))?;
+    image.debugfs_write("sif <1> blocks 2")?;
+    image.fsck_repair()?;
+    agree_clean(&image, "a bad block lies in an inode table")?;
+    // The block of the inodes 9 to 16, lost+found's among them.
+    image.debugfs_write(&format!("sif <1> block[1] {}", table + 1))?;
+    image.debugfs_write("sif <1> blocks 4")?;
+    agree_damaged(&image, "\"lost+found\" leads to inode 11, on a bad block")
+}
+
+/// GNU Hurd's inodes name the block of a translator, which no bitmap may call free.
+#[test]
+fn translators_of_the_hurd_own_their_block() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -o hurd -O none")?;
+    image.debugfs_write("setb 3000")?;
+    image.debugfs_write("sif f version 3000")?;
+    image.debugfs_write("sif f blocks 4")?;
+    let free = number(&image, "Free blocks:")? - 1;
+    image.debugfs_write(&format!("ssv free_blocks_count {free}"))?;
+    image.debugfs_write(&format!("set_bg 0 free_blocks_count {free}"))?;
+    agree_clean(&image, "")?;
+    // Each change of an inode would count up the number of the block.
+    let volume = extant_engine::VolumeOptions::new()
+        .write(true)
+        .open(image.path())?;
+    ensure!(volume.read_only(), "a mount would write");
+    volume.unmount()?;
+    image.debugfs_write("freeb 3000")?;
+    agree_damaged(&image, "in use but marked free: 2999")
+}

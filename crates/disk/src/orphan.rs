@@ -14,6 +14,9 @@ use crate::csum::Crc32c;
 /// `ob_magic`.
 pub const ORPHAN_MAGIC: u32 = 0x0b10_ca04;
 
+/// The most blocks of an orphan file: Linux takes no larger one.
+pub const MAX_BLOCKS: u64 = 512;
+
 /// The end of a block of the orphan file (`ext4_orphan_block_tail`).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]

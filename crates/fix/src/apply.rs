@@ -44,6 +44,11 @@ pub(crate) fn apply(
             let format = image.format;
             image.edit_inode(*ino, |record| format.store_sectors(*sectors, record))?;
         }
+        Repair::Flags(ino, flags) => image.edit_inode(*ino, |record| {
+            let (raw, _) = RawInode::mut_from_prefix(record).ok()?;
+            raw.flags.set(flags.bits());
+            Some(())
+        })?,
         Repair::Links(ino, count) => image.edit_inode(*ino, |record| {
             let (raw, _) = RawInode::mut_from_prefix(record).ok()?;
             raw.links.set(*count);

@@ -87,7 +87,7 @@ impl Gate {
             whole_writes,
             standing: Standing::Confirmed,
         };
-        for finding in &report.findings {
+        for finding in report.findings.iter().chain(&report.notes) {
             match &finding.remedy {
                 Remedy::Left(doubt) => gate.leave(&finding.place, *doubt),
                 Remedy::Repair(repair) => gate.reseal(&finding.place, repair),
@@ -125,7 +125,7 @@ impl Gate {
             Repair::EntryKind { target, .. } if self.unsealed.contains(target) => {
                 self.leave(&Location::Inode(*target), Doubt::Maps);
             }
-            Repair::Sectors(ino, _) if self.unsealed.contains(ino) => {
+            Repair::Sectors(ino, _) | Repair::Flags(ino, _) if self.unsealed.contains(ino) => {
                 self.leave(&Location::Inode(*ino), Doubt::Maps);
             }
             Repair::BlockBitmap(..) | Repair::InodeBitmap(..)
@@ -194,7 +194,9 @@ impl Gate {
             Repair::InodeChecksum(ino) | Repair::ExtentChecksum(ino, _) => {
                 self.doubt < Doubt::Maps && sound(ino)
             }
-            Repair::Sectors(ino, _) => sound(ino) && !self.unsealed.contains(ino),
+            Repair::Sectors(ino, _) | Repair::Flags(ino, _) => {
+                sound(ino) && !self.unsealed.contains(ino)
+            }
             Repair::DirChecksum(place) => {
                 let agreed = !self.whole_writes || self.doubt == Doubt::Nothing;
                 agreed && sound(&place.dir) && clear
@@ -242,6 +244,7 @@ fn relies_on_superblock(repair: &Repair) -> bool {
         | Repair::InodeBitmap(..) => true,
         // They follow maps and names, whose checksums were right.
         Repair::Sectors(..)
+        | Repair::Flags(..)
         | Repair::XattrReferences(..)
         | Repair::Totals { .. }
         | Repair::Links(..)

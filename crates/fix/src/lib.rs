@@ -24,7 +24,9 @@
 //! - Nothing is freed, counted or named while a map, an inode, a descriptor or a directory is in
 //!   doubt. So a repair never frees a block that an unreadable structure may own.
 //! - The check has judged what is written before it is written. It is never worse than before.
-//! - A cut at any write leaves an image on which a repair ends as it would have without.
+//! - A cut at any write leaves an image on which a repair ends as it would have without. One
+//!   exception: without a journal, a cut while orphans are finished leaves what such a mount does,
+//!   which the next repair may only tell.
 //! - Memory: that of a check, and the blocks that change, within the limit of the private copy.
 #![forbid(unsafe_code)]
 

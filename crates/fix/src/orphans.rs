@@ -2,15 +2,17 @@
 //!
 //! The volume is sound by then: the engine allocates and frees by bitmaps that the check has
 //! compared with all maps. It is tried on a copy first, which the check judges; then the mount of
-//! the device does the same, under its journal.
+//! the device does the same, under its journal if there is one.
 
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
+use extant_disk::features::Compat;
+use extant_disk::superblock::Superblock;
 use extant_engine::VolumeOptions;
 
 use crate::error::{Error, Result};
-use crate::image::Overlay;
+use crate::image::{Overlay, super_bytes};
 use crate::options::FixOptions;
 use crate::rounds::{Outcome, check};
 
@@ -23,10 +25,14 @@ pub(crate) fn rehearse(
 ) -> Result<()> {
     let below: Arc<dyn BlockDevice> = Arc::clone(dev) as _;
     let copy: Arc<dyn BlockDevice> = Arc::new(CowDevice::with_limit(below, memory));
-    finish(&copy)?;
+    match finish(&copy) {
+        // A volume of which the engine cannot mount the features keeps them: the note says so.
+        Err(Error::Orphans(extant_engine::Error::UnsupportedFeature(_))) => return Ok(()),
+        finished => finished?,
+    }
     let waited = outcome.last.orphans;
     outcome.last = check(copy, options)?;
-    // A mount that is read-only leaves those of a volume without a journal.
+    // A volume that can only be read keeps its orphans.
     outcome.orphans = waited.saturating_sub(outcome.last.orphans);
     match outcome.last.found {
         0 => Ok(()),
@@ -34,10 +40,15 @@ pub(crate) fn rehearse(
     }
 }
 
-/// Mounts the volume as `mount -o ro` does, which recovers it and does not count as a mount.
+/// Mounts the volume. With a journal as `mount -o ro` does, which recovers it and does not count as
+/// a mount; without one, only a mount that may write finishes orphans.
 pub(crate) fn finish(dev: &Arc<dyn BlockDevice>) -> Result<()> {
+    let sb = Superblock::parse(&super_bytes(dev)?)?;
     let mut mount = VolumeOptions::new();
-    mount.write(true).mount_options("ro");
+    mount.write(true);
+    if sb.features().has_compat(Compat::HAS_JOURNAL) {
+        mount.mount_options("ro");
+    }
     let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Orphans)?;
     volume.unmount().map_err(Error::Orphans)
 }

@@ -28,7 +28,7 @@ pub(crate) fn into(dev: &Overlay, memory: u64) -> Result<Replayed> {
     if !sb.features().has_incompat(Incompat::RECOVER) {
         return Ok(Replayed::default());
     }
-    let log = find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog("there is none".into()))?;
+    let log = find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog("it cannot be found".into()))?;
     let transactions = onto(dev, &sb, &log, memory)?;
     Ok(Replayed {
         transactions,

@@ -48,6 +48,26 @@ fn what_leaves_a_choice_is_left() -> Result<()> {
             &["free but marked in use"],
             false,
         ),
+        // A journal with a hole is of no use, and the blocks that it lost may be what is free.
+        (
+            1,
+            "sif <8> block[2] 0",
+            &["block 2 of this internal file is not mapped"],
+            false,
+        ),
+        (
+            4,
+            "sif <12> block[3] 1",
+            &["block 0 of this internal file is not mapped"],
+            false,
+        ),
+        // A device that is protected from changes, and has more than its number: perhaps none.
+        (
+            0,
+            "sif chr flags 0x10\nsif chr block[9] 77",
+            &["more than a number in it"],
+            false,
+        ),
         // The sectors of a sound file are right again whatever else is wrong.
         (
             0,
@@ -325,4 +345,28 @@ fn clean_images_are_not_written() -> Result<()> {
         ensure!(fs::read(image.path())? == before, "{name}: written");
     }
     Ok(())
+}
+
+/// Inodes on a bad block of a table may own what seems to be free.
+#[test]
+fn nothing_is_freed_while_inodes_lie_on_bad_blocks() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(8)
+        .args("-b 1024 -N 256 -I 128 -O none")
+        .make()?;
+    let stats = image.debugfs("stats")?;
+    let after = stats.split("inode table at ").nth(1).unwrap_or_default();
+    let digits = after.split(|c: char| !c.is_ascii_digit()).next();
+    let table: u64 = digits.unwrap_or_default().parse()?;
+    damage(
+        &image,
+        &format!("sif <1> block[0] {}\nsif <1> blocks 2", table + 9),
+    )?;
+    image.fsck_repair()?;
+    let report = run(&image, false)?;
+    ensure!(report.is_clean() && !report.has_changed(), "{report:?}");
+    damage(&image, "setb 3500 10")?;
+    left_alone(&image, &["free but marked in use"])
 }

@@ -6,6 +6,7 @@
 
 #[path = "../../check/tests/check_kit/mod.rs"]
 mod check_kit;
+mod fix_kit;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use check_kit::{exceptions, verdict};
 use extant_blockdev::MemoryDevice;
 use extant_check::{CheckOptions, check};
 use extant_fix::{FixOptions, fix};
-use extant_testkit::{Result, TempDir, bail, ensure, need, report};
+use extant_testkit::{Context, Result, TempDir, bail, ensure, need, report};
+use fix_kit::use_mounted;
 
 #[derive(Default, Debug)]
 struct Totals {
@@ -106,6 +108,14 @@ fn one(bytes: &[u8], dir: &TempDir, totals: &mut Totals) -> Result<()> {
             verdict.agree() || known,
             "e2fsck: {}\n{report:?}",
             verdict.said
+        );
+        let used = use_mounted(&after).context(|| format!("{report:?}"))?;
+        std::fs::write(&path, &used)?;
+        let verdict = self::verdict(&path)?;
+        let known = exceptions::explain(&verdict).is_some();
+        ensure!(
+            verdict.agree() && verdict.is_clean() || known,
+            "after a mount: {verdict:?}\n{report:?}"
         );
     }
     Ok(())

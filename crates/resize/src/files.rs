@@ -61,7 +61,7 @@ impl Volume {
             return Ok(());
         };
         let mapped = self.has_map(&core);
-        if ino.get() == BAD_BLOCKS && core.sectors > 0 {
+        if ino.get() == BAD_BLOCKS && !self.data_of(ino, &core)?.is_empty() {
             return Err(Error::Unsupported("it has a list of bad blocks"));
         }
         let moved_map = mapped

@@ -29,6 +29,7 @@ const CHECK: Order = Order {
         "superblock",
         "mmp",
         "usage",
+        "bad_blocks",
         "maps",
         "fields",
         "attrs",

@@ -55,6 +55,13 @@ impl Superblock {
         self.raw.rev_level.get() == 0
     }
 
+    /// Whether GNU Hurd made the volume (`s_creator_os`). Its inodes name the block of a translator
+    /// where those of Linux have the low half of the version.
+    pub fn is_of_hurd(&self) -> bool {
+        const HURD: u32 = 1;
+        self.raw.creator_os.get() == HURD
+    }
+
     /// The block size.
     pub fn block_size(&self) -> BlockSize {
         self.block_size

@@ -53,6 +53,11 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
         );
         options.set_read_only();
     }
+    if sb.is_of_hurd() && !options.read_only() {
+        // Each change of an inode would count up the number of a block.
+        tracing::warn!("mounted read-only: a volume of GNU Hurd can only be read");
+        options.set_read_only();
+    }
     options.resolve(&sb);
     Ok(sb)
 }

@@ -22,9 +22,6 @@ use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 use crate::volume::metadata_kind::CheckKind;
 
-/// Linux takes no larger orphan file.
-const MAX_BLOCKS: u64 = 512;
-
 impl OrphanFile {
     /// Finds, reads and checks all blocks of the file.
     pub(super) fn open(fs: &Fs, inode: &Inode) -> Result<Self> {
@@ -38,7 +35,7 @@ impl OrphanFile {
     fn load(fs: &Fs, inode: &Inode) -> Result<Self> {
         let size = inode.core.read().disk_size;
         let count = fs.layout.block_size.blocks_for(size).get();
-        if count == 0 || count > MAX_BLOCKS {
+        if count == 0 || count > orphan::MAX_BLOCKS {
             return Err(Error::corrupt(
                 Location::Orphans,
                 format_args!("orphan file of {count} blocks"),

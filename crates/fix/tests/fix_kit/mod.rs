@@ -3,6 +3,10 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, reason = "shared by several test binaries")]
 
+use std::sync::Arc;
+
+use extant_blockdev::MemoryDevice;
+use extant_engine::{Cred, Error, VolumeOptions};
 use extant_fix::{FixOptions, Report, fix_image};
 use extant_testkit::{Image, Need, Result, bail, ensure};
 
@@ -48,6 +52,35 @@ pub(crate) fn repaired(image: &Image, says: &str) -> Result<()> {
     ensure!(!again.has_changed() && again.is_clean(), "{again:?}");
     ensure!(image.fingerprint()? == after, "a clean image was written");
     Ok(())
+}
+
+/// The image after a mount that reads all of the root, makes and removes names, and writes: as far
+/// as it has room, and may be written.
+pub(crate) fn use_mounted(bytes: &[u8]) -> Result<Vec<u8>> {
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let opened = VolumeOptions::new()
+        .write(true)
+        .open_on(Arc::clone(&device) as _);
+    let volume = match opened {
+        Err(Error::UnsupportedFeature(_)) => return Ok(bytes.to_vec()),
+        opened => opened?,
+    };
+    let (root, cred) = (volume.root()?, Cred::root());
+    let write = || {
+        let file = volume.create(&root, b"a new file", 0o644, &cred)?;
+        volume.write(&file, 3000, &[7; 9000], &cred)?;
+        volume.mkdir(&root, b"a new directory", 0o755, &cred)?;
+        volume.create(&root, b"another", 0o600, &cred)?;
+        volume.unlink(&root, b"another")
+    };
+    let written = write();
+    let full = matches!(written, Err(Error::NoSpace));
+    ensure!(
+        written.is_ok() || full || volume.read_only(),
+        "a write: {written:?}"
+    );
+    volume.unmount()?;
+    Ok(device.to_bytes())
 }
 
 /// A number that differs from `from` in one bit and begins `len` free blocks.
