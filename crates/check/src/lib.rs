@@ -59,6 +59,7 @@ mod report;
 mod reserved;
 mod role;
 mod superblock;
+mod superblock_copy;
 mod usage;
 mod volume;
 mod work;
@@ -78,6 +79,7 @@ pub use journal::find_log;
 pub use options::CheckOptions;
 pub use remedy::{DirPlace, Doubt, GroupCounts, Remedy, Repair};
 pub use report::Report;
+pub use superblock_copy::{find_superblock_copy, superblock_from_copy, with_superblock_copy};
 use volume::Volume;
 use work::Work;
 

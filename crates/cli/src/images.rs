@@ -13,7 +13,7 @@ use rustix::process::{getegid, geteuid, umask};
 
 use crate::failure::{At, Failure};
 use crate::operand::ImagePath;
-use crate::source;
+use crate::{source, unreadable};
 
 /// Memory for file data, of all images of a command.
 const PAGE_CACHE: u64 = 64 << 20;
@@ -116,14 +116,14 @@ impl Images {
             OpenMode::ReadOnly
         };
         let fs = match source::connect(path, mode)? {
-            Some(device) => options.open_device(device).at(path.display())?,
-            None => {
-                let fs = options.open(path).at(path.display())?;
-                let metadata = real.metadata().at(path.display())?;
-                self.known.push(Identity::of(&metadata));
-                fs
-            }
+            Some(device) => options.open_device(device),
+            None => options.open(path),
         };
+        let fs = unreadable::advised(path, fs)?;
+        if !source::is_remote(path) {
+            let metadata = real.metadata().at(path.display())?;
+            self.known.push(Identity::of(&metadata));
+        }
         tracing::debug!(page_cache_bytes = budget(&fs), "{} is open", path.display());
         let fs = Rc::new(fs);
         self.open.push((real, Rc::clone(&fs)));

@@ -39,6 +39,7 @@ mod source;
 mod supervisor;
 mod topics;
 mod unfinished;
+mod unreadable;
 mod utab;
 mod visited;
 mod walk;
@@ -74,6 +75,13 @@ fn main() -> ExitCode {
     };
     let name = cli.command.name();
     logging::set_command(name);
+    if let Some(kib) = cli.superblock {
+        if !cli.command.reads() {
+            let what = "--superblock is for commands that only read, and for fix";
+            return failure::exit(name, Outcome::Usage(what.into()));
+        }
+        source::read_by_copy(kib);
+    }
     failure::exit(name, run(cli.command))
 }
 

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use crate::args::Mount;
 use crate::failure::{At, Failure};
-use crate::{size, source};
+use crate::{size, source, unreadable};
 
 /// The least memory that caches work with.
 const LEAST_MEMORY: u64 = 16 << 20;
@@ -131,7 +131,9 @@ impl MountSource {
             Kind::Device(device) => device,
             Kind::Server(address) => connect(&self.name, &address, options)?,
         };
-        opening.open_volume_on(device).at(self.name)
+        let below = Arc::clone(&device);
+        let opened = opening.open_volume_on(device);
+        opened.map_err(|error| unreadable::failure(self.name, error, || Some(below)))
     }
 }
 

@@ -3,12 +3,25 @@
 use std::error::Error;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use extant::device::{BlockDevice, OpenMode};
+use extant::device::{BlockDevice, FileDevice, OpenMode};
 use extant_nbd::{Address, AddressError, NbdDevice};
 
 use crate::failure::{At, Failure};
+
+/// The byte of the copy by which the images of this command are read, if `--superblock` names one.
+static SUPERBLOCK: OnceLock<u64> = OnceLock::new();
+
+/// Reads all images of this command by the copies of their superblocks at this KiB.
+pub(crate) fn read_by_copy(kib: u64) {
+    SUPERBLOCK.get_or_init(|| kib.saturating_mul(1024));
+}
+
+/// The byte of the copy of the superblock by which images are read.
+pub(crate) fn superblock() -> Option<u64> {
+    SUPERBLOCK.get().copied()
+}
 
 /// Returns whether `image` is the address of an export.
 pub(crate) fn is_remote(image: &Path) -> bool {
@@ -23,17 +36,26 @@ pub(crate) fn real(image: &Path) -> Result<PathBuf, Failure> {
     image.canonicalize().at(image.display())
 }
 
-/// The device at `image` if that is an address; nothing if it is a path of the host.
+/// The device at `image` if that is an address, or is read by a copy of its superblock; nothing if
+/// it is a path of the host that can be opened as it is.
 pub(crate) fn connect(
     image: &Path,
     mode: OpenMode,
 ) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
-    if !is_remote(image) {
-        return Ok(None);
-    }
-    let address = address(image)?;
-    let device = NbdDevice::connect(address, mode).map_err(|error| caused(image, error))?;
-    Ok(Some(Arc::new(device)))
+    let device: Arc<dyn BlockDevice> = match (is_remote(image), superblock()) {
+        (true, _) => {
+            let device = NbdDevice::connect(address(image)?, mode);
+            Arc::new(device.map_err(|error| caused(image, error))?)
+        }
+        (false, Some(_)) => Arc::new(FileDevice::open(image, mode)?),
+        (false, None) => return Ok(None),
+    };
+    let Some(offset) = superblock() else {
+        return Ok(Some(device));
+    };
+    let by_copy = extant::with_superblock_copy(device, offset);
+    let place = format!("{}: its copy at {} KiB", image.display(), offset / 1024);
+    by_copy.at(place).map(Some)
 }
 
 /// The address `image`.

@@ -94,3 +94,92 @@ fn what_is_no_image_or_in_use_is_refused() -> Result<()> {
     ensure!(extant(&["fix"]).run()?.code == Some(2), "no operand");
     Ok(())
 }
+
+/// All commands say where a copy of a lost superblock is; those that read take it, and fix stores
+/// it.
+#[test]
+fn a_lost_superblock_is_read_and_restored_by_a_copy() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let extant = |words: &[&str], image: &Image| {
+        let cmd = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(words);
+        cmd.arg(image.path()).run()
+    };
+    let image = Image::of_mib(20).args("-b 1024").make()?;
+    image.debugfs_write("write /dev/null f")?;
+    image.patch(1024, 1024, |bytes| bytes.fill(0))?;
+    let lost = fs::read(image.path())?;
+    let root = format!("{}:/", image.path().display());
+    let ls = |words: &[&str]| {
+        let cmd = Cmd::new(env!("CARGO_BIN_EXE_extant")).arg("ls");
+        cmd.args(words).arg(&root).run()
+    };
+    for (o, status) in [
+        (extant(&["check"], &image)?, 8),
+        (extant(&["fix"], &image)?, 8),
+        (extant(&["info"], &image)?, 1),
+        (ls(&[])?, 1),
+    ] {
+        let told = o.err.contains("extant fix --superblock 8193 restores it");
+        ensure!(o.code == Some(status) && told, "{}", o.describe());
+    }
+    for words in [
+        ["check", "--superblock", "8193"],
+        ["info", "--superblock", "8193"],
+    ] {
+        let o = extant(&words, &image)?;
+        ensure!(o.code == Some(0), "{}", o.describe());
+    }
+    let o = ls(&["--superblock", "8193"])?;
+    ensure!(o.out.lines().any(|line| line == "f"), "{}", o.describe());
+    let o = ls(&["--superblock", "4"])?;
+    ensure!(o.err.contains("its copy at 4 KiB"), "{}", o.describe());
+    let o = extant(&["resize", "--superblock", "8193"], &image)?;
+    ensure!(o.code == Some(2), "{}", o.describe());
+    ensure!(fs::read(image.path())? == lost, "it was written");
+
+    let o = extant(&["fix", "--superblock", "8193"], &image)?;
+    let told = o.out.contains("restored from the copy");
+    ensure!(o.code == Some(1) && told, "{}", o.describe());
+    image.fsck_clean()?;
+    let o = extant(&["fix", "--superblock", "8193"], &image)?;
+    let told = o.err.contains("its superblock can be used");
+    ensure!(o.code == Some(8) && told, "{}", o.describe());
+    Ok(())
+}
+
+/// What is no file system of ext is called by its name, with what leads to one.
+#[test]
+fn other_formats_are_named() -> Result<()> {
+    let dir = TempDir::new("formats")?;
+    for (at, magic, words) in [
+        (0, &b"LUKS\xba\xbe"[..], "a LUKS volume: unlock it"),
+        (0, b"QFI\xfb", "a qcow2 image: convert it"),
+        (0, b"XFSB", "an xfs file system: only ext2"),
+        (512, b"EFI PART", "its file systems lie in partitions"),
+        (510, b"\x55\xaa", "its file systems lie in partitions"),
+        (65_600, b"_BHRfS_M", "a btrfs file system: only ext2"),
+        (82, b"FAT32   ", "a vfat file system: only ext2"),
+    ] {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        let path = dir.join("image");
+        fs::write(&path, bytes)?;
+        let root = format!("{}:/", path.display());
+        let path = path.display().to_string();
+        for words_of in [
+            ["check", &path],
+            ["fix", &path],
+            ["info", &path],
+            ["ls", &root],
+        ] {
+            let o = Cmd::new(env!("CARGO_BIN_EXE_extant"))
+                .args(words_of)
+                .run()?;
+            let named = o.err.contains(words) && o.err.contains("not an ext4 file system");
+            ensure!(o.code != Some(0) && named, "{}", o.describe());
+        }
+    }
+    Ok(())
+}

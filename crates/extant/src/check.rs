@@ -26,6 +26,23 @@ pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Re
     extant_check::check(dev, options).map_err(error)
 }
 
+/// The byte of the first copy of the superblock that can be used, where mke2fs puts it.
+pub fn find_superblock_copy(dev: &dyn BlockDevice) -> Option<u64> {
+    extant_check::find_superblock_copy(dev)
+}
+
+/// The volume on `dev` with the copy of its superblock at byte `offset` in place of the first, which
+/// cannot be used. The device is not written.
+///
+/// # Errors
+/// No copy that can be used begins there; or the device failed.
+pub fn with_superblock_copy(
+    dev: Arc<dyn BlockDevice>,
+    offset: u64,
+) -> Result<Arc<dyn BlockDevice>> {
+    extant_check::with_superblock_copy(dev, offset).map_err(error)
+}
+
 /// The error of this crate for one of the check's.
 pub(crate) fn error(error: extant_check::Error) -> Error {
     use extant_check::Error as Check;

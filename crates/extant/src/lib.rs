@@ -96,7 +96,9 @@ pub use extant_mkfs as mkfs;
 /// Growing and shrinking of volumes that are not mounted: [`resize::resize_image`].
 pub use extant_resize as resize;
 
-pub use check::{CheckOptions, Finding, Report, check, check_image};
+pub use check::{
+    CheckOptions, Finding, Report, check, check_image, find_superblock_copy, with_superblock_copy,
+};
 pub use extant_engine::{
     AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented,
     DirectQueue, DirectTarget, Dirent, DirtyBound, Error, ErrorsPolicy, Extent, ExtentState,

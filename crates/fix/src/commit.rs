@@ -46,18 +46,22 @@ enum Part {
 /// A block that differs.
 type Changed = (Part, Pblk);
 
-/// Writes what differs between the copy and the device. Returns the number of blocks, the
-/// superblock's not counted.
+/// Writes what differs between the copy and the device, a superblock that was `restored` first: it
+/// says that the volume is not clean. Returns the number of blocks, the superblock's not counted.
 pub(crate) fn commit(
     dev: &Arc<dyn BlockDevice>,
     overlay: &Overlay,
     memory: u64,
     protection: &Protection,
+    restored: Option<&[u8; SUPERBLOCK_SIZE]>,
 ) -> Result<u64> {
     if !differs(dev, overlay)? {
         return Ok(0);
     }
     let hold = protection.hold(dev)?;
+    if let Some(bytes) = restored {
+        dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), bytes)?;
+    }
     let blocks = write(dev, overlay, memory)?;
     if let Some(hold) = hold {
         hold.release()?;

@@ -21,6 +21,9 @@ pub enum Error {
     /// The superblock cannot be used.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
+    /// A copy was to take the place of a superblock that can be used.
+    #[error("its superblock can be used: no copy takes its place")]
+    Usable,
     /// The check could not say anything.
     #[error(transparent)]
     Check(#[from] extant_check::Error),

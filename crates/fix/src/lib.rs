@@ -81,12 +81,20 @@ pub fn fix_image(path: impl AsRef<Path>, options: &FixOptions<'_>) -> Result<Rep
 pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report> {
     let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
     let overlay: Overlay = Arc::new(CowDevice::with_limit(Arc::clone(&dev), memory));
-    let Primary { resealed, standing } = primary::reseal(&overlay)?;
+    let restored = primary::restore(&dev, &overlay, options.superblock)?;
+    let Primary { resealed, standing } = match restored {
+        // An old copy decides nothing alone: all else must turn out sound.
+        Some(_) => Primary::ALONE,
+        None => primary::reseal(&overlay)?,
+    };
     let protection = Protection::read(&dev, &Image::open(&overlay)?)?;
     let log = replay::into(&overlay, memory)?;
     let mut outcome = rounds::run(&overlay, standing, options)?;
     if log.marked_only {
         outcome.note("marked as waiting for a recovery, but the log is empty");
+    }
+    if let Some(offset) = options.superblock {
+        outcome.note(&format!("restored from the copy at byte {offset}"));
     }
     if let Some(wrong) = resealed {
         outcome.note_resealed(wrong, standing)?;
@@ -100,7 +108,7 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
     outcome.refuse_worse()?;
     let mut blocks = 0;
     if !options.dry_run {
-        blocks = commit::commit(&dev, &overlay, memory, &protection)?;
+        blocks = commit::commit(&dev, &overlay, memory, &protection, restored.as_ref())?;
         if outcome.orphans > 0 {
             orphans::finish(&dev)?;
         }

@@ -7,13 +7,17 @@
 //! to: everything that the superblock leads to must turn out sound. On a volume without checksums a
 //! copy is compared as well: tune2fs changes the primary alone, so only by what repairs rely on.
 
+use std::sync::Arc;
+
 use extant_blockdev::BlockDevice;
 use extant_disk::features::{Compat, Incompat, RoCompat};
-use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, State, Superblock, SuperblockError};
+use extant_disk::superblock::{
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
+};
 use extant_units::{DevOff, Group};
 use zerocopy::IntoBytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::{Overlay, edit_super, super_bytes};
 
 /// What stands behind the superblock.
@@ -33,6 +37,34 @@ pub(crate) struct Primary {
     /// What was wrong.
     pub(crate) resealed: Option<SuperblockError>,
     pub(crate) standing: Standing,
+}
+
+impl Primary {
+    /// A superblock that a copy has restored.
+    pub(crate) const ALONE: Self = Self {
+        resealed: None,
+        standing: Standing::Alone,
+    };
+}
+
+/// Puts the copy of the superblock at byte `offset`, if one is named, in the place of the first.
+///
+/// # Errors
+/// The first can be used, or the copy cannot.
+pub(crate) fn restore(
+    dev: &Arc<dyn BlockDevice>,
+    overlay: &Overlay,
+    offset: Option<u64>,
+) -> Result<Option<[u8; SUPERBLOCK_SIZE]>> {
+    let Some(offset) = offset else {
+        return Ok(None);
+    };
+    if Superblock::parse(&super_bytes(overlay)?).is_ok() {
+        return Err(Error::Usable);
+    }
+    let bytes = extant_check::superblock_from_copy(dev, offset)?;
+    overlay.write_at(DevOff::new(SUPERBLOCK_OFFSET), &bytes)?;
+    Ok(Some(bytes))
 }
 
 /// Stores the right checksum if that is all that is wrong.

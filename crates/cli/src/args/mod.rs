@@ -73,6 +73,13 @@ Examples:
     after_long_help = AFTER_HELP
 )]
 pub(crate) struct Cli {
+    /// Read images by the copies of their superblocks that lie so many KiB from the start
+    ///
+    /// For images whose first superblock cannot be used: commands that only read take the copy in
+    /// its place, and write nothing. fix stores it there. The message about such an image says
+    /// where a copy lies.
+    #[arg(long, global = true, value_name = "KIB", hide_short_help = true)]
+    pub(crate) superblock: Option<u64>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -138,6 +145,25 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it only reads images, or is the one that repairs a superblock.
+    pub(crate) fn reads(&self) -> bool {
+        matches!(
+            self,
+            Command::Ls(_)
+                | Command::Tree(_)
+                | Command::Stat(_)
+                | Command::Cat(_)
+                | Command::Export(_)
+                | Command::Tar(_)
+                | Command::Diff(_)
+                | Command::Map(_)
+                | Command::Info(_)
+                | Command::Check(_)
+                | Command::Fix(_)
+                | Command::Cp(_)
+        )
+    }
+
     /// The word as it was typed.
     pub(crate) fn name(&self) -> &'static str {
         match self {

@@ -5,10 +5,10 @@ use extant::{CheckOptions, Report};
 use serde_json::{Value, json};
 
 use crate::args::Check;
-use crate::failure::{At, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Steps;
-use crate::source;
+use crate::{source, unreadable};
 
 /// Exit status when something was found, and when nothing could be said: e2fsck's.
 const FOUND: u8 = 4;
@@ -46,7 +46,7 @@ fn examine(args: &Check) -> Result<Report, Failure> {
         None => extant::check_image(&args.image, &options),
     };
     steps.end();
-    report.at(args.image.display())
+    unreadable::advised(&args.image, report)
 }
 
 fn show(args: &Check, report: &Report) -> Result<(), Failure> {

@@ -4,9 +4,10 @@ use extant::{CheckOptions, Finding, FixOptions, FixReport};
 use serde_json::{Value, json};
 
 use crate::args::Fix;
-use crate::failure::{At, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Steps;
+use crate::{source, unreadable};
 
 /// Exit status when something was repaired, when damage is left, and when nothing could be said:
 /// e2fsck's.
@@ -39,6 +40,7 @@ fn repair(args: &Fix) -> Result<FixReport, Failure> {
     let progress = |done: u64, total: u64| steps.show(done, total);
     let options = FixOptions {
         dry_run: args.dry_run,
+        superblock: source::superblock(),
         check: CheckOptions {
             progress: (!args.json).then_some(&progress as &(dyn Fn(u64, u64) + Sync)),
             ..CheckOptions::default()
@@ -46,7 +48,7 @@ fn repair(args: &Fix) -> Result<FixReport, Failure> {
     };
     let report = extant::fix_image(&args.image, &options);
     steps.end();
-    report.at(args.image.display())
+    unreadable::advised(&args.image, report)
 }
 
 fn status(args: &Fix, report: &FixReport) -> u8 {

@@ -5,9 +5,9 @@ use extant::device::OpenMode;
 use serde_json::{Value, json};
 
 use crate::args::Info;
-use crate::failure::{At, Failure, Failures, Outcome};
+use crate::failure::{Failure, Failures, Outcome};
 use crate::output::{Output, lossy, size_word, time_word};
-use crate::source;
+use crate::{source, unreadable};
 
 pub(crate) fn run(args: &Info) -> Outcome {
     let mut failures = Failures::of("info");
@@ -20,7 +20,7 @@ fn show(args: &Info) -> Result<(), Failure> {
         Some(device) => ImageInfo::of(&*device),
         None => ImageInfo::read(&args.image),
     };
-    let info = info.at(args.image.display())?;
+    let info = unreadable::advised(&args.image, info)?;
     let mut out = Output::new();
     if args.json {
         out.json(&json(&info))?;

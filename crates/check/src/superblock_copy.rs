@@ -1,0 +1,93 @@
+//! A volume whose first superblock cannot be used, by a copy of it.
+//!
+//! A copy is as old as the last resize or change of features, and marks neither a clean volume nor
+//! a log that waits. The log itself says the latter, so a volume that was not unmounted is replayed
+//! as by its own superblock.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_disk::features::Incompat;
+use extant_disk::superblock::{
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+};
+use extant_jbd2::inspect;
+use extant_units::{BlockSize, DevOff};
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+use crate::journal::find_log;
+
+/// The byte of the first copy of the superblock that can be used, where mke2fs puts those of full
+/// groups, for each size of blocks.
+pub fn find_superblock_copy(dev: &dyn BlockDevice) -> Option<u64> {
+    let sizes = [10, 11, 12, 13, 14, 15, 16].map(BlockSize::from_log2);
+    let starts = sizes.into_iter().flatten().map(|bs| {
+        let first = u64::from(bs == BlockSize::KIB1);
+        (first + bs.bytes_u64() * 8) * bs.bytes_u64()
+    });
+    let mut starts = starts.filter(|at| *at < dev.len());
+    starts.find(|at| read(dev, *at).is_ok())
+}
+
+/// The volume on `dev` with the copy of its superblock at byte `offset` in place of the first. The
+/// device is not written.
+///
+/// # Errors
+/// No copy that can be used begins there; or the device failed.
+pub fn with_superblock_copy(
+    dev: Arc<dyn BlockDevice>,
+    offset: u64,
+) -> Result<Arc<dyn BlockDevice>> {
+    let bytes = superblock_from_copy(&dev, offset)?;
+    let copy = CowDevice::new(dev);
+    copy.write_at(DevOff::new(SUPERBLOCK_OFFSET), &bytes)?;
+    Ok(Arc::new(copy))
+}
+
+/// The first superblock as the copy at byte `offset` has it: of a volume that is not clean, and
+/// waits for a replay if its log holds transactions.
+///
+/// # Errors
+/// As [`with_superblock_copy`].
+pub fn superblock_from_copy(
+    dev: &Arc<dyn BlockDevice>,
+    offset: u64,
+) -> Result<[u8; SUPERBLOCK_SIZE]> {
+    let sb = read(dev, offset)?;
+    let mut raw = sb.raw().clone();
+    raw.block_group_nr = 0.into();
+    raw.set_state(raw.state() - State::VALID);
+    raw.seal();
+    let with = CowDevice::new(Arc::clone(dev));
+    with.write_at(DevOff::new(SUPERBLOCK_OFFSET), raw.as_bytes())?;
+    let with: Arc<dyn BlockDevice> = Arc::new(with);
+    let log = find_log(Arc::clone(&with)).ok().flatten();
+    if let Some(log) = log
+        && inspect(&with, sb.block_size(), &log).is_ok_and(|log| log.start() != 0)
+    {
+        set_recover(&mut raw);
+    }
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    bytes.copy_from_slice(raw.as_bytes());
+    Ok(bytes)
+}
+
+fn set_recover(raw: &mut RawSuperblock) {
+    let mut features = raw.features();
+    features.incompat.insert(Incompat::RECOVER);
+    raw.set_features(features);
+    raw.seal();
+}
+
+fn read(dev: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
+    let end = offset.checked_add(SUPERBLOCK_SIZE as u64);
+    if end.is_none_or(|end| end > dev.len()) {
+        return Err(Error::TooShort);
+    }
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    dev.read_at(DevOff::new(offset), &mut bytes)?;
+    let sb = Superblock::parse(&bytes)?;
+    sb.check_device_len(dev.len())?;
+    Ok(sb)
+}
