@@ -1,7 +1,7 @@
 //! Bad blocks of the device in inode tables, as inode 1 lists them.
 //!
-//! A list that was made, or has grown, after the tables is no damage. The inodes in such a block are
-//! not read, as in e2fsck: they count as in use, so that none of them is given to a new file.
+//! A list that was made, or has grown, after the tables is no damage. The inodes in such a block
+//! are not read, as in e2fsck: they count as in use, so that none of them is given to a new file.
 
 use std::ops::Range;
 
@@ -57,8 +57,9 @@ impl BadBlocks {
         Ok(Self(bad))
     }
 
-    pub(crate) fn contains(&self, pblk: Pblk) -> bool {
-        self.0.binary_search(&pblk.get()).is_ok()
+    /// The blocks, in order.
+    pub(crate) fn blocks(&self) -> &[u64] {
+        &self.0
     }
 
     /// Splits `count` blocks of a table into runs of good ones, and bad ones.

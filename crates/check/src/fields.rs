@@ -13,7 +13,7 @@ use crate::remedy::Repair;
 use crate::role::Role;
 use crate::volume::Volume;
 
-/// Flags that e2fsck judges on inodes that only have numbers too; of these nothing reads the others.
+/// Flags that e2fsck judges on inodes that only have numbers too; nothing reads their others.
 const READ_OF_ALL: InodeFlags = InodeFlags::EXTENTS.union(InodeFlags::CASEFOLD);
 
 /// Both halves of `i_size`, whatever the kind of file.

@@ -305,7 +305,10 @@ impl Table<'_> {
             findings: self.findings,
             ino,
             generation: core.generation,
-            spare: (inode.role == Role::BadBlocks).then_some(self.bad_blocks),
+            spare: match inode.role {
+                Role::BadBlocks => self.bad_blocks.blocks(),
+                _ => &[],
+            },
         };
         if inode.role.is_reserved() {
             let reserved = Reserved {
@@ -353,7 +356,7 @@ impl Table<'_> {
         Ok(None)
     }
 
-    /// Claims the block of a translator, which inodes of GNU Hurd have. Returns the number of blocks.
+    /// Claims the block of a translator, which inodes of GNU Hurd have. Returns how many it has.
     fn translator(&self, inode: &Found<'_>, walker: &MapWalker<'_>) -> u64 {
         let block = Pblk::new(inode.raw.version_lo.get().into());
         let mut map = Map::default();

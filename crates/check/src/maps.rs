@@ -12,7 +12,6 @@ use extant_disk::inode::{InodeCore, InodeError, InodeFlags};
 use extant_disk::location::Location;
 use extant_units::{BlockSize, Ino, Lblk, Pblk};
 
-use crate::bad_blocks::BadBlocks;
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::remedy::Repair;
@@ -41,8 +40,9 @@ pub(crate) struct MapWalker<'a> {
     pub(crate) findings: &'a Findings,
     pub(crate) ino: Ino,
     pub(crate) generation: u32,
-    /// Blocks that the inode may name although they have an owner: for the list of bad blocks.
-    pub(crate) spare: Option<&'a BadBlocks>,
+    /// Blocks, in order, that the inode may name although they have an owner: for the list of bad
+    /// blocks.
+    pub(crate) spare: &'a [u64],
 }
 
 impl MapWalker<'_> {
@@ -221,7 +221,7 @@ impl MapWalker<'_> {
             );
             return Ok(());
         };
-        if level == 0 && self.spare.is_some_and(|bad| bad.contains(pblk)) {
+        if level == 0 && self.spare.binary_search(&pblk.get()).is_ok() {
             return Ok(());
         }
         if !self.claim(pblk, 1, map) {
@@ -240,9 +240,9 @@ impl MapWalker<'_> {
     }
 }
 
-/// The blocks of an internal file, or `None` after a finding: of an inode that cannot be read, or of
-/// a block that is not mapped, as a mount refuses it. Other faults of the map are not reported here:
-/// the scan finds them again.
+/// The blocks of an internal file, or `None` after a finding: of an inode that cannot be read, or
+/// of a block that is not mapped, as a mount refuses it. Other faults of the map are not reported
+/// here: the scan finds them again.
 pub(crate) fn runs_of(
     volume: &Volume,
     ino: Ino,
@@ -279,7 +279,7 @@ pub(crate) fn map_of(
         findings: &Findings::new(0),
         ino,
         generation: core.generation,
-        spare: None,
+        spare: &[],
     };
     let mut runs = walker.walk(&core)?.runs;
     runs.retain(|run| volume.holds(run.pblk, u64::from(run.len)));

@@ -31,8 +31,8 @@ pub fn find_superblock_copy(dev: &dyn BlockDevice) -> Option<u64> {
     extant_check::find_superblock_copy(dev)
 }
 
-/// The volume on `dev` with the copy of its superblock at byte `offset` in place of the first, which
-/// cannot be used. The device is not written.
+/// The volume on `dev` with the copy of its superblock at byte `offset` in place of the first,
+/// which cannot be used. The device is not written.
 ///
 /// # Errors
 /// No copy that can be used begins there; or the device failed.

@@ -5,7 +5,7 @@ use extant_disk::extent;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::inode::RawInode;
 use extant_disk::xattr::{BlockHeader, seal_block};
-use extant_units::{Blocks, Group, Pblk};
+use extant_units::{Blocks, Group, Ino, Pblk};
 use zerocopy::FromBytes;
 
 use crate::error::Result;
@@ -44,16 +44,8 @@ pub(crate) fn apply(
             let format = image.format;
             image.edit_inode(*ino, |record| format.store_sectors(*sectors, record))?;
         }
-        Repair::Flags(ino, flags) => image.edit_inode(*ino, |record| {
-            let (raw, _) = RawInode::mut_from_prefix(record).ok()?;
-            raw.flags.set(flags.bits());
-            Some(())
-        })?,
-        Repair::Links(ino, count) => image.edit_inode(*ino, |record| {
-            let (raw, _) = RawInode::mut_from_prefix(record).ok()?;
-            raw.links.set(*count);
-            Some(())
-        })?,
+        Repair::Flags(ino, flags) => edit_raw(image, *ino, |raw| raw.flags.set(flags.bits()))?,
+        Repair::Links(ino, count) => edit_raw(image, *ino, |raw| raw.links.set(*count))?,
         Repair::ExtentChecksum(ino, pblk) => {
             let Some(seed) = image.owner_seed(*ino)? else {
                 return Ok(false);
@@ -85,6 +77,15 @@ pub(crate) fn apply(
         Repair::DescriptorCopies(groups) => copies::descriptors(image, groups)?,
     }
     Ok(true)
+}
+
+/// Changes the fields that every inode has.
+fn edit_raw(image: &Image, ino: Ino, change: impl FnOnce(&mut RawInode)) -> Result<()> {
+    image.edit_inode(ino, |record| {
+        let (raw, _) = RawInode::mut_from_prefix(record).ok()?;
+        change(raw);
+        Some(())
+    })
 }
 
 /// The checksum of a bitmap as a descriptor of `size` bytes stores it.

@@ -11,72 +11,73 @@ use extant_testkit::mutate::{Kind, Map};
 use extant_testkit::{Context, Image, Result, bail, ensure, need};
 use fix_kit::{NEEDS, free_neighbour, left_alone, repaired, run};
 
+/// Requests on a base, what is left, and whether anything is written.
+const LEFT: &[(usize, &str, &[&str], bool)] = &[
+    // Two owners: no bitmap follows the maps.
+    (
+        1,
+        "sif tiny block[0] {block 0}\nsetb 3500 10",
+        &["has another owner as well", "free but marked in use"],
+        false,
+    ),
+    // A directory with two names: what names lead to is in doubt, so nothing is freed or
+    // counted.
+    (
+        0,
+        "ln sub empty/again\nsetb 3500 10\nssv free_blocks_count 5",
+        &["second parent", "free but marked in use"],
+        false,
+    ),
+    // An entry without an inode: link counts are left, checksums of others are not.
+    (
+        0,
+        "clri tiny\nsif file links_count 7",
+        &["which is not in use", "link count 7, found 1"],
+        false,
+    ),
+    // A broken map: what it owned is not freed.
+    (
+        0,
+        "sif sparse block[0] 5",
+        &["free but marked in use"],
+        false,
+    ),
+    // A journal with a hole is of no use, and the blocks that it lost may be what is free.
+    (
+        1,
+        "sif <8> block[2] 0",
+        &["block 2 of this internal file is not mapped"],
+        false,
+    ),
+    (
+        4,
+        "sif <12> block[3] 1",
+        &["block 0 of this internal file is not mapped"],
+        false,
+    ),
+    // A device that is protected from changes, and has more than its number: perhaps none.
+    (
+        0,
+        "sif chr flags 0x10\nsif chr block[9] 77",
+        &["more than a number in it"],
+        false,
+    ),
+    // The sectors of a sound file are right again whatever else is wrong.
+    (
+        0,
+        "clri tiny\nsif file blocks 98",
+        &["which is not in use"],
+        true,
+    ),
+];
+
 /// What a person has to decide: reported, and nothing that depends on it is touched.
 #[test]
 fn what_leaves_a_choice_is_left() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    // Requests, what is left, and whether anything is written.
-    let rows: &[(usize, &str, &[&str], bool)] = &[
-        // Two owners: no bitmap follows the maps.
-        (
-            1,
-            "sif tiny block[0] {block 0}\nsetb 3500 10",
-            &["has another owner as well", "free but marked in use"],
-            false,
-        ),
-        // A directory with two names: what names lead to is in doubt, so nothing is freed or
-        // counted.
-        (
-            0,
-            "ln sub empty/again\nsetb 3500 10\nssv free_blocks_count 5",
-            &["second parent", "free but marked in use"],
-            false,
-        ),
-        // An entry without an inode: link counts are left, checksums of others are not.
-        (
-            0,
-            "clri tiny\nsif file links_count 7",
-            &["which is not in use", "link count 7, found 1"],
-            false,
-        ),
-        // A broken map: what it owned is not freed.
-        (
-            0,
-            "sif sparse block[0] 5",
-            &["free but marked in use"],
-            false,
-        ),
-        // A journal with a hole is of no use, and the blocks that it lost may be what is free.
-        (
-            1,
-            "sif <8> block[2] 0",
-            &["block 2 of this internal file is not mapped"],
-            false,
-        ),
-        (
-            4,
-            "sif <12> block[3] 1",
-            &["block 0 of this internal file is not mapped"],
-            false,
-        ),
-        // A device that is protected from changes, and has more than its number: perhaps none.
-        (
-            0,
-            "sif chr flags 0x10\nsif chr block[9] 77",
-            &["more than a number in it"],
-            false,
-        ),
-        // The sectors of a sound file are right again whatever else is wrong.
-        (
-            0,
-            "clri tiny\nsif file blocks 98",
-            &["which is not in use"],
-            true,
-        ),
-    ];
-    for (at, request, left, written) in rows {
+    for (at, request, left, written) in LEFT {
         let (name, mib, args, dirty) = BASES[*at];
         let image = base(mib, args, dirty)?;
         damage(&image, request)?;
