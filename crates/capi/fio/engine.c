@@ -124,7 +124,7 @@ _Static_assert(offsetof(struct engine, option_struct_size) == 248, "fio's table"
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static extant_fs *mounted;
 static unsigned int users;
-/* Some job has begun a write. */
+/* Some job has begun a write. Set under the lock, which a layout holds. */
 static _Atomic int has_written;
 
 struct open_file {
@@ -306,8 +306,12 @@ static extant_file *ready(struct request *request)
     struct open_file *open = opened(request->file);
     const uint64_t end = request->offset + request->len;
     int error = 0;
-    if (request->direction == DO_WRITE)
+    if (request->direction == DO_WRITE && !has_written) {
+        /* The first write waits until a layout, which another thread may be in, has ended. */
+        pthread_mutex_lock(&lock);
         has_written = 1;
+        pthread_mutex_unlock(&lock);
+    }
     if (request->direction == DO_READ && end > open->len) {
         pthread_mutex_lock(&lock);
         error = lay_out(open, request->file);
