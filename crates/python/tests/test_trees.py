@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 import time
 
 import pytest
@@ -214,3 +215,21 @@ def test_what_is_in_use_is_not_replaced(fs, tmp_path):
             extant.build(tmp_path, image, force=True)
         assert raised.value.errno == errno.EBUSY
     assert image.read_bytes() == before
+
+
+def test_copies_go_to_devices_and_pipes(fs, tmp_path):
+    with fs.open("/holes", "wb", 0) as file:
+        file.seek(3_000_000)
+        file.write(b"end")
+        file.truncate(3_100_000)
+    before = os.stat("/dev/null")
+    fs.copy_out("/holes", "/dev/null")
+    assert os.stat("/dev/null").st_mode == before.st_mode
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    fs.copy_out("/holes", pipe)
+    reader.join(60)
+    assert got == [bytes(3_000_000) + b"end" + bytes(99_997)]

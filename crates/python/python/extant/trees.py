@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat as kinds
 import sys
@@ -68,6 +69,9 @@ class Host:
         os.symlink(target, path)
 
     def finish(self, path: str, like: Any) -> None:
+        if kinds.S_IFMT(mode_of(self, path)) != kinds.S_IFMT(like.st_mode):
+            # A device or a pipe that was written to stays what it is.
+            return
         is_link = kinds.S_ISLNK(like.st_mode)
         if not is_link:
             # Set-id bits stay behind: the owner is another one here.
@@ -192,28 +196,57 @@ def copy(source: Any, path: str, target: Any, to: str, progress: Optional[Progre
             raise OSError(f"{path}: neither a file, nor a directory, nor a symbolic link")
 
 
+def is_file(writer: Any) -> bool:
+    """Whether a writer is of a regular file, and not of a device or a pipe of the host."""
+    try:
+        return kinds.S_ISREG(os.fstat(writer.fileno()).st_mode)
+    except io.UnsupportedOperation:
+        # A file of an image.
+        return True
+
+
+def write_all(writer: Any, data: bytes) -> None:
+    """Writes all of it: a writer may take less at once."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[writer.write(rest) :]
+
+
+def write_zeros(writer: Any, count: int) -> None:
+    """Writes what a hole reads as."""
+    zeros = bytes(min(STEP, count))
+    while count > 0:
+        write_all(writer, zeros[:count])
+        count -= len(zeros[:count])
+
+
 def copy_content(
     source: Any, path: str, reader: Any, writer: Any, like: Any, progress: Optional[Progress]
 ) -> None:
-    """Copies the bytes of a regular file; its holes stay holes."""
+    """Copies the bytes of a regular file; its holes stay holes, where it goes to a file."""
     told = progress or (lambda path, done: None)
+    to_file = is_file(writer)
     pos = 0
     for start, end in source.pieces(reader, like):
         if start > pos:
+            if not to_file:
+                write_zeros(writer, start - pos)
             told(path, start - pos)
         pos = reader.seek(start)
-        writer.seek(start)
+        if to_file:
+            writer.seek(start)
         while pos < end:
             part = reader.read(min(STEP, end - pos))
             if not part:
                 break
-            rest = memoryview(part)
-            while rest:
-                rest = rest[writer.write(rest) :]
+            write_all(writer, part)
             pos += len(part)
             told(path, len(part))
     # What follows is a hole, or is gone from a file that shrank.
     size = max(pos, min(like.st_size, reader.seek(0, os.SEEK_END))) if like.st_size else pos
-    writer.truncate(size)
+    if to_file:
+        writer.truncate(size)
+    else:
+        write_zeros(writer, size - pos)
     if size > pos:
         told(path, size - pos)
