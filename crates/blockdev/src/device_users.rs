@@ -30,7 +30,7 @@ pub(crate) fn of_kernel(device: u64) -> Option<String> {
         .filter_map(|line| line.split(' ').next());
     let is_swap = swap_files
         .map(Path::new)
-        .any(|path| is_one_of(path, &family));
+        .any(|path| is_device_name(path) && is_one_of(path, &family));
     is_swap.then(|| "Linux, which swaps to it".to_owned())
 }
 
@@ -41,7 +41,12 @@ pub(crate) fn of_process(device: u64) -> Option<String> {
     processes.into_iter().find_map(|process| {
         let id: u32 = process.file_name().to_str()?.parse().ok()?;
         let mut open = fs::read_dir(process.path().join("fd")).ok()?.flatten();
-        open.find(|file| is_one_of(&file.path(), &family))?;
+        open.find(|file| {
+            let link = file.path();
+            // The name alone is read first: to ask about a file may wait for a dead server.
+            fs::read_link(&link).is_ok_and(|name| is_device_name(&name))
+                && is_one_of(&link, &family)
+        })?;
         let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
         Some(format!(
             "another process: {} ({id}) has it open",
@@ -115,6 +120,12 @@ fn mount(line: &str) -> Option<(u64, String)> {
     Some((number, fields.nth(1)?.to_owned()))
 }
 
+/// Returns whether a file of this name may be a device: one below `/dev`, but not where users mount
+/// and keep files of their own.
+fn is_device_name(name: &Path) -> bool {
+    name.starts_with("/dev") && !name.starts_with("/dev/shm")
+}
+
 /// Returns whether `path` leads to one of the devices.
 fn is_one_of(path: &Path, devices: &[u64]) -> bool {
     path.metadata().is_ok_and(|metadata| {
@@ -133,5 +144,15 @@ mod tests {
         assert_eq!(mount(line), Some((number, "/mnt/a\\040b".to_owned())));
         assert_eq!(mount("29 1 7:x / /mnt rw"), None);
         assert_eq!(mount("29 1 7:3"), None);
+    }
+
+    #[test]
+    fn files_outside_of_the_devices_are_not_asked_about() {
+        for name in ["/dev/sda", "/dev/mapper/root", "/dev/loop0 (deleted)"] {
+            assert!(is_device_name(Path::new(name)), "{name}");
+        }
+        for name in ["/mnt/dead/f", "/device", "/dev/shm/dead/f", "pipe:[1]"] {
+            assert!(!is_device_name(Path::new(name)), "{name}");
+        }
     }
 }
