@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use tracing::debug;
 
@@ -317,23 +317,37 @@ fn open_to_write(patience: Duration, path: &Path, metadata: &Metadata) -> Result
 }
 
 /// Refuses the file at `path` if it is in use, see [`refuse_file_in_use`]. A symbolic link is not
-/// followed. What is neither a file nor a block device passes, and so does nothing at all.
+/// followed. What is neither a file nor a block device passes, and so does nothing at all. Where
+/// this process may write and not read, loop devices alone are looked for.
 ///
 /// # Errors
 /// [`OpenError::InUse`], or what the host reports: a file that cannot be asked about is refused.
 pub fn refuse_in_use(path: &Path) -> Result<(), OpenError> {
     let io_error = |source| OpenError::Io(path.to_owned(), source);
-    match path.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io_error(error)),
+    let (opened, found) = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_error(error)),
         Ok(found) if found.is_file() && found.len() > 0 => {
-            refuse_file_in_use(&open_raw(path, false, OFlags::empty())?, path)
+            (open_raw(path, false, OFlags::empty()), found)
         }
         Ok(found) if found.file_type().is_block_device() => {
-            refuse_file_in_use(&open_device(path, false, &found)?, path)
+            (open_device(path, false, &found), found)
         }
-        Ok(_) => Ok(()),
+        Ok(_) => return Ok(()),
+    };
+    match opened {
+        Err(OpenError::Io(_, source))
+            if source.kind() == io::ErrorKind::PermissionDenied && may_write(path) =>
+        {
+            refuse_loops(path, &found)
+        }
+        opened => refuse_file_in_use(&opened?, path),
     }
+}
+
+/// Returns whether the permissions of a file let this process write to it.
+fn may_write(path: &Path) -> bool {
+    accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
 /// Refuses a file that is in use: one that another process has claimed or has open for writing, or
