@@ -58,7 +58,6 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     }
     let (signals, nothing_mounted) = signals().map_err(Failure::new)?;
     let mut host = HostSide::take().map_err(Failure::new)?;
-    let detachment = args.daemon.then(Detachment::prepare).transpose()?;
     let supervisor = if args.daemon {
         None
     } else {
@@ -69,6 +68,8 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         true => Some(start_keeper(args, &name, &dir)?),
         false => None,
     };
+    // After the keeper has begun: the path of a server's socket may be relative.
+    let detachment = args.daemon.then(Detachment::prepare).transpose()?;
     let ended = End(keeper.clone());
     if let Some(keeper) = keeper.as_ref().filter(|_| source.is_remote()) {
         let dialer = keeper.dialer();

@@ -162,7 +162,8 @@ fn jobs_that_cannot_run_say_why() {
     }
     let image = Image::of_mib(32).make().unwrap();
     let line = "--rw=write --bs=4K --size=4M --name=p";
-    let processes = format!("{line} --numjobs=2 --fsync=1");
+    // The one that comes first has the image for longer than the other one waits for it.
+    let processes = format!("{line} --numjobs=2 --time_based --runtime=6");
     let refused = fio(image.path(), "libextant-fio.so", &processes);
     assert_ne!(refused.code, Some(0));
     assert!(refused.err.contains("thread=1"), "{}", refused.describe());
