@@ -26,6 +26,12 @@ const MAX_LAYERS: usize = 4096;
 const MAX_FILES: usize = 1 << 16;
 /// Indexes may lead to indexes, so deep.
 const MAX_DEPTH: usize = 4;
+/// The most images of an index or a list.
+const MAX_IMAGES: usize = 4096;
+/// The most bytes of descriptions that are read for the platforms of images.
+const MAX_PLATFORM_JSON: u64 = 16 * MAX_JSON;
+/// The most images that a message lists.
+const MAX_LISTED: usize = 20;
 /// Where image names are in annotations.
 const NAMES: [&str; 2] = [
     "org.opencontainers.image.ref.name",
@@ -236,26 +242,31 @@ impl Container {
             let kind = one.pointer("/annotations/vnd.docker.reference.type");
             kind.is_none()
         };
-        let named = |one: &&Value| name.is_none_or(|name| names(one).any(|own| own == name));
-        let fits = |one: &&Value| match platform {
-            Some(wanted) => self
-                .platform(one)
-                .is_none_or(|own| is_platform(&own, wanted)),
-            None => true,
+        let named = |one: &Value| name.is_none_or(|name| names(one).any(|own| own == name));
+        self.check_count(all)?;
+        let mut platforms = Platforms::of(self);
+        let mut fits = |one: &Value| -> Result<bool> {
+            match platform {
+                Some(wanted) => {
+                    let own = platforms.described(one)?;
+                    Ok(own.is_none_or(|own| is_platform(&own, wanted)))
+                }
+                None => Ok(true),
+            }
         };
         let images: Vec<&Value> = all.iter().filter(note).collect();
-        let fitting: Vec<&Value> = images
-            .iter()
-            .copied()
-            .filter(|one| named(one) && fits(one))
-            .collect();
+        let mut fitting: Vec<&Value> = Vec::new();
+        for &one in &images {
+            if named(one) && fits(one)? {
+                fitting.push(one);
+            }
+        }
         match fitting.as_slice() {
             [one] => Ok(one),
             several => {
-                let shown: Vec<String> = images
-                    .iter()
-                    .map(|one| described(one, self.platform(one)))
-                    .collect();
+                let listed = images.iter().take(MAX_LISTED);
+                let shown = listed.map(|one| Ok(described(one, platforms.described(one)?)));
+                let shown = shown.collect::<Result<Vec<String>>>()?;
                 let many = if several.is_empty() {
                     "none"
                 } else {
@@ -263,28 +274,17 @@ impl Container {
                 };
                 Err(self.bad(format!(
                     "{many} of its images fit: choose one by name or platform: {}",
-                    shown.join(", ")
+                    list(&shown, images.len())
                 )))
             }
         }
     }
 
-    /// The platform of what a descriptor is about, by itself or by the description of its image.
-    /// That of an index is `None`: its images have theirs.
-    fn platform(&self, descriptor: &Value) -> Option<String> {
-        if let Some(said) = descriptor.get("platform").and_then(platform_of) {
-            return Some(said);
+    fn check_count(&self, images: &[Value]) -> Result<()> {
+        match images.len() > MAX_IMAGES {
+            true => Err(self.bad(format!("a list of {} images", images.len()))),
+            false => Ok(()),
         }
-        let value = self.json(&self.blob(descriptor).ok()?).ok()?;
-        let config = match value.get("config") {
-            Some(config) => self
-                .blob(config)
-                .ok()
-                .and_then(|path| self.json(&path).ok()),
-            None if value.get("manifests").is_some() => return None,
-            None => None,
-        };
-        Some(config.as_ref().and_then(platform_of).unwrap_or_default())
     }
 
     /// The place of what a descriptor is about.
@@ -317,28 +317,39 @@ impl Container {
                 .map(str::to_owned)
                 .collect()
         };
-        let named = |one: &&Value| {
+        let named = |one: &Value| {
             let own = tags(one);
             wanted
                 .name
                 .is_none_or(|name| own.iter().any(|tag| tag == name))
         };
-        let platform = |one: &Value| {
-            let config = one.get("Config").and_then(Value::as_str)?;
-            platform_of(&self.json(&plain(config.as_bytes())).ok()?)
+        self.check_count(all)?;
+        let mut platforms = Platforms::of(self);
+        let mut fits = |one: &Value| -> Result<bool> {
+            match wanted.platform {
+                Some(wanted) => {
+                    let own = platforms.configured(one)?;
+                    Ok(own.is_some_and(|own| is_platform(&own, wanted)))
+                }
+                None => Ok(true),
+            }
         };
-        let fits = |one: &&Value| match wanted.platform {
-            Some(wanted) => platform(one).is_some_and(|own| is_platform(&own, wanted)),
-            None => true,
-        };
-        let fitting: Vec<&Value> = all.iter().filter(|one| named(one) && fits(one)).collect();
+        let mut fitting: Vec<&Value> = Vec::new();
+        for one in all {
+            if named(one) && fits(one)? {
+                fitting.push(one);
+            }
+        }
         let [one] = fitting.as_slice() else {
-            let words = |one: &Value| tags(one).into_iter().chain(platform(one));
-            let shown: Vec<String> = all.iter().flat_map(words).collect();
+            let mut shown = Vec::new();
+            for one in all.iter().take(MAX_LISTED) {
+                shown.extend(tags(one).into_iter().take(MAX_LISTED));
+                shown.extend(platforms.configured(one)?);
+            }
             return Err(self.bad(format!(
                 "{} of its images fit: choose one by name or platform: {}",
                 fitting.len(),
-                shown.join(", ")
+                list(&shown, shown.len() + all.len().saturating_sub(MAX_LISTED))
             )));
         };
         let layers = one.get("Layers").and_then(Value::as_array);
@@ -350,6 +361,100 @@ impl Container {
                 None => Err(self.bad("manifest.json with a layer that has no name")),
             })
             .collect()
+    }
+}
+
+/// The platforms of images by their descriptions, each of which is read once.
+struct Platforms<'a> {
+    container: &'a Container,
+    known: HashMap<Vec<u8>, Option<String>>,
+    /// Bytes that may still be read.
+    left: u64,
+}
+
+impl<'a> Platforms<'a> {
+    fn of(container: &'a Container) -> Self {
+        Self {
+            container,
+            known: HashMap::new(),
+            left: MAX_PLATFORM_JSON,
+        }
+    }
+
+    /// The platform of what a descriptor is about, by itself or by the description of its image.
+    /// That of an index is `None`: its images have theirs.
+    ///
+    /// # Errors
+    /// The descriptions are too long, all together.
+    fn described(&mut self, descriptor: &Value) -> Result<Option<String>> {
+        if let Some(said) = descriptor.get("platform").and_then(platform_of) {
+            return Ok(Some(said));
+        }
+        let Ok(path) = self.container.blob(descriptor) else {
+            return Ok(None);
+        };
+        if let Some(known) = self.known.get(&path) {
+            return Ok(known.clone());
+        }
+        let platform = match self.json(&path)? {
+            Some(image) if image.get("config").is_none() && image.get("manifests").is_some() => {
+                None
+            }
+            Some(image) => {
+                let config = image
+                    .get("config")
+                    .map(|config| self.container.blob(config));
+                let config = match config {
+                    Some(Ok(path)) => self.json(&path)?,
+                    _ => None,
+                };
+                Some(config.as_ref().and_then(platform_of).unwrap_or_default())
+            }
+            None => None,
+        };
+        self.known.insert(path, platform.clone());
+        Ok(platform)
+    }
+
+    /// The platform of an image in the list of `docker save`.
+    ///
+    /// # Errors
+    /// The descriptions are too long, all together.
+    fn configured(&mut self, image: &Value) -> Result<Option<String>> {
+        let Some(config) = image.get("Config").and_then(Value::as_str) else {
+            return Ok(None);
+        };
+        let path = plain(config.as_bytes());
+        if let Some(known) = self.known.get(&path) {
+            return Ok(known.clone());
+        }
+        let platform = self.json(&path)?.as_ref().and_then(platform_of);
+        self.known.insert(path, platform.clone());
+        Ok(platform)
+    }
+
+    /// A description, if it is there and can be read.
+    fn json(&mut self, path: &[u8]) -> Result<Option<Value>> {
+        let Ok((_, range)) = self.container.open(path) else {
+            return Ok(None);
+        };
+        let rest = self
+            .left
+            .checked_sub((range.end - range.start).min(MAX_JSON));
+        self.left = rest.ok_or_else(|| {
+            let what = "the descriptions of its images are too long, all together";
+            self.container.bad(what)
+        })?;
+        Ok(self.container.json(path).ok())
+    }
+}
+
+/// Words for a message about `all` images, of which it shows the first.
+fn list(shown: &[String], all: usize) -> String {
+    let words = shown.join(", ");
+    match all.saturating_sub(shown.len()) {
+        0 => words,
+        more => format!("{words} and {more} more"),
     }
 }
 

@@ -165,6 +165,51 @@ fn what_is_asked_for_and_is_not_there_is_an_error() {
 }
 
 #[test]
+fn lists_of_images_are_bounded() {
+    let dir = TempDir::new("build").unwrap();
+    shell(
+        dir.path(),
+        "mkdir -p oci/blobs/sha256 docker; echo {} > oci/oci-layout",
+    );
+    let image = dir.join("image");
+    let said = |source: &str, name: &str, text: &str| {
+        fs::write(dir.join(source).join(name), text).unwrap();
+        let options = Options {
+            platform: Some("linux/amd64".to_owned()),
+            ..Options::default()
+        };
+        let failed = build(&[&dir.join(source)], &image, &options).unwrap_err();
+        failed.to_string()
+    };
+    let index =
+        |count: usize, one: &str| format!("{{\"manifests\":[{}]}}", vec![one; count].join(","));
+    let arm = r#"{"digest":"sha256:1","platform":{"os":"linux","architecture":"arm64"}}"#;
+    let listed = said("oci", "index.json", &index(30, arm));
+    assert!(listed.contains("none of its images fit"), "{listed}");
+    assert_eq!(listed.matches("linux/arm64").count(), 20, "{listed}");
+    assert!(listed.ends_with(" and 10 more"), "{listed}");
+    let many = said("oci", "index.json", &index(4097, arm));
+    assert!(many.contains("a list of 4097 images"), "{many}");
+    let saved = vec![r#"{"RepoTags":["a"],"Layers":[]}"#; 4097].join(",");
+    let many = said("docker", "manifest.json", &format!("[{saved}]"));
+    assert!(many.contains("a list of 4097 images"), "{many}");
+    // Long descriptions, each of them another one by its name.
+    let blobs = dir.join("oci/blobs/sha256");
+    let long = format!("{{}}{}", " ".repeat(15 << 20));
+    fs::write(blobs.join("0"), long).unwrap();
+    for number in 1..20 {
+        fs::hard_link(blobs.join("0"), blobs.join(number.to_string())).unwrap();
+    }
+    let one = |number| format!("{{\"digest\":\"sha256:{number}\"}}");
+    let same = said("oci", "index.json", &index(20, &one(0)));
+    assert!(same.contains("none of its images fit"), "{same}");
+    let others: Vec<String> = (0..20).map(one).collect();
+    let many = format!("{{\"manifests\":[{}]}}", others.join(","));
+    let many = said("oci", "index.json", &many);
+    assert!(many.contains("too long, all together"), "{many}");
+}
+
+#[test]
 fn links_and_pipes_of_a_layout_are_not_followed() {
     let dir = TempDir::new("build").unwrap();
     shell(
