@@ -81,6 +81,13 @@ impl MemberScan<'_, '_> {
             if member.link.is_empty() {
                 return Err(Error::at(path, "a link to nothing"));
             }
+            if self.keeper.is_excluded(&member.link) && self.placer.find(&member.link)?.is_none() {
+                let what = format!(
+                    "a hard link to {}, which is excluded: exclude the link as well, or neither",
+                    shown(&member.link)
+                );
+                return Err(Error::at(path, what));
+            }
             return self.placer.hard_link(&member.name, &member.link);
         }
         let mut node = self.described(member, &path)?;

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -323,6 +324,28 @@ fn a_file_that_is_no_image_is_replaced_by_force_alone() {
         ..options(true)
     };
     refused(&list, &order, "the volume is built of it");
+}
+
+#[test]
+fn links_to_what_is_excluded_are_named() {
+    let dir = TempDir::new("build").unwrap();
+    let source = archive(&dir, &[file(b"d/f"), member(kind::LINK, b"h", b"./d/f")]);
+    let image = dir.join("image");
+    let excluding = |patterns: &[&str]| Options {
+        exclude: patterns
+            .iter()
+            .map(|text| OsString::from(text).into())
+            .collect(),
+        ..Options::default()
+    };
+    let said = build(&[&source], &image, &excluding(&["d/f"])).unwrap_err();
+    let said = said.to_string();
+    let right = "h: a hard link to ./d/f, which is excluded: exclude the link as well, or neither";
+    assert!(said.contains(right), "{said}");
+    for patterns in [&["d/f", "h"][..], &["h"]] {
+        build(&[&source], &image, &excluding(patterns)).unwrap();
+        fs::remove_file(&image).unwrap();
+    }
 }
 
 #[test]
