@@ -233,6 +233,11 @@ impl Tree {
         exact_u32(hash & 0xFFFF_FFFF)
     }
 
+    /// The names that it can still take.
+    pub(crate) fn room(&self) -> usize {
+        MAX_ENTRIES.saturating_sub(self.names.len())
+    }
+
     /// Lets `name` in `dir` lead to `node`. It leads to nothing so far.
     ///
     /// # Errors
@@ -407,6 +412,7 @@ impl Tree {
     }
 }
 
-fn too_many() -> Error {
+/// The error where names are more than [`Tree::room`].
+pub(crate) fn too_many() -> Error {
     Error::Options(format!("the sources have more than {MAX_ENTRIES} entries"))
 }

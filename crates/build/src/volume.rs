@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::keeper::{Keeper, device};
 use crate::parts::Part;
 use crate::placer::{Placer, parts, shown};
-use crate::tree::{Node, NodeId};
+use crate::tree::{Node, NodeId, too_many};
 
 /// Where the superblock has its magic number, and what that is.
 const MAGIC_AT: usize = 1024 + 56;
@@ -129,13 +129,17 @@ impl VolumeScan<'_, '_> {
             ));
         }
         let mut names = Vec::new();
+        let room = self.placer.tree.room();
         let listed = self.volume.readdir(dir, 0, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 names.push(entry.name.to_vec());
             }
-            true
+            names.len() <= room
         });
         listed.map_err(|error| Error::at(self.shown(path), error))?;
+        if names.len() > room {
+            return Err(too_many());
+        }
         names.sort_unstable();
         for name in names {
             let inside = [path, b"/", &name].concat();
