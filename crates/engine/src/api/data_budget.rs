@@ -3,6 +3,10 @@
 //! Blocks have one owner, so all files together have no more data than the volume has blocks. Maps
 //! of a damaged image can claim the same blocks again and again, and a small image would be copied
 //! without an end.
+//!
+//! Two kinds of images have more: files that share blocks (`shared_blocks`), and files with several
+//! names, where a walk reads them by each. Their flags and link counts are the image's own words, so
+//! each of both has a limit in all as well: [`SHARED`] and [`NAMED`] times the volume.
 
 use std::collections::HashSet;
 
@@ -11,26 +15,45 @@ use extant_disk::features::RoCompat;
 use super::volume::Volume;
 use crate::Result;
 
+/// Volumes of data that all files have together where they share blocks.
+const SHARED: u64 = 16;
+/// Volumes of data that are read by further names of files: snapshots made of hard links have each
+/// file hundreds of times.
+const NAMED: u64 = 1024;
+
 /// Data that may still be read of an image, for a walk that reads each of its files once.
 #[derive(Clone, Debug, Default)]
 pub struct DataBudget {
+    /// A file has at most so much.
     all: u64,
     left: u64,
-    /// Files share blocks, so each has all of them.
-    shared: bool,
+    /// The same for files that were counted before.
+    left_to_names: u64,
     /// Files with several names, which a walk may read by each.
     counted: HashSet<u64>,
-    /// What is left to the current file, if it was counted before.
-    own: Option<u64>,
+    /// What is left to the current file.
+    own: u64,
+    /// It was counted before.
+    again: bool,
 }
 
 impl DataBudget {
     /// Bytes that are no bound: of files that are in no image.
     pub fn unbounded() -> Self {
         Self {
-            all: u64::MAX,
-            shared: true,
-            own: Some(u64::MAX),
+            left: u64::MAX,
+            ..Self::new(u64::MAX, 1)
+        }
+    }
+
+    /// The data of files that have `all` bytes, each of which is in up to `times` of them.
+    fn new(all: u64, times: u64) -> Self {
+        // Limits: more than 2^64 bytes is none.
+        Self {
+            all,
+            left: all.saturating_mul(times),
+            left_to_names: all.saturating_mul(NAMED),
+            own: all,
             ..Self::default()
         }
     }
@@ -41,30 +64,30 @@ impl DataBudget {
     /// Those of [`Volume::statfs`].
     pub fn of(volume: &Volume) -> Result<Self> {
         let stat = volume.statfs()?;
-        // A limit: more than 2^64 bytes is none.
         let all = stat.blocks.saturating_mul(u64::from(stat.block_size));
         let features = &volume.fs().layout.features;
-        Ok(Self {
-            all,
-            left: all,
-            shared: features.has_ro_compat(RoCompat::SHARED_BLOCKS),
-            ..Self::default()
-        })
+        let shared = features.has_ro_compat(RoCompat::SHARED_BLOCKS);
+        Ok(Self::new(all, if shared { SHARED } else { 1 }))
     }
 
     /// Begins a file: the next [`DataBudget::take`] is of its data.
     pub fn begin(&mut self, inode: u64, links: u64) {
-        let again = links > 1 && !self.counted.insert(inode);
-        self.own = (self.shared || again).then_some(self.all);
+        self.again = links > 1 && !self.counted.insert(inode);
+        self.own = self.all;
     }
 
     /// Takes `bytes` of data of the current file; `false` if the image cannot have so much.
     #[must_use]
     pub fn take(&mut self, bytes: u64) -> bool {
-        let left = self.own.as_mut().unwrap_or(&mut self.left);
-        let rest = left.checked_sub(bytes);
-        *left = rest.unwrap_or(*left);
-        rest.is_some()
+        let left = match self.again {
+            true => &mut self.left_to_names,
+            false => &mut self.left,
+        };
+        let (Some(own), Some(rest)) = (self.own.checked_sub(bytes), left.checked_sub(bytes)) else {
+            return false;
+        };
+        (self.own, *left) = (own, rest);
+        true
     }
 }
 
@@ -74,11 +97,7 @@ mod tests {
 
     #[test]
     fn files_share_what_a_volume_has() {
-        let mut budget = DataBudget {
-            all: 100,
-            left: 100,
-            ..DataBudget::default()
-        };
+        let mut budget = DataBudget::new(100, 1);
         for (inode, links, bytes, fits) in [
             (1, 1, 60, true),
             (2, 1, 41, false),
@@ -93,5 +112,23 @@ mod tests {
         }
         let mut unbounded = DataBudget::unbounded();
         assert!(unbounded.take(1 << 62));
+    }
+
+    #[test]
+    fn what_an_image_says_of_itself_lifts_no_limit() {
+        let files = |budget: &mut DataBudget, inode: fn(u64) -> u64, links| {
+            let fits = |number: &u64| {
+                budget.begin(inode(*number), links);
+                budget.take(100)
+            };
+            (0..10_000).take_while(fits).count() as u64
+        };
+        let mut budget = DataBudget::new(100, SHARED);
+        assert_eq!(files(&mut budget, |number| number, 1), SHARED);
+        budget.begin(1, 1);
+        assert!(!budget.take(1), "another file has nothing of its own");
+        // The first by its name, and those that follow.
+        let mut budget = DataBudget::new(100, 1);
+        assert_eq!(files(&mut budget, |_| 7, u64::MAX), 1 + NAMED);
     }
 }
