@@ -213,27 +213,28 @@ impl AllocatorCore {
     }
 
     /// See [`super::room_for`]. Looks into a few groups only.
-    pub(super) fn room_for(&self, goal: Pblk, len: u64) -> Option<Pblk> {
-        let len = u32::try_from(len).ok()?;
-        if len > self.layout.blocks_per_group {
-            return None;
-        }
-        let (first, index) = self.layout.group_of_block(goal)?;
+    pub(super) fn room_for(&self, goal: Pblk, len: u64) -> Result<Option<Pblk>> {
+        let most = self.layout.blocks_per_group;
+        let len = u32::try_from(len).ok().filter(|&len| len <= most);
+        let (Some(len), Some((first, index))) = (len, self.layout.group_of_block(goal)) else {
+            return Ok(None);
+        };
         let disk = self.disk();
         for step in 0..self.layout.groups().min(LOADS_PER_PASS) {
-            let group = Group::new((first.get().checked_add(step)?) % self.layout.groups());
-            let mut locked = self.groups.lock(group).ok()?;
+            let at = (u64::from(first.get()) + u64::from(step)) % u64::from(self.layout.groups());
+            let group = Group::new(exact_u32(at));
+            let mut locked = self.groups.lock(group)?;
             if locked.state.broken {
                 continue;
             }
             let from = if step == 0 { index } else { 0 };
-            let found = locked.map(&disk).ok()?.find(from, len, len, len);
+            let found = locked.map(&disk)?.find(from, len, len, len);
             if let Some(run) = found.run {
                 let start = self.layout.group_start(group);
-                return Some(start.plus(u64::from(run.start)));
+                return Ok(Some(start.plus(u64::from(run.start))));
             }
         }
-        None
+        Ok(None)
     }
 
     /// Takes a run of at least `accept` blocks from `group`, or a shorter one that starts at the
@@ -348,10 +349,11 @@ impl AllocatorCore {
         Ok(())
     }
 
-    /// Takes the free space of groups that were taken out of use off the counts, if `result` is a
-    /// failure. Returns it.
+    /// Takes the free space of groups that were taken out of use off the counts. Returns `result`,
+    /// which may be a success all the same.
     pub(super) fn counted<R>(&self, result: Result<R>) -> Result<R> {
-        if result.is_err() {
+        let lost = &self.groups.lost;
+        if lost.blocks.load(Relaxed) != 0 || lost.inodes.load(Relaxed) != 0 {
             self.count_lost();
         }
         result

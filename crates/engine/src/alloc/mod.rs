@@ -91,15 +91,15 @@ pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -
 /// the blocks are marked; `None` if there is no such run. See [`HeldBlocks`].
 ///
 /// # Errors
-/// A bitmap cannot be read, or is damaged.
+/// A bitmap cannot be read, or is damaged: reported.
 pub(crate) fn hold_blocks(
     fs: &Fs,
     goal: Pblk,
     (min, want): (u64, u64),
 ) -> Result<Option<HeldBlocks>> {
-    fs.alloc
-        .core
-        .counted(HeldBlocks::find(&fs.alloc.core, goal, (min, want)))
+    let held = HeldBlocks::find(&fs.alloc.core, goal, (min, want));
+    let held = fs.alloc.core.counted(held);
+    held.inspect_err(|error| fs.fault.report(fs, error))
 }
 
 /// Frees `run` under `h`. The blocks are handed out again only once the transaction is durable.
@@ -204,9 +204,14 @@ pub(crate) fn goal_for_nodes(fs: &Fs, inode: &Inode) -> Pblk {
     ))
 }
 
-/// Returns where `len` contiguous blocks are free near `goal`. A hint: nothing is taken.
+/// Returns where `len` contiguous blocks are free near `goal`. A hint: nothing is taken, and damage
+/// that is met is reported here.
 pub(crate) fn room_for(fs: &Fs, goal: Pblk, len: u64) -> Option<Pblk> {
-    fs.alloc.core.room_for(goal, len)
+    let room = fs.alloc.core.counted(fs.alloc.core.room_for(goal, len));
+    room.unwrap_or_else(|error| {
+        fs.fault.report(fs, &error);
+        None
+    })
 }
 
 /// Gives up the window kept for `ino`'s next allocation: at truncation, last close and eviction.

@@ -9,22 +9,43 @@ use crate::inode::InodeFlags;
 use crate::map;
 use crate::volume::credits;
 
+/// A volume whose `group` has a damaged block bitmap.
+fn damaged(group: Group) -> Image {
+    let image = image(16, "-b 1024 -m 0 -g 1024 -N 256 -O ^resize_inode");
+    let rig = Rig::open(&image).unwrap();
+    // From now on the group has a bitmap.
+    let start = rig.layout.group_start(group).get();
+    rig.take(&ask(start + 500, 1)).unwrap();
+    rig.journal.checkpoint_all().unwrap();
+    let block = rig.groups.lock(group).unwrap().state.desc.block_bitmap;
+    let at = rig.layout.block_size.dev_off(block).unwrap();
+    rig.dev.write_at(at, &[0x55; 128]).unwrap();
+    rig.journal.close().unwrap();
+    drop(rig);
+    image
+}
+
+/// A look for room that takes nothing finds the damage first.
+#[test]
+fn a_damaged_group_that_is_only_looked_at_is_reported_and_counted() {
+    let group = Group::new(9);
+    for policy in ["errors=continue", "errors=remount-ro"] {
+        let image = damaged(group);
+        let fs = TestFs::mount(image.path(), policy);
+        let before = fs.alloc.counts.free_blocks().get();
+        let free = u64::from(fs.groups.lock(group).unwrap().state.desc.free_blocks);
+        assert_eq!(room_for(&fs, fs.layout.group_start(group), 4), None);
+        assert_eq!(fs.stats.faults.get(), 1, "{policy}");
+        assert_eq!(fs.alloc.counts.free_blocks().get(), before - free);
+        assert_eq!(fs.check_writable().is_ok(), policy == "errors=continue");
+    }
+}
+
 /// What a write accepts, it finds the blocks for.
 #[test]
 fn a_damaged_group_promises_no_blocks() {
-    let image = image(16, "-b 1024 -m 0 -g 1024 -N 256 -O ^resize_inode");
     let group = Group::new(9);
-    {
-        let rig = Rig::open(&image).unwrap();
-        // From now on the group has a bitmap.
-        let start = rig.layout.group_start(group).get();
-        rig.take(&ask(start + 500, 1)).unwrap();
-        rig.journal.checkpoint_all().unwrap();
-        let block = rig.groups.lock(group).unwrap().state.desc.block_bitmap;
-        let at = rig.layout.block_size.dev_off(block).unwrap();
-        rig.dev.write_at(at, &[0x55; 128]).unwrap();
-        rig.journal.close().unwrap();
-    }
+    let image = damaged(group);
     let fs = TestFs::mount(image.path(), "errors=continue");
     let before = fs.alloc.counts.free_blocks();
     let free = u64::from(fs.groups.lock(group).unwrap().state.desc.free_blocks);

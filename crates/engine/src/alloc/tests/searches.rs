@@ -137,7 +137,7 @@ fn room_is_looked_for_at_the_goal_and_in_the_groups_behind() {
     let rig = full_but_for(&image, &[(2, 0..1024), (3, 300..400), (3, 600..700)]);
     let room = |(group, goal), len| {
         let goal = Pblk::new(start_of(&rig, group) + goal);
-        rig.core().room_for(goal, len).map(Pblk::get)
+        rig.core().room_for(goal, len).unwrap().map(Pblk::get)
     };
     let third = start_of(&rig, 3);
     for (goal, at) in [(0, 300), (300, 300), (301, 600), (500, 600), (650, 300)] {

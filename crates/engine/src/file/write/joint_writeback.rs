@@ -153,7 +153,7 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
         let all = parts.iter().map(|part| part.blocks().get()).sum();
         let held = alloc::hold_blocks(fs, goal, (first.blocks().get(), all));
         let Ok(Some(mut held)) = held else {
-            // A pass waits for a commit that may free blocks, or tells of the damage.
+            // A pass waits for a commit that may free blocks.
             parts.into_iter().for_each(SmallFile::write_alone);
             return;
         };
