@@ -244,6 +244,8 @@ fn round(bytes: &[u8], (what, operation): &Operation, n: u64, policy: &str) -> b
     bad.reads.store(0, Ordering::SeqCst);
     bad.countdown.store(n, Ordering::SeqCst);
     let done = operation(&scene);
+    // With the evictions that it left to the reaper.
+    scene.volume.wait_for_background_work();
     let reads = bad.reads.load(Ordering::SeqCst);
     bad.heal();
     let volume = scene.volume.clone();

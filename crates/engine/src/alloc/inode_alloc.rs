@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extant_disk::bitmap;
 use extant_disk::group_desc::GroupFlags;
-use extant_jbd2::Handle;
+use extant_jbd2::{Block, Handle};
 use extant_units::{Group, Ino, exact_u32};
 
 use super::allocator::AllocatorCore;
@@ -60,7 +60,7 @@ impl AllocatorCore {
         if locked.state.broken || locked.state.desc.free_inodes == 0 {
             return Ok(None);
         }
-        let block = match disk.writable_inode_bitmap(h, group, &mut locked.state) {
+        let block = match self.bitmaps_for_inode(h, group, &mut locked.state) {
             Ok(block) => block,
             Err(error) => {
                 if matches!(error, Error::Corrupt { .. }) {
@@ -87,9 +87,10 @@ impl AllocatorCore {
             return Err(Error::corrupt(Location::InodeBitmap(group), what));
         };
         if layout.uninit_groups() {
-            // A group with an inode in use is expected to have a block bitmap. Damage of it is
-            // found before anything counts on the group.
-            disk.writable_block_bitmap(h, group, &mut locked.state)?;
+            // A group with an inode in use is expected to have a block bitmap.
+            if locked.state.desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                disk.writable_block_bitmap(h, group, &mut locked.state)?;
+            }
             if let Err(error) = self.prepare_table(h, group, &mut locked.state, index) {
                 if matches!(error, Error::Corrupt { .. }) {
                     locked.give_up();
@@ -107,6 +108,21 @@ impl AllocatorCore {
         locked.publish(None);
         let generation = self.next_generation(&mut locked.state, directory);
         Ok(Some((ino, generation)))
+    }
+
+    /// The inode bitmap of `group`. Damage of a block bitmap that is there is found first, before
+    /// anything is changed or counts on the group.
+    fn bitmaps_for_inode(
+        &self,
+        h: &mut Handle,
+        group: Group,
+        state: &mut GroupState,
+    ) -> Result<Block> {
+        let disk = self.disk();
+        if self.layout.uninit_groups() && !state.desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            disk.writable_block_bitmap(h, group, state)?;
+        }
+        disk.writable_inode_bitmap(h, group, state)
     }
 
     /// Makes the table block of inode `index` readable, and moves `itable_unused` past the inode.
@@ -139,6 +155,21 @@ impl AllocatorCore {
         }
         state.desc.itable_unused = inodes - (index + 1);
         Ok(())
+    }
+
+    /// See [`super::hold_inode_bitmap`].
+    pub(super) fn hold_inode_bitmap(&self, h: &mut Handle, ino: Ino) -> Result<Option<Block>> {
+        let Some((group, _)) = self.layout.group_of_inode(ino) else {
+            return Ok(None);
+        };
+        let mut locked = self.groups.lock(group)?;
+        if self.layout.uninit_groups() && locked.state.desc.flags.contains(GroupFlags::INODE_UNINIT)
+        {
+            return Ok(None);
+        }
+        let disk = self.disk();
+        let block = disk.writable_inode_bitmap(h, group, &mut locked.state)?;
+        Ok(Some(block))
     }
 
     /// See [`super::free_inode`].

@@ -43,7 +43,7 @@ mod windows;
 
 use std::time::Duration;
 
-use extant_jbd2::Handle;
+use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
 pub(crate) use self::added_blocks::{add_to_last_group, publish_added};
@@ -242,6 +242,16 @@ pub(crate) fn allocate_inode(
         "reserved inodes are not allocated"
     );
     result.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+/// The bitmap that [`free_inode`] changes for `ino`, read and checked; `None` if there is none. For
+/// callers that change something else before: while it is held, only an inode that is free already
+/// is refused.
+///
+/// # Errors
+/// A failed read; damage.
+pub(crate) fn hold_inode_bitmap(fs: &Fs, h: &mut Handle, ino: Ino) -> Result<Option<Block>> {
+    fs.alloc.core.hold_inode_bitmap(h, ino)
 }
 
 /// Frees inode `ino` under `h`. `is_dir` says whether it was counted as a directory.
