@@ -296,6 +296,7 @@ impl NodesMut for HandleNodes<'_> {
             match alloc::allocate_blocks(self.fs, self.h, &request) {
                 Ok(run) => nodes.extend((0..run.len.get()).map(|i| run.start.plus(i))),
                 Err(error) => {
+                    let undoes = !nodes.is_empty();
                     // None of them was used: freed without a revoke. A failure here loses space
                     // only.
                     for at in nodes {
@@ -305,6 +306,12 @@ impl NodesMut for HandleNodes<'_> {
                         };
                         let freed = alloc::free_blocks(self.fs, self.h, run, false);
                         freed.unwrap_or_else(|error| self.fs.fault.report(self.fs, &error));
+                    }
+                    if undoes && matches!(error, Error::Corrupt { .. }) {
+                        // All is as before, which the journal need not stop for. The damaged group
+                        // is out of use: there is no space in it.
+                        self.fs.fault.report(self.fs, &error);
+                        return Err(Error::NoSpace);
                     }
                     return Err(error);
                 }

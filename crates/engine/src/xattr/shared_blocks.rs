@@ -190,7 +190,10 @@ pub(super) fn drop_reference(
         start: pblk,
         len: Blocks::ONE,
     };
-    alloc::free_blocks(fs, h, run, true).inspect_err(|error| fs.fault.report(fs, error))
+    // Damage of the bitmap is no reason to keep the reference: others may be written already.
+    let freed = alloc::free_blocks(fs, h, run, true);
+    freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
+    Ok(())
 }
 
 /// Remembers a block that was read.
