@@ -2,7 +2,8 @@
 //!
 //! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A
 //! range that is neither cached nor stored is answered with zeros, without making folios for it:
-//! by one look for each page, whatever the number of buffers.
+//! by one look for each page, whatever the number of buffers. Only [`Miss::Bypass`] looks once for
+//! each buffer.
 
 use extant_pagecache::{InvalidateShared, Readahead, RecentFolios};
 use extant_units::{PAGE_SHIFT, PageIdx, Pos, index};
