@@ -127,7 +127,7 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     }
     let record = inode.hold_record(fs)?;
     xattr::release(fs, &mut h, inode)?;
-    // While the inode is an orphan: if its bit could not be cleared afterwards, it would stay taken.
+    // While the inode is an orphan: if its bit could not be cleared later, it would stay taken.
     let _bitmap = alloc::hold_inode_bitmap(fs, &mut h, inode.ino)?;
     whole(&mut h, |h| {
         orphan::remove(fs, h, inode)?;
