@@ -5,8 +5,8 @@
 //! without an end.
 //!
 //! Two kinds of images have more: files that share blocks (`shared_blocks`), and files with several
-//! names, where a walk reads them by each. Their flags and link counts are the image's own words, so
-//! each of both has a limit in all as well: [`SHARED`] and [`NAMED`] times the volume.
+//! names, where a walk reads them by each. Their flags and link counts are the image's own words,
+//! so each of both has a limit in all as well: [`SHARED`] and [`NAMED`] times the volume.
 
 use std::collections::HashSet;
 
