@@ -30,11 +30,21 @@ pub(crate) struct InFlight {
 struct Early {
     /// How many there are, at most [`MAX_EARLY`]: with none, a request looks no further.
     count: AtomicUsize,
-    uniques: Mutex<VecDeque<u64>>,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Default)]
+struct Noted {
+    /// Requests, and the look at which each is forgotten.
+    uniques: VecDeque<(u64, u64)>,
+    /// How often requests have looked.
+    looks: u64,
 }
 
 /// How many early interruptions are remembered. Most are of requests that were just answered.
 const MAX_EARLY: usize = 64;
+/// So many requests look for an early interruption. Its own one has been read by then.
+const MAX_LOOKS: u64 = 1 << 16;
 
 /// Its worker writes to it for each request: no two share a cache line, or two that the processor
 /// fetches together.
@@ -139,21 +149,28 @@ impl InFlight {
 
 impl Early {
     fn remember(&self, unique: u64) {
-        let mut uniques = self.uniques.lock();
+        let mut noted = self.noted.lock();
+        let end = noted.looks + MAX_LOOKS;
+        let uniques = &mut noted.uniques;
         if uniques.len() == MAX_EARLY {
             uniques.pop_front();
         }
-        uniques.push_back(unique);
+        uniques.push_back((unique, end));
         self.count.store(uniques.len(), Ordering::SeqCst);
     }
 
     /// Forgets the interruption of `unique`; returns whether there was one.
     fn take(&self, unique: u64) -> bool {
-        let mut uniques = self.uniques.lock();
-        let before = uniques.len();
-        uniques.retain(|&one| one != unique);
+        let mut noted = self.noted.lock();
+        let Noted { uniques, looks } = &mut *noted;
+        *looks += 1;
+        let mut found = false;
+        uniques.retain(|&(one, end)| {
+            found |= one == unique;
+            one != unique && *looks < end
+        });
         self.count.store(uniques.len(), Ordering::SeqCst);
-        uniques.len() < before
+        found
     }
 }
 
@@ -201,5 +218,16 @@ mod tests {
         assert!(served.interrupt.is_set());
         drop(served);
         assert!(!requests.begin(1, 7).interrupt.is_set());
+    }
+
+    #[test]
+    fn an_interruption_that_came_too_late_is_forgotten() {
+        let requests = InFlight::new(1);
+        requests.interrupt(1);
+        for unique in 0..MAX_LOOKS {
+            assert_eq!(requests.early.count.load(Ordering::SeqCst), 1);
+            drop(requests.begin(0, 2 + unique));
+        }
+        assert_eq!(requests.early.count.load(Ordering::SeqCst), 0);
     }
 }
