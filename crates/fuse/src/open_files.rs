@@ -395,8 +395,8 @@ impl OpenFiles {
         if is_shared { 0 } else { self.last }
     }
 
-    /// The same for a direct write: also its file's own, which it was granted, and those that no
-    /// file is known to have.
+    /// The same for a write that does not come from the kernel's cache: also its file's own, which
+    /// it was granted. Those that no file is known to have may be other files'.
     pub(crate) fn spendable(&self, node: u64) -> u64 {
         let last = self.last_for(node);
         let inner = self.inner.lock();
@@ -404,7 +404,7 @@ impl OpenFiles {
             .files
             .get(&node)
             .map_or(0, |file| file.exposure.total());
-        own + inner.unasked.total() + last
+        own + last
     }
 
     /// The kernel is about to write back all that is dirty. [`OpenFiles::end_drain`] has to follow.

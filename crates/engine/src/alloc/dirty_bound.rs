@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 thread_local! {
     /// Blocks of the bound that claims of this thread may spend.
     static SPENDABLE: Cell<u64> = const { Cell::new(0) };
+    /// The bound has refused a claim of this thread.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A bound of the data that a cache above the engine holds dirty. Clones share it.
@@ -57,6 +59,19 @@ impl DirtyBound {
         let _before = SpendableBefore(SPENDABLE.replace(bytes >> self.block_log2));
         calls()
     }
+
+    /// Runs `calls`. Returns also whether a claim of theirs on this thread failed that would have
+    /// found its blocks without the bound.
+    pub fn refuses<R>(calls: impl FnOnce() -> R) -> (R, bool) {
+        REFUSED.set(false);
+        let result = calls();
+        (result, REFUSED.get())
+    }
+}
+
+/// Notes that the bound alone has refused a claim of this thread.
+pub(super) fn note_refusal() {
+    REFUSED.set(true);
 }
 
 /// Blocks that claims of this thread leave free where the bound is `blocks`.

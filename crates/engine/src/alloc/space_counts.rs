@@ -9,7 +9,7 @@ use std::sync::atomic::{
 use extant_counter::Counter;
 use extant_units::Blocks;
 
-use super::dirty_bound::left_free;
+use super::dirty_bound::{left_free, note_refusal};
 
 /// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
 const POOL_MAX: u64 = 4096;
@@ -102,17 +102,27 @@ impl SpaceCounts {
         (min, want): (u64, u64),
         mut meanwhile: impl FnMut(),
     ) -> Option<u64> {
+        let grant = |available: u64, kept: u64| {
+            let granted = available.saturating_sub(kept).min(want);
+            (granted >= min && granted > 0).then_some(granted)
+        };
         loop {
             let kept = self.kept(claimant);
             meanwhile();
             let mut granted = 0;
-            let before = self
-                .available
-                .fetch_update(SeqCst, SeqCst, |available| {
-                    granted = available.saturating_sub(kept).min(want);
-                    (granted >= min && granted > 0).then(|| available - granted)
-                })
-                .ok()?;
+            let taken = self.available.fetch_update(SeqCst, SeqCst, |available| {
+                granted = grant(available, kept)?;
+                Some(available - granted)
+            });
+            let before = match taken {
+                Ok(before) => before,
+                Err(available) => {
+                    if grant(available, self.held_back(claimant)).is_some() {
+                        note_refusal();
+                    }
+                    return None;
+                }
+            };
             debug_assert!((min..=want).contains(&granted), "a claim within its bounds");
             // The bound of what is dirty above may have risen meanwhile: then this claim was late.
             if self.kept(claimant) <= kept.max(before - granted) {
@@ -350,6 +360,20 @@ mod tests {
         counts.unclaim(100);
         bound.set(0);
         assert_eq!(counts.claim(Claimant::User, 80, 80), Some(80));
+    }
+
+    #[test]
+    fn a_refusal_is_put_down_to_the_bound_only_where_it_made_the_difference() {
+        let counts = SpaceCounts::new(Blocks::new(1000), Blocks::new(100), Blocks::ZERO, 0, 0);
+        let bound = DirtyBound::of(counts.dirty_bound(), 0);
+        let claim = |min| DirtyBound::refuses(|| counts.claim(Claimant::User, min, min));
+        bound.set(50);
+        assert_eq!(claim(80), (None, true), "all but the pool of 20");
+        assert_eq!(claim(81), (None, false), "more than there is");
+        assert_eq!(claim(30), (Some(30), false));
+        assert_eq!(claim(1), (None, true));
+        bound.set(0);
+        assert_eq!(claim(51), (None, false));
     }
 
     /// The front end raises the bound and finds room just before the claim takes its blocks.

@@ -125,7 +125,7 @@ fn attach_directly(
 }
 
 impl MountPoint {
-    fn new(dir: PathBuf, by_helper: bool) -> Self {
+    pub(crate) fn new(dir: PathBuf, by_helper: bool) -> Self {
         let device = device_of(&dir).ok();
         let reach = Reach::Own { by_helper, device };
         Self { dir, reach }
@@ -164,6 +164,11 @@ impl MountPoint {
             Reach::Keeper(keeper) => keeper.write_back(),
             Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Whether [`MountPoint::write_back`] has a way to the mount.
+    pub(crate) fn can_write_back(&self) -> bool {
+        !matches!(self.reach, Reach::Parent)
     }
 
     /// Prepares the calling thread for [`MountPoint::write_back`]: it must not hold `/dev/fuse`

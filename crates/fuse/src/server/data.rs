@@ -162,12 +162,13 @@ impl Server<'_> {
     }
 
     /// Bytes of the bound of dirty data that a WRITE need not leave free. What the kernel has
-    /// accepted is what the space was left for; a direct write is one of those that take it.
-    fn spent_by_write(&self, id: u64, direct: bool) -> u64 {
-        if direct {
-            self.open.spendable(id)
-        } else {
+    /// accepted is what the space was left for. A write that was not accepted yet takes space: a
+    /// direct one, or one that the kernel writes through, of a file with set-id bits.
+    fn spent_by_write(&self, id: u64, cached: bool) -> u64 {
+        if cached {
             u64::MAX
+        } else {
+            self.open.spendable(id)
         }
     }
 
@@ -213,7 +214,7 @@ impl Server<'_> {
                 self.volume.write(node, pos, rest, &cred)
             }
         };
-        let spent = self.spent_by_write(header.nodeid, direct);
+        let spent = self.spent_by_write(header.nodeid, cached);
         let write = |at: usize| self.dirty.spending(spent, || write(at));
         let mut done = write(0)?;
         // A short answer to a page that is written back is one that the kernel does not look at:

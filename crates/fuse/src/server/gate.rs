@@ -200,7 +200,10 @@ impl Server<'_> {
         self.check_reported(header.nodeid, handle, &node)?;
         let writer = (header.nodeid, handle);
         let attr = self.volume.getattr(&node)?;
-        if let Some(asked) = self.grant(header.nodeid, &attr, false) {
+        // Operations that wait for space come first: what is granted now they would find taken.
+        if !self.space.has_takers()
+            && let Some(asked) = self.grant(header.nodeid, &attr, false)
+        {
             return self.pass(writer, &node, asked, reply);
         }
         // A ring's entry is kept for each: there are not as many as there may be writers. Where
@@ -264,7 +267,7 @@ impl Server<'_> {
         if !self.is_short() {
             return Some(Asked::AtTheNextTick);
         }
-        let (asked, bytes) = match self.room(attr) < TIGHT {
+        let (asked, bytes) = match self.room(attr) < TIGHT || self.space.has_takers() {
             true => (Asked::AtEachWrite, A_WRITE),
             false => (Asked::AtTheNextTick, A_TICK),
         };

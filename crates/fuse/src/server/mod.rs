@@ -89,6 +89,12 @@ impl<'a> Server<'a> {
         settings: Settings,
     ) -> Self {
         let dirty = volume.dirty_bound();
+        // Where no drain ever ends what may be dirty grows without end: operations that take space
+        // do not leave it there.
+        let bound = match settings.point.can_write_back() {
+            true => dirty.clone(),
+            false => DirtyBound::default(),
+        };
         let space = Space::new(
             settings.point.clone(),
             settings.dirty_limit,
@@ -100,7 +106,7 @@ impl<'a> Server<'a> {
             nodes,
             counters,
             in_flight,
-            open: OpenFiles::new(dirty.clone(), space.last),
+            open: OpenFiles::new(bound, space.last),
             dirty,
             space,
             settings,
@@ -358,10 +364,9 @@ impl Serve for Server<'_> {
             return Err(io::Error::other("the kernel sent a request that is none"));
         };
         let begun = Instant::now();
-        let outcome = self.handle(&request, reply);
+        let (outcome, wants_space) = self.handle_within_bound(&request, reply);
         self.counters.count(request.header.opcode, begun.elapsed());
-        let no_space = matches!(outcome, Err(Errno::NOSPC));
-        if no_space && self.waits_for_space(&request, bytes, reply.queue()) {
+        if wants_space && self.waits_for_space(&request, bytes, reply.queue()) {
             return Ok(Done::Later);
         }
         Ok(self.finish(request.header, outcome, reply))

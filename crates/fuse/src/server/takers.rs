@@ -2,9 +2,10 @@
 //!
 //! # Responsibility
 //! The engine refuses them the space that the kernel's dirty pages may need ([`DirtyBound`]). An
-//! operation that is refused while there is such a bound is not told yet: it waits until the kernel
-//! has written back what is dirty, and is served again (`gate`). What is refused then is told. So
-//! it holds for any operation that fails for want of space, whichever blocks it takes.
+//! operation that fails for that alone is not told yet: it waits until the kernel has written back
+//! what is dirty, and is served again (`gate`). What is refused then is told. So it holds for any
+//! operation that fails for want of space, whichever blocks it takes. Operations that must not
+//! wait, and take a few blocks at most (SETATTR, REMOVEXATTR, ioctls), leave nothing free.
 //!
 //! # Concurrency
 //! The write-back must not need what waits for it. WRITEs from the kernel's cache, SETATTR and READ
@@ -13,15 +14,16 @@
 //! into its cache, and keeps those pages locked until the WRITE is answered. Where write-back needs
 //! one of them, the drain ends no sooner; so a WRITE is refused after [`Space::patience`].
 //!
-//! [`DirtyBound`]: extant_engine::DirtyBound
 //! [`Space::patience`]: crate::space::Space::patience
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::Server;
+use extant_engine::DirtyBound;
+
+use super::{Outcome, Server};
 use crate::abi::{self, op};
 use crate::errno::Errno;
-use crate::reply::ReplySpace;
+use crate::reply::{ReplyBuf, ReplySpace};
 use crate::request::{Op, Request};
 use crate::serve::Serve;
 use crate::space::{Waiting, Wants};
@@ -48,16 +50,35 @@ fn takes_space(request: &Request<'_>) -> bool {
     }
 }
 
+/// Whether a request may take much space: it leaves what is dirty as much as that may need. A WRITE
+/// finds out itself.
+fn leaves_space(request: &Request<'_>) -> bool {
+    request.header.opcode == op::WRITE || takes_space(request)
+}
+
 impl Server<'_> {
-    /// Has a request that found no space wait, if what is dirty may have what it lacks. Returns
-    /// whether it does: its reply is sent later.
+    /// Serves a request. Returns also whether it found no space for the sake of what is dirty.
+    pub(super) fn handle_within_bound(
+        &self,
+        request: &Request<'_>,
+        reply: &mut ReplyBuf,
+    ) -> (Outcome, bool) {
+        let spent = if leaves_space(request) { 0 } else { u64::MAX };
+        let (outcome, is_refused) =
+            DirtyBound::refuses(|| self.dirty.spending(spent, || self.handle(request, reply)));
+        let wants_space = is_refused && matches!(outcome, Err(Errno::NOSPC));
+        (outcome, wants_space)
+    }
+
+    /// Has a request wait that found no space for the sake of what is dirty. Returns whether it
+    /// does: its reply is sent later.
     pub(super) fn waits_for_space(
         &self,
         request: &Request<'_>,
         bytes: &[u8],
         queue: Option<u16>,
     ) -> bool {
-        if !takes_space(request) || self.open.exposed() == 0 {
+        if !takes_space(request) {
             return false;
         }
         let Some(taker) = self.space.taker(bytes) else {

@@ -20,10 +20,12 @@ use crate::counters::Counters;
 use crate::device::Device;
 use crate::in_flight::InFlight;
 use crate::init::Agreed;
-use crate::mount::Connection;
+use crate::mount::{Connection, MountPoint};
 use crate::node_table::NodeTable;
 use crate::serve::Serve;
 use crate::server::Settings;
+
+mod takers;
 
 const MIB: u64 = 1 << 20;
 /// The error of a reply to a caller that got a signal.
@@ -59,6 +61,16 @@ fn with_server(mib: u64, left: u64, work: impl FnOnce(&mut Setup<'_>)) {
 
 /// The same where the kernel may hold `dirty_limit` dirty bytes.
 fn with_limit(mib: u64, left: u64, dirty_limit: u64, work: impl FnOnce(&mut Setup<'_>)) {
+    let point = MountPoint::new("/nowhere".into(), false);
+    with_point(point, (mib, left, dirty_limit), work);
+}
+
+/// The same for a mount at `point`.
+fn with_point(
+    point: MountPoint,
+    (mib, left, dirty_limit): (u64, u64, u64),
+    work: impl FnOnce(&mut Setup<'_>),
+) {
     if !need(&[Need::Tool("mke2fs")]) {
         return;
     }
@@ -78,7 +90,6 @@ fn with_limit(mib: u64, left: u64, dirty_limit: u64, work: impl FnOnce(&mut Setu
     let device = Device::new(ours).unwrap();
     let nodes = NodeTable::new(root);
     let (counters, in_flight) = (Counters::new(), InFlight::new(1));
-    let null = std::fs::File::open("/dev/null").unwrap().into();
     let settings = Settings {
         agreed: Agreed {
             setxattr_ext: true,
@@ -90,7 +101,7 @@ fn with_limit(mib: u64, left: u64, dirty_limit: u64, work: impl FnOnce(&mut Setu
         },
         strict_open: true,
         control: Vec::new(),
-        point: Connection::handed_over(null, "/nowhere".as_ref()).0.point,
+        point,
         dirty_limit,
         facts: Vec::new(),
         volume_len: mib * MIB,
@@ -408,159 +419,4 @@ fn a_file_whose_attributes_were_shown_for_good_is_armed_repeatedly() {
             });
         });
     }
-}
-
-/// The kernel has accepted a write; another process takes all space by name before the write-back.
-#[test]
-fn what_takes_space_by_name_leaves_what_was_accepted() {
-    with_server(16, 3 * MIB / 2, |setup| {
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, MIB);
-        let node = setup.nodes.get(a.0).unwrap();
-        let accepted = vec![7; 1 << 20];
-        let dirty = Mutex::new(Some((setup.volume.clone(), node.clone(), accepted.clone())));
-        setup.writes_back(move || {
-            if let Some((volume, node, data)) = dirty.lock().unwrap().take() {
-                let cred = extant_engine::Cred::root();
-                let write = || volume.write_back(&node, 0, &data, &cred);
-                volume.dirty_bound().spending(u64::MAX, write).unwrap();
-            }
-            Ok(())
-        });
-        assert!(setup.allocate(b.0, 2, MIB).is_none(), "it waits");
-        assert_eq!(setup.reply_after_drains(), (2, NO_SPACE));
-        let mut there = vec![0; accepted.len()];
-        assert_eq!(
-            setup.volume.read(&node, 0, &mut there).unwrap(),
-            there.len()
-        );
-        assert!(there == accepted);
-        assert_eq!(setup.server.open.exposed(), 0);
-        // What is left it may have while no other file is written, and with nothing dirty a refusal
-        // does not wait.
-        setup.server.closed_for_writing(a.0, a.1);
-        let allocated = |unique, len| setup.allocate(b.0, unique, len).map(|reply| reply.error);
-        assert_eq!(allocated(4, MIB / 4), Some(0));
-        assert_eq!(allocated(6, MIB), Some(NO_SPACE));
-    });
-}
-
-/// Each kind of operation that takes blocks waits until the kernel has written back, and then gets
-/// them: nothing was dirty.
-#[test]
-fn what_fits_after_the_write_back_is_carried_out() {
-    let zero = FallocateIn {
-        length: 8192,
-        mode: 0x10,
-        ..FallocateIn::default()
-    };
-    let write = WriteIn {
-        size: 4096,
-        flags: DIRECT,
-        ..WriteIn::default()
-    };
-    let setxattr = SetxattrIn {
-        size: 2000,
-        ..SetxattrIn::default()
-    };
-    let mkdir = MkdirIn {
-        mode: 0o755,
-        umask: 0,
-    };
-    let (page, target) = ([1; 4096], [b't'; 200]);
-    let operations: [(u32, Vec<u8>); 6] = [
-        (
-            op::FALLOCATE,
-            FallocateIn { mode: 0, ..zero }.as_bytes().to_vec(),
-        ),
-        (op::FALLOCATE, zero.as_bytes().to_vec()),
-        (op::WRITE, [write.as_bytes(), &page].concat()),
-        (
-            op::SETXATTR,
-            [setxattr.as_bytes(), b"user.a\0", &page[..2000]].concat(),
-        ),
-        (op::MKDIR, [mkdir.as_bytes(), b"d\0"].concat()),
-        (op::SYMLINK, [b"s\0", &target[..], b"\0"].concat()),
-    ];
-    for (opcode, body) in operations {
-        with_server(16, MIB, |setup| {
-            setup.writes_back(|| Ok(()));
-            let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-            setup.server.open.grant(a.0, 2 * MIB);
-            let in_root = matches!(opcode, op::MKDIR | op::SYMLINK);
-            let node = if in_root { crate::abi::ROOT_ID } else { b.0 };
-            let reply = setup.serve(opcode, node, 2, &body);
-            assert!(reply.is_none(), "{opcode}: {reply:?}");
-            assert!(setup.server.is_short() && setup.server.space.has_takers());
-            assert_eq!(setup.reply_after_drains(), (2, 0), "{opcode}");
-            assert!(!setup.server.space.has_takers());
-        });
-    }
-}
-
-#[test]
-fn an_operation_that_waits_for_space_can_be_interrupted() {
-    with_server(16, MIB, |setup| {
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, 2 * MIB);
-        assert!(setup.allocate(b.0, 2, MIB).is_none());
-        setup.interrupt(2);
-        assert_eq!(setup.replies(1), [(2, INTERRUPTED)]);
-        assert!(!setup.server.space.has_takers());
-    });
-}
-
-/// The kernel may keep pages locked for one, which the write-back needs.
-#[test]
-fn a_write_does_not_wait_for_a_drain_that_does_not_end() {
-    static GOES_ON: AtomicBool = AtomicBool::new(false);
-    with_server(16, MIB, |setup| {
-        setup.server.space.patience = Duration::from_millis(5);
-        setup.writes_back(|| {
-            wait_until("the write is answered", || GOES_ON.load(Ordering::SeqCst));
-            Ok(())
-        });
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, 2 * MIB);
-        let write = WriteIn {
-            size: 4096,
-            flags: DIRECT,
-            ..WriteIn::default()
-        };
-        let body = [write.as_bytes(), &[1; 4096]].concat();
-        assert!(setup.serve(op::WRITE, b.0, 2, &body).is_none());
-        assert!(setup.allocate(b.0, 4, MIB / 4).is_none());
-        thread::scope(|scope| {
-            let _end = End(&setup.server);
-            scope.spawn(|| setup.server.answer_writers());
-            assert_eq!(setup.replies(1), [(2, NO_SPACE)]);
-            GOES_ON.store(true, Ordering::SeqCst);
-            assert_eq!(setup.replies(1), [(4, 0)]);
-        });
-    });
-}
-
-/// As long as there is space, writers are not asked: what they may have dirtied counts all the
-/// same.
-#[test]
-fn what_writers_dirtied_unasked_counts() {
-    const LIMIT: u64 = 8 * MIB;
-    with_limit(64, u64::MAX, LIMIT, |setup| {
-        setup.writes_back(|| Ok(()));
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        assert!(!setup.server.is_short());
-        assert_eq!(setup.server.open.exposed(), LIMIT);
-        let room = setup.volume.room(false);
-        let allocated = setup.allocate(b.0, 2, room - LIMIT - 2 * MIB);
-        assert_eq!(
-            allocated.map(|reply| reply.error),
-            Some(0),
-            "it leaves enough"
-        );
-        assert!(!setup.server.is_short() && !setup.server.open.is_armed(a.0));
-        assert!(setup.allocate(b.0, 4, room - 2 * MIB).is_none());
-        assert_eq!(setup.reply_after_drains(), (4, 0));
-        assert!(setup.server.open.is_armed(a.0), "writers are asked");
-        assert_eq!(setup.server.open.exposed(), 0);
-    });
 }
