@@ -28,6 +28,9 @@ pub enum Error {
     /// The superblock is not one of ext2, ext3 or ext4, or its geometry cannot be trusted.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
+    /// A superblock that was named as a copy does not lie where its volume has copies.
+    #[error("the superblock there is no copy of the volume's: none lies at that place")]
+    NoCopy,
     /// The volume uses a feature that is outside of the supported set.
     #[error("unsupported feature: {0}")]
     UnsupportedFeature(FeatureName),

@@ -12,7 +12,7 @@ use extant_disk::superblock::{
     RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
 use extant_jbd2::inspect;
-use extant_units::{BlockSize, DevOff};
+use extant_units::{BlockSize, DevOff, Group};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
@@ -80,7 +80,46 @@ fn set_recover(raw: &mut RawSuperblock) {
     raw.seal();
 }
 
+/// The copy at byte `offset`, which has to lie where its volume keeps one. So the superblock of an
+/// image inside of a file is none.
 fn read(dev: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
+    let sb = parse(dev, offset)?;
+    let mut others = [1, 3, 5, 7].map(Group::new).into_iter();
+    let is_at = |group: &Group| start(&sb, *group) == Some(offset);
+    // Linux before 6.0 left the number of group 0 in all copies when it grew a volume.
+    let confirmed = sb.raw().block_group_nr.get() != 0
+        || others.any(|group| !is_at(&group) && has_twin(dev, &sb, group));
+    match group_at(&sb, offset).filter(is_at) {
+        Some(_) if confirmed => Ok(sb),
+        _ => Err(Error::NoCopy),
+    }
+}
+
+/// The group in which byte `offset` lies, if it has a copy of the superblock.
+fn group_at(sb: &Superblock, offset: u64) -> Option<Group> {
+    let block = offset >> sb.block_size().log2();
+    let behind = block.checked_sub(sb.first_data_block().get())?;
+    let group = u32::try_from(behind.checked_div(sb.blocks_per_group().into())?).ok()?;
+    let copied = group > 0 && group < sb.group_count() && sb.has_backup(Group::new(group));
+    copied.then_some(Group::new(group))
+}
+
+/// The byte at which `group` begins.
+fn start(sb: &Superblock, group: Group) -> Option<u64> {
+    let blocks = u64::from(group.get()) * u64::from(sb.blocks_per_group());
+    let block = sb.first_data_block().get().checked_add(blocks)?;
+    block.checked_mul(sb.block_size().bytes_u64())
+}
+
+/// Whether `group` begins with a superblock of the same volume.
+fn has_twin(dev: &dyn BlockDevice, sb: &Superblock, group: Group) -> bool {
+    let copied = group.get() < sb.group_count() && sb.has_backup(group);
+    let at = start(sb, group).filter(|_| copied);
+    let twin = at.and_then(|at| parse(dev, at).ok());
+    twin.is_some_and(|twin| twin.raw().uuid == sb.raw().uuid)
+}
+
+fn parse(dev: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
     let end = offset.checked_add(SUPERBLOCK_SIZE as u64);
     if end.is_none_or(|end| end > dev.len()) {
         return Err(Error::TooShort);

@@ -13,6 +13,9 @@ use crate::failure::{At, Failure};
 /// The byte of the copy by which the images of this command are read, if `--superblock` names one.
 static SUPERBLOCK: OnceLock<u64> = OnceLock::new();
 
+/// Why an image is not written.
+pub(crate) const READ_ONLY: &str = "--superblock only reads an image: extant fix restores it first";
+
 /// Reads all images of this command by the copies of their superblocks at this KiB.
 pub(crate) fn read_by_copy(kib: u64) {
     SUPERBLOCK.get_or_init(|| kib.saturating_mul(1024));
@@ -42,6 +45,9 @@ pub(crate) fn connect(
     image: &Path,
     mode: OpenMode,
 ) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
+    if superblock().is_some() && mode == OpenMode::ReadWrite {
+        return Err(Failure::at(image.display(), READ_ONLY));
+    }
     let device: Arc<dyn BlockDevice> = match (is_remote(image), superblock()) {
         (true, _) => {
             let device = NbdDevice::connect(address(image)?, mode);

@@ -43,8 +43,16 @@ fn advice(error: &Error, device: impl FnOnce() -> Option<Arc<dyn BlockDevice>>) 
         return None;
     }
     let device = device()?;
-    if let Some(at) = find_superblock_copy(&*device) {
-        let kib = at / 1024;
+    let copy = find_superblock_copy(&*device).map(|at| at / 1024);
+    if let Some(format) = mkfs::find_other_format(&*device).ok()? {
+        let what = format.what;
+        let mut advice = format!("it holds {what}: {}", way(what));
+        if let Some(kib) = copy {
+            advice += &format!("; --superblock {kib} reads the ext4 that was there before");
+        }
+        return Some(advice);
+    }
+    if let Some(kib) = copy {
         return Some(format!(
             "--superblock {kib} reads it by a good copy, extant fix --superblock {kib} restores it"
         ));

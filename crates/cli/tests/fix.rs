@@ -137,6 +137,27 @@ fn a_lost_superblock_is_read_and_restored_by_a_copy() -> Result<()> {
     ensure!(o.err.contains("its copy at 4 KiB"), "{}", o.describe());
     let o = extant(&["resize", "--superblock", "8193"], &image)?;
     ensure!(o.code == Some(2), "{}", o.describe());
+    let cp = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(["cp", "--superblock", "8193"]);
+    let o = cp.arg("/proc/version").arg(&root).run()?;
+    let told = o.err.contains("--superblock only reads an image");
+    ensure!(o.code == Some(2) && told, "{}", o.describe());
+    for word in ["find", "du"] {
+        let cmd = Cmd::new(env!("CARGO_BIN_EXE_extant")).arg(word);
+        let o = cmd.args(["--superblock", "8193"]).arg(&root).run()?;
+        ensure!(o.code == Some(0), "{}", o.describe());
+    }
+    ensure!(fs::read(image.path())? == lost, "it was written");
+
+    // A partition table in its place is not written over.
+    image.patch(512, 8, |bytes| bytes.copy_from_slice(b"EFI PART"))?;
+    let o = extant(&["check"], &image)?;
+    let named = o.err.contains("it holds a GUID partition table") && !o.err.contains("extant fix");
+    let told = named && o.err.contains("--superblock 8193 reads");
+    ensure!(o.code == Some(8) && told, "{}", o.describe());
+    let o = extant(&["fix", "--superblock", "8193"], &image)?;
+    let told = o.err.contains("it holds a GUID partition table");
+    ensure!(o.code == Some(8) && told, "{}", o.describe());
+    image.patch(512, 8, |bytes| bytes.fill(0))?;
     ensure!(fs::read(image.path())? == lost, "it was written");
 
     let o = extant(&["fix", "--superblock", "8193"], &image)?;

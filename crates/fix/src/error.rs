@@ -24,6 +24,15 @@ pub enum Error {
     /// A copy was to take the place of a superblock that can be used.
     #[error("its superblock can be used: no copy takes its place")]
     Usable,
+    /// A copy was to take the place of a superblock of which only the checksum is wrong.
+    #[error(
+        "only the checksum of its superblock is wrong, which a repair stores anew: no copy takes \
+         its place"
+    )]
+    Resealable,
+    /// A copy was to take the place of a superblock where another format lies now.
+    #[error("it holds {0}: no copy of a superblock takes its place")]
+    OtherFormat(&'static str),
     /// The check could not say anything.
     #[error(transparent)]
     Check(#[from] extant_check::Error),

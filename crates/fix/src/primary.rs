@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
+use extant_check::CheckOptions;
 use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::superblock::{
     RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
@@ -19,6 +20,7 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 use crate::image::{Overlay, edit_super, super_bytes};
+use crate::options::FixOptions;
 
 /// What stands behind the superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,21 +52,42 @@ impl Primary {
 /// Puts the copy of the superblock at byte `offset`, if one is named, in the place of the first.
 ///
 /// # Errors
-/// The first can be used, or the copy cannot.
+/// The first can be used, with its checksum stored anew if need be; another format has taken its
+/// place; or the copy cannot be used.
 pub(crate) fn restore(
     dev: &Arc<dyn BlockDevice>,
     overlay: &Overlay,
-    offset: Option<u64>,
+    options: &FixOptions<'_>,
 ) -> Result<Option<[u8; SUPERBLOCK_SIZE]>> {
-    let Some(offset) = offset else {
+    let Some(offset) = options.superblock else {
         return Ok(None);
     };
-    if Superblock::parse(&super_bytes(overlay)?).is_ok() {
-        return Err(Error::Usable);
+    match Superblock::parse(&super_bytes(overlay)?) {
+        Ok(_) => return Err(Error::Usable),
+        Err(SuperblockError::BadChecksum { .. }) if is_repaired_alone(dev, options) => {
+            return Err(Error::Resealable);
+        }
+        Err(_) => {}
+    }
+    if let Some(other) = extant_mkfs::find_other_format(&**dev)? {
+        return Err(Error::OtherFormat(other.what));
     }
     let bytes = extant_check::superblock_from_copy(dev, offset)?;
     overlay.write_at(DevOff::new(SUPERBLOCK_OFFSET), &bytes)?;
     Ok(Some(bytes))
+}
+
+/// Whether a repair without a copy would store the checksum of the first superblock anew.
+fn is_repaired_alone(dev: &Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> bool {
+    let alone = FixOptions {
+        dry_run: true,
+        superblock: None,
+        check: CheckOptions {
+            progress: None,
+            ..options.check
+        },
+    };
+    crate::fix(Arc::clone(dev), &alone).is_ok()
 }
 
 /// Stores the right checksum if that is all that is wrong.

@@ -86,3 +86,52 @@ fn damage_beside_a_lost_superblock_is_told() -> Result<()> {
     );
     Ok(())
 }
+
+/// A copy lies at the start of a group that has one, and is no image inside of a file.
+#[test]
+fn a_copy_lies_where_its_volume_has_one() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(40).args("-b 1024").make()?;
+    let other = Image::of_mib(20).args("-b 1024").make()?;
+    let (bytes, other) = (fs::read(image.path())?, fs::read(other.path())?);
+    let at = COPY as usize;
+    let usable = |bytes: &[u8], offset| {
+        let device = Arc::new(MemoryDevice::from_bytes(bytes));
+        with_superblock_copy(device, offset).is_ok()
+    };
+    ensure!(usable(&bytes, COPY) && !usable(&bytes, 1024), "whole");
+
+    let mut moved = bytes.clone();
+    moved.copy_within(at..at + 1024, at + 4096);
+    ensure!(!usable(&moved, COPY + 4096), "beside its place");
+    let mut nested = bytes.clone();
+    nested[at..at + 1024].copy_from_slice(&other[1024..2048]);
+    ensure!(!usable(&nested, COPY), "of an image inside");
+
+    // As Linux left it where it grew a volume.
+    let mut grown = bytes.clone();
+    grown.copy_within(1024..2048, at);
+    ensure!(usable(&grown, COPY), "without its number");
+    Ok(())
+}
+
+/// What a repair does without a copy is newer than the copy.
+#[test]
+fn a_superblock_with_a_wrong_checksum_is_kept() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, _, args, dirty) = BASES[0];
+    let image = base(20, args, dirty)?;
+    image.patch(1024 + 1020, 4, |bytes| bytes.fill(0))?;
+    let damaged = fs::read(image.path())?;
+    ensure!(
+        matches!(restore(&image), Err(Error::Resealable)),
+        "replaced"
+    );
+    ensure!(fs::read(image.path())? == damaged, "written");
+    ensure!(run(&image, false)?.is_clean(), "left");
+    Ok(())
+}

@@ -70,6 +70,6 @@ pub use layout::Layout;
 pub use options::Options;
 pub use population::{Formats, Population};
 pub use profile::Usage;
-pub use signature::{Signature, find_signatures};
+pub use signature::{Signature, find_other_format, find_signatures};
 pub use target::{Made, make, make_on, plan, plan_on, refuse_occupied_file, take_device};
 pub use write::{Before, write, write_populated};

@@ -39,13 +39,15 @@ const fn magic(what: &'static str, at: At, bytes: &'static [u8]) -> Magic {
 
 use At::{End, LastBut64K, Start};
 
+/// The name of the formats that are no other.
+const EXT: &str = "an ext2, ext3 or ext4 file system";
+
+/// The bytes at the start of a device in which formats have their first magic number.
+const START: u64 = 1 << 17;
+
 /// The magic numbers that are looked for; of several that fit, the first names the format.
 const MAGICS: &[Magic] = &[
-    magic(
-        "an ext2, ext3 or ext4 file system",
-        Start(1080),
-        &[0x53, 0xEF],
-    ),
+    magic(EXT, Start(1080), &[0x53, 0xEF]),
     magic("an xfs file system", Start(0), b"XFSB"),
     magic("a btrfs file system", Start(65_536 + 64), b"_BHRfS_M"),
     magic(
@@ -178,6 +180,17 @@ pub fn find_signatures(device: &dyn BlockDevice) -> io::Result<Vec<Signature>> {
     Ok(found)
 }
 
+/// What took the place of a file system of ext on `device`: nothing if that still has its magic
+/// number, or if all others lie further in. There they may be what was left of an earlier use.
+///
+/// # Errors
+/// What the device reports for reads.
+pub fn find_other_format(device: &dyn BlockDevice) -> io::Result<Option<Signature>> {
+    let found = find_signatures(device)?;
+    let mut starts = found.into_iter().filter(|one| one.offset < START);
+    Ok(starts.next().filter(|one| one.what != EXT))
+}
+
 fn offset(at: At, len: u64) -> Option<u64> {
     const KIB64: u64 = 1 << 16;
     match at {
@@ -208,6 +221,19 @@ mod tests {
             );
             assert!(found.iter().all(|one| one.offset == at));
         }
+    }
+
+    #[test]
+    fn another_format_has_the_start_to_itself() {
+        let device = MemoryDevice::new(1 << 20);
+        let write = |at, bytes: &[u8]| device.write_at(DevOff::new(at), bytes).unwrap();
+        write((1 << 20) - 512, b"EFI PART");
+        assert_eq!(find_other_format(&device).unwrap(), None);
+        write(512, b"EFI PART");
+        let found = find_other_format(&device).unwrap().unwrap();
+        assert_eq!((found.what, found.offset), ("a GUID partition table", 512));
+        write(1080, &[0x53, 0xEF]);
+        assert_eq!(find_other_format(&device).unwrap(), None);
     }
 
     #[test]

@@ -98,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-disk",
             "extant-blockdev",
             "extant-jbd2",
+            "extant-mkfs",
             "extant-check",
             "extant-engine",
         ],

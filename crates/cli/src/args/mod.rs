@@ -145,12 +145,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it only reads images, or is the one that repairs a superblock.
+    /// Whether it can only read images, or is the one that repairs a superblock.
     pub(crate) fn reads(&self) -> bool {
         matches!(
             self,
             Command::Ls(_)
                 | Command::Tree(_)
+                | Command::Find(_)
+                | Command::Du(_)
+                | Command::Df(_)
                 | Command::Stat(_)
                 | Command::Cat(_)
                 | Command::Export(_)

@@ -24,6 +24,9 @@ pub(crate) fn run(args: &Cp) -> Outcome {
     if to.is_host(STDIN) {
         return Outcome::Usage("-: extant cat writes files to standard output".into());
     }
+    if to.image().is_some() && source::superblock().is_some() {
+        return Outcome::Usage(source::READ_ONLY.into());
+    }
     let mut failures = Failures::of("cp");
     // Only the destination is written to, and then it may be a source as well.
     let images = || sources.iter().chain([to]).filter_map(Operand::image);
