@@ -364,10 +364,14 @@ impl Serve for Server<'_> {
             return Err(io::Error::other("the kernel sent a request that is none"));
         };
         let begun = Instant::now();
-        let (outcome, wants_space) = self.handle_within_bound(&request, reply);
+        let (mut outcome, wants_space) = self.handle_within_bound(&request, reply);
         self.counters.count(request.header.opcode, begun.elapsed());
-        if wants_space && self.waits_for_space(&request, bytes, reply.queue()) {
-            return Ok(Done::Later);
+        if wants_space {
+            if self.waits_for_space(&request, bytes, reply.queue()) {
+                return Ok(Done::Later);
+            }
+            reply.clear();
+            outcome = self.handle_again(&request, reply);
         }
         Ok(self.finish(request.header, outcome, reply))
     }

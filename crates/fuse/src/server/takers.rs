@@ -50,6 +50,15 @@ fn takes_space(request: &Request<'_>) -> bool {
     }
 }
 
+/// Whether a request takes a few blocks at most: an operation on names.
+fn takes_little(request: &Request<'_>) -> bool {
+    let may_take_much = matches!(
+        request.header.opcode,
+        op::FALLOCATE | op::COPY_FILE_RANGE | op::WRITE
+    );
+    takes_space(request) && !may_take_much
+}
+
 /// Whether a request may take much space: it leaves what is dirty as much as that may need. A WRITE
 /// finds out itself.
 fn leaves_space(request: &Request<'_>) -> bool {
@@ -96,6 +105,14 @@ impl Server<'_> {
         true
     }
 
+    /// Serves a request again that found no space for the sake of what is dirty. An operation on
+    /// names is refused nothing but the last bytes now: what may be dirty is counted for the worst
+    /// case, and a volume on which files are made all the time would never have room for it.
+    pub(super) fn handle_again(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
+        let spent = if takes_little(request) { self.open.exposed() } else { 0 };
+        self.dirty.spending(spent, || self.handle(request, reply))
+    }
+
     /// Serves a request again that has waited for space, and answers it.
     pub(super) fn serve_again(&self, one: &Waiting, space: &mut ReplySpace) {
         let Wants::Space(taker) = &one.wants else {
@@ -105,7 +122,7 @@ impl Server<'_> {
             return;
         };
         let mut reply = space.start();
-        let served = catch_unwind(AssertUnwindSafe(|| self.handle(&request, &mut reply)));
+        let served = catch_unwind(AssertUnwindSafe(|| self.handle_again(&request, &mut reply)));
         let done = match served {
             Ok(outcome) => self.finish(request.header, outcome, &mut reply),
             Err(_) => self.panicked(&taker.request, &mut reply),

@@ -256,3 +256,21 @@ fn writers_let_operations_go_first_that_wait_for_space() {
         });
     });
 }
+
+/// What may be dirty is counted for the worst case, and no write-back shows otherwise here.
+#[test]
+fn an_operation_on_names_that_has_waited_leaves_the_last_bytes_alone() {
+    for (left, outcome) in [(MIB, 0), (MIB / 4, NO_SPACE)] {
+        with_server(16, left, |setup| {
+            setup.writes_back(|| Err(io::Error::other("not now")));
+            let (a, _) = (setup.open(b"a"), setup.open(b"b"));
+            setup.server.open.grant(a.0, 2 * MIB);
+            assert_eq!(mkdir(setup, 2), None);
+            thread::scope(|scope| {
+                let _end = End(&setup.server);
+                scope.spawn(|| setup.server.answer_writers());
+                assert_eq!(setup.replies(1), [(2, outcome)], "{left} left");
+            });
+        });
+    }
+}
