@@ -17,7 +17,7 @@ use std::path::{Component, Path};
 
 use extant::{Error, FileKind, FileTimes, Filesystem, Ino, Node, SetAttr, Timestamp, XattrMode};
 use extant_archive::{Member, Piece, Reader, Stream, acl, fill, kind};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::args::{Given, Untar};
 use crate::descent::Descent;
@@ -41,9 +41,9 @@ pub(crate) fn run(args: &Untar) -> Outcome {
     let mut failures = Failures::of("untar");
     let mut images = Images::write();
     let progress = Progress::new(args.quiet);
-    let unpacked = input::open(args, &progress).and_then(|(name, input)| {
+    let unpacked = input::open(args, &progress).and_then(|archive| {
         let fs = images.of(&args.to)?;
-        Unpack::new(&fs, args, &progress, &mut failures)?.all(&name, input)
+        Unpack::new(&fs, args, &progress, &mut failures)?.all(archive)
     });
     progress.finish();
     failures.note(unpacked);
@@ -126,8 +126,13 @@ impl<'a> Unpack<'a> {
     }
 
     /// Unpacks everything. An archive that cannot be read on ends it.
-    fn all(mut self, name: &str, input: Box<dyn Read + '_>) -> Result<(), Failure> {
-        let broken = |error: io::Error| Failure::at(name, broken(error));
+    fn all(mut self, archive: input::Archive<'_>) -> Result<(), Failure> {
+        let input::Archive {
+            name,
+            input,
+            is_pipe,
+        } = archive;
+        let broken = |error: io::Error| Failure::at(&name, broken(error));
         let mut archive = Reader::new(Stream(input));
         let ended = loop {
             let member = match archive.next_member() {
@@ -141,13 +146,6 @@ impl<'a> Unpack<'a> {
                 Err(UntarTrouble::Full(failure)) => break Err(failure),
             }
         };
-        if ended.is_ok() {
-            // A writer that has not ended yet would be ended by a pipe that nothing reads.
-            let rest = io::copy(archive.input(), &mut io::sink());
-            if let Err(error) = rest {
-                self.note(broken(error));
-            }
-        }
         if ended.is_ok() && !archive.marked() {
             warn!("{name}: no mark at its end: it may be cut short");
         }
@@ -156,6 +154,13 @@ impl<'a> Unpack<'a> {
             if let Err(error) = self.fs.volume().node(ino).and_then(set) {
                 let place = format!("{}: times of directory {ino}", self.top.image.display());
                 self.note(Failure::at(place, error));
+            }
+        }
+        if ended.is_ok() && is_pipe {
+            // A writer that has not ended yet would be ended by a pipe that nothing reads. What
+            // follows the archive is none of it, and neither are errors there.
+            if let Err(error) = io::copy(archive.input(), &mut io::sink()) {
+                debug!("{name}: what follows the archive: {error}");
             }
         }
         ended

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 
 use extant_archive::{BLOCK, fill};
 
@@ -13,14 +14,20 @@ use crate::progress::Progress;
 /// Bytes read from the host at once, at least.
 const BUFFER: usize = 256 << 10;
 
+/// An archive that is open.
+pub(super) struct Archive<'a> {
+    /// For messages.
+    pub(super) name: String,
+    pub(super) input: Box<dyn Read + 'a>,
+    /// A writer at its other end may wait for its reader.
+    pub(super) is_pipe: bool,
+}
+
 /// Opens the archive, and looks at its beginning: a compressed one is refused.
 ///
 /// # Errors
 /// Those of the host; what is no archive.
-pub(super) fn open<'a>(
-    args: &Untar,
-    progress: &'a Progress,
-) -> Result<(String, Box<dyn Read + 'a>), Failure> {
+pub(super) fn open<'a>(args: &Untar, progress: &'a Progress) -> Result<Archive<'a>, Failure> {
     let (name, input) = match &args.file {
         Some(path) if path.as_os_str() != "-" => {
             let file = File::open(path).at(path.display())?;
@@ -32,10 +39,13 @@ pub(super) fn open<'a>(
             ("standard input".into(), input)
         }
     };
-    if let Ok(metadata) = input.metadata()
-        && metadata.is_file()
-    {
-        progress.expect(metadata.len());
+    let mut is_pipe = false;
+    if let Ok(metadata) = input.metadata() {
+        let kind = metadata.file_type();
+        is_pipe = kind.is_fifo() || kind.is_socket();
+        if kind.is_file() {
+            progress.expect(metadata.len());
+        }
     }
     // Headers are small; what is larger than the buffer is read past it.
     let input = BufReader::with_capacity(BUFFER, input);
@@ -53,7 +63,11 @@ pub(super) fn open<'a>(
     };
     match what {
         Some(what) => Err(Failure::at(name, what)),
-        None => Ok((name, Box::new(io::Cursor::new(head).chain(input)))),
+        None => Ok(Archive {
+            name,
+            input: Box::new(io::Cursor::new(head).chain(input)),
+            is_pipe,
+        }),
     }
 }
 
