@@ -4,14 +4,22 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use extant::{Attr, FileKind, Metadata, Timestamp};
 use rustix::fs::{FileType as RustixType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{At, Failure};
 use crate::printable::harmless;
+
+/// Refuses to write over a file of the host that is in use, behind symbolic links.
+pub(crate) fn refuse_in_use(path: &Path) -> Result<(), Failure> {
+    let behind = path.canonicalize();
+    let refused = extant::device::refuse_in_use(behind.as_deref().unwrap_or(path));
+    refused.map_err(extant::Error::from).at(path.display())
+}
 
 /// Standard output, buffered. A reader that goes away ends the output without complaint, a failure
 /// with one.

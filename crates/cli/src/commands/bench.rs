@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::args::{Bench, BenchName};
 use crate::failure::{At, Failure, Outcome};
-use crate::output::Output;
+use crate::output::{Output, refuse_in_use};
 use crate::printable::print_error_line;
 use crate::{program, unfinished};
 
@@ -60,12 +60,14 @@ pub(crate) fn run(args: &Bench) -> Outcome {
 /// Fails, before anything is measured, where the results could not be written.
 fn try_outputs(args: &Bench) -> Result<(), Failure> {
     if let Some(path) = &args.json {
+        refuse_in_use(path)?;
         try_file(path).at(path.display())?;
     }
     if let Some(path) = &args.write {
         Report::check_page(path)
             .map_err(|e| e.to_string())
             .at(path.display())?;
+        refuse_in_use(path)?;
         try_file(path).at(path.display())?;
     }
     if let Some(dir) = &args.plot {
@@ -96,9 +98,11 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     })?;
     out.finish()?;
     if let Some(path) = &args.json {
+        refuse_in_use(path)?;
         fs::write(path, format!("{:#}\n", report.json())).at(path.display())?;
     }
     if let Some(path) = &args.write {
+        refuse_in_use(path)?;
         report
             .write(path)
             .map_err(|e| e.to_string())

@@ -11,7 +11,7 @@ use crate::args::Map;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
-use crate::output::{Output, enter};
+use crate::output::{Output, enter, refuse_in_use};
 use picture::Picture;
 
 mod picture;
@@ -48,11 +48,12 @@ pub(crate) fn run(args: &Map) -> Outcome {
     super::finish(images, failures)
 }
 
-/// Writes a picture, but not over an image that it was drawn from.
+/// Writes a picture, but not over an image that it was drawn from, or a file that is in use.
 fn save(file: &Path, picture: &str, images: &Images) -> Result<(), Failure> {
     if let Ok(there) = fs::metadata(file) {
         images.spare(file, &there)?;
     }
+    refuse_in_use(file)?;
     fs::write(file, picture).at(file.display())
 }
 
