@@ -109,7 +109,11 @@ impl Server<'_> {
     /// names is refused nothing but the last bytes now: what may be dirty is counted for the worst
     /// case, and a volume on which files are made all the time would never have room for it.
     pub(super) fn handle_again(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
-        let spent = if takes_little(request) { self.open.exposed() } else { 0 };
+        let spent = if takes_little(request) {
+            self.open.exposed()
+        } else {
+            0
+        };
         self.dirty.spending(spent, || self.handle(request, reply))
     }
 
