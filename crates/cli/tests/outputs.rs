@@ -183,13 +183,15 @@ fn a_measurement_whose_results_have_no_place_does_not_begin() -> Result<()> {
 
 /// Each command that could replace or empty a file of the host. `IMAGE` and `FILE` are what is
 /// read, `OUT` is the file, in the directory `DIR`; `tree` of the image has a file of that name.
-const REPLACING: [&str; 6] = [
+const REPLACING: [&str; 8] = [
     "build -q -F DIR/in OUT",
     "export IMAGE:/ OUT",
     "tar -f OUT IMAGE:/",
     "cp FILE OUT",
     "cp -r IMAGE:/tree/. DIR",
     "cp -a IMAGE:/linked/. DIR",
+    "map --plot OUT FILE",
+    "bench overwrite --quick --runs 1 --json OUT",
 ];
 
 /// Runs them all, and expects each to be refused.
