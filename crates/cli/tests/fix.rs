@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use extant_testkit::cmd::Output;
 use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
 use serde_json::Value;
 
@@ -95,6 +96,26 @@ fn what_is_no_image_or_in_use_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// Runs the command with `words` and the image.
+fn extant(words: &[&str], image: &Image) -> Result<Output> {
+    let cmd = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(words);
+    cmd.arg(image.path()).run()
+}
+
+/// A partition table in the place of the superblock is not written over.
+fn refuses_another_format(image: &Image) -> Result<()> {
+    image.patch(512, 8, |bytes| bytes.copy_from_slice(b"EFI PART"))?;
+    let o = extant(&["check"], image)?;
+    let named = o.err.contains("it holds a GUID partition table") && !o.err.contains("extant fix");
+    let told = named && o.err.contains("--superblock 8193 reads");
+    ensure!(o.code == Some(8) && told, "{}", o.describe());
+    let o = extant(&["fix", "--superblock", "8193"], image)?;
+    let told = o.err.contains("it holds a GUID partition table");
+    ensure!(o.code == Some(8) && told, "{}", o.describe());
+    image.patch(512, 8, |bytes| bytes.fill(0))?;
+    Ok(())
+}
+
 /// All commands say where a copy of a lost superblock is; those that read take it, and fix stores
 /// it.
 #[test]
@@ -102,10 +123,6 @@ fn a_lost_superblock_is_read_and_restored_by_a_copy() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let extant = |words: &[&str], image: &Image| {
-        let cmd = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(words);
-        cmd.arg(image.path()).run()
-    };
     let image = Image::of_mib(20).args("-b 1024").make()?;
     image.debugfs_write("write /dev/null f")?;
     image.patch(1024, 1024, |bytes| bytes.fill(0))?;
@@ -148,16 +165,7 @@ fn a_lost_superblock_is_read_and_restored_by_a_copy() -> Result<()> {
     }
     ensure!(fs::read(image.path())? == lost, "it was written");
 
-    // A partition table in its place is not written over.
-    image.patch(512, 8, |bytes| bytes.copy_from_slice(b"EFI PART"))?;
-    let o = extant(&["check"], &image)?;
-    let named = o.err.contains("it holds a GUID partition table") && !o.err.contains("extant fix");
-    let told = named && o.err.contains("--superblock 8193 reads");
-    ensure!(o.code == Some(8) && told, "{}", o.describe());
-    let o = extant(&["fix", "--superblock", "8193"], &image)?;
-    let told = o.err.contains("it holds a GUID partition table");
-    ensure!(o.code == Some(8) && told, "{}", o.describe());
-    image.patch(512, 8, |bytes| bytes.fill(0))?;
+    refuses_another_format(&image)?;
     ensure!(fs::read(image.path())? == lost, "it was written");
 
     let o = extant(&["fix", "--superblock", "8193"], &image)?;

@@ -81,7 +81,8 @@ pub fn fix_image(path: impl AsRef<Path>, options: &FixOptions<'_>) -> Result<Rep
 pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report> {
     let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
     let overlay: Overlay = Arc::new(CowDevice::with_limit(Arc::clone(&dev), memory));
-    let restored = primary::restore(&dev, &overlay, options)?;
+    let is_repaired = |by: &FixOptions<'_>| fix(Arc::clone(&dev), by).is_ok();
+    let restored = primary::restore(&dev, &overlay, options, is_repaired)?;
     let Primary { resealed, standing } = match restored {
         // An old copy decides nothing alone: no repair is made that relies on it.
         Some(_) => Primary::ALONE,

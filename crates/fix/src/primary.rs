@@ -50,6 +50,7 @@ impl Primary {
 }
 
 /// Puts the copy of the superblock at byte `offset`, if one is named, in the place of the first.
+/// `is_repaired` tells whether a repair of the device by other options would succeed.
 ///
 /// # Errors
 /// The first can be used, with its checksum stored anew if need be; another format has taken its
@@ -58,13 +59,14 @@ pub(crate) fn restore(
     dev: &Arc<dyn BlockDevice>,
     overlay: &Overlay,
     options: &FixOptions<'_>,
+    is_repaired: impl FnOnce(&FixOptions<'_>) -> bool,
 ) -> Result<Option<[u8; SUPERBLOCK_SIZE]>> {
     let Some(offset) = options.superblock else {
         return Ok(None);
     };
     match Superblock::parse(&super_bytes(overlay)?) {
         Ok(_) => return Err(Error::Usable),
-        Err(SuperblockError::BadChecksum { .. }) if is_repaired_alone(dev, options) => {
+        Err(SuperblockError::BadChecksum { .. }) if is_repaired(&alone(options)) => {
             return Err(Error::Resealable);
         }
         Err(_) => {}
@@ -77,17 +79,17 @@ pub(crate) fn restore(
     Ok(Some(bytes))
 }
 
-/// Whether a repair without a copy would store the checksum of the first superblock anew.
-fn is_repaired_alone(dev: &Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> bool {
-    let alone = FixOptions {
+/// The options of a repair without a copy, which would store the checksum of the first superblock
+/// anew. It writes nothing.
+fn alone<'a>(options: &FixOptions<'a>) -> FixOptions<'a> {
+    FixOptions {
         dry_run: true,
         superblock: None,
         check: CheckOptions {
             progress: None,
             ..options.check
         },
-    };
-    crate::fix(Arc::clone(dev), &alone).is_ok()
+    }
 }
 
 /// Stores the right checksum if that is all that is wrong.

@@ -126,8 +126,8 @@ impl<'a> Unpack<'a> {
     }
 
     /// Unpacks everything. An archive that cannot be read on ends it.
-    fn all(mut self, archive: input::Archive<'_>) -> Result<(), Failure> {
-        let input::Archive {
+    fn all(mut self, archive: input::ArchiveInput<'_>) -> Result<(), Failure> {
+        let input::ArchiveInput {
             name,
             input,
             is_pipe,

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 const BUFFER: usize = 256 << 10;
 
 /// An archive that is open.
-pub(super) struct Archive<'a> {
+pub(super) struct ArchiveInput<'a> {
     /// For messages.
     pub(super) name: String,
     pub(super) input: Box<dyn Read + 'a>,
@@ -27,7 +27,7 @@ pub(super) struct Archive<'a> {
 ///
 /// # Errors
 /// Those of the host; what is no archive.
-pub(super) fn open<'a>(args: &Untar, progress: &'a Progress) -> Result<Archive<'a>, Failure> {
+pub(super) fn open<'a>(args: &Untar, progress: &'a Progress) -> Result<ArchiveInput<'a>, Failure> {
     let (name, input) = match &args.file {
         Some(path) if path.as_os_str() != "-" => {
             let file = File::open(path).at(path.display())?;
@@ -63,7 +63,7 @@ pub(super) fn open<'a>(args: &Untar, progress: &'a Progress) -> Result<Archive<'
     };
     match what {
         Some(what) => Err(Failure::at(name, what)),
-        None => Ok(Archive {
+        None => Ok(ArchiveInput {
             name,
             input: Box::new(io::Cursor::new(head).chain(input)),
             is_pipe,
