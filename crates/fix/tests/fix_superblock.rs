@@ -96,7 +96,7 @@ fn a_copy_lies_where_its_volume_has_one() -> Result<()> {
     let image = Image::of_mib(40).args("-b 1024").make()?;
     let other = Image::of_mib(20).args("-b 1024").make()?;
     let (bytes, other) = (fs::read(image.path())?, fs::read(other.path())?);
-    let at = COPY as usize;
+    let at = usize::try_from(COPY).unwrap();
     let usable = |bytes: &[u8], offset| {
         let device = Arc::new(MemoryDevice::from_bytes(bytes));
         with_superblock_copy(device, offset).is_ok()
