@@ -17,7 +17,6 @@ use std::time::Instant;
 
 use crate::binaries::{self, Binary};
 use crate::failures::Failures;
-use crate::watch;
 
 /// Test binaries that a run of all suites has run at once.
 const AT_ONCE: usize = 3;
@@ -36,11 +35,6 @@ const LONGEST: &[&str] = &[
     "tests.matrix",
     "extant.consistency",
 ];
-
-/// Suites whose tests wait for other processes or for clocks most of their time, and how many of
-/// these tests run at once. A run of the whole workspace lasts as long as the longest of them.
-const WAITING: &[&str] = &["tests.exerciser", "engine.mmp"];
-const TESTS_AT_ONCE: &str = "4";
 
 /// Results over all test binaries of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +108,6 @@ pub(crate) type Beside<'a> = &'a (dyn Fn() -> (u64, Vec<u8>) + Sync);
 
 /// Builds all suites and runs them, some at once.
 fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> Totals {
-    let begin = Instant::now();
     let built = binaries::build(root, &logs.binaries, &[])
         .and_then(|built| Ok((built, binaries::build_command(root, &logs.target, &[])?)));
     let (mut built, command) = match built {
@@ -124,7 +117,6 @@ fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> Totals {
             return Totals::of(0, 1);
         }
     };
-    println!("the tests are built ({} s)", begin.elapsed().as_secs());
     let place = |binary: &Binary| LONGEST.iter().position(|name| *name == binary.name);
     built.sort_by_key(|binary| place(binary).unwrap_or(LONGEST.len()));
     let has_rings = Path::new(RINGS).exists();
@@ -151,15 +143,8 @@ fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> Totals {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
         let beside = beside.map(|check| scope.spawn(check));
-        let mut all = Totals::default();
-        for (name, what, env) in [
-            ("interleavings", INTERLEAVINGS, &[MODELLED][..]),
-            ("documentation", "--workspace --doc", &[]),
-        ] {
-            let begin = Instant::now();
-            all += run(root, what, &[], env, logs);
-            println!("{name}: built and run ({} s)", begin.elapsed().as_secs());
-        }
+        let mut all = run(root, INTERLEAVINGS, &[], &[MODELLED], logs);
+        all += run(root, "--workspace --doc", &[], &[], logs);
         for worker in workers {
             // A worker that panicked lost the results of its binaries.
             all += worker.join().unwrap_or(Totals::of(0, 1));
@@ -177,15 +162,9 @@ fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> Totals {
 fn run_binary(binary: &Binary, over_rings: bool, extant: &Path, logs: &Logs) -> Totals {
     let begin = Instant::now();
     let mut said = String::new();
-    let how = if over_rings { " over rings" } else { "" };
-    let note = logs.target.join(format!("processor-{}{how}", binary.name));
     let totals = match binary.watched(1) {
         Ok(mut command) => {
             command.env("EXTANT_BIN", extant);
-            command.env(watch::CPU_NOTE, &note);
-            if WAITING.contains(&binary.name.as_str()) {
-                command.env("RUST_TEST_THREADS", TESTS_AT_ONCE);
-            }
             if over_rings {
                 command.env("EXTANT_TRANSPORT", "uring");
             }
@@ -199,11 +178,10 @@ fn run_binary(binary: &Binary, over_rings: bool, extant: &Path, logs: &Logs) -> 
             Totals::of(0, 1)
         }
     };
-    let processor = watch::take_cpu_note(&note);
     if totals != Totals::default() {
+        let how = if over_rings { " over rings" } else { "" };
         let seconds = begin.elapsed().as_secs();
-        let times = format!("{seconds} s, of a processor {processor:.0} s");
-        print!("{}{how} ({times})\n{said}", binary.name);
+        print!("{}{how} ({seconds} s)\n{said}", binary.name);
     }
     totals
 }
