@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 thread_local! {
     /// Blocks of the bound that claims of this thread may spend.
     static SPENDABLE: Cell<u64> = const { Cell::new(0) };
+    /// Blocks that claims of this thread leave free at most, whatever the bound is.
+    static LEFT_AT_MOST: Cell<u64> = const { Cell::new(u64::MAX) };
     /// The bound has refused a claim of this thread.
     static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
@@ -36,6 +38,15 @@ struct SpendableBefore(u64);
 impl Drop for SpendableBefore {
     fn drop(&mut self) {
         SPENDABLE.set(self.0);
+    }
+}
+
+/// What claims of the thread left free at most, and do again once this is dropped.
+struct LeftBefore(u64);
+
+impl Drop for LeftBefore {
+    fn drop(&mut self) {
+        LEFT_AT_MOST.set(self.0);
     }
 }
 
@@ -60,6 +71,13 @@ impl DirtyBound {
         calls()
     }
 
+    /// Runs `calls`, whose claims on this thread leave `bytes` free at most, however high the bound
+    /// is or becomes meanwhile.
+    pub fn leaving_at_most<R>(&self, bytes: u64, calls: impl FnOnce() -> R) -> R {
+        let _before = LeftBefore(LEFT_AT_MOST.replace(bytes >> self.block_log2));
+        calls()
+    }
+
     /// Runs `calls`. Returns also whether a claim of theirs on this thread failed that would have
     /// found its blocks without the bound.
     pub fn refuses<R>(calls: impl FnOnce() -> R) -> (R, bool) {
@@ -77,5 +95,6 @@ pub(super) fn note_refusal() {
 /// Blocks that claims of this thread leave free where the bound is `blocks`.
 pub(super) fn left_free(blocks: &AtomicU64) -> u64 {
     // What is spent may be more than there is.
-    blocks.load(SeqCst).saturating_sub(SPENDABLE.get())
+    let left = blocks.load(SeqCst).saturating_sub(SPENDABLE.get());
+    left.min(LEFT_AT_MOST.get())
 }

@@ -28,6 +28,9 @@ use crate::request::{Op, Request};
 use crate::serve::Serve;
 use crate::space::{Waiting, Wants};
 
+/// Bytes that an operation on names leaves free after it has waited.
+const LEAST: u64 = 256 << 10;
+
 /// Whether a request takes space by name, and may wait.
 fn takes_space(request: &Request<'_>) -> bool {
     match request.header.opcode {
@@ -106,15 +109,14 @@ impl Server<'_> {
     }
 
     /// Serves a request again that found no space for the sake of what is dirty. An operation on
-    /// names is refused nothing but the last bytes now: what may be dirty is counted for the worst
-    /// case, and a volume on which files are made all the time would never have room for it.
+    /// names leaves no more than [`LEAST`] now: what may be dirty is counted for the worst case,
+    /// and a volume on which files are made all the time would never have room for it.
     pub(super) fn handle_again(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
-        let spent = if takes_little(request) {
-            self.open.exposed()
-        } else {
-            0
-        };
-        self.dirty.spending(spent, || self.handle(request, reply))
+        if takes_little(request) {
+            let least = LEAST.min(self.space.last);
+            return (self.dirty).leaving_at_most(least, || self.handle(request, reply));
+        }
+        self.handle(request, reply)
     }
 
     /// Serves a request again that has waited for space, and answers it.
