@@ -40,10 +40,7 @@ pub struct DataBudget {
 impl DataBudget {
     /// Bytes that are no bound: of files that are in no image.
     pub fn unbounded() -> Self {
-        Self {
-            left: u64::MAX,
-            ..Self::new(u64::MAX, 1)
-        }
+        Self::new(u64::MAX, 1)
     }
 
     /// The data of files that have `all` bytes, each of which is in up to `times` of them.
@@ -79,6 +76,10 @@ impl DataBudget {
     /// Takes `bytes` of data of the current file; `false` if the image cannot have so much.
     #[must_use]
     pub fn take(&mut self, bytes: u64) -> bool {
+        if self.all == u64::MAX {
+            // Nothing is counted: a file whose length is not known takes all that there can be.
+            return true;
+        }
         let left = match self.again {
             true => &mut self.left_to_names,
             false => &mut self.left,
@@ -111,7 +112,7 @@ mod tests {
             assert_eq!(budget.take(bytes), fits, "{inode} {bytes}");
         }
         let mut unbounded = DataBudget::unbounded();
-        assert!(unbounded.take(1 << 62));
+        assert!(unbounded.take(u64::MAX) && unbounded.take(u64::MAX));
     }
 
     #[test]
