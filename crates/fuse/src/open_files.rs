@@ -4,7 +4,7 @@
 //! # Responsibility
 //! With dirty pages in the kernel a write fails after the writer was told that it succeeded. The
 //! table keeps such a failure until each handle that was open then has been told of it once. It
-//! also counts how much dirty data the kernel may hold ([`OpenFiles::exposed`]), and which files
+//! also counts how much dirty data the kernel may hold (`Exposure`), and which files
 //! are armed: the kernel asks for their attributes, with the handle, before their next write.
 //!
 //! # Invariants
@@ -382,6 +382,7 @@ impl OpenFiles {
     }
 
     /// Bytes that may be dirty in the kernel.
+    #[cfg(test)]
     pub(crate) fn exposed(&self) -> u64 {
         self.inner.lock().total.total()
     }

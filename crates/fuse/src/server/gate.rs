@@ -10,7 +10,7 @@
 //! write-back has failed; as much counts as dirty ([`Server::is_short`]). From there on a ticker
 //! arms all files that are open for writing every [`TICK`], so that a writer passes a gate now and
 //! then; below [`TIGHT`] the gate arms the file again, so that each write passes one. The gate
-//! counts what writers may have dirtied since their last gates (`OpenFiles::exposed`); other
+//! counts what writers may have dirtied since their last gates (`Exposure`); other
 //! operations leave it free (`takers`). Where that may exceed the space that is left it has the
 //! kernel write everything back first, by a [`Drainer`]. Write-backs of a file that took more than
 //! a little of the last blocks are told to its writers as if they had failed: their data is there,
