@@ -103,6 +103,36 @@ fn files_go_in_are_changed_and_come_out() -> Result<()> {
 }
 
 #[test]
+fn options_may_stand_between_operands() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Disk::new()?;
+    let host = TempDir::new("host")?;
+    fs::create_dir_all(host.join("tree/below"))?;
+    fs::write(host.join("file"), b"content")?;
+    let [tree, file] = ["tree", "file"].map(|name| host.join(name).display().to_string());
+    let [root, two, copy] = ["/", "/two", "/copy"].map(|path| disk.at(path));
+    let [copied, moved] = ["/copy/file", "/two/file"].map(|path| disk.at(path));
+    disk.run(&["mkdir", &disk.at("/one"), "-m", "700", &two, "-p", &copy])?;
+    disk.run(&["cp", &file, "-r", &tree, "--quiet", &copy])?;
+    disk.run(&["mv", &copied, "-n", &disk.at("/copy/tree"), &two])?;
+    disk.run(&["touch", &moved, "-d", "@7", &two])?;
+    disk.run(&["chown", "-n", "1", &moved, "-R", &two])?;
+    disk.run(&["chmod", "-x", &moved, "-R", &two])?;
+    disk.run(&["setfattr", &moved, "-n", "user.a", &two, "-v", "1"])?;
+    ensure!(disk.run(&["cat", &moved])? == "content", "cat");
+    disk.run(&["rm", &moved, "-r", &disk.at("/one"), &two])?;
+    ensure!(disk.run(&["ls", &root])? == "copy\nlost+found\n", "ls");
+    for (command, operand) in [("cp", &file), ("mv", &two)] {
+        let needed = format!("a source and a destination are needed (see extant {command} --help)");
+        disk.fails(&[command, operand], 2, &needed)?;
+        ensure!(extant(&[command]).run()?.code == Some(2), "{command} alone");
+    }
+    Ok(())
+}
+
+#[test]
 fn an_archive_survives_the_way_in_and_out() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Root]) {
         return Ok(());

@@ -23,6 +23,7 @@ use crate::size;
 /// Memory: 250 to 400 bytes for an entry, beside what attributes take: 10^6 files take
 /// less than 400 MiB. At most 2^24 entries are taken.
 #[derive(Args, Debug)]
+#[command(override_usage = "extant build [OPTIONS] <SOURCE>... <IMAGE>")]
 pub(crate) struct Build {
     /// Bytes of the image, instead of the fewest that do
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "free")]

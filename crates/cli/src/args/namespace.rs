@@ -12,16 +12,14 @@ use crate::owner::{self, Owner};
 ///
 /// All operands are in the same image. With several sources the destination is a directory.
 #[derive(Args, Debug)]
+#[command(override_usage = "extant mv [OPTIONS] <IMAGE:/SOURCE>... <IMAGE:/DESTINATION>")]
 pub(crate) struct Mv {
     /// Skip what exists
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
-    /// What is moved
-    #[arg(required = true, value_name = "IMAGE:/SOURCE")]
-    pub(crate) sources: Vec<ImagePath>,
-    /// Its new name, or the directory that it goes to
-    #[arg(value_name = "IMAGE:/DESTINATION")]
-    pub(crate) destination: ImagePath,
+    /// What is moved. Then its new name, or the directory that it goes to
+    #[arg(required = true, num_args = 1.., value_names = ["IMAGE:/SOURCE", "IMAGE:/DESTINATION"])]
+    pub(crate) operands: Vec<ImagePath>,
 }
 
 /// Remove files and trees

@@ -22,6 +22,7 @@ use crate::operand::{ImagePath, Operand};
 /// Memory: 64 MiB for file data and 32 MiB for metadata, which the images of the command share, and
 /// what waits in their journals, however many files there are.
 #[derive(Args, Debug)]
+#[command(override_usage = "extant cp [OPTIONS] <SOURCE>... <DESTINATION>")]
 pub(crate) struct Cp {
     /// Copy directories and what is in them; symbolic links are copied as links
     #[arg(short, long, visible_short_alias = 'R')]
@@ -48,12 +49,10 @@ pub(crate) struct Cp {
     /// content with its holes
     #[arg(long)]
     pub(crate) json: bool,
-    /// What is copied: IMAGE:/path, a path of the host, or - for standard input
-    #[arg(required = true, value_name = "SOURCE")]
-    pub(crate) sources: Vec<Operand>,
-    /// Where to: IMAGE:/path, or a path of the host
-    #[arg(value_name = "DESTINATION")]
-    pub(crate) destination: Operand,
+    /// What is copied: IMAGE:/path, a path of the host, or - for standard input. Then where to:
+    /// IMAGE:/path, or a path of the host
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "DESTINATION"])]
+    pub(crate) operands: Vec<Operand>,
 }
 
 /// What a copy does with holes.

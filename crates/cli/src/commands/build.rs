@@ -20,10 +20,9 @@ use crate::progress::Progress;
 use crate::unfinished::remove_when_ended;
 
 pub(crate) fn run(args: &Build) -> Outcome {
-    // Options may stand between them, so the parser does not count.
-    match args.paths.split_last() {
-        Some((image, sources)) if !sources.is_empty() => built(args, image, sources).into(),
-        _ => Outcome::Usage("a source and an image are needed".into()),
+    match super::split_sources(&args.paths, "an image") {
+        Ok((image, sources)) => built(args, image, sources).into(),
+        Err(wrong) => wrong,
     }
 }
 

@@ -16,7 +16,13 @@ use crate::progress::Progress;
 use crate::source;
 
 pub(crate) fn run(args: &Cp) -> Outcome {
-    let (sources, to) = (args.sources.as_slice(), &args.destination);
+    match super::split_sources(&args.operands, "a destination") {
+        Ok((to, sources)) => copied(args, sources, to),
+        Err(wrong) => wrong,
+    }
+}
+
+fn copied(args: &Cp, sources: &[Operand], to: &Operand) -> Outcome {
     if matches!(to, Operand::Host(_)) && sources.iter().any(|from| matches!(from, Operand::Host(_)))
     {
         return Outcome::Usage("neither source nor destination is IMAGE:/path".into());

@@ -43,6 +43,15 @@ use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::owner::Owner;
 
+/// Splits operands into the last, which is called `last`, and the sources before it. Options may
+/// stand between operands, so the grammar cannot tell them apart.
+fn split_sources<'a, T>(operands: &'a [T], last: &str) -> Result<(&'a T, &'a [T]), Outcome> {
+    match operands.split_last() {
+        Some((to, sources)) if !sources.is_empty() => Ok((to, sources)),
+        _ => Err(Outcome::Usage(format!("a source and {last} are needed"))),
+    }
+}
+
 /// Gives what was made at a path the owner that the caller names, if one is named.
 fn own(fs: &Filesystem, at: &ImagePath, owner: Option<Owner>) -> Result<(), Failure> {
     let Some((uid, gid)) = owner else {

@@ -9,7 +9,13 @@ use crate::operand::ImagePath;
 use crate::source;
 
 pub(crate) fn run(args: &Mv) -> Outcome {
-    let (sources, to) = (args.sources.as_slice(), &args.destination);
+    match super::split_sources(&args.operands, "a destination") {
+        Ok((to, sources)) => moved(args, sources, to),
+        Err(wrong) => wrong,
+    }
+}
+
+fn moved(args: &Mv, sources: &[ImagePath], to: &ImagePath) -> Outcome {
     let mut failures = Failures::of("mv");
     let mut images = Images::write();
     for from in sources {
