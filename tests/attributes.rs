@@ -66,7 +66,7 @@ fn a_time_beyond_the_format_is_shown_as_it_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// Where every read counts, they are seen, so that an open alone is none.
+/// Reads are seen where every one counts, so that an open alone is none.
 #[test]
 fn with_strictatime_reads_count_and_opens_do_not() -> Result<()> {
     if !need(NEEDS) {

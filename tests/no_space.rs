@@ -488,7 +488,7 @@ fn write_blocks(file: &File) -> Result<Vec<u64>> {
     Ok(accepted)
 }
 
-/// What write() accepted is there, whatever other processes take by name meanwhile.
+/// Data that write() accepted is there, whatever other processes take by name meanwhile.
 #[test]
 fn what_was_accepted_is_there_beside_operations_that_take_space() -> Result<()> {
     if !need(NEEDS) {

@@ -58,7 +58,7 @@ my $argument = $begins . "\0" x (($number >> 16 & 0x3fff) - length $begins);
 print defined ioctl($file, $number, $argument) ? 0 : $! + 0;
 "#;
 
-/// What runs the program of its next arguments as that caller.
+/// Command that runs the program of its next arguments as that caller.
 fn by((_, starts): Caller) -> Cmd {
     Cmd::new(starts[0]).args(&starts[1..])
 }

@@ -26,7 +26,7 @@ fn assert_links_lead_somewhere(root: &Path) {
     }
 }
 
-/// What a make was called with is for no make that its programs run.
+/// The arguments of a make are not for those that its programs run.
 #[test]
 fn the_makefile_keeps_its_flags_to_itself() {
     if !need(&[Need::Tool("make")]) {
@@ -120,7 +120,7 @@ fn example_runs(dir: &TempDir, root: &Path) {
     assert_eq!(ran.out, "hello, ext4\n");
 }
 
-/// What `make install` makes of the library: stripped, found below any prefix, known to the linker.
+/// The library as `make install` puts it: stripped, found below any prefix, known to the linker.
 #[test]
 fn the_library_is_installed_for_the_linker_and_for_pkg_config() {
     let needs = [Need::Root, Need::Tool("pkg-config"), Need::Tool("readelf")];

@@ -16,7 +16,8 @@ use crate::{PACKING, installed, is_long_run, libraries, long};
 const CLEANUP: &str =
     "trap 'grep -o \"$PWD[^ ]*\" /proc/mounts | xargs -r -n1 umount -l || true' EXIT\n";
 
-/// What the README speaks of and its reader has: a site, a mount point, a container of Docker.
+/// Things that the README speaks of and its reader has: a site, a mount point, a container of
+/// Docker.
 const README: &str = "mkdir site mnt; echo hello >site/index.html
 docker() { [ \"$*\" = 'export web' ] && tar -C site -c .; }\n";
 

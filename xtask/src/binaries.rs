@@ -22,7 +22,8 @@ pub(crate) struct Binary {
     command: Vec<String>,
 }
 
-/// What a make tells the programs that it runs: for other makes, which a test may run.
+/// Variables by which a make tells programs that it runs about itself: for other makes, which a
+/// test may run.
 const OF_MAKE: [&str; 3] = ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"];
 
 /// Cargo in the checkout, without what it told this program of its own package: some build scripts

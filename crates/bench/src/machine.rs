@@ -1,4 +1,4 @@
-//! What the figures were measured on and when, and which program they are of.
+//! The machine, the time and the program of a run's figures.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ pub(crate) fn describe() -> Value {
     })
 }
 
-/// What a program prints that succeeds.
+/// Standard output of a program that succeeds.
 fn said(program: &str, args: &[&str], dir: &Path) -> Option<String> {
     let output = Command::new(program).current_dir(dir).args(args).output();
     let output = output.ok()?;

@@ -113,7 +113,7 @@ fn groups(rows: &Rows) -> Vec<Group<'_>> {
     all
 }
 
-/// What is better, for the title, and how the axis goes.
+/// Title of a picture: which figures are better, and how the axis goes.
 fn title(bench: &str, group: &Group<'_>, axis: &Axis) -> String {
     let what = match group.unit {
         Unit::MibPerSecond => "throughput in MiB/s: more is better",
@@ -221,8 +221,8 @@ fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> i32 {
     texts.map(width_of).max().unwrap_or(0)
 }
 
-/// What shares pictures with each other, each by its own colour: file systems and their limits,
-/// devices, programs that make images. What is in two lists has the colour of the first.
+/// Variants that share pictures, each by its own colour: file systems and their limits, devices,
+/// programs that make images. What is in two lists has the colour of the first.
 pub(crate) const PALETTES: [&[&str]; 3] = [
     &[
         "memcpy",

@@ -52,7 +52,7 @@ fn lock_shared(file: &File) {
     assert_eq!(done, 0);
 }
 
-/// What is told of an image that the caller itself has open.
+/// The user in the error of an image that the caller itself has open.
 const HERE: &str = "this process, which has it open already";
 
 #[test]

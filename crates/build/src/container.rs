@@ -126,8 +126,8 @@ impl Container {
         archive(members, links).map(Some)
     }
 
-    /// Whether `manifest.json` is a list of images, as `docker save` writes it. Other programs keep
-    /// other things under this name.
+    /// Returns whether `manifest.json` is a list of images, as `docker save` writes it. Other
+    /// programs keep other things under this name.
     fn has_manifest(&self) -> bool {
         let value = self.json(MANIFEST).ok();
         let all = value.as_ref().and_then(Value::as_array);
@@ -510,7 +510,7 @@ fn platform_of(value: &Value) -> Option<String> {
     Some(text)
 }
 
-/// Whether a platform is the one that is wanted, or a variant of it.
+/// Returns whether a platform is the one that is wanted, or a variant of it.
 fn is_platform(own: &str, wanted: &str) -> bool {
     own == wanted || own.starts_with(&format!("{wanted}/"))
 }

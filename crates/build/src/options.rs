@@ -39,7 +39,7 @@ pub struct Options {
     pub manifest: Option<PathBuf>,
     /// A list of paths whose data lie first, in this order.
     pub order: Option<PathBuf>,
-    /// What is left out of the sources, with all that is below.
+    /// Paths left out of the sources, with all that is below.
     pub exclude: Vec<Pattern>,
     /// Attributes `trusted.*` of folders too, which the host shows to root alone: without them, the
     /// image does not depend on the user.

@@ -24,7 +24,7 @@ const MOST_REPLACED: usize = 1000;
 /// The name that removes all that earlier layers have in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What a source may do to what earlier ones have.
+/// Power of a source over entries of earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
     /// Nothing is earlier.
@@ -193,7 +193,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Whether a name in `dir` is of an earlier source, which this one may replace.
+    /// Returns whether a name in `dir` is of an earlier source, which this one may replace.
     fn replaces(&self, dir: NodeId, name: &[u8]) -> bool {
         let earlier = self.tree.layer_of(dir, name) != Some(self.layer);
         self.over != Over::Nothing && earlier

@@ -64,7 +64,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) folder: &'a Path,
     /// Bytes that they may still unpack to.
     pub(crate) left: u64,
-    /// What a source may do to earlier ones.
+    /// Power of a source over earlier ones.
     pub(crate) over: Over,
     /// A source was a container image.
     pub(crate) has_container: bool,

@@ -22,16 +22,16 @@ use crate::parts::Part;
 use crate::placer::{Placer, parts, shown};
 use crate::tree::{Node, NodeId, too_many};
 
-/// Where the superblock has its magic number, and what that is.
+/// Offset and value of the superblock's magic number.
 const MAGIC_AT: usize = 1024 + 56;
 const MAGIC: [u8; 2] = 0xEF53_u16.to_le_bytes();
-/// Where an archive has its magic, and what that is: a boot block may be anything else.
+/// Offset and value of an archive's magic: a boot block may be anything else.
 const ARCHIVE_AT: usize = 257;
 const ARCHIVE: &[u8] = b"ustar";
 /// Memory for file data and for metadata: each file is read once.
 const CACHE: u64 = 32 << 20;
 
-/// Whether a file holds an image from `start` on.
+/// Returns whether a file holds an image from `start` on.
 pub(crate) fn is_image(file: &File, start: u64) -> bool {
     let mut head = [0; MAGIC_AT + MAGIC.len()];
     let read = file.read_exact_at(&mut head, start);
@@ -74,7 +74,7 @@ pub(crate) struct VolumeScan<'a, 'b> {
 /// A directory that is still to be read, and its path.
 type PendingDir = (FileNode, Vec<u8>);
 
-/// What a scan has seen.
+/// Inodes that a scan has met.
 struct Seen {
     /// Files with several names.
     linked: HashMap<Ino, NodeId>,
@@ -231,7 +231,7 @@ impl VolumeScan<'_, '_> {
         }
     }
 
-    /// What a file has between its holes.
+    /// Parts of a file between its holes.
     fn parts(&self, file: &FileNode, size: u64) -> extant_engine::Result<Vec<Part>> {
         let mut parts = Vec::new();
         let mut at = 0;

@@ -382,7 +382,7 @@ fn names_stay_within_the_volume() {
     assert!(!Path::new("/etc/through").exists() && !Path::new("/etc/absolute").exists());
 }
 
-/// What is told while a volume is built.
+/// Warnings of a build.
 #[derive(Default)]
 struct Told(std::sync::Mutex<Vec<String>>);
 

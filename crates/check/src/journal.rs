@@ -18,7 +18,7 @@ fn corrupt(what: &'static str) -> Error {
     Error::Corrupt { place, what }
 }
 
-/// Where the log lies; `None` without a journal, or after a finding.
+/// Blocks of the log; `None` without a journal, or after a finding.
 fn log(volume: &Volume, findings: &Findings) -> Result<Option<LogMap>> {
     let Some(ino) = volume.sb.journal_inode() else {
         return Ok(None);
@@ -27,7 +27,7 @@ fn log(volume: &Volume, findings: &Findings) -> Result<Option<LogMap>> {
     Ok(runs.map(|(runs, _)| LogMap::new(runs.iter().map(|run| (run.pblk, run.len)).collect())))
 }
 
-/// Where the log of the file system on `dev` lies; `None` without a journal, or if its inode or its
+/// Blocks of the log of the file system on `dev`; `None` without a journal, or if its inode or its
 /// map is damaged.
 ///
 /// # Errors

@@ -111,7 +111,7 @@ fn start(sb: &Superblock, group: Group) -> Option<u64> {
     block.checked_mul(sb.block_size().bytes_u64())
 }
 
-/// Whether `group` begins with a superblock of the same volume.
+/// Returns whether `group` begins with a superblock of the same volume.
 fn has_twin(dev: &dyn BlockDevice, sb: &Superblock, group: Group) -> bool {
     let copied = group.get() < sb.group_count() && sb.has_backup(group);
     let at = start(sb, group).filter(|_| copied);

@@ -7,7 +7,7 @@ use extant_fuse::{MountEntry, detach};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Whether there is one at `dir`.
+/// Returns whether there is one at `dir`.
 pub(crate) fn is_at(dir: &Path) -> bool {
     let dead = |error: io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
     dir.metadata().is_err_and(dead)

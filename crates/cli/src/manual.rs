@@ -13,11 +13,11 @@ use crate::failure::{At, Failure, Outcome};
 use crate::option_list::{FRONT_END, LINUX, OptionText};
 use crate::output::Output;
 
-/// What stands below each page.
+/// Footer of each page.
 const VERSION: &str = concat!("extant ", env!("CARGO_PKG_VERSION"));
 /// How commands end that do not say so themselves.
 const EXIT_STATUS: &str = "0 success, 1 failure, 2 wrong usage.";
-/// What begins the paragraph of those that do.
+/// Beginning of the paragraph of those that do.
 const EXIT_STATUS_IS: &str = "Exit status: ";
 
 /// Writes `extant.1`, a page for every command and that of the mount options to `dir`.

@@ -1,4 +1,4 @@
-//! What is mounted: an image that was found and claimed, and nothing of it read yet.
+//! Source of a mount: an image that was found and claimed, and nothing of it read yet.
 //!
 //! Finding needs paths, names and the network; mounting what was found does not, so the daemon
 //! confines itself between the two.
@@ -94,7 +94,7 @@ impl MountSource {
         Ok(MountSource { name, kind })
     }
 
-    /// Whether a server has it.
+    /// Returns whether a server has it.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self.kind, Kind::Server(_))
     }
@@ -106,7 +106,8 @@ impl MountSource {
         }
     }
 
-    /// Whether the volume in it has to be recovered before it is mounted with these options.
+    /// Returns whether the volume in it has to be recovered before it is mounted with these
+    /// options.
     pub(crate) fn needs_recovery(&self, options: &MountOptions) -> Result<bool, Failure> {
         match &self.kind {
             Kind::Device(device) => opening(options).needs_recovery_on(device).at(&self.name),
@@ -154,7 +155,7 @@ fn connect(
     }
 }
 
-/// What the options of the command come to.
+/// Mount options of the command.
 pub(crate) fn mount_options(args: &Mount) -> Result<MountOptions, Failure> {
     let mut options = MountOptions::default();
     for words in &args.options {

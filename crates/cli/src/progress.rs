@@ -118,7 +118,7 @@ impl Progress {
         }
     }
 
-    /// What was counted, for programs.
+    /// Counts of the copy, for programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "files": self.files.load(Ordering::Relaxed),

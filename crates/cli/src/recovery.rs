@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::mount_source::{self, MountSource};
 use crate::program;
 
-/// What the first process says of an image that has to be recovered.
+/// Report of the first process on an image that has to be recovered.
 const DIRTY: &str = "dirty";
 /// The most bytes that are heard of such a process, which reads untrusted ones.
 const HEARD: u64 = 64 << 10;

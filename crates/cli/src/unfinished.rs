@@ -1,4 +1,4 @@
-//! What a signal that ends this process leaves behind: no file that is on its way, and nothing of a
+//! Clean-up when a signal ends this process: it leaves no file that is on its way, and nothing of a
 //! measurement.
 //!
 //! A new file has no name before it is complete, where the host has such files. Elsewhere it has a

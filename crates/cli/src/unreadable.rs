@@ -1,5 +1,5 @@
-//! What can be done about an image without a superblock that can be used: another one lies behind
-//! it, or it holds something else.
+//! Advice about an image without a superblock that can be used: another one lies behind it, or it
+//! holds something else.
 
 use std::fmt;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn open(image: &Path) -> Option<Arc<dyn BlockDevice>> {
     }
 }
 
-/// What leads to an ext4 file system inside of something else, by words that name that.
+/// Ways to an ext4 file system inside of something else, by words that name that.
 const WAYS: &[(&str, &str)] = &[
     (
         "partition table",

@@ -215,8 +215,8 @@ const GIVEN: [(&str, &str, &str, bool); 9] = [
     ),
 ];
 
-/// What a file may is not given to another owner; a map gives a tree other numbers, and nothing to
-/// root.
+/// Privileges of a file are not given to another owner; a map gives a tree other numbers, and
+/// nothing to root.
 #[test]
 fn set_id_bits_and_capabilities_are_not_given_away() -> Result<()> {
     if !need(NEEDS) {

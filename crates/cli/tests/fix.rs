@@ -178,7 +178,7 @@ fn a_lost_superblock_is_read_and_restored_by_a_copy() -> Result<()> {
     Ok(())
 }
 
-/// What is no file system of ext is called by its name, with what leads to one.
+/// Other formats are called by their names, with a way to a file system of ext.
 #[test]
 fn other_formats_are_named() -> Result<()> {
     let dir = TempDir::new("formats")?;

@@ -1,4 +1,4 @@
-//! What the help and the manual pages say: each line of their examples runs, as it stands there.
+//! Promise: each line of the examples in the help and the manual pages runs, as it stands there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ fn extant(args: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
 }
 
-/// What the examples name: images, a mount point, a tree and its archives, a container.
+/// Files that the examples name: images, a mount point, a tree and its archives, a container.
 const GIVEN: &str = "
     mkdir -p mnt site/etc site/srv/site
     echo 127.0.0.1 localhost >site/etc/hosts
@@ -25,7 +25,7 @@ const GIVEN: &str = "
     trap 'extant umount mnt 2>log || true' EXIT
 ";
 
-/// Where something is mounted already.
+/// Set-up where something is mounted already.
 const MOUNTED: &str = "extant mount disk.img ./mnt\n";
 
 /// The lines of the examples of a command, or of all commands.

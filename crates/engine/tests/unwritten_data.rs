@@ -14,7 +14,7 @@ use extant_testkit::{GatedDevice, Image, wait_until};
 const BLOCK: usize = 4096;
 /// Enough that a race which is lost in most rounds is lost in one of them.
 const ROUNDS: usize = 12;
-/// What is written.
+/// Byte that is written.
 const DATA: u8 = 0xAA;
 
 /// A file of unwritten blocks, one for each round.

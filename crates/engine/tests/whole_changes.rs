@@ -60,7 +60,7 @@ fn options(policy: &str) -> VolumeOptions {
     options
 }
 
-/// What the operations work on.
+/// Files that the operations work on.
 struct Scene {
     volume: Volume,
     a: Node,

@@ -145,7 +145,7 @@ struct TreeCopy<'a> {
     entered: Option<Entered>,
     /// Directories that are filled, if both sides are one volume.
     filled: HashSet<(u64, u64)>,
-    /// What may still be read of a volume.
+    /// Data that may still be read of a volume.
     budget: DataBudget,
     buf: Vec<u8>,
     bytes: u64,

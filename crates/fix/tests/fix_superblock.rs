@@ -14,7 +14,7 @@ use extant_fix::{Error, FixOptions, fix_image};
 use extant_testkit::{Image, Result, ensure, need};
 use fix_kit::{NEEDS, run, use_mounted};
 
-/// Where the first copy lies with blocks of 1 KiB.
+/// Offset of the first copy with blocks of 1 KiB.
 const COPY: u64 = 8193 * 1024;
 
 fn restore(image: &Image) -> extant_fix::Result<extant_fix::Report> {
@@ -117,7 +117,7 @@ fn a_copy_lies_where_its_volume_has_one() -> Result<()> {
     Ok(())
 }
 
-/// What a repair does without a copy is newer than the copy.
+/// A repair without a copy stores what is newer than the copy.
 #[test]
 fn a_superblock_with_a_wrong_checksum_is_kept() -> Result<()> {
     if !need(NEEDS) {

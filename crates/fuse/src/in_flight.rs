@@ -122,7 +122,7 @@ impl InFlight {
         self.early.take(unique);
     }
 
-    /// Whether request `unique`, which a worker serves, was interrupted.
+    /// Returns whether request `unique`, which a worker serves, was interrupted.
     pub(crate) fn is_interrupted(&self, unique: u64) -> bool {
         let mut is_set = false;
         self.with_slot_of(unique, |current| is_set = current.interrupt.is_set());

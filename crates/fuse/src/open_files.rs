@@ -102,7 +102,7 @@ pub(crate) struct Allowance {
 #[derive(Debug, Default)]
 struct Inner {
     files: HashMap<u64, OpenFile>,
-    /// What was dirtied while no writer was asked.
+    /// Data dirtied while no writer was asked.
     unasked: Exposure,
     total: Exposure,
     /// Bytes of the last blocks that were taken unreported since space is scarce.
@@ -169,7 +169,7 @@ pub(crate) struct OpenFiles {
     failed: AtomicBool,
     /// Something was armed once: until then no reply needs a look at the table.
     armed: AtomicBool,
-    /// What writers are said to have dirtied unasked: equal to `unasked.current`.
+    /// Bytes that writers are said to have dirtied unasked: equal to `unasked.current`.
     unasked: AtomicU64,
     bound: DirtyBound,
     /// The last bytes of the volume, which writes are admitted to.

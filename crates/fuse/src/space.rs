@@ -1,4 +1,4 @@
-//! What the gates of a mount share: the requests that wait, the drainer and the ticker.
+//! State that the gates of a mount share: the requests that wait, the drainer and the ticker.
 //!
 //! The server's `gate` and `takers` have the protocol.
 
@@ -42,7 +42,7 @@ pub(crate) struct Waiting {
     pub(crate) wants: Wants,
 }
 
-/// What a request waits for.
+/// Reason why a request waits.
 #[derive(Debug)]
 pub(crate) enum Wants {
     /// The GETATTR before a write through this handle: to be answered.
@@ -173,7 +173,7 @@ impl Space {
         (before + len <= TAKERS_LEN).then_some(taker)
     }
 
-    /// Whether operations wait for space, or are served again.
+    /// Returns whether operations wait for space, or are served again.
     pub(crate) fn has_takers(&self) -> bool {
         self.takers.load(Ordering::SeqCst) > 0
     }
@@ -201,7 +201,7 @@ impl Space {
         gate.waiting.remove(at)
     }
 
-    /// Whether request `unique` waits.
+    /// Returns whether request `unique` waits.
     pub(crate) fn is_waiting(&self, unique: u64) -> bool {
         let gate = self.gate.0.lock();
         gate.waiting.iter().any(|one| one.unique == unique)

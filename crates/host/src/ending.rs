@@ -1,4 +1,4 @@
-//! What this process leaves behind when a signal ends it: nothing.
+//! Clean-up when a signal ends this process: it leaves nothing behind.
 //!
 //! A guard cleans up when it is dropped, and a signal drops none. [`clean_up`] does the same for
 //! all guards at once: programs that were started, mounts, loop devices, temporary directories, the

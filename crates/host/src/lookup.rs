@@ -1,4 +1,4 @@
-//! Where a program is: on the path, or where the system has those of its administrator.
+//! Search for a program: on the path, or where the system has those of its administrator.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

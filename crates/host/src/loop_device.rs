@@ -100,7 +100,7 @@ fn attached() -> impl Iterator<Item = (PathBuf, PathBuf)> {
     })
 }
 
-/// What sysfs says of a loop device; nothing of one that is free.
+/// Attribute of a loop device in sysfs; empty for one that is free.
 fn said(device: &Path, name: &str) -> String {
     std::fs::read_to_string(device.join("loop").join(name)).unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is to be undone.
+/// Things that are to be undone.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     /// Temporary directories. Mounts and images of loop devices lie below them.

@@ -36,7 +36,7 @@ pub fn base() -> &'static Path {
     })
 }
 
-/// Whether they stay for a look.
+/// Returns whether they stay for a look.
 pub(crate) fn are_kept() -> bool {
     std::env::var_os("EXTANT_KEEP").is_some()
 }

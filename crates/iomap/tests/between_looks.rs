@@ -113,7 +113,7 @@ impl Target for Interrupted<'_> {
         }
     }
 
-    /// What is cached, with its folio locked: no write comes in between.
+    /// Changes cached bytes, with their folio locked: no write comes in between.
     fn put(&mut self, offset: usize, bytes: &[u8]) {
         self.bufs.as_flattened_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
     }

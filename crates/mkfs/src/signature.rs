@@ -180,8 +180,9 @@ pub fn find_signatures(device: &dyn BlockDevice) -> io::Result<Vec<Signature>> {
     Ok(found)
 }
 
-/// What took the place of a file system of ext on `device`: nothing if that still has its magic
-/// number, or if all others lie further in. There they may be what was left of an earlier use.
+/// Format that took the place of a file system of ext on `device`: nothing if that still has its
+/// magic number, or if all others lie further in. There they may be what was left of an earlier
+/// use.
 ///
 /// # Errors
 /// What the device reports for reads.

@@ -48,11 +48,11 @@ pub struct Address {
     pub(crate) timeout: Duration,
     pub(crate) reconnect: Duration,
     text: String,
-    /// What a process that confines itself has found before.
+    /// Results of the look-ups of a process that confines itself.
     pub(crate) prepared: Prepared,
 }
 
-/// What connecting needs of the host, for a process that cannot ask it any more.
+/// Files and names of the host that connecting needs, for a process that cannot ask it any more.
 #[derive(Clone, Default)]
 pub(crate) struct Prepared {
     /// Another process's part; none where this process connects by itself.

@@ -40,7 +40,7 @@ enum Outcome {
 use Outcome::{Done, Error, Killed};
 
 const EACCES: i32 = 13;
-/// What rustix makes of a kernel that refuses statx(2) whatever it is asked.
+/// Error that rustix makes of a kernel that refuses statx(2) whatever it is asked.
 const ENOSYS: i32 = 38;
 const SIGABRT: i32 = 6;
 const SIGSYS: i32 = 31;

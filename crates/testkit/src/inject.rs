@@ -30,7 +30,7 @@ pub fn inject(pid: u32, number: i64, arguments: &[&str]) -> Result<Injected> {
     text.parse().map(Injected::Returned).map_err(|_| unclear())
 }
 
-/// What foreign code would try: its name, the call's number on x86-64, its arguments, and what it
+/// An attempt of foreign code: its name, the call's number on x86-64, its arguments, and what it
 /// comes to in a confined daemon.
 pub type Attempt = (&'static str, i64, &'static [&'static str], Injected);
 
@@ -39,7 +39,7 @@ const ENDED: Injected = Injected::Ended(31);
 /// A buffer.
 const ROOM: &str = "room for an answer of the kernel or a value for it................";
 
-/// What foreign code would try.
+/// All attempts of foreign code.
 pub const ATTEMPTS: [Attempt; 17] = [
     ("open", 257, &["-100", "/etc/passwd", "0"], REFUSED),
     (

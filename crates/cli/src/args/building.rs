@@ -124,7 +124,7 @@ pub(crate) struct Build {
     pub(crate) paths: Vec<PathBuf>,
 }
 
-/// What stays free.
+/// Space that stays free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Free {
     Bytes(u64),

@@ -3,7 +3,7 @@
 
 use clap::Command;
 
-/// What a command's help and manual page have beside its grammar.
+/// Parts of a command's help and manual page beside its grammar.
 struct About {
     command: &'static str,
     /// Lines of a shell.

@@ -145,7 +145,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it can only read images, or is the one that repairs a superblock.
+    /// Returns whether it can only read images, or is the one that repairs a superblock.
     pub(crate) fn reads(&self) -> bool {
         matches!(
             self,

@@ -183,7 +183,7 @@ struct Pack<'a, W: Write> {
     out: Writer<W>,
     /// Files with several names that are still to come.
     links: HashMap<u64, LinkedFile>,
-    /// What files can still have.
+    /// Data that files can still have.
     budget: DataBudget,
 }
 

@@ -12,7 +12,7 @@ pub(super) const CHUNK: usize = 1 << 20;
 /// What is looked at to find zeros that can be a hole.
 const PIECE: usize = 4096;
 
-/// What is wrong with a file that has more data than the volume.
+/// The fault of a file that has more data than the volume.
 pub(crate) const TOO_MUCH: &str = "its extents have more data than the volume has blocks: damaged";
 
 /// The side that failed.

@@ -39,7 +39,7 @@ pub(crate) struct Job<'j, 'a> {
     progress: &'j Progress,
     failures: &'j mut Failures,
     buf: Vec<u8>,
-    /// What may still be read.
+    /// Data that may still be read.
     budget: DataBudget,
     /// Where the copy is, on both sides.
     from_path: PathBuf,

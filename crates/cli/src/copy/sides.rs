@@ -96,7 +96,8 @@ pub(crate) trait Target {
 pub(crate) trait Item<'a> {
     /// The attributes when it was found.
     fn attributes(&self) -> &Attributes;
-    /// Whether nothing describes it: a directory that an archive has names below, and no entry of.
+    /// Returns whether nothing describes it: a directory that an archive has names below, and no
+    /// entry of.
     fn is_implied(&self) -> bool {
         false
     }

@@ -55,8 +55,8 @@ impl Superblock {
         self.raw.rev_level.get() == 0
     }
 
-    /// Whether GNU Hurd made the volume (`s_creator_os`). Its inodes name the block of a translator
-    /// where those of Linux have the low half of the version.
+    /// Returns whether GNU Hurd made the volume (`s_creator_os`). Its inodes name the block of a
+    /// translator where those of Linux have the low half of the version.
     pub fn is_of_hurd(&self) -> bool {
         const HURD: u32 = 1;
         self.raw.creator_os.get() == HURD

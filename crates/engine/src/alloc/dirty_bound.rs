@@ -32,7 +32,7 @@ pub struct DirtyBound {
     block_log2: u32,
 }
 
-/// What claims of the thread could spend before, and can again once this is dropped.
+/// Blocks that claims of the thread could spend before, and can again once this is dropped.
 struct SpendableBefore(u64);
 
 impl Drop for SpendableBefore {
@@ -41,7 +41,7 @@ impl Drop for SpendableBefore {
     }
 }
 
-/// What claims of the thread left free at most, and do again once this is dropped.
+/// Blocks that claims of the thread left free at most, and do again once this is dropped.
 struct LeftBefore(u64);
 
 impl Drop for LeftBefore {

@@ -31,7 +31,7 @@ pub struct DataBudget {
     left_to_names: u64,
     /// Files with several names, which a walk may read by each.
     counted: HashSet<u64>,
-    /// What is left to the current file.
+    /// Bytes left to the current file.
     own: u64,
     /// It was counted before.
     again: bool,

@@ -85,8 +85,8 @@ impl Volume {
         inode.core.read().atime != before
     }
 
-    /// Whether each read changes the time of access (`strictatime`). A front end whose own cache
-    /// serves reads then has to let them through.
+    /// Returns whether each read changes the time of access (`strictatime`). A front end whose own
+    /// cache serves reads then has to let them through.
     pub fn counts_each_access(&self) -> bool {
         self.fs().options.atime() == AtimeMode::Strictatime
     }

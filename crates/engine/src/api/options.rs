@@ -133,8 +133,8 @@ impl VolumeOptions {
         open_device(path, OpenMode::ReadWrite, io)
     }
 
-    /// Whether [`VolumeOptions::open`] would write to the image on `device` although the mount
-    /// option `ro` is given: a journal to replay, or orphans. Reads the superblock alone.
+    /// Returns whether [`VolumeOptions::open`] would write to the image on `device` although the
+    /// mount option `ro` is given: a journal to replay, or orphans. Reads the superblock alone.
     ///
     /// # Errors
     /// [`Error::BadOption`] for a mount option.

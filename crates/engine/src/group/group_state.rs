@@ -23,7 +23,7 @@ pub(crate) struct Hints {
     pub(crate) used_dirs: AtomicU32,
 }
 
-/// What groups that were taken out of use had free, until the allocators have counted it.
+/// Free space of groups that were taken out of use, until the allocators have counted it.
 #[derive(Default, Debug)]
 pub(crate) struct LostSpace {
     /// Blocks.

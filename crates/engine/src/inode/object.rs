@@ -173,7 +173,7 @@ impl Inode {
         }
     }
 
-    /// Whether there is one reference: the caller's.
+    /// Returns whether there is one reference: the caller's.
     pub(super) fn is_counted_once(&self) -> bool {
         self.life.refs.load(Ordering::Acquire) == 1
     }

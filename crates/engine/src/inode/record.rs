@@ -182,7 +182,7 @@ impl HeldRecord {
         held().inspect_err(|error| fs.fault.report(fs, error))
     }
 
-    /// Whether it is that of inode `ino`.
+    /// Returns whether it is that of inode `ino`.
     pub(super) fn is_of(&self, ino: Ino) -> bool {
         self.ino == ino
     }

@@ -166,7 +166,7 @@ impl MountPoint {
         }
     }
 
-    /// Whether [`MountPoint::write_back`] has a way to the mount.
+    /// Returns whether [`MountPoint::write_back`] has a way to the mount.
     pub(crate) fn can_write_back(&self) -> bool {
         !matches!(self.reach, Reach::Parent)
     }

@@ -1,4 +1,4 @@
-//! What handles are told, and what counts as dirty.
+//! Errors told to handles, and data that counts as dirty.
 
 use super::*;
 

@@ -234,7 +234,7 @@ mod tests {
         -i32::from_ne_bytes(reply[4..8].try_into().unwrap())
     }
 
-    /// What older kernels pass on without looking at the owner.
+    /// Requests that older kernels pass on without looking at the owner.
     #[test]
     fn flags_are_the_owners() {
         if !need(&[Need::Tool("mke2fs")]) {

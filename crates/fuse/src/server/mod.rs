@@ -72,7 +72,7 @@ pub(crate) struct Server<'a> {
     in_flight: &'a InFlight,
     settings: Settings,
     open: OpenFiles,
-    /// What the kernel may hold dirty, as the engine knows it.
+    /// Data that the kernel may hold dirty, as the engine knows it.
     dirty: DirtyBound,
     space: Space,
 }

@@ -31,7 +31,7 @@ use crate::space::{Waiting, Wants};
 /// Bytes that an operation on names leaves free after it has waited.
 const LEAST: u64 = 256 << 10;
 
-/// Whether a request takes space by name, and may wait.
+/// Returns whether a request takes space by name, and may wait.
 fn takes_space(request: &Request<'_>) -> bool {
     match request.header.opcode {
         op::FALLOCATE
@@ -53,7 +53,7 @@ fn takes_space(request: &Request<'_>) -> bool {
     }
 }
 
-/// Whether a request takes a few blocks at most: an operation on names.
+/// Returns whether a request takes a few blocks at most: an operation on names.
 fn takes_little(request: &Request<'_>) -> bool {
     let may_take_much = matches!(
         request.header.opcode,
@@ -62,8 +62,8 @@ fn takes_little(request: &Request<'_>) -> bool {
     takes_space(request) && !may_take_much
 }
 
-/// Whether a request may take much space: it leaves what is dirty as much as that may need. A WRITE
-/// finds out itself.
+/// Returns whether a request may take much space: it leaves what is dirty as much as that may need.
+/// A WRITE finds out itself.
 fn leaves_space(request: &Request<'_>) -> bool {
     request.header.opcode == op::WRITE || takes_space(request)
 }

@@ -41,7 +41,7 @@ fn a_damaged_group_that_is_only_looked_at_is_reported_and_counted() {
     }
 }
 
-/// What a write accepts, it finds the blocks for.
+/// A write finds the blocks for all that it accepts.
 #[test]
 fn a_damaged_group_promises_no_blocks() {
     let group = Group::new(9);

@@ -173,7 +173,7 @@ impl<'a> Held<'a> {
         is_worth_it.then_some(guard)
     }
 
-    /// Whether other threads may have changed what the operation has done before.
+    /// Returns whether other threads may have changed what the operation has done before.
     pub(in crate::file) fn has_released(&self) -> bool {
         self.has_released
     }

@@ -40,8 +40,8 @@ impl FileOps<'_> {
         self.flags.contains(InodeFlags::EXTENTS)
     }
 
-    /// Whether free blocks may have numbers that the file's map has no room for: then free space is
-    /// no promise of a block.
+    /// Returns whether free blocks may have numbers that the file's map has no room for: then free
+    /// space is no promise of a block.
     fn has_space_out_of_reach(&self) -> bool {
         !self.has_extents() && self.fs.layout.end().get() > 1 << 32
     }

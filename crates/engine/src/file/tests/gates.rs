@@ -320,7 +320,7 @@ fn j8_a_short_write_waits_for_writeback_before_it_gives_space_back() {
     stage.end();
 }
 
-/// What a mount hands over in large pieces makes the file longer when all of it is done, and not
+/// A large piece that a mount hands over makes the file longer when all of it is done, and not
 /// before: a failure on the way leaves the file as it was.
 #[test]
 fn a_write_through_that_fails_moves_no_size() {

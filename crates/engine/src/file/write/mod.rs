@@ -206,9 +206,9 @@ fn write_mapped(
     result.inspect_err(|error| crate::file::report(fs, error))
 }
 
-/// What became of a write under one lock.
+/// Result of a write under one lock.
 struct Attempt {
-    /// Where its first byte went.
+    /// Position of its first byte.
     pos: u64,
     /// Bytes written.
     done: usize,

@@ -228,7 +228,7 @@ fn changes_of_attributes_need_not_leave_what_is_dirty() {
     });
 }
 
-/// What may be dirty would count for ever.
+/// Data that may be dirty would count for ever.
 #[test]
 fn where_the_kernel_cannot_be_made_to_write_back_nothing_is_left() {
     let null = std::fs::File::open("/dev/null").unwrap().into();
@@ -257,7 +257,7 @@ fn writers_let_operations_go_first_that_wait_for_space() {
     });
 }
 
-/// What may be dirty is counted for the worst case, and no write-back shows otherwise here.
+/// Data that may be dirty is counted for the worst case, and no write-back shows otherwise here.
 #[test]
 fn an_operation_on_names_that_has_waited_leaves_the_last_bytes_alone() {
     for (left, outcome) in [(MIB, 0), (MIB / 4, NO_SPACE)] {
