@@ -340,6 +340,39 @@ fn a_write_through_that_fails_moves_no_size() {
     assert_eq!(inode.size(), 16 * BLOCK);
 }
 
+/// A reader that has cached the block of the old end sees that end or what was written behind it,
+/// never the zeros that the block was filled with.
+#[test]
+fn a_write_through_shows_the_old_end_or_its_data() {
+    let stage = Stage::new("");
+    let (fs, inode) = (&stage.fs, &stage.file());
+    stage.put(inode, 16 * BLOCK, &[1; 100]);
+    fsync(fs, inode, None, false).unwrap();
+    let seen = || stage.get(inode, 16 * BLOCK, BLOCK_LEN);
+    let lock = data(fs, inode).address_space.invalidate_lock();
+    let closed = stage.dev.gate().close(writes_of(3));
+    std::thread::scope(|scope| {
+        let closed = closed;
+        let writer = scope.spawn(|| {
+            let at = WriteAt::Cached(16 * BLOCK);
+            write(fs, inode, None, at, &[3; 64 * BLOCK_LEN], &Cred::root()).unwrap()
+        });
+        closed.wait_for(1);
+        assert_eq!(seen(), [1; 100]);
+        let folio_stays = lock.read();
+        drop(closed);
+        wait_until("the end of the part", || {
+            writer.is_finished() || lock.is_wanted_exclusively()
+        });
+        let now = seen();
+        assert!(now == [1; 100] || now == [3; BLOCK_LEN], "{now:?}");
+        drop(folio_stays);
+        assert_eq!(writer.join().unwrap(), (16 * BLOCK, 64 * BLOCK_LEN));
+    });
+    assert_eq!(seen(), [3; BLOCK_LEN]);
+    stage.end();
+}
+
 /// No write that is in flight arrives once the file is immutable, whichever call made it so.
 #[test]
 fn a_file_becomes_immutable_after_writes_in_flight() {

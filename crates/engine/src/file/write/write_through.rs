@@ -11,11 +11,13 @@
 //!   cached at its end: a later read finds what was written.
 //! * The steps of a range come in the order of writeback's (J18, J20), and all are done on return.
 //!   The size in memory moves with the last of them: a part that fails makes no file longer.
+//! * While the size moves, no folio holds a block of the part: a folio that was filled before has
+//!   zeros behind the old end.
 //!
 //! # Locks
 //! The caller holds the range, so no other thread dirties a block of it; a part that has ended is
-//! released. Reads may add clean folios while the device is written; the invalidate lock, taken for
-//! a moment once the map has changed, waits for those reads.
+//! released. Reads may add clean folios while the device is written. The invalidate lock waits for
+//! those reads, and is held from before their folios go until the map and the size have changed.
 
 use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IomapOps};
 use extant_units::{Lblk, Pos, index};
@@ -59,25 +61,26 @@ pub(in crate::file) fn write(
     let mut at = pos;
     let mut result = Ok(());
     while at < end && result.is_ok() {
-        let done = index(at.since(pos));
-        let (stop, written) = match part(ops, held, at, &bytes[done..], end) {
-            Ok(None) => (end, at),
-            Ok(Some(next)) => (next, next),
-            Err(error) => {
-                result = Err(error);
-                (end, at)
-            }
+        let part = put_part(ops, at, &bytes[index(at.since(pos))..], end);
+        let stop = match &part {
+            Ok(Some(ioend)) => ioend.end(),
+            _ => end,
         };
-        // Once this lock is free, reads that found the old map have made their folios; later ones
-        // find the new map. Folios that reach beyond the part may be dirty there, so only their
-        // piece goes.
-        debug_assert!(
-            at <= written && written <= stop && stop <= end,
-            "{at} {written} {stop}"
-        );
+        debug_assert!(at < stop && stop <= end, "{at} {stop} {end}");
+        // Once this lock is had, reads that found the old map or the old end have made their
+        // folios; once it is free, reads find the new ones. Folios that reach beyond the part may
+        // be dirty there, so only their piece goes.
         let no_fills = mapping.invalidate_lock().write();
         mapping.drop_range(&no_fills, at, stop);
+        let arrived = part.and_then(|part| match part {
+            Some(ioend) => ops.arrived(held, &ioend, stop).map(|()| stop),
+            None => Ok(at),
+        });
         drop(no_fills);
+        let written = arrived.unwrap_or_else(|error| {
+            result = Err(error);
+            at
+        });
         held.release_before(written, bs);
         if written == at {
             break;
@@ -92,15 +95,9 @@ pub(in crate::file) fn write(
     }
 }
 
-/// Writes the part at `at` that lies in one run of blocks, allocated if need be. Returns the part's
-/// end, or `None` if it must go through the cache.
-fn part(
-    ops: &FileOps<'_>,
-    held: &Held<'_>,
-    at: Pos,
-    bytes: &[u8],
-    end: Pos,
-) -> Result<Option<Pos>> {
+/// Writes the part at `at` that lies in one run of blocks, allocated if need be. Returns the part,
+/// which is on the device and not yet in the map, or `None` if it must go through the cache.
+fn put_part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Ioend>> {
     let left = end.since(at);
     let (lblk, count) = blocks_of(ops.fs, at, left).ok_or(Error::FileTooBig)?;
     let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
@@ -128,9 +125,7 @@ fn part(
             source,
         }
     })?;
-    let next = at.plus(len);
-    ops.arrived(held, &ioend, next)?;
-    Ok(Some(next))
+    Ok(Some(ioend))
 }
 
 /// Allocates blocks for a hole.
