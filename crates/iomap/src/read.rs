@@ -2,8 +2,7 @@
 //!
 //! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A
 //! range that is neither cached nor stored is answered with zeros, without making folios for it:
-//! by one look for each page, whatever the number of buffers. Only [`Miss::Bypass`] looks once for
-//! each buffer.
+//! by one look for each page, whatever the number of buffers.
 
 use extant_pagecache::{InvalidateShared, Readahead, RecentFolios};
 use extant_units::{PAGE_SHIFT, PageIdx, Pos, index};
@@ -21,7 +20,7 @@ pub enum Miss<'a> {
     /// Fills the cache, and reads ahead.
     Fill(&'a Readahead),
     /// Reads from the device straight into the caller's buffer, for callers that keep the bytes in
-    /// a cache of their own. A block that is written meanwhile may be torn.
+    /// a cache of their own. A stored block that is written meanwhile may be torn.
     Bypass(&'a Readahead),
 }
 
@@ -54,13 +53,14 @@ pub fn read<O: IomapOps + ?Sized>(
         if let Miss::Bypass(_) = on_miss {
             let part = buf.part(done);
             let contiguous = part.len().min(want);
-            let read = read_uncached(ops, at, &mut part[..contiguous]);
+            let read = read_uncached(ops, at, want, &mut part[..contiguous]);
             let read = read.map_err(Stopped::after(done as u64))?;
             if read > 0 {
                 done += read;
                 continue;
             }
-            // A folio has part of the bytes, or the data is nowhere else: through the cache.
+            // A folio has part of the bytes, the data is nowhere else, or a page is not read at
+            // once: through the cache.
         }
         let zeros = miss(ops, readahead, at, want).map_err(Stopped::after(done as u64))?;
         put_zeros(buf, done, zeros);
@@ -74,12 +74,13 @@ pub fn read<O: IomapOps + ?Sized>(
     Ok(done)
 }
 
-/// Reads from the device what no folio holds, up to the next folio and the end of the mapping.
-/// Returns the number of bytes, zero if a folio is there. The fill lock keeps the blocks in place
-/// meanwhile.
+/// Reads from the device what no folio holds of the `want` bytes at `pos`, up to the end of `out`,
+/// the next folio and the end of the mapping. Returns the number of bytes, zero if a folio is there
+/// or the first page would be cut. The fill lock keeps the blocks in place meanwhile.
 fn read_uncached<O: IomapOps + ?Sized>(
     ops: &O,
     pos: Pos,
+    want: usize,
     out: &mut [u8],
 ) -> Result<usize, O::Error> {
     let end = pos.plus(out.len() as u64);
@@ -96,23 +97,25 @@ fn read_uncached<O: IomapOps + ?Sized>(
     let map = ops.begin(IomapOp::Read, pos, len)?;
     let read = match map.kind {
         IomapKind::Delalloc => 0,
-        IomapKind::Hole | IomapKind::Unwritten(_) | IomapKind::Mapped(_) => map.clamp(pos, len),
+        IomapKind::Hole | IomapKind::Unwritten(_) | IomapKind::Mapped(_) => {
+            whole_pages(pos, index(map.clamp(pos, len)), want)
+        }
     };
-    let out = &mut out[..index(read)];
+    let out = &mut out[..read];
     let result = match (&map.kind, map.device_at(pos)) {
-        (IomapKind::Mapped(_), Some(at)) => {
+        (IomapKind::Mapped(_), Some(at)) if read > 0 => {
             ops.counters().uncached_reads.bump();
             let result = ops.device().read_at(at, out);
-            result.map_err(|source| read_fault(at, read, source))
+            result.map_err(|source| read_fault(at, read as u64, source))
         }
         _ => {
             out.fill(0);
             Ok(())
         }
     };
-    let outcome = Outcome::done(if result.is_ok() { read } else { 0 });
+    let outcome = Outcome::done(if result.is_ok() { read as u64 } else { 0 });
     ops.end(IomapOp::Read, &map, pos, map.clamp(pos, len), outcome)?;
-    result.map(|()| index(read))
+    result.map(|()| read)
 }
 
 /// Calls `copy` with the bytes that the folio at `pos` has of the `len` bytes from `pos` on.
@@ -162,7 +165,7 @@ fn miss<O: IomapOps + ?Sized>(
         // Cut off meanwhile: the caller sees that.
         return Ok(0);
     }
-    let zeros = whole_pages(pos, zeros_at(ops, pos, want as u64)?, want);
+    let zeros = zeros_at(ops, pos, want)?;
     if zeros > 0 {
         return Ok(zeros);
     }
@@ -173,16 +176,16 @@ fn miss<O: IomapOps + ?Sized>(
     Ok(0)
 }
 
-/// As many of the `zeros` bytes at `pos`, of which `want` are asked for, as lie in pages that are
+/// As many of the `found` bytes at `pos`, of which `want` are asked for, as lie in pages that are
 /// answered whole. The rest of a cut page would be looked at a second time, and a write to all of
 /// it may come in between.
-fn whole_pages(pos: Pos, zeros: usize, want: usize) -> usize {
-    if zeros >= want {
-        return zeros;
+fn whole_pages(pos: Pos, found: usize, want: usize) -> usize {
+    if found >= want {
+        return found;
     }
-    let over = pos.plus(zeros as u64).get() & ((1 << PAGE_SHIFT) - 1);
-    // None if the zeros end in their first page.
-    zeros.saturating_sub(index(over))
+    let over = pos.plus(found as u64).get() & ((1 << PAGE_SHIFT) - 1);
+    // None if they end in their first page.
+    found.saturating_sub(index(over))
 }
 
 /// Puts `len` zeros at byte `offset` of `buf`.
@@ -200,12 +203,14 @@ fn put_zeros(buf: &mut (impl Target + ?Sized), offset: usize, len: usize) {
     }
 }
 
-/// The number of bytes at `pos` that are zero because neither the cache nor the device has them.
+/// The number of the `want` bytes at `pos` that are zero because neither the cache nor the device
+/// has them: whole pages of them.
 pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
     ops: &O,
     pos: Pos,
-    len: u64,
+    want: usize,
 ) -> Result<usize, O::Error> {
+    let len = want as u64;
     let blocks_stay = ops.address_space().invalidate_lock().read();
     let clear = uncached(ops, &blocks_stay, pos, len);
     if clear == 0 {
@@ -219,7 +224,7 @@ pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
     };
     let outcome = Outcome::done(zeros);
     ops.end(IomapOp::Read, &map, pos, map.clamp(pos, len), outcome)?;
-    Ok(index(zeros))
+    Ok(whole_pages(pos, index(zeros), want))
 }
 
 /// The number of the `len` bytes at `pos` that come before the first folio and the end of the file.

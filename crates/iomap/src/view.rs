@@ -122,10 +122,13 @@ pub fn view<O: IomapOps + ?Sized>(
                 continue;
             }
         }
-        let missing = want.min(ZEROS.len());
-        let zeros = zeros_at(ops, at, missing as u64).map_err(Stopped::after(view.len as u64))?;
+        let mut zeros = zeros_at(ops, at, want).map_err(Stopped::after(view.len as u64))?;
         if zeros > 0 {
-            view.push(Chunk::Zeros(zeros), zeros);
+            while zeros > 0 {
+                let len = zeros.min(ZEROS.len());
+                view.push(Chunk::Zeros(len), len);
+                zeros -= len;
+            }
             continue;
         }
         populate(ops, readahead, at, want).map_err(Stopped::after(view.len as u64))?;

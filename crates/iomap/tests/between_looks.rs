@@ -10,8 +10,14 @@ use extant_pagecache::{AddressSpace, FolioLocked};
 use extant_units::{BlockSize, Pos};
 use toy::{Setup, Toy, ToyError};
 
-/// A toy whose data is written and leaves the cache after each mapping that shows it as unwritten.
-struct Passing<'a>(&'a Toy);
+/// A toy to which something is done after each mapping that shows unwritten space.
+struct Passing<'a>(&'a Toy, fn(&Toy));
+
+/// Data is written and leaves the cache.
+fn leave(toy: &Toy) {
+    toy.sync().unwrap();
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
+}
 
 impl IomapOps for Passing<'_> {
     type Error = ToyError;
@@ -34,8 +40,7 @@ impl IomapOps for Passing<'_> {
     fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         let map = self.0.begin(op, pos, len)?;
         if let IomapKind::Unwritten(_) = map.kind {
-            self.0.sync().unwrap();
-            self.0.pages.drop_clean(Pos::ZERO, Pos::MAX);
+            (self.1)(self.0);
         }
         Ok(map)
     }
@@ -56,7 +61,7 @@ fn over_unwritten_space() -> Arc<Toy> {
 #[test]
 fn data_that_leaves_the_cache_after_the_map_was_asked_is_zeroed() {
     let toy = over_unwritten_space();
-    let changed = zero_range(&Passing(&toy), Pos::new(100), 2 * 4096).unwrap();
+    let changed = zero_range(&Passing(&toy, leave), Pos::new(100), 2 * 4096).unwrap();
     assert!(changed, "there was data");
     let mut expected = vec![1; 3 * 4096];
     expected[100..100 + 2 * 4096].fill(0);
@@ -70,7 +75,7 @@ fn data_that_leaves_the_cache_after_the_map_was_asked_is_zeroed() {
 fn data_that_leaves_the_cache_after_the_map_was_asked_is_found() {
     for (whence, found) in [(Whence::Data, 4096 + 5), (Whence::Hole, 3 * 4096)] {
         let toy = over_unwritten_space();
-        let at = seek(&Passing(&toy), whence, Pos::new(4096 + 5)).unwrap();
+        let at = seek(&Passing(&toy, leave), whence, Pos::new(4096 + 5)).unwrap();
         assert_eq!(at, Some(Pos::new(found)), "{whence:?}");
     }
 }
@@ -119,30 +124,52 @@ impl Target for Interrupted<'_> {
     }
 }
 
+/// A file of one page, four blocks, with nothing stored. The first two may be unwritten.
+fn empty_page(unwritten: bool) -> Arc<Toy> {
+    let toy = Setup {
+        block: BlockSize::KIB1,
+        ..Setup::default()
+    }
+    .build();
+    toy.truncate(4096);
+    if unwritten {
+        toy.begin(IomapOp::Write, Pos::ZERO, 2048).unwrap();
+        toy.map_blocks(Pos::ZERO, 2048).unwrap();
+    }
+    toy
+}
+
 /// A page is seen whole, also where nothing is cached and nothing stored: in a hole, and where one
 /// kind of blocks that read as zero follows another.
 #[test]
 fn a_vectored_read_shows_a_page_as_it_is_at_one_moment() {
-    for unwritten in [false, true] {
-        let toy = Setup {
-            block: BlockSize::KIB1,
-            ..Setup::default()
-        }
-        .build();
-        toy.truncate(4096);
-        if unwritten {
-            toy.begin(IomapOp::Write, Pos::ZERO, 2048).unwrap();
-            toy.map_blocks(Pos::ZERO, 2048).unwrap();
-        }
+    for (unwritten, bypass) in [(false, false), (true, false), (false, true), (true, true)] {
+        let toy = empty_page(unwritten);
         let mut target = Interrupted {
             toy: &toy,
             bufs: [[0x55; 2048]; 2],
             written: false,
         };
-        let miss = Miss::Fill(&toy.readahead);
+        let miss = match bypass {
+            false => Miss::Fill(&toy.readahead),
+            true => Miss::Bypass(&toy.readahead),
+        };
         let done = read(&*toy, &toy.recent, miss, Pos::ZERO, &mut target).unwrap();
         assert_eq!(done, 4096);
         let bufs = target.bufs.as_flattened();
-        assert!(bufs.iter().all(|&byte| byte == bufs[0]), "{unwritten}");
+        let whole = bufs.iter().all(|&byte| byte == bufs[0]);
+        assert!(whole, "unwritten {unwritten}, bypass {bypass}");
     }
+}
+
+#[test]
+fn a_view_shows_a_page_as_it_is_at_one_moment() {
+    let toy = empty_page(true);
+    let write: fn(&Toy) = |toy| {
+        toy.write(0, &[1; 4096]).unwrap();
+    };
+    let shown = view(&Passing(&toy, write), &toy.readahead, Pos::ZERO, 4096).unwrap();
+    let bytes: Vec<u8> = shown.chunks().flatten().copied().collect();
+    assert_eq!(bytes.len(), 4096);
+    assert!(bytes.iter().all(|&byte| byte == bytes[0]));
 }

@@ -23,7 +23,8 @@ impl Volume {
 
     /// [`Volume::read`] for front ends whose callers cache what they read, such as a kernel: bytes
     /// that are not cached here are read past the cache, directly into `buf`, and take no memory
-    /// twice. Blocks that another thread writes at the same moment may be seen half old, half new.
+    /// twice. Stored blocks that another thread writes at the same moment may be seen half old,
+    /// half new.
     ///
     /// # Errors
     /// As [`Volume::read`].
