@@ -66,6 +66,8 @@ pub(crate) struct InodeCache {
     /// Inodes that got deferred times. By number, as the list keeps no inode in memory: one whose
     /// times were stored meanwhile may leave.
     pub(crate) late: Mutex<Vec<Ino>>,
+    /// Held from when a thread empties that list until the times of its inodes are stored.
+    pub(super) storing: Mutex<()>,
 }
 
 /// The inodes whose numbers fall into one shard, on cache lines of their own.
@@ -118,6 +120,7 @@ impl InodeCache {
             shards: (0..SHARDS).map(shard).collect(),
             reaper,
             late: Mutex::default(),
+            storing: Mutex::default(),
         })
     }
 

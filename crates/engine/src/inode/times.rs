@@ -16,7 +16,8 @@
 //! its way, if there are no privileges to take away; that takes `core` alone.
 //!
 //! # Locks
-//! `core`, and inside it the list of marked inodes.
+//! `core`, and inside it the list of marked inodes. A thread that stores the times of all inodes
+//! holds `InodeCache::storing`, which comes before handles and is taken with no lock held.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -208,12 +209,15 @@ pub(crate) fn flush_times(fs: &Fs, inode: &Inode) -> Result<()> {
 }
 
 /// Stores deferred times of all inodes; lazy ones only with `lazy`, or of inodes that no caller
-/// has: these would leave memory. Starts handles.
+/// has: these would leave memory. On return no time is left that was deferred before the call, also
+/// where another thread has begun to store it. Starts handles; the caller holds no lock.
 ///
 /// # Errors
 /// The first error; the remaining inodes stay marked.
 pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
+    extant_lock_order::assert_none_held();
     let due = if lazy { SOON | LAZY } else { SOON };
+    let _one_thread = fs.inodes.storing.lock();
     let listed = std::mem::take(&mut *fs.inodes.late.lock());
     let mut marked = Vec::new();
     // An inode with deferred times stays in memory; one that has left has none. Counted: none
