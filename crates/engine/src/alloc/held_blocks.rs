@@ -102,12 +102,17 @@ impl MarkedBlocks {
         self.core.stats.alloc_blocks.add(len.get());
     }
 
-    /// Marks `run`, a part of them that was not used, as free again under the same handle.
+    /// Marks `run`, a part of them that was not used, as free again under the same handle. It
+    /// leaves the counts if it stays marked, or if its group went out of use.
     ///
     /// # Errors
     /// As [`HeldBlocks::mark`].
     pub(crate) fn give_back(&self, h: &mut Handle, run: Run) -> Result<()> {
         let (group, _) = self.core.range_in_group(run).ok_or(Error::Invalid)?;
-        self.core.unmark(h, group, run).map(drop)
+        let counts = self.core.unmark(h, group, run);
+        if !matches!(counts, Ok(true)) {
+            self.core.counts.lost(run.len.get());
+        }
+        counts.map(drop)
     }
 }

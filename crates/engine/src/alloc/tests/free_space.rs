@@ -64,6 +64,46 @@ fn free_runs_are_told_in_order_and_across_groups() {
     assert!(told(1).iter().any(|run| run.start == end));
 }
 
+/// A bitmap of the group turns out damaged while its blocks are held, or marked and not yet used:
+/// what goes back there is no free space.
+#[test]
+fn what_goes_back_to_a_group_that_is_out_of_use_is_not_free() {
+    for is_marked in [false, true] {
+        let fs = TestFs::mount(image(16, GROUPS).path(), "errors=continue");
+        let counts = &fs.alloc.counts;
+        let group = Group::new(9);
+        let give_up = || fs.groups.lock(group).unwrap().give_up();
+        let free = counts.free_blocks().get();
+        let of_group = u64::from(fs.groups.lock(group).unwrap().state.desc.free_blocks);
+        let mut reservation = reserve(&fs, Blocks::new(100), true).unwrap();
+        let goal = fs.layout.group_start(group).plus(300);
+        let held = hold_blocks(&fs, goal, (100, 100)).unwrap().unwrap();
+        let run = held.run();
+        let mut h = fs.start(4).unwrap();
+        if !is_marked {
+            give_up();
+        }
+        let marked = held.mark(&mut h).unwrap();
+        if is_marked {
+            give_up();
+        }
+        fs.alloc.core.count_lost();
+        let used = Blocks::new(60);
+        marked.use_for(used);
+        reservation.consume(used);
+        let rest = Run {
+            start: run.start.plus(60),
+            len: Blocks::new(40),
+        };
+        marked.give_back(&mut h, rest).unwrap();
+        drop(h);
+        reservation.give_back(reservation.blocks());
+        assert_eq!(counts.free_blocks().get(), free - of_group, "{is_marked}");
+        assert_eq!(counts.available(), counts.free_blocks(), "{is_marked}");
+        fs.unmount();
+    }
+}
+
 #[test]
 fn held_blocks_are_no_other_requests() {
     let image = image(16, GROUPS);
