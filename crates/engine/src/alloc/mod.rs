@@ -54,6 +54,7 @@ pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
 pub(crate) use self::space_counts::SpaceCounts;
+use self::space_counts::is_refused;
 pub(crate) use self::trim::trim;
 use crate::inode::Inode;
 use crate::types::Cred;
@@ -127,7 +128,7 @@ pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservatio
     Reservation::take(&fs.alloc.counts, n, privileged).ok_or(Error::NoSpace)
 }
 
-/// Retries of a claim that failed.
+/// Retries of a request that found no space.
 const RETRIES: u32 = 3;
 /// Retries of an allocation of reserved blocks. They are free: commits bring them back, but other
 /// threads free and take blocks meanwhile.
@@ -137,11 +138,12 @@ const PAUSES: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// After [`Error::NoSpace`], without a handle: returns whether a retry makes sense. Commits if that
-/// returns freed blocks; otherwise looks whether there is space now. `attempt` counts from zero;
-/// the function gives up at [`RETRIES`].
+/// returns freed blocks; otherwise looks whether there is space now. A claim that was refused needs
+/// no commit: blocks that wait for one count as free. `attempt` counts from zero; the function
+/// gives up at [`RETRIES`].
 pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
-    attempt < RETRIES
-        && free_by_commit(fs).unwrap_or_else(|| !fs.alloc.counts.available_to_users().is_zero())
+    let freed = || (!is_refused()).then(|| free_by_commit(fs)).flatten();
+    attempt < RETRIES && freed().unwrap_or_else(|| fs.alloc.counts.has_room())
 }
 
 /// As [`commit_frees_space`], for blocks that were reserved. They exist, and what a window, a trim

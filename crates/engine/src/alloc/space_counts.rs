@@ -1,5 +1,6 @@
 //! The volume's space counters: free, reserved, and held back.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU64,
@@ -13,6 +14,17 @@ use super::dirty_bound::{left_free, note_refusal};
 
 /// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
 const POOL_MAX: u64 = 4096;
+
+thread_local! {
+    /// The last claim of this thread was refused for the sake of what is dirty above alone.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the last claim of this thread would have found its blocks without the bound of
+/// what is dirty above.
+pub(super) fn is_refused() -> bool {
+    REFUSED.get()
+}
 
 /// On whose behalf space is claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +104,7 @@ impl SpaceCounts {
     /// through [`SpaceCounts::unclaim`]. Quotas would therefore be charged here, with the claimed
     /// amount, and taken back in `unclaim`.
     pub(crate) fn claim(&self, claimant: Claimant, min: u64, want: u64) -> Option<u64> {
+        REFUSED.set(false);
         self.claim_after(claimant, (min, want), || {})
     }
 
@@ -119,6 +132,7 @@ impl SpaceCounts {
                 Err(available) => {
                     if grant(available, self.held_back(claimant)).is_some() {
                         note_refusal();
+                        REFUSED.set(true);
                     }
                     return None;
                 }
@@ -245,6 +259,11 @@ impl SpaceCounts {
     /// Free blocks that an ordinary user may claim.
     pub(crate) fn available_to_users(&self) -> Blocks {
         Blocks::new(self.room(false))
+    }
+
+    /// Returns whether an ordinary user's claim of a block would be granted now.
+    pub(super) fn has_room(&self) -> bool {
+        self.available.load(SeqCst) > self.kept(Claimant::User)
     }
 
     /// The bound of what a cache above the engine holds dirty, in blocks.

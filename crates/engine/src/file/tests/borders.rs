@@ -10,7 +10,7 @@ use extant_units::{Ino, Lblk, Pblk, Pos, index};
 use parking_lot::Mutex;
 
 use super::{disk_size, file, mounted, mounted_with, put};
-use crate::alloc;
+use crate::alloc::{self, DirtyBound};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{
     Reader, Side, WriteAt, copy_range, data, data_path, drop_clean, edit, fallocate, fsync,
@@ -253,6 +253,35 @@ fn a_write_by_block_that_ends_early_counts_every_part() {
     drop_clean(&inode);
     assert!(bytes(&fs, &inode, all.len()) == all[..done], "{done} bytes");
     mount::unmount(&fs).unwrap();
+}
+
+/// Blocks that wait for a commit count as free already: a claim that is refused for the sake of
+/// what a cache above may hold dirty forces none, however often it is made.
+#[test]
+fn a_refused_claim_forces_no_commit() {
+    for options in ["", "nodelalloc", "nobuffered_iomap"] {
+        let fs = mounted_with("-b 1024 -m 0", options);
+        let (filler, mut size) = filled(&fs);
+        let inode = file(&fs, b"late");
+        let bound = DirtyBound::of(fs.alloc.counts.dirty_bound(), 10);
+        bound.set(1 << 40);
+        let commits = fs.stats.space_commits.get();
+        for _ in 0..4 {
+            size -= 4 << 10;
+            truncate(&fs, &filler, size, &Cred::root()).unwrap();
+            let (all, range) = (FallocateMode::Allocate { keep_size: true }, (0, 1 << 20));
+            let by_name = fallocate(&fs, &inode, all, range, &Cred::root());
+            assert!(matches!(by_name, Err(Error::NoSpace)), "{by_name:?}");
+            let at = WriteAt::Pos(0);
+            let wrote = write(&fs, &inode, None, at, &[7; 4096], &Cred::root());
+            assert!(matches!(wrote, Err(Error::NoSpace)), "{wrote:?}");
+        }
+        assert_eq!(fs.stats.space_commits.get(), commits, "{options}");
+        bound.set(0);
+        put(&fs, &inode, 0, &[7; 4096]);
+        fsync(&fs, &inode, None, false).unwrap();
+        mount::unmount(&fs).unwrap();
+    }
 }
 
 /// A write of which each commit frees a part goes on to its end, however many commits that takes.
