@@ -14,14 +14,18 @@
 //! | [`MOUNT`], [`MOUNT_READ_ONLY`] | mounts; `/dev/fuse` comes with the answer |
 //! | [`RAISE_LIMITS`] | raises the kernel's limits of the mount |
 //! | [`IS_THERE`] | looks whether the mount is on its directory |
-//! | [`DETACH`], [`DETACH_LAZILY`] | takes it off |
+//! | [`DETACH`], [`DETACH_LAZILY`] | takes it off, and no other mount |
 //! | [`CAPABILITIES`] and a thread's number | looks what that thread may do, as bits |
 //! | [`FAREWELL`] | ends; a daemon that hangs up without it has died |
 //! | [`WRITE_BACK`], on the second socket | has the kernel write back the mount's dirty pages |
-//! | [`DIALS`], with a third socket | hears questions there as well |
+//! | [`DIALS`], with a third socket, once | hears questions there as well |
 //! | [`DIAL`] and milliseconds, on the third | connects to the server of the image, as `MOUNT` |
 //!
 //! An answer is [`DONE`], [`NOT`], or [`FAILED`] with the error's number and its words.
+//!
+//! # Invariants
+//! The daemon may be foreign code by now. What it gets of the keeper is the table above: a socket
+//! takes no question of another one, and the mount is told apart from others by its identity.
 //!
 //! # Concurrency
 //! Writing back waits for the daemon's workers, and connecting for a server, so each has a socket

@@ -34,6 +34,27 @@ struct Service {
     options: MountOptions,
     point: OnceLock<MountPoint>,
     dial: Box<Dial>,
+    /// Set by the one question for a socket that asks for connections.
+    dials: OnceLock<()>,
+}
+
+/// What a socket is for. It takes the questions of its purpose: what waits keeps no other one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Mount,
+    WriteBack,
+    Dial,
+}
+
+impl Purpose {
+    /// Whether a socket for this takes questions that begin with `word`.
+    fn takes(self, word: u8) -> bool {
+        match self {
+            Purpose::Mount => ![WRITE_BACK, DIAL].contains(&word),
+            Purpose::WriteBack => word == WRITE_BACK,
+            Purpose::Dial => word == DIAL,
+        }
+    }
 }
 
 /// Connects to the server of the image, within this time.
@@ -57,9 +78,10 @@ pub fn keep(
         options: options.clone(),
         point: OnceLock::new(),
         dial: Box::new(dial),
+        dials: OnceLock::new(),
     });
-    service.serve_apart("write-back", rustix::stdio::stdout())?;
-    service.serve(rustix::stdio::stdin())
+    service.serve_apart("write-back", rustix::stdio::stdout(), Purpose::WriteBack)?;
+    service.serve(rustix::stdio::stdin(), Purpose::Mount)
 }
 
 impl Service {
@@ -68,11 +90,12 @@ impl Service {
         self: &Arc<Self>,
         name: &str,
         socket: impl AsFd + Send + 'static,
+        purpose: Purpose,
     ) -> io::Result<()> {
         let service = Arc::clone(self);
         let thread = thread::Builder::new().name(name.into());
         thread.spawn(move || {
-            if let Err(error) = service.serve(socket.as_fd()) {
+            if let Err(error) = service.serve(socket.as_fd(), purpose) {
                 debug!("questions are not heard any more: {error}");
             }
         })?;
@@ -80,58 +103,55 @@ impl Service {
     }
 
     /// Answers the questions of one socket until its other end is gone.
-    fn serve(self: &Arc<Self>, socket: BorrowedFd<'_>) -> io::Result<Left> {
+    fn serve(self: &Arc<Self>, socket: BorrowedFd<'_>, purpose: Purpose) -> io::Result<Left> {
         loop {
             let mut question = [0; QUESTION_LEN];
             let (len, fd) = receive(socket, &mut question)?;
             match question.get(..len).unwrap_or(&question) {
                 [] if self.point.get().is_some() => return Ok(Left::Dead),
                 [] | [FAREWELL] => return Ok(Left::InOrder),
-                question => self.answer(socket, question, fd)?,
+                question => {
+                    let outcome = match question {
+                        [word, ..] if purpose.takes(*word) => self.outcome(question, fd),
+                        _ => Err(Errno::INVAL.into()),
+                    };
+                    answer(socket, outcome)?;
+                }
             }
         }
     }
 
-    fn answer(
+    /// Does what a question asks for: the bytes of the answer, and its descriptor.
+    fn outcome(
         self: &Arc<Self>,
-        socket: BorrowedFd<'_>,
         question: &[u8],
         given: Option<OwnedFd>,
-    ) -> io::Result<()> {
-        let mut fd = None;
-        let mut with = |made: OwnedFd| {
-            fd = Some(made);
-            vec![DONE]
-        };
-        let outcome = match question {
-            [MOUNT | MOUNT_READ_ONLY] => self.mount(question == [MOUNT_READ_ONLY]).map(&mut with),
+    ) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+        let with = |made| (vec![DONE], Some(made));
+        let bytes = match question {
+            [MOUNT | MOUNT_READ_ONLY] => {
+                return self.mount(question == [MOUNT_READ_ONLY]).map(with);
+            }
+            [DIAL, millis @ ..] => {
+                let patience = Duration::from_millis(number(millis)?.into());
+                return (self.dial)(patience).map(with);
+            }
             [CAPABILITIES, tid @ ..] => capabilities_of(tid),
-            [DIALS] => match given {
-                Some(line) => self.serve_apart("dial", line).map(|()| vec![DONE]),
-                None => Err(Errno::INVAL.into()),
-            },
-            [DIAL, millis @ ..] => number(millis)
-                .and_then(|millis| (self.dial)(Duration::from_millis(millis.into())))
-                .map(&mut with),
+            [DIALS] => self.take_dials(given).map(|()| vec![DONE]),
             &[question] => {
-                let done = self.point().and_then(|point| on(point, question));
+                let done = on(self.point()?, question);
                 done.map(|yes| vec![if yes { DONE } else { NOT }])
             }
             _ => Err(Errno::INVAL.into()),
         };
-        let answer = match outcome {
-            Ok(answer) => answer,
-            Err(error) => {
-                let mut answer = vec![FAILED];
-                // Zero says that the error has no number.
-                answer.extend(error.raw_os_error().unwrap_or(0).to_le_bytes());
-                answer.extend(error.to_string().into_bytes());
-                answer.truncate(ANSWER_LEN);
-                answer
-            }
-        };
-        // Our `/dev/fuse` is closed with `fd`: the daemon's alone keeps the mount alive.
-        Ok(send(socket, &answer, fd.as_ref().map(AsFd::as_fd))?)
+        Ok((bytes?, None))
+    }
+
+    /// Hears questions for connections at `socket`, the only one that it takes.
+    fn take_dials(self: &Arc<Self>, socket: Option<OwnedFd>) -> io::Result<()> {
+        let socket = socket.ok_or(Errno::INVAL)?;
+        self.dials.set(()).map_err(|()| Errno::BUSY)?;
+        self.serve_apart("dial", socket, Purpose::Dial)
     }
 
     /// Mounts, once.
@@ -152,6 +172,23 @@ impl Service {
     fn point(&self) -> io::Result<&MountPoint> {
         self.point.get().ok_or_else(|| Errno::NOTCONN.into())
     }
+}
+
+/// Answers a question with what came of it.
+fn answer(
+    socket: BorrowedFd<'_>,
+    outcome: io::Result<(Vec<u8>, Option<OwnedFd>)>,
+) -> io::Result<()> {
+    let (bytes, fd) = outcome.unwrap_or_else(|error| {
+        let mut bytes = vec![FAILED];
+        // Zero says that the error has no number.
+        bytes.extend(error.raw_os_error().unwrap_or(0).to_le_bytes());
+        bytes.extend(error.to_string().into_bytes());
+        bytes.truncate(ANSWER_LEN);
+        (bytes, None)
+    });
+    // Our `/dev/fuse` is closed with `fd`: the daemon's alone keeps the mount alive.
+    Ok(send(socket, &bytes, fd.as_ref().map(AsFd::as_fd))?)
 }
 
 /// The number behind a question.
@@ -181,41 +218,117 @@ fn on(point: &MountPoint, question: u8) -> io::Result<bool> {
 mod tests {
     use super::*;
     use crate::keeper::Line;
+    use crate::mount::MountId;
+    use extant_testkit::{Need, TempDir, need};
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-    /// A keeper without a mount, as a thread: its answers to these questions.
-    fn answers(questions: &[u8]) -> Vec<String> {
+    /// A keeper of the mount on `dir`, as a thread that answers at a socket of this purpose.
+    fn keeper(dir: &Path, purpose: Purpose) -> (Line, thread::JoinHandle<Left>) {
         let (line, its) = Line::pair().unwrap();
         let service = Arc::new(Service {
             source: "image".into(),
-            dir: "/nowhere/at/all".into(),
+            dir: dir.to_owned(),
             options: MountOptions::default(),
             point: OnceLock::new(),
             dial: Box::new(|_| Err(io::ErrorKind::ConnectionRefused.into())),
+            dials: OnceLock::new(),
         });
-        let thread = thread::spawn(move || service.serve(its.as_fd()).unwrap());
-        let said = questions
-            .iter()
-            .map(|&question| match line.ask(&[question], None) {
-                Ok((answer, _)) => String::from_utf8_lossy(&answer).into_owned(),
-                Err(error) => error.to_string(),
-            });
-        let said = said.collect();
+        let thread = thread::spawn(move || service.serve(its.as_fd(), purpose).unwrap());
+        (line, thread)
+    }
+
+    fn said(line: &Line, question: &[u8], fd: Option<BorrowedFd<'_>>) -> String {
+        match line.ask(question, fd) {
+            Ok((answer, _)) => String::from_utf8_lossy(&answer).into_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// The answers of a keeper without a mount.
+    fn answers(purpose: Purpose, questions: &[u8]) -> Vec<String> {
+        let (line, thread) = keeper("/nowhere/at/all".as_ref(), purpose);
+        let answers = questions.iter().map(|&word| said(&line, &[word], None));
+        let answers = answers.collect();
         drop(line);
         assert_eq!(thread.join().unwrap(), Left::InOrder);
-        said
+        answers
     }
 
     #[test]
     fn questions_that_cannot_be_answered_are_refused() {
-        let said = answers(&[MOUNT, DETACH, WRITE_BACK, 0, 255]);
+        let said = answers(Purpose::Mount, &[MOUNT, DETACH, 0, 255]);
         assert!(said[0].contains("No such file"), "{said:?}");
         assert!(said[1].contains("not connected"), "{said:?}");
         assert!(said[2..].iter().all(|s| s == &said[1]), "{said:?}");
     }
 
     #[test]
+    fn a_socket_takes_the_questions_of_its_purpose() {
+        let refused = |said: &str| said.contains("Invalid argument");
+        let apart = [WRITE_BACK, DIAL];
+        assert!(answers(Purpose::Mount, &apart).iter().all(|s| refused(s)));
+        let others = [MOUNT, RAISE_LIMITS, IS_THERE, DETACH, CAPABILITIES, DIALS];
+        for (purpose, other) in [(Purpose::WriteBack, DIAL), (Purpose::Dial, WRITE_BACK)] {
+            let said = answers(purpose, &[&others[..], &[other]].concat());
+            assert!(said.iter().all(|s| refused(s)), "{purpose:?}: {said:?}");
+        }
+        let (line, _) = keeper("/".as_ref(), Purpose::Mount);
+        assert!(refused(&said(&line, &[DIAL, 255, 255, 255, 255], None)));
+        let (dials, its) = Line::pair().unwrap();
+        assert_eq!(said(&line, &[DIALS], Some(its.as_fd())), "+");
+        let (_second, its) = Line::pair().unwrap();
+        let again = said(&line, &[DIALS], Some(its.as_fd()));
+        assert!(again.contains("busy"), "{again}");
+        let dialled = said(&dials, &[DIAL, 1, 0, 0, 0], None);
+        assert!(dialled.contains("refused"), "{dialled}");
+        assert!(refused(&said(&dials, &[DIALS], None)));
+    }
+
+    /// Mounts below and above its own are not the keeper's.
+    #[test]
+    fn only_the_own_mount_is_taken_off() {
+        if !need(&[Need::Root, Need::Fuse]) {
+            return;
+        }
+        let dir = TempDir::new("keeper").unwrap();
+        let dir = dir.path();
+        let mount = || mount("tmpfs", dir, "tmpfs", MountFlags::empty(), c"").unwrap();
+        mount();
+        let below = MountId::at(dir).unwrap();
+        let (line, thread) = keeper(dir, Purpose::Mount);
+        let (_, device) = line.ask(&[MOUNT], None).unwrap();
+        let own = MountId::at(dir).unwrap();
+        mount();
+        let above = MountId::at(dir).unwrap();
+        assert!(below != own && own != above && above != below);
+        for word in [DETACH, DETACH_LAZILY, RAISE_LIMITS] {
+            let refused = said(&line, &[word], None);
+            assert!(refused.contains("Invalid argument"), "{refused}");
+        }
+        assert_eq!(said(&line, &[IS_THERE], None), "-");
+        assert_eq!(MountId::at(dir).unwrap(), above);
+        unmount(dir, UnmountFlags::empty()).unwrap();
+        assert_eq!(said(&line, &[IS_THERE], None), "+");
+        assert_eq!(said(&line, &[DETACH], None), "+");
+        drop(device);
+        // One that comes later may get the number of the device.
+        let (second, other) = keeper(dir, Purpose::Mount);
+        let device = second.ask(&[MOUNT], None).unwrap();
+        for word in [DETACH, DETACH_LAZILY, IS_THERE] {
+            assert_ne!(said(&line, &[word], None), "+");
+        }
+        assert_eq!(said(&second, &[DETACH_LAZILY], None), "+");
+        drop((device, second, line));
+        assert_eq!(MountId::at(dir).unwrap(), below);
+        unmount(dir, UnmountFlags::empty()).unwrap();
+        for thread in [thread, other] {
+            assert_eq!(thread.join().unwrap(), Left::Dead);
+        }
+    }
+
+    #[test]
     fn a_dead_keeper_is_an_error() {
-        let said = answers(&[FAREWELL, IS_THERE]);
+        let said = answers(Purpose::Mount, &[FAREWELL, IS_THERE]);
         assert!(said.iter().all(|s| s.contains("has died")), "{said:?}");
     }
 }

@@ -49,13 +49,15 @@ pub fn read_certificates(address: &mut Address) -> Result<(), NbdError> {
     Ok(())
 }
 
-/// Connects to the server of `address` for another process, within `patience`, and says nothing to
-/// it.
+/// Connects to the server of `address` for another process, and says nothing to it. Takes as long
+/// as `patience` at most, and as the longest time that the address names.
 ///
 /// # Errors
 /// The name has no address; what the host said of the last of its addresses.
 pub fn dial(address: &Address, patience: Duration) -> io::Result<OwnedFd> {
-    Socket::connect(&address.endpoint, Instant::now() + patience).map(OwnedFd::from)
+    let longest = address.timeout.max(address.reconnect);
+    let deadline = Instant::now() + patience.min(longest);
+    Socket::connect(&address.endpoint, deadline).map(OwnedFd::from)
 }
 
 impl NbdDevice {
@@ -141,5 +143,35 @@ impl BlockDevice for NbdDevice {
 
     fn queueing(&self, depth: usize) -> Queueing {
         Queueing::Own(Box::new(NbdQueue::new(&self.remote, depth)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::TempDir;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+    /// The process that asks may be foreign code.
+    #[test]
+    fn a_dial_takes_no_longer_than_the_address_says() {
+        let dir = TempDir::new("dial").unwrap();
+        let path = dir.join("socket");
+        // A server that accepts nothing.
+        let server = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&server, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&server, 0).unwrap();
+        let path = path.display();
+        let address = format!("nbd+unix:///?socket={path}&timeout=1&reconnect=0");
+        let address: Address = address.parse().unwrap();
+        // Its queue takes the first.
+        let mut waiting = Vec::new();
+        let error = loop {
+            match dial(&address, Duration::MAX) {
+                Ok(fd) => waiting.push(fd),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

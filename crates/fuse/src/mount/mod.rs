@@ -6,6 +6,7 @@
 //! the mount to its parent.
 
 mod fusermount;
+mod identity;
 mod options;
 mod remount;
 mod table;
@@ -20,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::CapabilitySet;
@@ -28,6 +29,7 @@ use rustix::thread::CapabilitySet;
 use crate::capabilities;
 use crate::descriptors::own_descriptors;
 use crate::keeper::Keeper;
+pub(crate) use identity::MountId;
 pub(crate) use options::Transport;
 pub use options::{MountOptions, OptionError};
 pub use remount::remount;
@@ -54,9 +56,8 @@ enum Reach {
     /// By itself.
     Own {
         by_helper: bool,
-        /// The mount's number in the kernel's table, if it can be had; no other mount has it for as
-        /// long as the connection lives.
-        device: Option<(u32, u32)>,
+        /// None if the kernel did not say: such a mount is left to its user.
+        mount: Option<MountId>,
     },
     /// By its keeper.
     Keeper(Arc<Keeper>),
@@ -69,7 +70,7 @@ pub(crate) fn attach(source: &str, dir: &Path, options: &MountOptions) -> io::Re
     let dir = dir.canonicalize()?;
     let metadata = dir.metadata()?;
     if !metadata.is_dir() {
-        return Err(rustix::io::Errno::NOTDIR.into());
+        return Err(Errno::NOTDIR.into());
     }
     if geteuid().is_root() {
         match attach_directly(source, &dir, metadata.mode(), options) {
@@ -126,32 +127,44 @@ fn attach_directly(
 
 impl MountPoint {
     pub(crate) fn new(dir: PathBuf, by_helper: bool) -> Self {
-        let device = device_of(&dir).ok();
-        let reach = Reach::Own { by_helper, device };
+        let mount = MountId::at(&dir).ok();
+        let reach = Reach::Own { by_helper, mount };
         Self { dir, reach }
     }
 
     /// Whether what is mounted on the directory is this mount, which is this process's to take off:
-    /// it may have been moved, or another one may lie over it. Ask only while the connection lives.
+    /// it may have been moved, or another one may lie over it.
     pub(crate) fn is_there(&self) -> bool {
-        let device = match &self.reach {
-            Reach::Own { device, .. } => device,
-            Reach::Keeper(keeper) => return keeper.is_there(),
-            Reach::Parent => return false,
-        };
-        match MountEntry::find(&self.dir) {
-            Ok(Some(entry)) => device.is_none_or(|device| device == entry.device),
-            Ok(None) => false,
-            // Without the table, the directory is what is known.
-            Err(_) => true,
+        match &self.reach {
+            Reach::Own { mount, .. } => mount.is_some() && MountId::at(&self.dir).ok() == *mount,
+            Reach::Keeper(keeper) => keeper.is_there(),
+            Reach::Parent => false,
+        }
+    }
+
+    /// Fails unless `found` is this mount.
+    fn expect(&self, found: MountId) -> io::Result<MountId> {
+        match &self.reach {
+            Reach::Own { mount, .. } if *mount == Some(found) => Ok(found),
+            _ => Err(Errno::INVAL.into()),
         }
     }
 
     /// Takes the mount off the directory: later opens do not reach it. Fails with EBUSY while
-    /// something uses it, unless `lazy`, which lets what is open live on.
+    /// something uses it, unless `lazy`, which lets what is open live on, and with EINVAL if
+    /// another mount is there.
     pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
         match &self.reach {
-            Reach::Own { by_helper, .. } => detach(&self.dir, lazy, *by_helper),
+            Reach::Own { by_helper, .. } if lazy && !by_helper => {
+                let root = identity::reach(&self.dir)?;
+                self.expect(MountId::of(&root)?)?;
+                identity::detach_lazily(&root)
+            }
+            Reach::Own { by_helper, .. } => {
+                // Not by a descriptor, which to the kernel would be a use of the mount.
+                self.expect(MountId::at(&self.dir)?)?;
+                detach(&self.dir, lazy, *by_helper)
+            }
             Reach::Keeper(keeper) => keeper.detach(lazy),
             Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -160,7 +173,11 @@ impl MountPoint {
     /// Writes the kernel's dirty pages of the mount back to us. Needs workers that serve meanwhile.
     pub(crate) fn write_back(&self) -> io::Result<()> {
         match &self.reach {
-            Reach::Own { .. } => Ok(rustix::fs::syncfs(File::open(&self.dir)?)?),
+            Reach::Own { .. } => {
+                let root = File::open(&self.dir)?;
+                self.expect(MountId::of(&root)?)?;
+                Ok(rustix::fs::syncfs(root)?)
+            }
             Reach::Keeper(keeper) => keeper.write_back(),
             Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -193,7 +210,7 @@ impl MountPoint {
     /// Raises the limits that the kernel sets for mounts whose servers it does not trust.
     pub(crate) fn raise_limits(&self) -> io::Result<()> {
         match &self.reach {
-            Reach::Own { .. } => raise_limits(device_of(&self.dir)?),
+            Reach::Own { .. } => raise_limits(self.expect(MountId::at(&self.dir)?)?.device),
             Reach::Keeper(keeper) => keeper.raise_limits(),
             Reach::Parent => Ok(()),
         }
@@ -250,11 +267,4 @@ pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
         UnmountFlags::empty()
     };
     Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
-}
-
-/// The device number of the mount at `dir`, without asking the file system, which need not serve
-/// yet.
-fn device_of(dir: &Path) -> io::Result<(u32, u32)> {
-    let stat = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
-    Ok((stat.stx_dev_major, stat.stx_dev_minor))
 }
