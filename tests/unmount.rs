@@ -5,6 +5,8 @@ use extant_testkit::apart::apart;
 use extant_testkit::cmd::{Output, Running};
 use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Stop, Subject, TempDir};
 use extant_testkit::{ensure, need, patience, tools, wait_until};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::mount::{MountFlags, mount as attach};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -416,6 +418,18 @@ fn a_dead_mount_makes_way_for_its_own_image_alone() -> Result<()> {
         let told = o.err.contains("extant umount it first");
         ensure!(told || image != other.path(), "{}", o.describe());
     }
+    // It stays until the image is known to be one.
+    let start = fs::read(image.path())?[..2048].to_vec();
+    let put = |bytes: &[u8]| {
+        let file = File::options().write(true).open(image.path());
+        file.and_then(|file| file.write_all_at(bytes, 0))
+    };
+    put(&[0; 2048])?;
+    let o = again(image.path())?;
+    let told = o.err.contains("not an ext4 file system");
+    ensure!(o.code == Some(1) && told, "{}", o.describe());
+    ensure!(fs::metadata(&dir).is_err(), "it was taken off");
+    put(&start)?;
     let o = again(image.path())?;
     let told = o.err.contains("whose process has died is taken off");
     ensure!(o.code == Some(0) && told, "{}", o.describe());
@@ -426,6 +440,43 @@ fn a_dead_mount_makes_way_for_its_own_image_alone() -> Result<()> {
     mount.ended(BOUND)?;
     image.fsck_clean()?;
     other.fsck_clean()
+}
+
+/// What is mounted below a dead mount is in use.
+#[test]
+fn a_dead_mount_with_others_below_it_stays() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let bin = tools::extant()?;
+    let mount = mounted(image.path())?;
+    let dir = mount.dir().to_owned();
+    let below = dir.join("below");
+    fs::create_dir(&below)?;
+    attach("tmpfs", &below, "tmpfs", MountFlags::empty(), c"")?;
+    let open = File::open(&below)?;
+    let raw = mount.pid().and_then(|pid| i32::try_from(pid).ok());
+    if let Some(pid) = raw.and_then(Pid::from_raw) {
+        kill_process(pid, Signal::KILL)?;
+    }
+    // The kernel still knows the attributes.
+    let asked = || statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::INO);
+    wait_until("the daemon dies", || asked().is_err());
+    let again = || Cmd::new(&bin).arg("mount").args([image.path(), &dir]).run();
+    let o = again()?;
+    let told = o.err.contains("with others below it");
+    ensure!(o.code == Some(1) && told, "{}", o.describe());
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let there = below.to_string_lossy().into_owned();
+    ensure!(table.contains(&there), "{there} is not mounted any more");
+    drop(open);
+    Cmd::new(&bin).args(["umount", "-l"]).arg(&dir).ok()?;
+    let o = again()?;
+    ensure!(o.code == Some(0), "{}", o.describe());
+    Cmd::new(&bin).arg("umount").arg(&dir).ok()?;
+    mount.ended(BOUND)?;
+    image.fsck_clean()
 }
 
 /// Lets a process have so many bytes of address space more than it has.

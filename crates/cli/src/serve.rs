@@ -23,6 +23,7 @@ use std::thread;
 
 use extant_fuse::{
     Connection, HostSide, Keeper, Left, Mount as Session, MountError, MountOptions, Unmounter,
+    is_dead, is_in_place_of_dead,
 };
 use rustix::io::Errno;
 use rustix::process::setsid;
@@ -36,7 +37,7 @@ use crate::logging::SystemLog;
 use crate::mount_source::{self, MountSource};
 use crate::printable::print_error_line;
 use crate::supervisor::Supervisor;
-use crate::{address_space, dead_mount, program, recovery, source};
+use crate::{address_space, mount_point, program, recovery, source};
 
 /// What the daemon says when the mount answers.
 pub(crate) const READY: &[u8] = b"ready\n";
@@ -53,9 +54,10 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         None => PathBuf::from("the mount that was handed over"),
     };
     let mut source = found(args, image, &dir, &mut options)?;
-    if args.dir.is_some() {
-        free(&dir, &source.name)?;
-    }
+    let replaces_dead = match &args.dir {
+        Some(_) => is_in_place_of_dead(source.name.as_ref(), &dir).at(dir.display())?,
+        None => false,
+    };
     let (signals, nothing_mounted) = signals().map_err(Failure::new)?;
     let mut host = HostSide::take().map_err(Failure::new)?;
     let supervisor = if args.daemon {
@@ -86,6 +88,10 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     let failure_of = |error| failure_of(&name, error);
     let connection = connect((&name, &dir), fuse, keeper.as_ref(), &options);
     let connection = connection.at(dir.display())?;
+    if replaces_dead {
+        let dir = dir.display();
+        warn!("{dir}: the mount whose process has died is taken off");
+    }
     let mut session = Session::new(volume, connection, host, &options).map_err(failure_of)?;
     session.add_facts(report.counters());
     session.add_facts([("read_only", options.read_only().into())]);
@@ -161,25 +167,9 @@ fn directory(dir: &Path) -> Result<PathBuf, Failure> {
         Ok(path)
     });
     match found {
-        Err(_) if dead_mount::is_at(dir) => dead_mount::path_of(dir).at(dir.display()),
+        Err(_) if is_dead(dir) => mount_point::path_of(dir).at(dir.display()),
         other => other.at(dir.display()),
     }
-}
-
-/// Takes dead mounts of the image `source` off `dir`; one of another image is an error.
-fn free(dir: &Path, source: &str) -> Result<(), Failure> {
-    if !dead_mount::is_at(dir) {
-        return Ok(());
-    }
-    if !dead_mount::take_off(Path::new(source), dir).at(dir.display())? {
-        let what = "a mount whose process has died: extant umount it first";
-        return Err(Failure::at(dir.display(), what));
-    }
-    warn!(
-        "{}: the mount whose process has died is taken off",
-        dir.display()
-    );
-    Ok(())
 }
 
 /// Starts the keeper of the mount of `source` on `dir`.

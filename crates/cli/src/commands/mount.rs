@@ -13,7 +13,7 @@ use signal_hook::consts::SIGSYS;
 use crate::args::Mount;
 use crate::failure::{Failure, Outcome};
 use crate::serve::{self, READY};
-use crate::{dead_mount, program, recovery, source};
+use crate::{mount_point, program, recovery, source};
 
 pub(crate) fn run(args: &Mount) -> Outcome {
     if args.keeper {
@@ -45,7 +45,7 @@ fn start_daemon(args: &Mount) -> Outcome {
         }
     }
     command.arg("--").args(&args.image).args(&args.dir);
-    let was_dead = args.dir.as_deref().is_some_and(dead_mount::is_at);
+    let was_dead = args.dir.as_deref().is_some_and(extant_fuse::is_dead);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let outcome = child.and_then(|mut child| {
         let mut said = Vec::new();
@@ -92,8 +92,8 @@ fn take_off_dead_mount(args: &Mount) {
     let (Some(image), Some(dir)) = (&args.image, &args.dir) else {
         return;
     };
-    if let (Ok(image), Ok(dir)) = (source::real(image), dead_mount::path_of(dir)) {
+    if let (Ok(image), Ok(dir)) = (source::real(image), mount_point::path_of(dir)) {
         // The daemon's failure is the one to report.
-        let _ = dead_mount::take_off(&image, &dir);
+        let _ = extant_fuse::take_off_dead(&image, &dir);
     }
 }

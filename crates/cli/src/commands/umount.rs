@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::args::Umount;
-use crate::dead_mount;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
+use crate::mount_point;
 use crate::mount_users::{holders_elsewhere, users_of};
 use crate::printable::print_error_line;
 use crate::utab;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
 
 fn unmount(given: &Path, lazy: bool) -> Result<(), Failure> {
     let place = &given.display();
-    let dir = dead_mount::path_of(given).at(place)?;
+    let dir = mount_point::path_of(given).at(place)?;
     let entry = MountEntry::find(&dir).at("/proc/self/mountinfo")?;
     let entry = entry.ok_or_else(|| {
         let what = if dir.exists() {

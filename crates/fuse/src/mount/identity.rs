@@ -46,7 +46,7 @@ impl MountId {
 /// A descriptor of the directory `dir` that opens nothing. While it lives, the mount through which
 /// it was reached comes off lazily only.
 pub(super) fn reach(dir: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(CWD, dir, flags, Mode::empty())?)
 }
 

@@ -5,6 +5,7 @@
 //! that is confined has its keeper do so (`keeper`); one that was handed the descriptor over leaves
 //! the mount to its parent.
 
+mod dead;
 mod fusermount;
 mod identity;
 mod options;
@@ -29,6 +30,7 @@ use rustix::thread::CapabilitySet;
 use crate::capabilities;
 use crate::descriptors::own_descriptors;
 use crate::keeper::Keeper;
+pub use dead::{is_dead, is_in_place_of_dead, take_off_dead};
 pub(crate) use identity::MountId;
 pub(crate) use options::Transport;
 pub use options::{MountOptions, OptionError};
@@ -65,8 +67,9 @@ enum Reach {
     Parent,
 }
 
-/// Attaches a new connection to `dir`.
+/// Attaches a new connection to `dir`, in the place of a dead mount of the same `source`.
 pub(crate) fn attach(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Attached> {
+    take_off_dead(source.as_ref(), dir)?;
     let dir = dir.canonicalize()?;
     let metadata = dir.metadata()?;
     if !metadata.is_dir() {
@@ -222,7 +225,8 @@ impl MountPoint {
 pub struct Connection(pub(crate) Attached);
 
 impl Connection {
-    /// Mounts on `dir`. `source` is what the table of mounts shows as its device.
+    /// Mounts on `dir`. `source` is what the table of mounts shows as its device. A dead mount of
+    /// the same one is taken off.
     ///
     /// # Errors
     /// What the host says.

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// One mounted file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountEntry {
+    /// Its number, and that of the mount that it is mounted on. A later mount may get it.
+    pub(super) id: u32,
+    pub(super) parent: u32,
     /// Where it is mounted.
     pub dir: PathBuf,
     /// Device number, major and minor. Mounts of the same file system share it; once the last of
@@ -58,7 +61,7 @@ fn having(device: (u32, u32), mut entries: Vec<MountEntry>) -> Vec<MountEntry> {
 }
 
 /// The table of a process, by its name in `/proc`.
-fn read(process: &str) -> io::Result<Vec<MountEntry>> {
+pub(super) fn read(process: &str) -> io::Result<Vec<MountEntry>> {
     let table = fs::read(format!("/proc/{process}/mountinfo"))?;
     let lines = table.split(|&b| b == b'\n');
     Ok(lines.filter_map(parse).collect())
@@ -68,7 +71,9 @@ fn read(process: &str) -> io::Result<Vec<MountEntry>> {
 /// options.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&b| b == b' ');
-    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let mut text = || std::str::from_utf8(fields.next()?).ok();
+    let (id, parent) = (text()?.parse().ok()?, text()?.parse().ok()?);
+    let (major, minor) = text()?.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
     let dir = fields.nth(1)?;
     let flags = String::from_utf8_lossy(fields.next()?).into_owned();
@@ -80,6 +85,8 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         .split(',')
         .find_map(|word| word.strip_prefix("user_id=")?.parse().ok());
     Some(MountEntry {
+        id,
+        parent,
         dir: path(dir),
         device,
         flags,
@@ -121,6 +128,7 @@ mod tests {
         let line = b"40 29 0:37 / /mnt/my\\040disk rw,nosuid shared:5 - fuse.extant /a\\134b \
             rw,user_id=7,group_id=0";
         let entry = parse(line).unwrap();
+        assert_eq!((entry.id, entry.parent), (40, 29));
         assert_eq!(entry.dir, Path::new("/mnt/my disk"));
         assert_eq!(entry.device, (0, 37));
         assert_eq!(entry.flags, "rw,nosuid");
