@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use extant_testkit::cmd::Running;
 use extant_testkit::inject::{ATTEMPTS, Injected, inject};
-use extant_testkit::{Cmd, Error, Image, Need, Result, Subject, ensure, need, wait_until};
+use extant_testkit::{
+    Cmd, Error, Image, Need, Result, Subject, TempDir, ensure, need, tools, wait_until,
+};
 
 use crate::losses::counter;
 use crate::servers::NbdServer;
@@ -44,14 +46,43 @@ fn foreign_code_in_the_daemon_of_a_server_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// A daemon in the background leaves the directory that the path of the socket is relative to.
+#[test]
+fn the_path_of_a_socket_may_be_relative() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let extant = tools::extant()?;
+    for options in ["sandbox", "nosandbox"] {
+        let image = Image::of_mib(16).make()?;
+        let arguments = ["file".into(), image.path().display().to_string()];
+        let mut server = NbdServer::nbdkit(&arguments)?;
+        let at = TempDir::new_in(&std::env::temp_dir(), "mnt-relative")?;
+        Cmd::new(&extant)
+            .args(["mount", "-o", options, "nbd+unix:///?socket=socket"])
+            .arg(at.path())
+            .dir(server.dir())
+            .ok()?;
+        fs::write(at.join("before"), "x")?;
+        server.kill()?;
+        server.restart()?;
+        fs::write(at.join("after"), "x")?;
+        fs::File::open(at.join("after"))?.sync_all()?;
+        Cmd::new(&extant).arg("umount").arg(at.path()).ok()?;
+        server.kill()?;
+        image.fsck_clean()?;
+    }
+    Ok(())
+}
+
 fn tcp_server(port: u16, image: &Path) -> Result<Running> {
     let port = port.to_string();
     let cmd = Cmd::new("nbdkit").args(["-f", "-i", "127.0.0.1", "-p", &port, "file"]);
     cmd.arg(image).limit(Duration::from_secs(400)).spawn()
 }
 
-/// The name of a TCP server was looked up before the daemon confined itself; its port is the only
-/// one that it reaches later.
+/// The daemon reaches no network: its keeper looks the name of a TCP server up and connects, again
+/// after each loss.
 #[test]
 fn a_tcp_server_is_reached_again() -> Result<()> {
     if !need(NEEDS) {

@@ -46,6 +46,11 @@ impl NbdServer {
         Ok(server)
     }
 
+    /// The directory with its socket, which is called `socket`.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     fn socket(&self) -> PathBuf {
         self.dir.join("socket")
     }
