@@ -8,6 +8,7 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,11 @@ impl Socket {
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
         };
         let mut last = io::Error::other("the name of the host has no address");
-        for address in (host, port).to_socket_addrs()? {
+        let name = host.to_owned();
+        let addresses = until(deadline, move || {
+            Ok((name.as_str(), port).to_socket_addrs()?.collect::<Vec<_>>())
+        });
+        for address in addresses? {
             match TcpStream::connect_timeout(&address, left(deadline)) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
@@ -87,6 +92,21 @@ impl Socket {
 pub(crate) fn left(deadline: Instant) -> Duration {
     let left = deadline.saturating_duration_since(Instant::now());
     left.max(SHORTEST)
+}
+
+/// The outcome of `look`, which no time can be given to: it is left to a thread of its own at
+/// `deadline`.
+fn until<T: Send + 'static>(
+    deadline: Instant,
+    look: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, outcome) = mpsc::channel();
+    let thread = thread::Builder::new().name("nbd-name".into());
+    thread.spawn(move || sender.send(look()))?;
+    outcome.recv_timeout(left(deadline)).unwrap_or_else(|_| {
+        let what = "the name of the host was not looked up in time";
+        Err(io::Error::new(io::ErrorKind::TimedOut, what))
+    })
 }
 
 /// Connects without waiting for the server: a blocking `connect` waits for as long as the server
@@ -141,5 +161,26 @@ impl Write for &Socket {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_waited_for_until_the_deadline() {
+        let (answer, resolver) = mpsc::channel::<()>();
+        let deadline = Instant::now() + Duration::from_millis(50);
+        let silent = until(deadline, move || resolver.recv().map_err(io::Error::other));
+        let error = silent.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("not looked up"), "{error}");
+        drop(answer);
+        let deadline = Instant::now() + Duration::from_secs(600);
+        assert_eq!(until(deadline, || Ok(7)).unwrap(), 7);
+        let refused = || Err::<(), _>(io::ErrorKind::PermissionDenied.into());
+        let error = until(deadline, refused).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     }
 }
