@@ -106,7 +106,7 @@ const THIS_PROCESS: &str = "this process, which has it open already";
 
 /// Opens and claims `path`.
 pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
-    let opened = claimed(path, mode);
+    let opened = claimed(PATIENCE, path, mode);
     // What was opened for this attempt is closed again.
     opened.map_err(|error| match error {
         OpenError::InUse(path, by) if by == A_PROCESS && is_open_here(&path) => {
@@ -116,29 +116,47 @@ pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenEr
     })
 }
 
-/// Returns whether this process has the file at `path` open. Its descriptors are compared by their
-/// names: a look at a file may wait for another process.
+/// Returns whether this process has the file at `path` open for writing, as every claim needs. Its
+/// descriptors are compared by their names: a look at a file may wait for another process.
 fn is_open_here(path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else {
+        return false;
+    };
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-    let mut files = open
+    let mut same = open
         .flatten()
-        .filter_map(|fd| std::fs::read_link(fd.path()).ok());
-    path.canonicalize()
-        .is_ok_and(|path| files.any(|file| file == path))
+        .filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file == path));
+    same.any(|fd| {
+        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd.file_name()));
+        let info = info.unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        // In octal; the last digit has the mode of access, of which zero is reading alone.
+        flags.is_some_and(|flags| !flags.trim_end().ends_with('0'))
+    })
 }
 
-fn claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
+/// How long others are waited for that hold `path`: not at all if it is this process, which may
+/// wait for itself.
+fn patience_for(path: &Path, patience: Duration) -> Duration {
+    match is_open_here(path) {
+        true => Duration::ZERO,
+        false => patience,
+    }
+}
+
+fn claimed(patience: Duration, path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
     let io_error = |source| OpenError::Io(path.to_owned(), source);
     let metadata = path.metadata().map_err(io_error)?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(OpenError::NotADevice(path.to_owned()));
     }
+    let patience = patience_for(path, patience);
     let (mut file, mark, loops) = if mode == OpenMode::ReadOnly {
-        let (file, mark) = open_to_read(PATIENCE, path, &metadata)?;
+        let (file, mark) = open_to_read(patience, path, &metadata)?;
         (file, mark, loops::over(&metadata))
     } else {
-        (open_to_write(PATIENCE, path, &metadata)?, None, Vec::new())
+        (open_to_write(patience, path, &metadata)?, None, Vec::new())
     };
     // The flag keeps `open` from waiting. For a ring it would mean to fail rather than wait.
     let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
@@ -364,7 +382,7 @@ pub fn refuse_file_in_use(file: &File, name: &Path) -> Result<(), OpenError> {
         return refuse_loops(name, &metadata);
     }
     if metadata.is_file() && metadata.len() > 0 {
-        find_user(PATIENCE, file, name)?;
+        find_user(patience_for(name, PATIENCE), file, name)?;
     }
     Ok(())
 }
@@ -450,6 +468,7 @@ mod tests {
     use super::*;
     use crate::FileDevice;
     use extant_testkit::TempDir;
+    use std::sync::mpsc;
 
     /// Opens the image at `path` in the way of `mode`.
     fn open(patience: Duration, path: &Path, mode: OpenMode) -> Result<(), OpenError> {
@@ -478,6 +497,36 @@ mod tests {
             drop(user);
             next.join().unwrap().unwrap();
         }
+    }
+
+    /// A process that waited would wait for itself.
+    #[test]
+    fn an_image_that_this_process_has_open_is_not_waited_for() {
+        const LONG: Duration = Duration::from_secs(600);
+        let dir = TempDir::new("own").unwrap();
+        let path = dir.join("image");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        for (own, mode) in [
+            (OpenMode::ReadWrite, OpenMode::ReadWrite),
+            (OpenMode::ReadWrite, OpenMode::ReadOnly),
+            (OpenMode::ReadOnly, OpenMode::ReadWrite),
+        ] {
+            let user = FileDevice::open(&path, own).unwrap();
+            let (refused, waits) = mpsc::channel::<()>();
+            // Ends the wait of a code that waits.
+            let closer = thread::spawn(move || {
+                let _ = waits.recv_timeout(Duration::from_secs(20));
+                drop(user);
+            });
+            let outcome = claimed(LONG, &path, mode).map(drop);
+            drop(refused);
+            closer.join().unwrap();
+            assert!(matches!(outcome, Err(OpenError::InUse(..))), "{outcome:?}");
+        }
+        // One that can only read has no claim.
+        let reader = File::open(&path).unwrap();
+        assert!(!is_open_here(&path));
+        drop(reader);
     }
 
     #[test]
