@@ -135,8 +135,8 @@ fn is_open_here(path: &Path) -> bool {
     })
 }
 
-/// How long others are waited for that hold `path`: not at all if it is this process, which may
-/// wait for itself.
+/// Returns how long others are waited for that hold `path`: not at all if it is this process, which
+/// may wait for itself.
 fn patience_for(path: &Path, patience: Duration) -> Duration {
     match is_open_here(path) {
         true => Duration::ZERO,

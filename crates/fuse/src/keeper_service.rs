@@ -38,7 +38,7 @@ struct Service {
     dials: OnceLock<()>,
 }
 
-/// What a socket is for. It takes the questions of its purpose: what waits keeps no other one.
+/// The purpose of a socket. It takes the questions of its purpose: what waits keeps no other one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     Mount,
@@ -47,7 +47,7 @@ enum Purpose {
 }
 
 impl Purpose {
-    /// Whether a socket for this takes questions that begin with `word`.
+    /// Returns whether a socket for this takes questions that begin with `word`.
     fn takes(self, word: u8) -> bool {
         match self {
             Purpose::Mount => ![WRITE_BACK, DIAL].contains(&word),

@@ -135,8 +135,8 @@ impl MountPoint {
         Self { dir, reach }
     }
 
-    /// Whether what is mounted on the directory is this mount, which is this process's to take off:
-    /// it may have been moved, or another one may lie over it.
+    /// Returns whether the directory shows this mount, which is this process's to take off: it may
+    /// have been moved, or another one may lie over it.
     pub(crate) fn is_there(&self) -> bool {
         match &self.reach {
             Reach::Own { mount, .. } => mount.is_some() && MountId::at(&self.dir).ok() == *mount,
