@@ -34,14 +34,13 @@ mod orlov;
 mod pending_frees;
 mod request;
 pub(crate) mod reservation;
+mod retries;
 pub(crate) mod space_counts;
 #[cfg(test)]
 mod tests;
 mod trim;
 mod trim_lock;
 mod windows;
-
-use std::time::Duration;
 
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
@@ -53,8 +52,8 @@ pub(crate) use self::free_runs::free_runs;
 pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
+pub(crate) use self::retries::{commit_frees_reserved, commit_frees_space, retry, retry_reserved};
 pub(crate) use self::space_counts::SpaceCounts;
-use self::space_counts::is_refused;
 pub(crate) use self::trim::trim;
 use crate::inode::Inode;
 use crate::types::Cred;
@@ -126,52 +125,6 @@ pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> 
 /// [`Error::NoSpace`]. A caller without a handle may then try [`commit_frees_space`].
 pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservation> {
     Reservation::take(&fs.alloc.counts, n, privileged).ok_or(Error::NoSpace)
-}
-
-/// Retries of a request that found no space.
-const RETRIES: u32 = 3;
-/// Retries of an allocation of reserved blocks. They are free: commits bring them back, but other
-/// threads free and take blocks meanwhile.
-const RESERVED_RETRIES: u32 = 100;
-/// Of these, how many pause where no commit can help.
-const PAUSES: u32 = 25;
-const PAUSE: Duration = Duration::from_millis(1);
-
-/// After [`Error::NoSpace`], without a handle: returns whether a retry makes sense. Commits if that
-/// returns freed blocks; otherwise looks whether there is space now. A claim that was refused needs
-/// no commit: blocks that wait for one count as free. `attempt` counts from zero; the function
-/// gives up at [`RETRIES`].
-pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
-    let freed = || (!is_refused()).then(|| free_by_commit(fs)).flatten();
-    attempt < RETRIES && freed().unwrap_or_else(|| fs.alloc.counts.has_room())
-}
-
-/// As [`commit_frees_space`], for blocks that were reserved. They exist, and what a window, a trim
-/// or a commit has of them is back before the next attempt. That one may still miss them where
-/// other threads move blocks meanwhile, so this gives up only after many.
-pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
-    attempt < RESERVED_RETRIES
-        && free_by_commit(fs).unwrap_or_else(|| {
-            if attempt > RETRIES {
-                std::thread::sleep(PAUSE);
-            }
-            attempt < PAUSES
-        })
-}
-
-/// Gives up all windows, also those that other threads are moving, waits for a run that is being
-/// trimmed, and commits if freed blocks wait for that. Returns whether there is room now; `None` if
-/// no commit was needed.
-fn free_by_commit(fs: &Fs) -> Option<bool> {
-    fs.journal.assert_no_handle();
-    let core = &fs.alloc.core;
-    core.drain_windows();
-    let trimmed = core.trimming.wait();
-    if core.pending.is_empty() {
-        return trimmed.then_some(true);
-    }
-    fs.stats.space_commits.bump();
-    Some(fs.journal.force_commit().is_ok())
 }
 
 /// Goal of `inode`'s first block when no neighbouring extent is known: the start of its group.

@@ -179,15 +179,9 @@ fn change(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
-    let mut attempt = 0;
-    loop {
+    alloc::retry(fs, || {
         let mut h = fs.start_with_revokes(credits::XATTR + credits::INODE_UPDATE, 1)?;
         inode.not_plain();
-        let result = whole(&mut h, |h| f(h, &ExclusiveAttrs::lock(inode)));
-        drop(h);
-        match result {
-            Err(Error::NoSpace) if alloc::commit_frees_space(fs, attempt) => attempt += 1,
-            other => return other,
-        }
-    }
+        whole(&mut h, |h| f(h, &ExclusiveAttrs::lock(inode)))
+    })
 }

@@ -51,13 +51,9 @@ impl FileOps<'_> {
         let Some((lblk, _)) = blocks_of(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
             return Ok(());
         };
-        let mut attempt = 0;
-        loop {
-            match map::make_room(self.fs, self.inode, lblk, blocks, self.privileged) {
-                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
-                other => return other,
-            }
-        }
+        alloc::retry(self.fs, || {
+            map::make_room(self.fs, self.inode, lblk, blocks, self.privileged)
+        })
     }
 
     /// Frees the blocks of a block map behind the end of the file, under the handle that allocated

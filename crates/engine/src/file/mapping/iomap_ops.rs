@@ -144,27 +144,13 @@ impl<'a> FileOps<'a> {
         if known.state != MapState::Hole {
             return Ok(known);
         }
-        self.retry(|| {
+        alloc::retry(self.fs, || {
             if self.fs.options.delalloc() && !self.is_low_on_space() {
                 map::reserve_delayed(self.fs, self.inode, lblk, count, self.privileged)
             } else {
                 self.allocate_now(lblk, known.len.min(count))
             }
         })
-    }
-
-    /// Tries to find space; tries again after commits that may return some.
-    pub(in crate::file) fn retry(
-        &self,
-        mut find: impl FnMut() -> Result<map::BlockMapping>,
-    ) -> Result<map::BlockMapping> {
-        let mut attempt = 0;
-        loop {
-            match find() {
-                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
-                other => return other,
-            }
-        }
     }
 
     /// Allocates the hole at `lblk` at once, unwritten.

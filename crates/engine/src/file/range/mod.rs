@@ -206,19 +206,10 @@ impl Operation<'_> {
     /// Runs `step` under a handle with credits for one extent; again after commits that may return
     /// space.
     fn with_space<R>(&self, step: impl Fn(&mut Handle) -> Result<R>) -> Result<R> {
-        let mut attempt = 0;
-        loop {
+        alloc::retry(self.fs, || {
             let credits = credits::sum([credits::allocate(self.fs), credits::INODE_UPDATE]);
-            let mut h = self.fs.start(credits)?;
-            let result = step(&mut h);
-            drop(h);
-            match result {
-                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => {
-                    attempt += 1;
-                }
-                other => return other,
-            }
-        }
+            step(&mut self.fs.start(credits)?)
+        })
     }
 
     /// Cuts the extents that reach over the ends of `blocks`; later steps then need no space.

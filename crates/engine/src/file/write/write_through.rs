@@ -22,6 +22,7 @@
 use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IomapOps};
 use extant_units::{Lblk, Pos, index};
 
+use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::blocks_of;
 use crate::file::lock::range_lock::Held;
@@ -135,5 +136,5 @@ pub(in crate::file) fn allocate_hole(
     count: u32,
 ) -> Result<map::BlockMapping> {
     ops.counters().map_calls.bump();
-    ops.retry(|| ops.allocate_now(lblk, count))
+    alloc::retry(ops.fs, || ops.allocate_now(lblk, count))
 }

@@ -39,18 +39,10 @@ impl FileOps<'_> {
             only_delayed: true,
             ..AllocateMode::default()
         };
-        let mut attempt = 0;
-        loop {
+        alloc::retry_reserved(self.fs, || {
             let mut h = self.fs.start(credits::allocate(self.fs))?;
-            let placed = map::allocate(self.fs, &mut h, self.inode, known.lblk, known.len, how);
-            drop(h);
-            match placed {
-                Err(Error::NoSpace) if alloc::commit_frees_reserved(self.fs, attempt) => {
-                    attempt += 1
-                }
-                other => return other,
-            }
-        }
+            map::allocate(self.fs, &mut h, self.inode, known.lblk, known.len, how)
+        })
     }
 
     /// Completes a direct write: the data of `ioend` is on the device and ends with byte `end` of
@@ -91,23 +83,14 @@ impl FileOps<'_> {
         }
         debug_assert!(ioend.len > 0, "{ioend:?}");
         let (lblk, count) = blocks_of(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
-        let mut attempt = 0;
-        let mut h = loop {
+        // The tree may need a block, and the last free ones may be waiting for a commit.
+        let mut h = alloc::retry_reserved(fs, || {
             let mut h = fs.start(credits::sum([credits::convert(fs), credits::INODE_UPDATE]))?;
-            if ioend.kind != IoendKind::Unwritten {
-                break h;
+            if ioend.kind == IoendKind::Unwritten {
+                map::convert_to_written(fs, &mut h, inode, lblk, count)?;
             }
-            // The tree may need a block, and the last free ones may be waiting for a commit.
-            match map::convert_to_written(fs, &mut h, inode, lblk, count) {
-                Ok(()) => break h,
-                Err(Error::NoSpace) => drop(h),
-                Err(error) => return Err(error),
-            }
-            if !alloc::commit_frees_reserved(fs, attempt) {
-                return Err(Error::NoSpace);
-            }
-            attempt += 1;
-        };
+            Ok(h)
+        })?;
         if grows {
             if !h.ensure(credits::INODE_UPDATE)? {
                 // The conversion stands. A crash here leaves written blocks behind the old size.

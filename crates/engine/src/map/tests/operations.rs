@@ -97,17 +97,11 @@ impl File<'_> {
     /// retries.
     fn allocate_once(&self, at: u32, len: u32, how: AllocateMode) -> BlockMapping {
         let fs = &self.mounted.fs;
-        for attempt in 0.. {
+        let allocated = alloc::retry(fs, || {
             let mut h = self.mounted.start(credits::allocate(fs));
-            match map::allocate(fs, &mut h, self.inode, Lblk::new(at), len, how) {
-                Err(Error::NoSpace) => {
-                    drop(h);
-                    assert!(alloc::commit_frees_space(fs, attempt));
-                }
-                result => return result.unwrap(),
-            }
-        }
-        unreachable!("commit_frees_space gives up")
+            map::allocate(fs, &mut h, self.inode, Lblk::new(at), len, how)
+        });
+        allocated.unwrap()
     }
 
     fn convert(&mut self, range: Range<u32>) {

@@ -1,0 +1,91 @@
+//! Retries after "no space".
+//!
+//! A request that finds no space is repeated here, or by a caller that asks [`commit_frees_space`]
+//! or [`commit_frees_reserved`] before each further attempt. Before that, what is free and cannot
+//! be handed out comes back: windows, a run that is being trimmed, blocks that wait for a commit.
+//!
+//! Other threads take blocks as well, so no number of attempts is sure to be enough; the constants
+//! here are the only limits. Reserved blocks have the higher one: without them accepted data is
+//! lost.
+//!
+//! # Locks
+//! The caller has no handle, as a commit may be waited for.
+
+use std::time::Duration;
+
+use super::space_counts::is_refused;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// Retries of a request that claims its blocks.
+const RETRIES: u32 = 3;
+/// Retries of an allocation of reserved blocks. They are free: commits bring them back, but other
+/// threads free and take blocks meanwhile.
+const RESERVED_RETRIES: u32 = 100;
+/// Of these, how many pause where no commit can help.
+const PAUSES: u32 = 25;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Runs `find`, which starts its handle itself, and runs it again while it finds no space and
+/// [`commit_frees_space`].
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) fn retry<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
+    repeat(find, |attempt| commit_frees_space(fs, attempt))
+}
+
+/// As [`retry`], for blocks that were reserved.
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) fn retry_reserved<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
+    repeat(find, |attempt| commit_frees_reserved(fs, attempt))
+}
+
+fn repeat<R>(mut find: impl FnMut() -> Result<R>, may_find: impl Fn(u32) -> bool) -> Result<R> {
+    let mut attempt = 0;
+    loop {
+        match find() {
+            Err(Error::NoSpace) if may_find(attempt) => attempt += 1,
+            other => return other,
+        }
+    }
+}
+
+/// After [`Error::NoSpace`], without a handle: returns whether a retry makes sense. Commits if that
+/// returns freed blocks; otherwise looks whether there is space now. No commit helps a claim that
+/// was refused for the sake of what is dirty above: blocks that wait for one count as free.
+/// `attempt` counts from zero; the function gives up at [`RETRIES`].
+pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
+    let freed = || (!is_refused()).then(|| free_by_commit(fs)).flatten();
+    attempt < RETRIES && freed().unwrap_or_else(|| fs.alloc.counts.has_room())
+}
+
+/// As [`commit_frees_space`], for blocks that were reserved. They exist, and what a window, a trim
+/// or a commit has of them is back before the next attempt. That one may still miss them where
+/// other threads move blocks meanwhile, so this gives up only after many.
+pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
+    attempt < RESERVED_RETRIES
+        && free_by_commit(fs).unwrap_or_else(|| {
+            if attempt > RETRIES {
+                std::thread::sleep(PAUSE);
+            }
+            attempt < PAUSES
+        })
+}
+
+/// Gives up all windows, also those that other threads are moving, waits for a run that is being
+/// trimmed, and commits if freed blocks wait for that. Returns whether there is room now; `None` if
+/// no commit was needed.
+fn free_by_commit(fs: &Fs) -> Option<bool> {
+    fs.journal.assert_no_handle();
+    let core = &fs.alloc.core;
+    core.drain_windows();
+    let trimmed = core.trimming.wait();
+    if core.pending.is_empty() {
+        return trimmed.then_some(true);
+    }
+    fs.stats.space_commits.bump();
+    Some(fs.journal.force_commit().is_ok())
+}
