@@ -52,7 +52,10 @@ pub(crate) use self::free_runs::free_runs;
 pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
-pub(crate) use self::retries::{commit_frees_reserved, commit_frees_space, retry, retry_reserved};
+pub(crate) use self::retries::{
+    commit_frees_reserved, commit_frees_space, retry, retry_reserved, retry_unlocked,
+    retry_unlocked_while,
+};
 pub(crate) use self::space_counts::SpaceCounts;
 pub(crate) use self::trim::trim;
 use crate::inode::Inode;

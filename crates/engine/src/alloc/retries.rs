@@ -3,6 +3,8 @@
 //! A request that finds no space is repeated here, or by a caller that asks [`commit_frees_space`]
 //! or [`commit_frees_reserved`] before each further attempt. Before that, what is free and cannot
 //! be handed out comes back: windows, a run that is being trimmed, blocks that wait for a commit.
+//! An operation that holds no lock between its attempts is repeated as a whole: before that, files
+//! that wait for eviction give up theirs.
 //!
 //! Other threads take blocks as well, so no number of attempts is sure to be enough; the constants
 //! here are the only limits. Reserved blocks have the higher one: without them accepted data is
@@ -11,6 +13,7 @@
 //! # Locks
 //! The caller has no handle, as a commit may be waited for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::space_counts::is_refused;
@@ -25,6 +28,54 @@ const RESERVED_RETRIES: u32 = 100;
 /// Of these, how many pause where no commit can help.
 const PAUSES: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long an operation waits before each further attempt while files wait for eviction.
+const WAITS: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+];
+
+/// Runs `operation`, which takes its locks itself. Runs it again while it finds no space and some
+/// may come back: unlinked files that wait for eviction hold some. Eviction needs that the caller
+/// holds no lock, and waits for a flusher that writes the file.
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) fn retry_unlocked<R>(fs: &Arc<Fs>, operation: impl FnMut() -> Result<R>) -> Result<R> {
+    retry_unlocked_while(fs, operation, |result| {
+        matches!(result, Err(Error::NoSpace))
+    })
+}
+
+/// As [`retry_unlocked`], where `lacks_space` says whether a result lacks space.
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) fn retry_unlocked_while<R>(
+    fs: &Arc<Fs>,
+    mut operation: impl FnMut() -> Result<R>,
+    lacks_space: impl Fn(&Result<R>) -> bool,
+) -> Result<R> {
+    let mut result = operation();
+    for (attempt, wait) in (0..).zip(WAITS) {
+        if !lacks_space(&result) {
+            break;
+        }
+        let more_may_come = fs.inodes.has_unlinked();
+        if more_may_come {
+            std::thread::sleep(wait);
+        }
+        fs.reap_all();
+        let frees = commit_frees_space(fs, attempt);
+        // The evictions just done may be enough without a commit: one more attempt in any case.
+        result = operation();
+        if !more_may_come && !frees {
+            break;
+        }
+    }
+    result
+}
 
 /// Runs `find`, which starts its handle itself, and runs it again while it finds no space and
 /// [`commit_frees_space`].
@@ -88,4 +139,42 @@ fn free_by_commit(fs: &Fs) -> Option<bool> {
     }
     fs.stats.space_commits.bump();
     Some(fs.journal.force_commit().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::test_support::test_mount::TestFs;
+
+    #[test]
+    fn an_operation_is_repeated_while_that_may_find_space() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let tries = |error: fn() -> Error| {
+            let mut tries = 0;
+            let ended = retry_unlocked::<()>(&fs, || {
+                tries += 1;
+                Err(error())
+            });
+            assert_eq!(ended.unwrap_err().errno(), error().errno());
+            tries
+        };
+        // There is space, which other threads may have taken meanwhile: to the limit.
+        assert_eq!(tries(|| Error::NoSpace), 1 + WAITS.len());
+        // There is none: once more, as evictions may have brought some.
+        let all = fs.alloc.counts.available_to_users();
+        let mut all = crate::alloc::reserve(&fs, all, false).unwrap();
+        let without_space = tries(|| Error::NoSpace);
+        all.give_back(all.blocks());
+        assert_eq!(without_space, 2);
+        assert_eq!(tries(|| Error::Exists), 1);
+        let mut refused = 3;
+        let done = retry_unlocked(&fs, || {
+            refused -= 1;
+            (refused == 0).then_some(7).ok_or(Error::NoSpace)
+        });
+        assert_eq!((done.unwrap(), refused), (7, 0));
+    }
 }

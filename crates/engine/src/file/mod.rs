@@ -45,7 +45,6 @@ mod range;
 mod read;
 mod relocate;
 mod size;
-mod space_retry;
 mod sync;
 #[cfg(test)]
 mod tests;

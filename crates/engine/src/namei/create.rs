@@ -12,7 +12,8 @@ use extant_jbd2::Handle;
 use super::known_names;
 use super::links::add_subdir;
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create};
-use super::pending_commit::{PendingCommit, retry};
+use super::pending_commit::PendingCommit;
+use crate::alloc;
 use crate::dir;
 use crate::inode::{self, Inode, InodeRef};
 use crate::namei::symlink_target;
@@ -148,7 +149,7 @@ pub(crate) fn tmpfile(fs: &Arc<Fs>, dir: &Inode, perm: u16, cred: &Cred) -> Resu
     if dir.kind != FileKind::Directory {
         return Err(Error::NotDir);
     }
-    retry(fs, || {
+    alloc::retry_unlocked(fs, || {
         let shared = dir.lock_shared();
         may_create(shared.inode())?;
         let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
@@ -171,7 +172,7 @@ fn make(
     if is_dot(name) {
         return Err(Error::Exists);
     }
-    let (inode, pending) = retry(fs, || {
+    let (inode, pending) = alloc::retry_unlocked(fs, || {
         let exclusive = dir.lock_exclusively();
         let locked = exclusive.inode();
         if known_names::number(fs, locked.shared(), name)?.is_some() {

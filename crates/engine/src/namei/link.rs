@@ -7,7 +7,8 @@ use super::ancestry;
 use super::known_names;
 use super::links::MAX_LINKS;
 use super::name_checks::{check_name, is_dot, may_create};
-use super::pending_commit::{PendingCommit, retry};
+use super::pending_commit::PendingCommit;
+use crate::alloc;
 use crate::dir;
 use crate::inode::{self, Inode, InodeFlags};
 use crate::orphan;
@@ -34,7 +35,7 @@ pub(crate) fn link(
     if is_dot(name) {
         return Err(Error::Exists);
     }
-    let pending = retry(fs, || {
+    let pending = alloc::retry_unlocked(fs, || {
         let guards = inode::lock_all(&[dir, inode]);
         let locked = guards.of(dir);
         if known_names::number(fs, locked.shared(), name)?.is_some() {

@@ -13,8 +13,9 @@ use super::create::{Wanted, make_credits, make_under};
 use super::links::{add_subdir, drop_link, drop_subdir};
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, may_remove};
 use super::parent_and_name::{ParentAndName, check_move};
-use super::pending_commit::{PendingCommit, retry};
+use super::pending_commit::PendingCommit;
 use super::{ancestry, exchange_names, known_names};
+use crate::alloc;
 use crate::dir::{self, FoundEntry};
 use crate::file;
 use crate::inode::{self, ExclusiveGuards, HeldRecord, Inode, InodeRef};
@@ -69,7 +70,7 @@ pub(crate) fn rename(
         dir: new_dir,
         name: new_name,
     };
-    let (pending, replaced) = retry(fs, || {
+    let (pending, replaced) = alloc::retry_unlocked(fs, || {
         loop {
             if let Some(done) = attempt(fs, old, new, flags, cred)? {
                 return Ok(done);

@@ -45,7 +45,7 @@ use crate::alloc;
 use crate::file::lock::range_lock::WholeFile;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback::{write_before, write_range};
-use crate::file::{any_max_size, data_path, max_size, space_retry};
+use crate::file::{any_max_size, data_path, max_size};
 use crate::inode::Inode;
 use crate::map::{self, ShiftPlan};
 use crate::types::Cred;
@@ -74,7 +74,7 @@ pub(crate) fn fallocate(
 ) -> Result<()> {
     fs.check_writable()?;
     let range = check(fs, inode, mode, offset, len)?;
-    let done = space_retry::retry(fs, || locked(fs, inode, mode, &range, cred));
+    let done = alloc::retry_unlocked(fs, || locked(fs, inode, mode, &range, cred));
     done.inspect_err(|error| crate::file::report(fs, error))?;
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
         crate::file::fsync(fs, inode, None, false)?;

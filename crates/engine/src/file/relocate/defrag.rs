@@ -23,7 +23,6 @@ use extant_units::{Blocks, Ino, Lblk, Pos, at_most_u32};
 use crate::alloc::{self, Run};
 use crate::file::read::check_kind;
 use crate::file::relocate::{self, End, Piece};
-use crate::file::space_retry;
 use crate::file::write::writeback::write_range;
 use crate::inode::path_choice::is_data_journalled;
 use crate::inode::{Inode, InodeFlags, InodeRef};
@@ -181,7 +180,7 @@ impl Defragmentation<'_> {
             rdev: 0,
             links: 0,
         };
-        space_retry::retry(fs, || {
+        alloc::retry_unlocked(fs, || {
             let _shared = root.lock_shared();
             let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
             let inode = new_inode::new(fs, &mut h, &root, &new, self.cred)?;
@@ -211,7 +210,7 @@ impl Defragmentation<'_> {
                 let lblk = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
                 let len = at_most_u32(want);
                 let goal = run.start;
-                let found = space_retry::retry(fs, || {
+                let found = alloc::retry_unlocked(fs, || {
                     let how = AllocateMode {
                         unwritten: true,
                         ..AllocateMode::default()

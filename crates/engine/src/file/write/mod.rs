@@ -20,12 +20,13 @@ use extant_failpoint::Failpoint;
 use extant_iomap::{Behind, Payload, Source};
 use extant_units::{BlockSize, Pos, at_most_usize};
 
+use crate::alloc;
 use crate::file::lock::range_lock::{Held, lock_for_write, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
 use crate::file::size::truncate;
 use crate::file::write::write_at::WriteAt;
-use crate::file::{OpenState, data_path, direct, max_size, space_retry};
+use crate::file::{OpenState, data_path, direct, max_size};
 use crate::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
@@ -202,7 +203,7 @@ fn write_mapped(
         }
         Ok((pos - before as u64, before + done))
     };
-    let result = space_retry::retry_while(fs, write, lacks_space);
+    let result = alloc::retry_unlocked_while(fs, write, lacks_space);
     result.inspect_err(|error| crate::file::report(fs, error))
 }
 
