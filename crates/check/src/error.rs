@@ -8,7 +8,7 @@ use extant_blockdev::OpenError;
 use extant_disk::features::FeatureName;
 use extant_disk::group_desc::GroupDescError;
 use extant_disk::location::Location;
-use extant_disk::superblock::SuperblockError;
+use extant_disk::superblock::{SuperblockError, UnsupportedBlocks};
 use extant_jbd2::JournalError;
 use extant_units::Group;
 
@@ -34,6 +34,9 @@ pub enum Error {
     /// The volume uses a feature that is outside of the supported set.
     #[error("unsupported feature: {0}")]
     UnsupportedFeature(FeatureName),
+    /// The volume's blocks have a size that is not supported.
+    #[error("unsupported feature: {0}")]
+    UnsupportedBlocks(#[from] UnsupportedBlocks),
     /// A group descriptor cannot be read, not even without its checksum.
     #[error("corrupt descriptor of group {group}: {source}")]
     Descriptor {

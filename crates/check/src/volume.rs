@@ -51,6 +51,7 @@ impl Volume {
         if let Some(name) = (features.ro_compat - RO_COMPAT).names().next() {
             return Err(Error::UnsupportedFeature(name));
         }
+        sb.check_supported_blocks()?;
         let csum_seed = features.metadata_csum().then(|| sb.checksum_seed());
         let format = InodeFormat {
             inode_size: inode_size(&sb),

@@ -51,6 +51,7 @@ pub(crate) fn error(error: extant_check::Error) -> Error {
         Check::TooShort => Error::NotExt4("it is too short for a superblock".into()),
         Check::Superblock(error) => error.into(),
         Check::UnsupportedFeature(name) => Error::UnsupportedFeature(name.to_string()),
+        Check::UnsupportedBlocks(blocks) => Error::UnsupportedFeature(blocks.to_string()),
         Check::Corrupt { place, what } => Error::corrupt(place, what),
         Check::Descriptor { group, source } => Error::corrupt(Location::GroupDesc(group), source),
         Check::Device(error) => error.into(),

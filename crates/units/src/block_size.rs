@@ -11,6 +11,8 @@ pub struct BlockSize {
 impl BlockSize {
     /// 1 KiB blocks.
     pub const KIB1: Self = Self { log2: 10 };
+    /// 2 KiB blocks.
+    pub const KIB2: Self = Self { log2: 11 };
     /// 4 KiB blocks.
     pub const KIB4: Self = Self { log2: 12 };
 

@@ -19,7 +19,7 @@ pub use self::raw_superblock::{
     DefaultMountOpts, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags,
 };
 use self::raw_superblock::{join, time};
-pub use self::superblock_error::SuperblockError;
+pub use self::superblock_error::{SuperblockError, UnsupportedBlocks};
 use crate::csum::Crc32c;
 use crate::features::{Compat, FeatureSets, Incompat, RoCompat};
 
@@ -65,6 +65,17 @@ impl Superblock {
     /// The block size.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
+    }
+
+    /// Returns whether the engine supports the block size: at most a page of its cache.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn check_supported_blocks(&self) -> Result<(), UnsupportedBlocks> {
+        match self.block_size {
+            BlockSize::KIB1 | BlockSize::KIB2 | BlockSize::KIB4 => Ok(()),
+            other => Err(UnsupportedBlocks(other.bytes())),
+        }
     }
 
     /// Blocks of the whole file system, first data block included; larger than `first_data_block`.

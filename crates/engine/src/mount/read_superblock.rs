@@ -15,9 +15,6 @@ use crate::config::MountOptions;
 use crate::types::error::{Error, Result};
 use crate::volume::mounted_superblock::{is_in_use, mend_mark};
 
-/// The largest supported block: a page of the cache.
-const MAX_BLOCK: usize = BlockSize::KIB4.bytes();
-
 /// Reads and checks the superblock that the options name, gates its features, and resolves the
 /// options that it decides. A volume that can only be read makes the options read-only.
 ///
@@ -39,12 +36,8 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
         ));
     }
     let verdict = feature_gate::judge(&sb.features())?;
-    if sb.block_size().bytes() > MAX_BLOCK {
-        return Err(Error::UnsupportedFeature(format!(
-            "blocks of {} bytes (1024, 2048 and 4096 are supported)",
-            sb.block_size().bytes()
-        )));
-    }
+    let supported = sb.check_supported_blocks();
+    supported.map_err(|blocks| Error::UnsupportedFeature(blocks.to_string()))?;
     sb.check_device_len(dev.len())?;
     if !verdict.read_only.is_empty() && !options.read_only() {
         tracing::warn!(
