@@ -71,7 +71,9 @@ pub(crate) fn restore(
         }
         Err(_) => {}
     }
-    if let Some(other) = extant_mkfs::find_other_format(&**dev)? {
+    if let Some(other) = extant_mkfs::find_other_format(&**dev)?
+        && !other.is_boot_sector()
+    {
         return Err(Error::OtherFormat(other.what));
     }
     let bytes = extant_check::superblock_from_copy(dev, offset)?;

@@ -117,6 +117,42 @@ fn a_copy_lies_where_its_volume_has_one() -> Result<()> {
     Ok(())
 }
 
+/// A boot sector is no other format: a volume may have one. A copy that is none is refused there
+/// too.
+#[test]
+fn a_boot_sector_stays_in_front_of_what_is_restored() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, _, args, dirty) = BASES[0];
+    let image = base(20, args, dirty)?;
+    image.patch(510, 2, |bytes| bytes.copy_from_slice(&[0x55, 0xaa]))?;
+    image.patch(1024, 1024, |bytes| bytes.fill(0))?;
+    let lost = fs::read(image.path())?;
+
+    image.patch(COPY + 4, 1, |bytes| bytes[0] ^= 1)?;
+    let damaged = fs::read(image.path())?;
+    ensure!(restore(&image).is_err(), "by a damaged copy");
+    ensure!(fs::read(image.path())? == damaged, "written");
+
+    fs::write(image.path(), &lost[..12 << 20])?;
+    ensure!(restore(&image).is_err(), "on a device that is too short");
+
+    fs::write(image.path(), &lost)?;
+    image.patch(0, 4, |bytes| bytes.copy_from_slice(b"XFSB"))?;
+    let refused = restore(&image);
+    ensure!(matches!(refused, Err(Error::OtherFormat(_))), "{refused:?}");
+
+    fs::write(image.path(), &lost)?;
+    let report = restore(&image)?;
+    ensure!(report.is_clean(), "{report:?}");
+    ensure!(
+        fs::read(image.path())?[..1024] == lost[..1024],
+        "the boot sector"
+    );
+    image.fsck_clean()
+}
+
 /// A repair without a copy stores what is newer than the copy.
 #[test]
 fn a_superblock_with_a_wrong_checksum_is_kept() -> Result<()> {

@@ -16,6 +16,14 @@ pub struct Signature {
     pub len: usize,
 }
 
+impl Signature {
+    /// Returns whether it is a boot sector, for which every file system of ext leaves room: it does
+    /// not say that another format took the place of one.
+    pub fn is_boot_sector(&self) -> bool {
+        self.what == BOOT
+    }
+}
+
 /// Where a magic number lies.
 #[derive(Clone, Copy)]
 enum At {
@@ -41,6 +49,9 @@ use At::{End, LastBut64K, Start};
 
 /// The name of the formats that are no other.
 const EXT: &str = "an ext2, ext3 or ext4 file system";
+
+/// The name of what may stand in front of a superblock of ext.
+const BOOT: &str = "a partition table or a boot sector";
 
 /// The bytes at the start of a device in which formats have their first magic number.
 const START: u64 = 1 << 17;
@@ -149,11 +160,7 @@ const MAGICS: &[Magic] = &[
     magic("a GUID partition table", Start(512), b"EFI PART"),
     magic("a GUID partition table", Start(4096), b"EFI PART"),
     magic("a GUID partition table", End(512), b"EFI PART"),
-    magic(
-        "a partition table or a boot sector",
-        Start(510),
-        &[0x55, 0xAA],
-    ),
+    magic(BOOT, Start(510), &[0x55, 0xAA]),
 ];
 
 /// All that `device` holds, as far as magic numbers tell.
