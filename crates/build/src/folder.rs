@@ -17,9 +17,9 @@ use rustix::io::Errno;
 
 use crate::attrs::Named;
 use crate::error::{At, Error, Result};
-use crate::keeper::{Keeper, device};
+use crate::keeper::{Entry, Keeper, device};
 use crate::origin::{Origin, folder_data};
-use crate::parts::Part;
+use crate::parts::{Part, find_parts};
 use crate::placer::Placer;
 use crate::text::TextId;
 use crate::tree::{MAX_ENTRIES, Node, NodeId};
@@ -169,9 +169,8 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             }
             FileKind::Symlink => {
                 let target = host.read_link().at(host)?.into_os_string().into_vec();
-                node.size = target.len() as u64;
-                let text = self.keeper.target(self.placer.tree, &target, shown)?;
-                node.data = u64::from(text.raw());
+                self.keeper
+                    .target(self.placer.tree, &mut node, &target, shown)?;
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 let numbers = found.st_rdev;
@@ -179,15 +178,14 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             }
             _ => {}
         }
-        let named = self.attributes(host).at(host)?;
-        self.keeper
-            .keep(self.placer.tree, &mut node, &named, shown)?;
-        let Some(made) = self.placer.put(inside, node)? else {
+        let entry = Entry {
+            node,
+            named: self.attributes(host).at(host)?,
+            parts,
+        };
+        let Some(made) = self.keeper.put(self.placer, inside, entry, shown)? else {
             return Ok(false);
         };
-        if let Some(parts) = parts {
-            self.placer.tree.parts.set(made, parts, shown)?;
-        }
         if found.st_nlink > 1 && kind_of(found) != Some(FileKind::Directory) {
             self.linked.insert(key, made);
         }
@@ -277,23 +275,11 @@ fn described(found: &Stat) -> io::Result<Node> {
 fn data_parts(path: &Path, size: u64) -> io::Result<Vec<Part>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
-    let mut parts = Vec::new();
-    let mut at = 0;
-    while at < size {
+    find_parts(size, |at| {
         let start = match seek(&file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
-            Err(error) => return Err(error.into()),
+            Err(Errno::NXIO) => return Ok(None),
+            start => start?,
         };
-        let end = seek(&file, SeekFrom::Hole(start))?.min(size);
-        if start < end {
-            parts.push(Part {
-                start,
-                len: end - start,
-                stored: start,
-            });
-        }
-        at = end.max(start + 1);
-    }
-    Ok(parts)
+        Ok(Some((start, seek(&file, SeekFrom::Hole(start))?)))
+    })
 }

@@ -12,9 +12,18 @@ use extant_units::index;
 use crate::attrs::{CAPABILITY, Named};
 use crate::error::{Error, Result};
 use crate::options::{Options, Watch};
-use crate::placer::{MAX_PATH, parts};
-use crate::text::TextId;
-use crate::tree::{Node, Tree};
+use crate::parts::Part;
+use crate::placer::{MAX_PATH, Placer, parts};
+use crate::tree::{Node, NodeId, Tree};
+
+/// An entry as its source has it.
+pub(crate) struct Entry {
+    pub(crate) node: Node,
+    /// Its extended attributes.
+    pub(crate) named: Named,
+    /// The parts of a file with holes.
+    pub(crate) parts: Option<Vec<Part>>,
+}
 
 /// Adapts entries to the options and to the volume.
 pub(crate) struct Keeper<'a> {
@@ -80,16 +89,37 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Keeps what a symbolic link says.
+    /// Puts an entry at `path` in the volume, as it is kept. Returns its number; `None` where it
+    /// removed another. `shown` is the path for messages.
+    ///
+    /// # Errors
+    /// What ext4 cannot store; a path that no volume can have.
+    pub(crate) fn put(
+        &self,
+        placer: &mut Placer<'_>,
+        path: &[u8],
+        mut entry: Entry,
+        shown: impl fmt::Display + Copy,
+    ) -> Result<Option<NodeId>> {
+        self.keep(placer.tree, &mut entry.node, &entry.named, shown)?;
+        let made = placer.put(path, entry.node)?;
+        if let (Some(made), Some(parts)) = (made, entry.parts) {
+            placer.tree.parts.set(made, parts, shown)?;
+        }
+        Ok(made)
+    }
+
+    /// Makes `node` a symbolic link that says `target`.
     ///
     /// # Errors
     /// A target that ext4 cannot store.
     pub(crate) fn target(
         &self,
         tree: &mut Tree,
+        node: &mut Node,
         target: &[u8],
         path: impl fmt::Display,
-    ) -> Result<TextId> {
+    ) -> Result<()> {
         let room = index(self.block_size) - 1;
         if target.is_empty() || target.contains(&0) {
             return Err(Error::at(path, "a link to nothing"));
@@ -98,7 +128,9 @@ impl Keeper<'_> {
             let what = format!("a link of {} bytes, at most {room} fit", target.len());
             return Err(Error::at(path, what));
         }
-        tree.keep_text(target)
+        node.size = target.len() as u64;
+        node.data = u64::from(tree.keep_text(target)?.raw());
+        Ok(())
     }
 }
 

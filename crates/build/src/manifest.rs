@@ -185,9 +185,7 @@ impl Manifest<'_, '_> {
         };
         match kind {
             FileKind::Symlink => {
-                node.size = value.len() as u64;
-                let text = self.keeper.target(self.placer.tree, value, place)?;
-                node.data = u64::from(text.raw());
+                self.keeper.target(self.placer.tree, node, value, place)?;
             }
             FileKind::Regular => {
                 let path = PathBuf::from(OsStr::from_bytes(value));

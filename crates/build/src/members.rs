@@ -10,7 +10,7 @@ use extant_units::exact_u16;
 
 use crate::attrs::Named;
 use crate::error::{Error, Result};
-use crate::keeper::{Keeper, device};
+use crate::keeper::{Entry, Keeper, device};
 use crate::parts::Part;
 use crate::placer::{Placer, shown};
 use crate::tree::Node;
@@ -100,9 +100,7 @@ impl MemberScan<'_, '_> {
             }
             FileKind::Symlink => {
                 let tree = &mut *self.placer.tree;
-                let text = self.keeper.target(tree, &member.link, &path)?;
-                node.size = member.link.len() as u64;
-                node.data = u64::from(text.raw());
+                self.keeper.target(tree, &mut node, &member.link, &path)?;
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 node.data = device(member.major, member.minor, &path)?;
@@ -110,13 +108,9 @@ impl MemberScan<'_, '_> {
             _ => {}
         }
         let named = attributes(member, node.kind(), &path)?;
-        let tree = &mut *self.placer.tree;
-        self.keeper.keep(tree, &mut node, &named, &path)?;
-        let made = self.placer.put(&member.name, node)?;
-        if let (Some(made), Some(parts)) = (made, parts) {
-            self.placer.tree.parts.set(made, parts, &path)?;
-        }
-        Ok(())
+        let entry = Entry { node, named, parts };
+        let made = self.keeper.put(self.placer, &member.name, entry, &path);
+        made.map(drop)
     }
 
     fn described(&self, member: &Member, path: &str) -> Result<Node> {

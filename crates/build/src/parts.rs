@@ -17,6 +17,32 @@ pub(crate) struct Part {
     pub(crate) stored: u64,
 }
 
+/// The parts of a file of `size` bytes that has its bytes at their own places. `next` finds the
+/// first data at or behind a position: where it begins and ends, `None` if there is none.
+///
+/// # Errors
+/// Those of `next`.
+pub(crate) fn find_parts<E>(
+    size: u64,
+    mut next: impl FnMut(u64) -> std::result::Result<Option<(u64, u64)>, E>,
+) -> std::result::Result<Vec<Part>, E> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let Some((start, end)) = next(at)? else { break };
+        let end = end.min(size);
+        if start < end {
+            parts.push(Part {
+                start,
+                len: end - start,
+                stored: start,
+            });
+        }
+        at = end.max(start + 1);
+    }
+    Ok(parts)
+}
+
 /// The parts of all files that have holes.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {

@@ -17,8 +17,8 @@ use rustix::fs::{major, minor};
 
 use crate::attrs::Named;
 use crate::error::{Error, Result};
-use crate::keeper::{Keeper, device};
-use crate::parts::Part;
+use crate::keeper::{Entry, Keeper, device};
+use crate::parts::{Part, find_parts};
 use crate::placer::{Placer, parts, shown};
 use crate::tree::{Node, NodeId, too_many};
 
@@ -180,9 +180,8 @@ impl VolumeScan<'_, '_> {
             }
             FileKind::Symlink => {
                 let says = self.volume.readlink(file).map_err(at)?;
-                node.size = says.len() as u64;
-                let text = self.keeper.target(self.placer.tree, &says, &place)?;
-                node.data = u64::from(text.raw());
+                self.keeper
+                    .target(self.placer.tree, &mut node, &says, &place)?;
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 let numbers = u64::from(attr.rdev);
@@ -190,15 +189,14 @@ impl VolumeScan<'_, '_> {
             }
             _ => {}
         }
-        let named = self.attributes(file).map_err(at)?;
-        self.keeper
-            .keep(self.placer.tree, &mut node, &named, place.as_str())?;
-        let Some(made) = self.placer.put(path, node)? else {
+        let entry = Entry {
+            node,
+            named: self.attributes(file).map_err(at)?,
+            parts,
+        };
+        let Some(made) = self.keeper.put(self.placer, path, entry, &place)? else {
             return Ok(false);
         };
-        if let Some(parts) = parts {
-            self.placer.tree.parts.set(made, parts, &place)?;
-        }
         if attr.nlink > 1 && attr.kind != FileKind::Directory {
             seen.linked.insert(attr.ino, made);
         }
@@ -233,24 +231,14 @@ impl VolumeScan<'_, '_> {
 
     /// Parts of a file between its holes.
     fn parts(&self, file: &FileNode, size: u64) -> extant_engine::Result<Vec<Part>> {
-        let mut parts = Vec::new();
-        let mut at = 0;
-        while at < size {
+        find_parts(size, |at| {
             let start = match self.volume.seek(file, SeekTarget::Data(at)) {
-                Err(EngineError::NoSuchAddress) => break,
+                Err(EngineError::NoSuchAddress) => return Ok(None),
                 start => start?,
             };
-            let end = self.volume.seek(file, SeekTarget::Hole(start))?.min(size);
-            if start < end {
-                parts.push(Part {
-                    start,
-                    len: end - start,
-                    stored: start,
-                });
-            }
-            at = end.max(start + 1);
-        }
-        Ok(parts)
+            let end = self.volume.seek(file, SeekTarget::Hole(start))?;
+            Ok(Some((start, end)))
+        })
     }
 
     fn attributes(&self, file: &FileNode) -> extant_engine::Result<Named> {
