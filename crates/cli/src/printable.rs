@@ -2,12 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Text without the characters that could control a terminal or begin a line.
-pub(crate) fn harmless(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
-}
+pub(crate) use extant_nbd::harmless;
 
 /// Prints a line to standard error, made [`harmless`].
 ///

@@ -16,6 +16,7 @@ use crate::channel::{Channel, Receiver};
 use crate::error::NbdError;
 use crate::export::Export;
 use crate::loss::{Loss, violation};
+use crate::message::harmless;
 use crate::protocol::{
     FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, answer, info, option,
 };
@@ -250,7 +251,7 @@ fn refused(name: &str, reply: &Reply) -> NbdError {
         answer::UNSUPPORTED => "the server does not know NBD_OPT_GO".to_owned(),
         kind => answer::words(kind).to_owned(),
     };
-    let message = harmless(&reply.data);
+    let message = shown(&reply.data);
     if !message.is_empty() {
         why = format!("{why}: {message}");
     }
@@ -261,12 +262,10 @@ fn refused(name: &str, reply: &Reply) -> NbdError {
 }
 
 /// The beginning of a server's message, without what a terminal would obey.
-pub(crate) fn harmless(message: &[u8]) -> String {
+pub(crate) fn shown(message: &[u8]) -> String {
     let text = String::from_utf8_lossy(message);
-    let shown = text.trim_end().chars().take(LONGEST_MESSAGE);
-    shown
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    let beginning: String = text.trim_end().chars().take(LONGEST_MESSAGE).collect();
+    harmless(&beginning)
 }
 
 #[cfg(test)]

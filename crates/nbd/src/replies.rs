@@ -10,7 +10,7 @@ use std::io::{self, Read};
 
 use crate::in_flight::InFlight;
 use crate::loss::{Loss, violation};
-use crate::negotiation::harmless;
+use crate::negotiation::shown;
 use crate::pending::Pending;
 use crate::protocol::{Command, SHUTDOWN, SIMPLE_REPLY, STRUCTURED_REPLY, chunk, server_error};
 
@@ -186,7 +186,7 @@ fn failure(input: &mut impl Read, pending: &mut Pending, len: u32) -> io::Result
     if number == SHUTDOWN {
         return Err(shutting_down());
     }
-    let message = harmless(message);
+    let message = shown(message);
     if pending.error.is_none() && !message.is_empty() {
         tracing::warn!("the NBD server reports: {message}");
     }
