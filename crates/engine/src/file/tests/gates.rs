@@ -155,6 +155,44 @@ pub(super) fn waiting<'s>(
     worker
 }
 
+/// While a queued direct write of sevens to the fifth block of a file is on its way, runs `work`,
+/// called `name`, which has to wait for it. `meanwhile` looks at the file while it does.
+fn behind_a_direct_write(
+    stage: &Stage,
+    name: &str,
+    work: impl FnOnce(&InodeRef) + Send,
+    meanwhile: impl FnOnce(&InodeRef),
+) -> InodeRef {
+    let (fs, inode) = (&stage.fs, stage.file());
+    drop_clean(&inode);
+    let mut queue = Queue::new(fs, Cred::root(), 4);
+    let closed = stage.dev.gate().close(writes_of(7));
+    let job = Job {
+        what: What::Write,
+        pos: 4 * BLOCK,
+        buf: IoBuf::copy_of(&[7; BLOCK_LEN]),
+        tag: 0,
+        after: AfterWrite::Nothing,
+    };
+    queue.submit(&inode, job);
+    closed.wait_for(1);
+    let tree = &data(fs, &inode).ranges;
+    let before = tree.stats().lock_waits;
+    std::thread::scope(|scope| {
+        let closed = closed;
+        let waits = || tree.stats().lock_waits > before || tree.has_sleepers();
+        let worker = waiting(scope, name, || work(&inode), waits);
+        meanwhile(&inode);
+        drop(closed);
+        worker.join().unwrap();
+    });
+    let mut over = Vec::new();
+    queue.reap(1, &mut over);
+    assert_eq!(over.pop().unwrap().result.unwrap(), BLOCK_LEN);
+    drop(queue);
+    inode
+}
+
 /// Blocks that a queued direct write is on its way to are not freed under it: they could be another
 /// file's by the time the write arrives.
 #[test]
@@ -162,37 +200,16 @@ fn range_operations_wait_for_direct_writes_in_flight() {
     for lock_slots in [true, false] {
         for mode in [PunchHole, CollapseRange, ZeroRange { keep_size: true }] {
             let stage = Stage::tuned("", |tuning| tuning.lock_slots = lock_slots);
-            let (fs, inode) = (&stage.fs, stage.file());
-            drop_clean(&inode);
-            let mut queue = Queue::new(fs, Cred::root(), 4);
-            let closed = stage.dev.gate().close(writes_of(7));
-            let job = Job {
-                what: What::Write,
-                pos: 4 * BLOCK,
-                buf: IoBuf::copy_of(&[7; BLOCK_LEN]),
-                tag: 0,
-                after: AfterWrite::Nothing,
-            };
-            queue.submit(&inode, job);
-            closed.wait_for(1);
-            assert_eq!(fs.stats.direct_fast_path.get(), 1, "it took the fast path");
-            assert_eq!(fs.stats.direct_slots.get(), u64::from(lock_slots));
-            let tree = &data(fs, &inode).ranges;
-            let before = tree.stats().lock_waits;
-            std::thread::scope(|scope| {
-                let closed = closed;
-                let waits = || tree.stats().lock_waits > before || tree.has_sleepers();
-                let work = || stage.change(&inode, mode, 4, 2);
-                let worker = waiting(scope, "a range operation", work, waits);
-                let there = map::lookup(fs, &inode, Lblk::new(4), 1).unwrap().state;
+            let stats = &stage.fs.stats;
+            let work = |inode: &InodeRef| stage.change(inode, mode, 4, 2);
+            let inode = behind_a_direct_write(&stage, "a range operation", work, |inode| {
+                assert_eq!(stats.direct_fast_path.get(), 1, "it took the fast path");
+                assert_eq!(stats.direct_slots.get(), u64::from(lock_slots));
+                let there = map::lookup(&stage.fs, inode, Lblk::new(4), 1)
+                    .unwrap()
+                    .state;
                 assert!(matches!(there, MapState::Written(_)), "{there:?}");
-                drop(closed);
-                worker.join().unwrap();
             });
-            let mut over = Vec::new();
-            queue.reap(1, &mut over);
-            assert_eq!(over.pop().unwrap().result.unwrap(), BLOCK_LEN);
-            drop(queue);
             let now = if mode == CollapseRange { 1 } else { 0 };
             assert_eq!(stage.get(&inode, 4 * BLOCK, BLOCK_LEN), [now; BLOCK_LEN]);
             stage.end();
@@ -389,32 +406,8 @@ fn a_file_becomes_immutable_after_writes_in_flight() {
     ];
     for call in calls {
         let stage = Stage::new("");
-        let (fs, inode) = (&stage.fs, stage.file());
-        drop_clean(&inode);
-        let mut queue = Queue::new(fs, Cred::root(), 4);
-        let closed = stage.dev.gate().close(writes_of(7));
-        let job = Job {
-            what: What::Write,
-            pos: 4 * BLOCK,
-            buf: IoBuf::copy_of(&[7; BLOCK_LEN]),
-            tag: 0,
-            after: AfterWrite::Nothing,
-        };
-        queue.submit(&inode, job);
-        closed.wait_for(1);
-        let tree = &data(fs, &inode).ranges;
-        let before = tree.stats().lock_waits;
-        std::thread::scope(|scope| {
-            let closed = closed;
-            let waits = || tree.stats().lock_waits > before || tree.has_sleepers();
-            let worker = waiting(scope, "the flag", || call(&stage, &inode), waits);
-            drop(closed);
-            worker.join().unwrap();
-        });
-        let mut over = Vec::new();
-        queue.reap(1, &mut over);
-        assert_eq!(over.pop().unwrap().result.unwrap(), BLOCK_LEN);
-        drop(queue);
+        let inode = behind_a_direct_write(&stage, "the flag", |inode| call(&stage, inode), |_| ());
+        drop(inode);
         stage.end();
     }
 }
