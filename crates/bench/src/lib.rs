@@ -46,6 +46,7 @@ mod times;
 mod variant;
 
 pub use extant_host::clean_up;
+pub use pages::REPORT_PAGE;
 pub use plan::{Bench, Plan, Size};
 pub use report::Report;
 pub use runner::run;

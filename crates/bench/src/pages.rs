@@ -5,12 +5,16 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use extant::device::refuse_target_in_use;
 use extant_host::{Cmd, Need, Result};
 
 use crate::plan::Bench;
 use crate::plot::Picture;
 use crate::rows::Rows;
 use crate::tables::{EXPLAINED, explained, figures, gains, histograms, ratios};
+
+/// Name of the page with all pictures and tables.
+pub const REPORT_PAGE: &str = "report.html";
 
 /// The program that makes a PNG of an SVG.
 const CONVERTER: &str = "rsvg-convert";
@@ -153,14 +157,21 @@ pub(crate) fn write_pictures(pictures: &[Picture], dir: &Path) -> Result<Option<
     let can_convert = Need::Tool(CONVERTER).missing().is_none();
     for Picture { name, svg } in pictures {
         let path = dir.join(format!("{name}.svg"));
-        std::fs::write(&path, svg)?;
+        write_file(&path, svg)?;
         if can_convert {
             let png = dir.join(format!("{name}.png"));
+            refuse_target_in_use(&png)?;
             Cmd::new(CONVERTER).arg("-o").arg(png).arg(path).ok()?;
         }
     }
     let why = format!("no PNG: there is no {CONVERTER} (Debian: librsvg2-bin)");
     Ok((!can_convert).then_some(why))
+}
+
+/// Writes a file of a report, unless it is in use.
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
+    refuse_target_in_use(path)?;
+    Ok(std::fs::write(path, text)?)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use extant_host::{Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::pages::{Page, write_pictures};
+use crate::pages::{Page, REPORT_PAGE, write_file, write_pictures};
 use crate::plan::{Bench, Plan};
 use crate::rows::{Rows, align};
 use crate::tables::{EXPLAINED, explained, faults, figures, gains, histograms, markdown, ratios};
@@ -199,7 +199,7 @@ impl Report {
         } else {
             self.markdown()
         };
-        Ok(std::fs::write(path, text)?)
+        write_file(path, &text)
     }
 
     /// Fails where [`Report::write`] would, as far as the page at `path` is to blame.
@@ -245,7 +245,7 @@ impl Report {
     }
 
     /// Draws a picture of each group of cases below `dir`, as SVG and PNG, and writes the page
-    /// `report.html` with all of them and the tables. Returns what is left out, and why.
+    /// [`REPORT_PAGE`] with all of them and the tables. Returns what is left out, and why.
     ///
     /// # Errors
     /// Those of writing.
@@ -263,7 +263,7 @@ impl Report {
             .map(|(name, about)| format!("{name}: {about}"));
         page.list("The variants", variants);
         page.list("Remarks", self.remarks().into_iter());
-        std::fs::write(dir.join("report.html"), page.end())?;
+        write_file(&dir.join(REPORT_PAGE), &page.end())?;
         write_pictures(&pictures, dir)
     }
 

@@ -363,6 +363,16 @@ pub fn refuse_in_use(path: &Path) -> Result<(), OpenError> {
     }
 }
 
+/// Refuses as [`refuse_in_use`] does, but what a symbolic link at `path` leads to: the check for
+/// all that write to a name of the host.
+///
+/// # Errors
+/// As of [`refuse_in_use`].
+pub fn refuse_target_in_use(path: &Path) -> Result<(), OpenError> {
+    let target = path.canonicalize();
+    refuse_in_use(target.as_deref().unwrap_or(path))
+}
+
 /// Returns whether the permissions of a file let this process write to it.
 fn may_write(path: &Path) -> bool {
     accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()

@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::args::{self, examples_of, see_also};
 use crate::failure::{At, Failure, Outcome};
 use crate::option_list::{FRONT_END, LINUX, OptionText};
-use crate::output::Output;
+use crate::output::{Output, write_file};
 
 /// Footer of each page.
 const VERSION: &str = concat!("extant ", env!("CARGO_PKG_VERSION"));
@@ -44,12 +44,12 @@ fn pages(dir: &Path) -> Result<(), Failure> {
         let file = dir.join(Man::new(command.clone()).get_filename());
         let mut page = Vec::new();
         render(command, &mut page).at(file.display())?;
-        fs::write(&file, page).at(file.display())?;
+        write_file(&file, page)?;
     }
     let file = dir.join("extant-options.5");
     let mut page = Vec::new();
     options(&mut page).at(file.display())?;
-    fs::write(&file, page).at(file.display())
+    write_file(&file, page)
 }
 
 /// The paragraphs of a text, without `Exit status: ` what such a one says, and the others.

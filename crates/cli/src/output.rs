@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,9 +17,14 @@ use crate::printable::harmless;
 
 /// Refuses to write over a file of the host that is in use, behind symbolic links.
 pub(crate) fn refuse_in_use(path: &Path) -> Result<(), Failure> {
-    let behind = path.canonicalize();
-    let refused = extant::device::refuse_in_use(behind.as_deref().unwrap_or(path));
+    let refused = extant::device::refuse_target_in_use(path);
     refused.map_err(extant::Error::from).at(path.display())
+}
+
+/// Writes a file of the host, unless it is in use.
+pub(crate) fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    refuse_in_use(path)?;
+    fs::write(path, content).at(path.display())
 }
 
 /// Standard output, buffered. A reader that goes away ends the output without complaint, a failure

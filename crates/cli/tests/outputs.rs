@@ -183,7 +183,8 @@ fn a_measurement_whose_results_have_no_place_does_not_begin() -> Result<()> {
 
 /// Each command that could replace or empty a file of the host. `IMAGE` and `FILE` are what is
 /// read, `OUT` is the file, in the directory `DIR`; `tree` of the image has a file of that name.
-const REPLACING: [&str; 8] = [
+/// It has the names of a report's page and of a page of the manual, too.
+const REPLACING: [&str; 10] = [
     "build -q -F DIR/in OUT",
     "export IMAGE:/ OUT",
     "tar -f OUT IMAGE:/",
@@ -192,6 +193,8 @@ const REPLACING: [&str; 8] = [
     "cp -a IMAGE:/linked/. DIR",
     "map --plot OUT FILE",
     "bench overwrite --quick --runs 1 --json OUT",
+    "bench overwrite --quick --runs 1 --plot DIR",
+    "manual DIR",
 ];
 
 /// Runs them all, and expects each to be refused.
@@ -234,6 +237,9 @@ fn what_is_in_use_is_not_replaced() -> Result<()> {
     fs::create_dir(dir.join("in"))?;
     let out = dir.join("out");
     extant("mkfs -q out 16M").ok()?;
+    for name in ["report.html", "extant.1"] {
+        fs::hard_link(&out, dir.join(name))?;
+    }
     {
         // A program that has it open as an emulator has its disk.
         let _open = fs::File::options().read(true).write(true).open(&out)?;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use extant_blockdev::{BlockDevice, FileDevice, OpenMode, refuse_in_use};
+use extant_blockdev::{BlockDevice, FileDevice, OpenMode, refuse_target_in_use};
 use extant_units::DevOff;
 
 use crate::error::{Error, Result};
@@ -174,8 +174,7 @@ pub fn take_device(path: &Path, block_size: u64, options: &Options) -> Result<Fi
 /// # Errors
 /// [`Error::Occupied`], [`Error::Open`], or what the host reports.
 pub fn refuse_occupied_file(path: &Path, options: &Options) -> Result<()> {
-    // By whichever link.
-    refuse_in_use(&path.canonicalize()?)?;
+    refuse_target_in_use(path)?;
     refuse_occupied(&FileDevice::open(path, OpenMode::ReadOnly)?, options)?;
     Ok(())
 }

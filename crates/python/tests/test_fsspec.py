@@ -1,5 +1,7 @@
 """Images by way of fsspec."""
 
+import errno
+
 import fsspec
 import pytest
 
@@ -57,6 +59,24 @@ def test_trees_are_copied_by_fsspec(spec, tmp_path):
     assert spec.cat_file("/in/file") == b"content"
     spec.get("/in", str(tmp_path / "out"), recursive=True)
     assert (tmp_path / "out/file").read_text() == "content"
+
+
+def test_files_in_use_are_not_replaced(spec, tmp_path):
+    spec.pipe_file("/file", b"content")
+    used, link = tmp_path / "used", tmp_path / "link"
+    used.write_bytes(b"before")
+    link.symlink_to(used)
+    for get in (spec.get_file, spec.get):
+        for path in (used, link):
+            with open(used, "r+b"), pytest.raises(OSError) as raised:
+                get("/file", str(path))
+            assert raised.value.errno == errno.EBUSY and used.read_bytes() == b"before"
+    spec.get_file("/file", str(link))
+    assert used.read_bytes() == b"content"
+    spec.get_file("/", str(tmp_path / "new"))
+    with open(tmp_path / "own", "wb") as own:
+        spec.get_file("/file", own)
+    assert (tmp_path / "own").read_bytes() == b"content"
 
 
 def test_urls_open_files(image):

@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use extant_bench::{Bench as Family, Plan, Report};
+use extant_bench::{Bench as Family, Plan, REPORT_PAGE, Report};
 use tracing::warn;
 
 use crate::args::{Bench, BenchName};
 use crate::failure::{At, Failure, Outcome};
-use crate::output::{Output, refuse_in_use};
+use crate::output::{Output, refuse_in_use, write_file};
 use crate::printable::print_error_line;
 use crate::{program, unfinished};
 
@@ -72,6 +72,7 @@ fn try_outputs(args: &Bench) -> Result<(), Failure> {
     }
     if let Some(dir) = &args.plot {
         fs::create_dir_all(dir).at(dir.display())?;
+        refuse_in_use(&dir.join(REPORT_PAGE))?;
     }
     Ok(())
 }
@@ -98,11 +99,9 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     })?;
     out.finish()?;
     if let Some(path) = &args.json {
-        refuse_in_use(path)?;
-        fs::write(path, format!("{:#}\n", report.json())).at(path.display())?;
+        write_file(path, format!("{:#}\n", report.json()))?;
     }
     if let Some(path) = &args.write {
-        refuse_in_use(path)?;
         report
             .write(path)
             .map_err(|e| e.to_string())

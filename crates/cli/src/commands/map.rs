@@ -11,7 +11,7 @@ use crate::args::Map;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
-use crate::output::{Output, enter, refuse_in_use};
+use crate::output::{Output, enter, write_file};
 use picture::Picture;
 
 mod picture;
@@ -53,8 +53,7 @@ fn save(file: &Path, picture: &str, images: &Images) -> Result<(), Failure> {
     if let Ok(there) = fs::metadata(file) {
         images.spare(file, &there)?;
     }
-    refuse_in_use(file)?;
-    fs::write(file, picture).at(file.display())
+    write_file(file, picture)
 }
 
 /// The picture of all operands that can be read.

@@ -11,7 +11,7 @@ from fsspec.spec import AbstractFileSystem
 
 import extant
 
-from . import trees
+from . import _extant, trees
 
 
 class ExtantFileSystem(AbstractFileSystem):
@@ -124,6 +124,11 @@ class ExtantFileSystem(AbstractFileSystem):
         image = trees.Image(self.fs, None)
         with self.fs.open(path1, "rb", 0) as reader, self.fs.open(path2, "wb", 0) as writer:
             trees.copy_content(image, path1, reader, writer, like, None)
+
+    def get_file(self, rpath: str, lpath: Any, *args: Any, **options: Any) -> None:
+        if isinstance(lpath, (str, os.PathLike)) and os.path.exists(lpath):
+            _extant.refuse_in_use(os.path.realpath(lpath))
+        super().get_file(rpath, lpath, *args, **options)
 
     def created(self, path: str) -> datetime.datetime:
         born = self.fs.volume.stat(self._strip_protocol(path), True).st_birthtime_ns
