@@ -2,6 +2,7 @@
 //! what changes the whole volume or another user's file, uid 0 like any other.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::Path;
 
 use extant_testkit::{Cmd, Image, Need, Result, Subject, ensure, need, tools};
@@ -48,6 +49,27 @@ const BARE: [Caller; 3] = [
     ),
 ];
 const ROOT: Caller = ("root", &["env"]);
+
+/// An ordinary user with one of root's capabilities.
+macro_rules! user_with {
+    ($capability:literal) => {
+        (
+            concat!("a user with ", $capability),
+            &[
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                concat!("--inh-caps=+", $capability),
+                concat!("--ambient-caps=+", $capability),
+            ],
+        )
+    };
+}
+const ADMINISTRATOR: Caller = user_with!("sys_admin");
+const FIXER: Caller = user_with!("linux_immutable");
+const KEEPER: Caller = user_with!("fowner");
+const GROWER: Caller = user_with!("sys_resource");
 
 /// Makes an ioctl on a file with a zeroed argument that begins with some bytes (in hexadecimal) and
 /// has the size that the number says. Prints 0, or the error's number.
@@ -161,6 +183,68 @@ fn flags_are_the_owners() -> Result<()> {
     for (caller, expected) in [(BARE[0], EPERM), (ROOT, 0)] {
         let told = ioctl(caller, &file, SETFLAGS, "80400800")?;
         ensure!(told == expected, "{}: journalled data: {told}", caller.0);
+    }
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// A capability counts, whatever the uid: as on Linux's ext4, which passes the same test.
+fn capabilities_count(subject: Subject, options: &str) -> Result<()> {
+    let image = Image::of_mib(32).args("-b 1024 -L old").make()?;
+    let mount = subject.mount(image.path(), options)?;
+    let [own, other] = ["own", "other"].map(|name| mount.join(name));
+    for path in [&own, &other] {
+        fs::write(path, "x")?;
+    }
+    chown(&own, Some(65534), Some(65534))?;
+    let is_told = |told: i32, expected| told == expected || (expected == EPERM && told == EACCES);
+    // Immutable, append-only, NOATIME.
+    const FIXED: [&str; 2] = ["10000800", "20000800"];
+    for (caller, path, begins, expected) in [
+        (USER, &own, &FIXED[..], EPERM),
+        (FIXER, &own, &FIXED[..], 0),
+        (FIXER, &other, &FIXED[..], EPERM),
+        (KEEPER, &other, &FIXED[..], EPERM),
+        (KEEPER, &other, &["80000800"], 0),
+        (ADMINISTRATOR, &own, &FIXED[..], EPERM),
+    ] {
+        for begins in begins {
+            let told = ioctl(caller, path, SETFLAGS, begins)?;
+            ensure!(is_told(told, expected), "{}: {begins}: {told}", caller.0);
+            let back = ioctl(ROOT, path, SETFLAGS, "00000800")?;
+            ensure!(back == 0, "root: {back}");
+        }
+    }
+    let of_the_volume = |name: &str| OF_THE_VOLUME.iter().find(|one| one.0 == name);
+    for name in ["SETFSLABEL", "FITRIM", "SHUTDOWN"] {
+        let (_, number, begins) = *of_the_volume(name).expect("it is in the table");
+        for (caller, expected) in [(KEEPER, EPERM), (FIXER, EPERM), (ADMINISTRATOR, 0)] {
+            let told = ioctl(caller, mount.dir(), number, begins)?;
+            ensure!(told == expected, "{}: {name}: {told}", caller.0);
+        }
+    }
+    ensure!(fs::write(mount.join("f"), "z").is_err(), "it goes on");
+    // That of Extant says that it was shut down.
+    let _ = mount.unmount();
+    Ok(())
+}
+
+#[test]
+fn capabilities_count_and_not_the_uid() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Loop]) {
+        return Ok(());
+    }
+    capabilities_count(Subject::Ext4, "")?;
+    capabilities_count(Subject::Extant, "allow_other")?;
+    // Containers have no administrator of resources.
+    if by(GROWER).arg("true").run()?.code != Some(0) {
+        return Ok(());
+    }
+    let image = Image::of_mib(32).args("-b 1024").make()?;
+    let mount = Subject::Extant.mount(image.path(), "allow_other")?;
+    for (name, number, begins) in &OF_THE_VOLUME[..2] {
+        let told = ioctl(GROWER, mount.dir(), *number, begins)?;
+        ensure!(told == 0, "{}: {name}: {told}", GROWER.0);
     }
     mount.unmount()?;
     image.fsck_clean()

@@ -48,6 +48,8 @@ const FSXATTR_PROJECT: usize = 12;
 
 /// `FS_JOURNAL_DATA_FL`.
 const JOURNAL_DATA: u32 = 0x4000;
+/// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`. The bits of `FS_XFLAG_*` for them are half as large.
+const FIXED: u32 = 0x30;
 
 /// Each of them lets a caller take more of the volume than others.
 const RESOURCES: CapabilitySet = CapabilitySet::SYS_RESOURCE.union(CapabilitySet::SYS_ADMIN);
@@ -76,8 +78,8 @@ impl Server<'_> {
             }
             command::SETFLAGS => {
                 let flags = word(0)?;
-                let journalled = (flags ^ self.volume.flags(node)?) & JOURNAL_DATA != 0;
-                let cred = self.owner(header, node, journalled)?;
+                let changed = flags ^ self.volume.flags(node)?;
+                let cred = self.owner(header, node, changed)?;
                 self.volume.set_flags(node, flags, &cred)?;
             }
             command::GETVERSION | command::GETVERSION_32 => {
@@ -91,9 +93,10 @@ impl Server<'_> {
                     .copy_from_slice(&project.to_ne_bytes());
             }
             command::FSSETXATTR => {
-                let cred = self.owner(header, node, false)?;
-                let project = word(FSXATTR_PROJECT)?;
-                self.volume.set_xflags(node, word(0)?, project, &cred)?;
+                let (xflags, project) = (word(0)?, word(FSXATTR_PROJECT)?);
+                let changed = (xflags ^ self.volume.xflags(node)?.0) << 1;
+                let cred = self.owner(header, node, changed & FIXED)?;
+                self.volume.set_xflags(node, xflags, project, &cred)?;
             }
             _ => answer = self.volume_ioctl(header, command, data)?,
         }
@@ -105,8 +108,9 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
-    /// The caller as one that may change the flags of `node`, `journalled` data among them.
-    fn owner(&self, header: &InHeader, node: &Node, journalled: bool) -> Result<Cred, Errno> {
+    /// The caller as one that may change the flags of `node`; privileged if it has the capabilities
+    /// for those that are `changed`.
+    fn owner(&self, header: &InHeader, node: &Node, changed: u32) -> Result<Cred, Errno> {
         let mut cred = super::cred(header, 0);
         let owner = self.volume.getattr(node)?.uid;
         // The kernel has looked what a caller with uid 0 may do. It is not looked at again: that of
@@ -115,8 +119,14 @@ impl Server<'_> {
         if !owns && !self.capabilities(header).contains(CapabilitySet::FOWNER) {
             return Err(Errno::PERM);
         }
-        if journalled {
-            cred.privileged = self.capabilities(header).intersects(RESOURCES);
+        let fixed = changed & FIXED != 0;
+        if fixed && !cred.privileged {
+            let capabilities = self.capabilities(header);
+            cred.privileged = capabilities.contains(CapabilitySet::LINUX_IMMUTABLE);
+        }
+        if changed & JOURNAL_DATA != 0 {
+            let may_fix = !fixed || cred.privileged;
+            cred.privileged = may_fix && self.capabilities(header).intersects(RESOURCES);
         }
         Ok(cred)
     }
