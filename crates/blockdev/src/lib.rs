@@ -59,7 +59,9 @@ pub use loops::LoopUse;
 pub use lossy::{Loss, LossyDevice};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
-pub use open_file::{OpenError, OpenMode, refuse_file_in_use, refuse_in_use, refuse_target_in_use};
+pub use open_file::{
+    OpenError, OpenMode, open_exclusively, refuse_file_in_use, refuse_in_use, refuse_target_in_use,
+};
 pub use open_queue::open_queue;
 pub use queue::{Completion, IoOp, IoQueue, IoRequest, Queueing};
 pub use recorder::{Event, Recorder};

@@ -240,22 +240,38 @@ fn open_raw(path: &Path, write: bool, flags: OFlags) -> Result<File, OpenError> 
         })
 }
 
-/// Opens a block device exclusively. What Linux uses stays in use, so that is an error at once;
-/// others may hold the device for a moment only.
+/// Opens a block device exclusively.
 fn open_device(path: &Path, write: bool, metadata: &Metadata) -> Result<File, OpenError> {
-    let device = metadata.rdev();
+    let is_busy = |error: &OpenError| matches!(error, OpenError::InUse(..));
+    let open = || open_raw(path, write, OFlags::EXCL);
+    open_exclusively(metadata.rdev(), is_busy, open).map_err(|(error, by)| match by {
+        Some(by) => OpenError::InUse(path.to_owned(), by),
+        None => error,
+    })
+}
+
+/// Opens the block device with the number `device` by `open`, which has to do so with `O_EXCL`.
+/// What Linux uses stays in use, so that is an error at once; others may hold the device for a
+/// moment only, and are waited for.
+///
+/// # Errors
+/// That of `open`, with the user of the device in words where it is busy and the user is known.
+pub fn open_exclusively<E>(
+    device: u64,
+    is_busy: impl Fn(&E) -> bool,
+    mut open: impl FnMut() -> Result<File, E>,
+) -> Result<File, (E, Option<String>)> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let error = match open_raw(path, write, OFlags::EXCL) {
-            Err(error @ OpenError::InUse(..)) => error,
-            opened => return opened,
+        let error = match open() {
+            Err(error) if is_busy(&error) => error,
+            opened => return opened.map_err(|error| (error, None)),
         };
-        let in_use = |by| OpenError::InUse(path.to_owned(), by);
         if let Some(by) = device_users::of_kernel(device) {
-            return Err(in_use(by));
+            return Err((error, Some(by)));
         }
         if Instant::now() >= until {
-            return Err(device_users::of_process(device).map_or(error, in_use));
+            return Err((error, device_users::of_process(device)));
         }
         thread::sleep(PAUSE);
     }

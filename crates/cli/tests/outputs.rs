@@ -4,9 +4,12 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use extant_testkit::{Cmd, LoopDevice, Need, Result, TempDir, ensure, need};
+use rustix::fs::OFlags;
 
 /// Runs a command with what a shell says of its files.
 fn redirected(args: &[&str], files: &str) -> Cmd {
@@ -217,6 +220,46 @@ fn expect_in_use(dir: &TempDir, by: &str) -> Result<()> {
         );
         ensure!(fs::read(&out)? == before, "{line}: written");
     }
+    Ok(())
+}
+
+/// A program that looks at new devices, as that of udev, has one for a moment only.
+#[test]
+fn a_device_that_is_held_for_a_moment_is_waited_for() -> Result<()> {
+    if !need(&[Need::Loop]) {
+        return Ok(());
+    }
+    let dir = TempDir::new("device")?;
+    let (image, file) = image(&dir)?;
+    let backing = dir.join("backing");
+    fs::File::create(&backing)?.set_len(1 << 20)?;
+    let device = LoopDevice::over(&backing, 512)?;
+    let to = device.path().display().to_string();
+    let copy = || Cmd::new(env!("CARGO_BIN_EXE_extant")).args(["cp", &file, &to]);
+    let held = || {
+        let mut options = fs::File::options();
+        let open = options
+            .read(true)
+            .custom_flags(OFlags::EXCL.bits().cast_signed());
+        open.open(device.path())
+    };
+    // On a busy machine a command may be too late: one of several rounds has to succeed.
+    let mut copies = (0..5).map(|_| -> Result<bool> {
+        let holder = held()?;
+        let mut copy = copy().spawn()?;
+        std::thread::sleep(Duration::from_millis(300));
+        drop(holder);
+        Ok(copy.wait(Duration::from_secs(60))?.code == Some(0))
+    });
+    ensure!(
+        copies.any(|copied| copied.is_ok_and(|copied| copied)),
+        "refused"
+    );
+    let _holder = held()?;
+    let o = copy().run()?;
+    let told = o.err.contains("in use by another process");
+    ensure!(o.code == Some(1) && told, "{}", o.describe());
+    drop(image);
     Ok(())
 }
 

@@ -55,8 +55,8 @@ mod xattr;
 pub mod device {
     pub use extant_blockdev::{
         BlockDevice, Completion, CowDevice, FileDevice, FileIo, IoOp, IoQueue, IoRequest, LoopUse,
-        MemoryDevice, OpenError, OpenMode, Queueing, refuse_file_in_use, refuse_in_use,
-        refuse_target_in_use,
+        MemoryDevice, OpenError, OpenMode, Queueing, open_exclusively, refuse_file_in_use,
+        refuse_in_use, refuse_target_in_use,
     };
     pub use extant_units::DevOff;
 }

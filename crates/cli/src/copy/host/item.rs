@@ -4,11 +4,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use extant::FileKind;
-use extant::device::refuse_file_in_use;
+use extant::device::{open_exclusively, refuse_file_in_use};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, linkat, makedev, mkdirat, mknodat, openat, readlinkat,
     symlinkat, unlinkat,
@@ -148,12 +149,19 @@ impl<'a> Item<'a> for HostItem<'a> {
     }
 
     fn open_device(&self) -> Result<Box<dyn Target + 'a>, Failure> {
-        let exclusive = match self.attributes.kind {
-            // The kernel refuses what is mounted.
-            FileKind::BlockDevice => OFlags::EXCL,
-            _ => OFlags::empty(),
+        let file = match self.attributes.kind {
+            FileKind::BlockDevice => {
+                let device = self.handle.file.metadata()?.rdev();
+                let open = || self.reopen(OFlags::WRONLY | OFlags::EXCL);
+                // The kernel refuses what is mounted.
+                let opened = open_exclusively(device, Failure::is_busy, open);
+                opened.map_err(|(failure, by)| match by {
+                    Some(by) => extant::Error::InUse { by: by.into() }.into(),
+                    None => failure,
+                })?
+            }
+            _ => self.reopen(OFlags::WRONLY)?,
         };
-        let file = self.reopen(OFlags::WRONLY | exclusive)?;
         self.images.spare(Path::new(""), &file.metadata()?)?;
         check_unused(&file)?;
         Ok(Box::new(Stream::new(file)))
