@@ -104,17 +104,22 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         detachment.map_or(Ok(()), Detachment::detach)
     });
     drop(ended);
-    if env::var_os("EXTANT_REQUESTS").is_some() {
-        for (name, count) in requests.list() {
-            print_error_line(&format!("{name} {count}"));
-        }
-    }
+    print_requests(requests.list());
     served.map_err(|failed| {
         if args.daemon {
             error!("{failed}");
         }
         failure_of(failed)
     })
+}
+
+/// Tells how many requests of each kind came, if `EXTANT_REQUESTS` is set.
+fn print_requests(list: Vec<(&'static str, u64)>) {
+    if env::var_os("EXTANT_REQUESTS").is_some() {
+        for (name, count) in list {
+            print_error_line(&format!("{name} {count}"));
+        }
+    }
 }
 
 /// The image of the mount on `dir`, found or handed over.

@@ -435,7 +435,7 @@ const CLI: Order = Order {
         "mount_source",
         "mount_users",
         "supervisor",
-        "dead_mount",
+        "mount_point",
         "recovery",
         "serve",
         "commands",

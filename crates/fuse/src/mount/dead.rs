@@ -9,8 +9,9 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::fusermount::detach;
 use super::identity::{detach_lazily, reach};
-use super::{detach, table};
+use super::table;
 
 /// Returns whether there is one at `dir`.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Mounting as an ordinary user: `fusermount3`.
+//! Mounting and unmounting as an ordinary user: `fusermount3`.
 //!
 //! The helper is started with one end of a socket pair, mounts, and passes the descriptor of
 //! `/dev/fuse` back through it. If it refuses, its standard error says why.
@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::mount::UnmountFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::MountOptions;
@@ -46,7 +47,20 @@ pub(super) fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Res
     }
 }
 
-pub(super) fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+/// Detaches as an unmount of the same mount would, for a mount of any process.
+pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
+    if by_helper {
+        return unmount(dir, lazy);
+    }
+    let flags = if lazy {
+        UnmountFlags::DETACH
+    } else {
+        UnmountFlags::empty()
+    };
+    Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
+}
+
+fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let mut command = Command::new(HELPER);
     command.arg("-u");
     if lazy {

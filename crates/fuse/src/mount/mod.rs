@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::CapabilitySet;
 
@@ -31,6 +30,7 @@ use crate::capabilities;
 use crate::descriptors::own_descriptors;
 use crate::keeper::Keeper;
 pub use dead::{is_dead, is_in_place_of_dead, take_off_dead};
+pub use fusermount::detach;
 pub(crate) use identity::MountId;
 pub(crate) use options::Transport;
 pub use options::{MountOptions, OptionError};
@@ -258,17 +258,4 @@ impl Connection {
             point: MountPoint { dir, reach },
         })
     }
-}
-
-/// Detaches as an unmount of the same mount would, for a mount of any process.
-pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
-    if by_helper {
-        return fusermount::unmount(dir, lazy);
-    }
-    let flags = if lazy {
-        UnmountFlags::DETACH
-    } else {
-        UnmountFlags::empty()
-    };
-    Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
 }
