@@ -29,18 +29,18 @@ const MARGIN: u64 = 5;
 /// The operations, and the instructions of one call.
 const RECORDED: [(&str, u64); 13] = [
     ("guarded_overwrite", 1225),
-    ("guarded_append", 1610),
-    ("guarded_read", 1235),
-    ("guarded_direct", 2400),
-    ("guarded_create", 51790),
-    ("guarded_stat", 2770),
-    ("guarded_first_stat", 17300),
-    ("guarded_lookup", 1630),
-    ("guarded_listing", 3350),
-    ("guarded_open", 2900),
-    ("guarded_chmod", 6520),
-    ("guarded_first_write", 21230),
-    ("guarded_unlink", 24810),
+    ("guarded_append", 1640),
+    ("guarded_read", 1265),
+    ("guarded_direct", 2505),
+    ("guarded_create", 53770),
+    ("guarded_stat", 6590),
+    ("guarded_first_stat", 19990),
+    ("guarded_lookup", 1650),
+    ("guarded_listing", 3550),
+    ("guarded_open", 6650),
+    ("guarded_chmod", 10280),
+    ("guarded_first_write", 25170),
+    ("guarded_unlink", 27940),
 ];
 
 #[inline(never)]

@@ -150,9 +150,11 @@ pub fn library(stem: &str, extension: &str) -> Result<PathBuf> {
 
 /// How the programs from crates.io are built: they wait for the file system, and a first run of the
 /// suites waits for their builds.
-const LITTLE_EFFORT: [&str; 4] = [
+const LITTLE_EFFORT: [&str; 6] = [
     "--config",
     "profile.release.opt-level=1",
+    "--config",
+    "profile.release.package.'*'.opt-level=0",
     "--config",
     "profile.release.lto=\"off\"",
 ];

@@ -26,9 +26,9 @@ impl Budget {
     /// A round of minutes.
     pub const SHORT: Self = Self {
         exhaustive_below: 4,
-        samples: 6,
+        samples: 3,
         torn: 1,
-        cut_stride: 3,
+        cut_stride: 5,
     };
     /// A round of hours.
     pub const LONG: Self = Self {
