@@ -25,7 +25,7 @@ pub struct Budget {
 impl Budget {
     /// A round of minutes.
     pub const SHORT: Self = Self {
-        exhaustive_below: 4,
+        exhaustive_below: 3,
         samples: 3,
         torn: 1,
         cut_stride: 5,
