@@ -475,10 +475,17 @@ fn take_space(mount: &Mount, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Writes blocks here and there; returns where a write was accepted.
+/// Writes that are accepted beside a taker of space, before the test looks for their data.
+const ACCEPTED: usize = 1500;
+
+/// Writes blocks here and there until many writes were accepted, however many are refused while
+/// others have the space; returns where.
 fn write_blocks(file: &File) -> Result<Vec<u64>> {
     let mut accepted = Vec::new();
-    for number in 0..3000 {
+    for number in 0..1 << 18 {
+        if accepted.len() > ACCEPTED {
+            break;
+        }
         let at = number * 7919 % (1 << 18) * 4096;
         match file.write_all_at(&content::fill(9, at, 4096), at) {
             Ok(()) => accepted.push(at),
@@ -509,7 +516,11 @@ fn what_was_accepted_is_there_beside_operations_that_take_space() -> Result<()> 
         taken.map_err(|_| Error::new("panicked"))??;
         accepted
     })?;
-    ensure!(accepted.len() > 1000, "{} writes accepted", accepted.len());
+    ensure!(
+        accepted.len() > ACCEPTED,
+        "{} writes accepted",
+        accepted.len()
+    );
     file.sync_all()?;
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     let mut there = vec![0; 4096];

@@ -72,13 +72,26 @@ pub(crate) fn restore(
         Err(_) => {}
     }
     if let Some(other) = extant_mkfs::find_other_format(&**dev)?
-        && !other.is_boot_sector()
+        && (!other.is_boot_sector() || is_partitioned(&**dev)?)
     {
         return Err(Error::OtherFormat(other.what));
     }
     let bytes = extant_check::superblock_from_copy(dev, offset)?;
     overlay.write_at(DevOff::new(SUPERBLOCK_OFFSET), &bytes)?;
     Ok(Some(bytes))
+}
+
+/// Returns whether a device with a boot sector is divided into partitions: a copy on it is then
+/// that of a volume of former times.
+fn is_partitioned(dev: &dyn BlockDevice) -> Result<bool> {
+    const ENTRIES: DevOff = DevOff::new(446);
+    const ENTRY_LEN: usize = 16;
+    const TYPE: usize = 4;
+    let mut entries = [0; 4 * ENTRY_LEN];
+    dev.read_at(ENTRIES, &mut entries)?;
+    let is_used = |entry: &[u8]| entry[TYPE] != 0;
+    let signatures = extant_mkfs::find_signatures(dev)?;
+    Ok(entries.chunks(ENTRY_LEN).any(is_used) || signatures.iter().any(|one| one.is_guid_table()))
 }
 
 /// The options of a repair without a copy, which would store the checksum of the first superblock

@@ -143,6 +143,12 @@ fn a_boot_sector_stays_in_front_of_what_is_restored() -> Result<()> {
     let refused = restore(&image);
     ensure!(matches!(refused, Err(Error::OtherFormat(_))), "{refused:?}");
 
+    // The device was divided since.
+    fs::write(image.path(), &lost)?;
+    image.patch(446 + 16 + 4, 1, |bytes| bytes[0] = 0x83)?;
+    let refused = restore(&image);
+    ensure!(matches!(refused, Err(Error::OtherFormat(_))), "{refused:?}");
+
     fs::write(image.path(), &lost)?;
     let report = restore(&image)?;
     ensure!(report.is_clean(), "{report:?}");

@@ -20,7 +20,6 @@
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use extant_engine::DirtyBound;
 use parking_lot::{Mutex, MutexGuard};
@@ -39,10 +38,6 @@ const REARMS: u32 = 64;
 
 /// The most writes of a handle that are refused for one that took space, as a power of two.
 const MAX_REFUSALS_LOG2: u32 = 20;
-
-/// A writer that has passed its gate, and has not come back to it, has so long to have its pages
-/// dirty.
-const GRACE: Duration = Duration::from_millis(10);
 
 /// Why a write is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +61,6 @@ struct Handle {
     taken: u32,
     /// Writes that are still to be refused.
     refusals: u32,
-    /// When it passed its gate, or was opened, unless it has come back since: it may be dirtying
-    /// what it was granted.
-    passed: Option<Instant>,
 }
 
 /// One file.
@@ -113,8 +105,6 @@ struct Inner {
     /// Data dirtied while no writer was asked.
     unasked: Exposure,
     total: Exposure,
-    /// The drain that is under way makes grants older.
-    ages: bool,
     /// Bytes of the last blocks that were taken unreported since space is scarce.
     unreported: u64,
 }
@@ -182,8 +172,6 @@ pub(crate) struct OpenFiles {
     /// Bytes that writers are said to have dirtied unasked: equal to `unasked.current`.
     unasked: AtomicU64,
     bound: DirtyBound,
-    /// See [`GRACE`].
-    grace: Duration,
     /// The last bytes of the volume, which writes are admitted to.
     last: u64,
     inner: Mutex<Inner>,
@@ -194,7 +182,6 @@ impl OpenFiles {
     pub(crate) fn new(bound: DirtyBound, last: u64) -> Self {
         Self {
             bound,
-            grace: GRACE,
             last,
             ..Self::default()
         }
@@ -219,7 +206,6 @@ impl OpenFiles {
         let knows = Handle {
             failures: file.failures,
             marks: file.marks,
-            passed: Some(Instant::now()),
             ..Handle::default()
         };
         file.handles.insert(handle, knows);
@@ -319,7 +305,6 @@ impl OpenFiles {
                 ..Handle::default()
             };
         }
-        handle.passed = Some(Instant::now());
     }
 
     /// Why the next write of `handle` is to be refused. A failure is told once to each handle, as
@@ -332,7 +317,6 @@ impl OpenFiles {
         // Where opens send no message all writers of a file share one handle, 0, that knows of
         // nothing yet.
         let handle = file.handles.entry(handle).or_default();
-        handle.passed = None;
         if std::mem::replace(&mut handle.marks, file.marks) != file.marks {
             let taken = u32::from(std::mem::take(&mut handle.probing));
             handle.refusals = handle.refusals.max(1 << handle.taken);
@@ -424,28 +408,9 @@ impl OpenFiles {
         own + last
     }
 
-    /// The time until a drain makes grants older: at most [`GRACE`].
-    pub(crate) fn until_aging(&self) -> Duration {
-        self.grace_left(&self.inner.lock())
-    }
-
-    fn grace_left(&self, inner: &Inner) -> Duration {
-        let handles = inner.files.values().flat_map(|file| file.handles.values());
-        let last = handles.filter_map(|handle| handle.passed).max();
-        last.map_or(Duration::ZERO, |last| {
-            self.grace.saturating_sub(last.elapsed())
-        })
-    }
-
     /// The kernel is about to write back all that is dirty. [`OpenFiles::end_drain`] has to follow.
-    /// Grants become older by it unless a writer has passed just now: drains of an idle mount are
-    /// over before it has copied its bytes.
     pub(crate) fn begin_drain(&self) {
         let mut inner = self.expose();
-        inner.ages = self.grace_left(&inner).is_zero();
-        if !inner.ages {
-            return;
-        }
         inner.exposures().for_each(Exposure::begin_drain);
         self.unasked.store(0, Ordering::SeqCst);
     }
@@ -453,9 +418,6 @@ impl OpenFiles {
     /// The drain has ended. Unless it is `done`, everything counts as before.
     pub(crate) fn end_drain(&self, done: bool) {
         let mut inner = self.expose();
-        if !inner.ages {
-            return;
-        }
         inner.exposures().for_each(|one| one.end_drain(done));
         let unasked = inner.unasked.current;
         self.unasked.store(unasked, Ordering::SeqCst);

@@ -55,8 +55,6 @@ pub(crate) enum Wants {
 #[derive(Debug)]
 pub(crate) struct Taker {
     pub(crate) request: Box<[u8]>,
-    /// It may take more than a few blocks.
-    takes_much: bool,
     since: Instant,
     /// Bytes of all such requests.
     held: Arc<AtomicUsize>,
@@ -75,8 +73,6 @@ pub(crate) struct Turn {
     pub(crate) node: u64,
     /// It is an operation that takes space by name.
     pub(crate) takes: bool,
-    /// It needs to know how much is dirty: it is a writer, or takes more than a few blocks.
-    pub(crate) counts: bool,
 }
 
 #[derive(Debug, Default)]
@@ -166,12 +162,11 @@ impl Space {
     }
 
     /// An operation that is to wait. `None` where too many do.
-    pub(crate) fn taker(&self, request: &[u8], takes_much: bool) -> Option<Taker> {
+    pub(crate) fn taker(&self, request: &[u8]) -> Option<Taker> {
         let len = request.len();
         let before = self.takers.fetch_add(len, Ordering::SeqCst);
         let taker = Taker {
             request: request.into(),
-            takes_much,
             since: Instant::now(),
             held: Arc::clone(&self.takers),
         };
@@ -224,10 +219,6 @@ impl Space {
             unique: one.unique,
             node: one.node,
             takes: matches!(one.wants, Wants::Space(_)),
-            counts: match &one.wants {
-                Wants::ToPass { .. } => true,
-                Wants::Space(taker) => taker.takes_much,
-            },
         };
         (!gate.stopped).then(|| gate.waiting.iter().map(turn).collect())
     }

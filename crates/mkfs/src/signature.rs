@@ -22,6 +22,11 @@ impl Signature {
     pub fn is_boot_sector(&self) -> bool {
         self.what == BOOT
     }
+
+    /// Returns whether it is a GUID partition table, or its second copy.
+    pub fn is_guid_table(&self) -> bool {
+        self.what == GUID_TABLE
+    }
 }
 
 /// Where a magic number lies.
@@ -52,6 +57,9 @@ const EXT: &str = "an ext2, ext3 or ext4 file system";
 
 /// The name of what may stand in front of a superblock of ext.
 const BOOT: &str = "a partition table or a boot sector";
+
+/// The name of the tables of partitions that UEFI has.
+const GUID_TABLE: &str = "a GUID partition table";
 
 /// The bytes at the start of a device in which formats have their first magic number.
 const START: u64 = 1 << 17;
@@ -157,9 +165,9 @@ const MAGICS: &[Magic] = &[
     magic("a vmdk image", Start(0), b"KDMV"),
     magic("a vhdx image", Start(0), b"vhdxfile"),
     magic("a vdi image", Start(64), &[0x7f, 0x10, 0xda, 0xbe]),
-    magic("a GUID partition table", Start(512), b"EFI PART"),
-    magic("a GUID partition table", Start(4096), b"EFI PART"),
-    magic("a GUID partition table", End(512), b"EFI PART"),
+    magic(GUID_TABLE, Start(512), b"EFI PART"),
+    magic(GUID_TABLE, Start(4096), b"EFI PART"),
+    magic(GUID_TABLE, End(512), b"EFI PART"),
     magic(BOOT, Start(510), &[0x55, 0xAA]),
 ];
 

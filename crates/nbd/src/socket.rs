@@ -8,6 +8,7 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +22,9 @@ use crate::address::Endpoint;
 const PAUSE: Duration = Duration::from_millis(20);
 /// The shortest time that a socket is given. Zero would mean no limit.
 const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Look-ups of names that may be under way at once.
+const LOOK_UPS: usize = 16;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -100,9 +104,24 @@ fn until<T: Send + 'static>(
     deadline: Instant,
     look: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
+    /// Look-ups under way, also those whose time is over.
+    static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+    if UNDER_WAY.fetch_add(1, Ordering::SeqCst) >= LOOK_UPS {
+        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+        let what = "the names of hosts that were asked for before are still looked up";
+        return Err(io::Error::new(io::ErrorKind::WouldBlock, what));
+    }
     let (sender, outcome) = mpsc::channel();
     let thread = thread::Builder::new().name("nbd-name".into());
-    thread.spawn(move || sender.send(look()))?;
+    let looked = thread.spawn(move || {
+        // Its time may be over.
+        let _ = sender.send(look());
+        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+    });
+    if let Err(error) = looked {
+        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+        return Err(error);
+    }
     outcome.recv_timeout(left(deadline)).unwrap_or_else(|_| {
         let what = "the name of the host was not looked up in time";
         Err(io::Error::new(io::ErrorKind::TimedOut, what))

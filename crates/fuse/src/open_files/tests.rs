@@ -61,31 +61,6 @@ fn a_grant_counts_until_the_second_drain_or_the_last_close() {
 }
 
 #[test]
-fn no_drain_ends_what_a_writer_is_just_dirtying() {
-    let open = OpenFiles {
-        grace: Duration::from_secs(3600),
-        ..OpenFiles::default()
-    };
-    let handle = open.open(1, 0);
-    open.grant(1, 5);
-    for _ in 0..3 {
-        drain(&open);
-        assert_eq!(open.exposed(), 5, "it was opened, and may write");
-    }
-    assert_eq!(open.untold(1, handle), None);
-    drain(&open);
-    open.admit(1, handle, false);
-    assert!(open.until_aging() > Duration::from_secs(3000));
-    drain(&open);
-    assert_eq!(open.exposed(), 5, "it has passed");
-    assert_eq!(open.untold(1, handle), None);
-    assert_eq!(open.until_aging(), Duration::ZERO, "it has come back");
-    drain(&open);
-    assert_eq!(open.exposed(), 0);
-    open.close(1, handle);
-}
-
-#[test]
 fn a_drain_that_does_not_end_in_time_takes_nothing_off() {
     let open = OpenFiles::default();
     let (a, b) = (open.open(1, 0), open.open(2, 0));

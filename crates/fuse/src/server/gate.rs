@@ -325,14 +325,7 @@ impl Server<'_> {
                 // Writers that were not asked so far are from now on.
                 self.arm_open_files();
             }
-            let counts = round.iter().any(|turn| turn.counts);
-            let _ = (0..DRAINS).all(|_| {
-                if counts {
-                    // Also for writers that have passed and are not done.
-                    thread::sleep(self.open.until_aging());
-                }
-                self.drain()
-            });
+            let _ = (0..DRAINS).all(|_| self.drain());
             let (takers, writers): (Vec<Turn>, Vec<Turn>) =
                 round.into_iter().partition(|turn| turn.takes);
             for turn in takers {

@@ -93,7 +93,7 @@ impl Server<'_> {
         if !takes_space(request) {
             return false;
         }
-        let Some(taker) = self.space.taker(bytes, !takes_little(request)) else {
+        let Some(taker) = self.space.taker(bytes) else {
             return false;
         };
         if !self.device.may_wait(queue) {
