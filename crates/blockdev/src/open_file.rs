@@ -250,8 +250,8 @@ fn open_device(path: &Path, write: bool, metadata: &Metadata) -> Result<File, Op
     })
 }
 
-/// Opens the block device with the number `device` by `open`, which has to do so with `O_EXCL`.
-/// What Linux uses stays in use, so that is an error at once; others may hold the device for a
+/// Opens the block device with the number `device` by `open`, which has to do so with `O_EXCL`. A
+/// device that Linux uses stays in use, so that is an error at once; others may hold it for a
 /// moment only, and are waited for.
 ///
 /// # Errors

@@ -36,7 +36,7 @@ impl Keeper<'_> {
     /// Gives `node` its attributes, and the owner and times that were asked for.
     ///
     /// # Errors
-    /// What ext4 cannot store.
+    /// The attributes are some that ext4 cannot store.
     pub(crate) fn keep(
         &self,
         tree: &mut Tree,
@@ -93,7 +93,7 @@ impl Keeper<'_> {
     /// removed another. `shown` is the path for messages.
     ///
     /// # Errors
-    /// What ext4 cannot store; a path that no volume can have.
+    /// The entry is one that ext4 cannot store; its path is one that no volume can have.
     pub(crate) fn put(
         &self,
         placer: &mut Placer<'_>,

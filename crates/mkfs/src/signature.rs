@@ -174,7 +174,7 @@ const MAGICS: &[Magic] = &[
 /// All that `device` holds, as far as magic numbers tell.
 ///
 /// # Errors
-/// What the device reports for reads.
+/// Those of the device's reads.
 pub fn find_signatures(device: &dyn BlockDevice) -> io::Result<Vec<Signature>> {
     let mut found = Vec::new();
     for magic in MAGICS {
@@ -200,7 +200,7 @@ pub fn find_signatures(device: &dyn BlockDevice) -> io::Result<Vec<Signature>> {
 /// use.
 ///
 /// # Errors
-/// What the device reports for reads.
+/// Those of the device's reads.
 pub fn find_other_format(device: &dyn BlockDevice) -> io::Result<Option<Signature>> {
     let found = find_signatures(device)?;
     let mut starts = found.into_iter().filter(|one| one.offset < START);

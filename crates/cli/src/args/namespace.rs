@@ -17,7 +17,7 @@ pub(crate) struct Mv {
     /// Skip what exists
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
-    /// What is moved. Then its new name, or the directory that it goes to
+    /// Files and trees to move; then the new name, or the directory that they go to
     #[arg(required = true, num_args = 1.., value_names = ["IMAGE:/SOURCE", "IMAGE:/DESTINATION"])]
     pub(crate) operands: Vec<ImagePath>,
 }

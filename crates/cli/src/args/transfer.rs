@@ -49,7 +49,7 @@ pub(crate) struct Cp {
     /// content with its holes
     #[arg(long)]
     pub(crate) json: bool,
-    /// What is copied: IMAGE:/path, a path of the host, or - for standard input. Then where to:
+    /// Sources: IMAGE:/path, a path of the host, or - for standard input. Then the destination:
     /// IMAGE:/path, or a path of the host
     #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "DESTINATION"])]
     pub(crate) operands: Vec<Operand>,
