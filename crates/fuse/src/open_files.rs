@@ -14,12 +14,17 @@
 //! they take space. The bound is up to date whenever the lock is free. A handle that was opened
 //! after a failure is not told of it.
 //!
+//! A grant counts until the end of the second drain that ages grants after it. When the second one
+//! begins, the writer has asked again through the only handle of its file, or has had [`GRACE`] to
+//! dirty the pages: a drain ages grants if none is younger, or if the last that did is as old.
+//!
 //! # Locks
 //! One mutex, a leaf.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use extant_engine::DirtyBound;
 use parking_lot::{Mutex, MutexGuard};
@@ -35,6 +40,11 @@ const MAX_PRUNES: u32 = 100;
 /// takes whatever it was told meanwhile. So the caller may take a quarter of a second to look at
 /// it.
 const REARMS: u32 = 64;
+
+/// Time that a writer has, from the moment it may, to dirty its pages. It may have to wait for a
+/// processor, memory, or the rest of a page that it writes in part; Linux has it pause so long at
+/// most when much is dirty.
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
 /// The most writes of a handle that are refused for one that took space, as a power of two.
 const MAX_REFUSALS_LOG2: u32 = 20;
@@ -88,6 +98,8 @@ struct OpenFile {
     /// How often it is still to be armed though it seems to be.
     rearms: u32,
     exposure: Exposure,
+    /// Time at which writers last were let write, unless they have done that since.
+    granted: Option<Instant>,
 }
 
 /// Bytes of the last blocks that go unreported.
@@ -107,6 +119,10 @@ struct Inner {
     total: Exposure,
     /// Bytes of the last blocks that were taken unreported since space is scarce.
     unreported: u64,
+    /// Time at which a drain last aged grants.
+    aged: Option<Instant>,
+    /// The drain that is under way ages grants.
+    is_ageing: bool,
 }
 
 impl Inner {
@@ -114,8 +130,19 @@ impl Inner {
     fn grant(&mut self, node: u64, bytes: u64) {
         if let Some(file) = self.files.get_mut(&node) {
             file.exposure.current += bytes;
+            file.granted = Some(Instant::now());
             self.total.current += bytes;
         }
+    }
+
+    /// Time until a drain may age grants.
+    fn until_ageing(&self, grace: Duration) -> Duration {
+        let now = Instant::now();
+        let left = |since| grace.saturating_sub(now.saturating_duration_since(since));
+        let granted = self.files.values().filter_map(|file| file.granted);
+        let writers = granted.map(left).max();
+        let last = self.aged.map_or(Duration::ZERO, left);
+        writers.unwrap_or_default().min(last)
     }
 
     fn exposures(&mut self) -> impl Iterator<Item = &mut Exposure> {
@@ -174,6 +201,8 @@ pub(crate) struct OpenFiles {
     bound: DirtyBound,
     /// The last bytes of the volume, which writes are admitted to.
     last: u64,
+    /// See [`GRACE`].
+    grace: Duration,
     inner: Mutex<Inner>,
 }
 
@@ -183,6 +212,7 @@ impl OpenFiles {
         Self {
             bound,
             last,
+            grace: GRACE,
             ..Self::default()
         }
     }
@@ -307,6 +337,30 @@ impl OpenFiles {
         }
     }
 
+    /// A write of `handle` asks to pass: if it is the only handle of the file, what it was let write
+    /// before is written.
+    pub(crate) fn ask(&self, node: u64, handle: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(file) = inner.files.get_mut(&node)
+            && file.handles.len() == 1
+            && file.handles.contains_key(&handle)
+        {
+            file.granted = None;
+        }
+    }
+
+    /// Nobody writes these `files`: what the only handle of one was let write before is written.
+    pub(crate) fn rest(&self, files: &[u64]) {
+        let mut inner = self.inner.lock();
+        for node in files {
+            if let Some(file) = inner.files.get_mut(node)
+                && file.handles.len() == 1
+            {
+                file.granted = None;
+            }
+        }
+    }
+
     /// Why the next write of `handle` is to be refused. A failure is told once to each handle, as
     /// is scarcity to handles that did not cause it. A handle whose writes take the last blocks is
     /// refused once, twice, four times and so on, so that a writer that goes on regardless does not
@@ -351,27 +405,25 @@ impl OpenFiles {
     /// Returns whether it does. The bound is raised before `room` is asked: see [`DirtyBound`].
     pub(crate) fn grant_within(&self, node: u64, bytes: u64, room: impl FnOnce() -> u64) -> bool {
         let mut inner = self.expose();
-        let before = (
-            inner.total,
-            inner.files.get(&node).map(|file| file.exposure),
-        );
+        let of_file = |file: &OpenFile| (file.exposure, file.granted);
+        let before = (inner.total, inner.files.get(&node).map(of_file));
         inner.grant(node, bytes);
         inner.publish();
         let fits = inner.total.total() <= room();
         if !fits {
             inner.total = before.0;
-            if let (Some(file), Some(exposure)) = (inner.files.get_mut(&node), before.1) {
-                file.exposure = exposure;
+            if let (Some(file), Some(before)) = (inner.files.get_mut(&node), before.1) {
+                (file.exposure, file.granted) = before;
             }
         }
         fits
     }
 
     /// Notes that writers are not asked, and may have dirtied `bytes` until they are, and until the
-    /// second drain after that.
-    pub(crate) fn leave_unasked(&self, bytes: u64) {
+    /// second drain after that. Returns whether that is new.
+    pub(crate) fn leave_unasked(&self, bytes: u64) -> bool {
         if self.unasked.load(Ordering::SeqCst) == bytes {
-            return;
+            return false;
         }
         let mut inner = self.expose();
         let Inner { unasked, total, .. } = &mut *inner;
@@ -379,6 +431,7 @@ impl OpenFiles {
         unasked.current = bytes;
         total.current += bytes;
         self.unasked.store(bytes, Ordering::SeqCst);
+        true
     }
 
     /// Bytes that may be dirty in the kernel.
@@ -408,9 +461,26 @@ impl OpenFiles {
         own + last
     }
 
+    /// Time until a drain may age grants, if no other is made.
+    pub(crate) fn until_ageing(&self) -> Duration {
+        self.inner.lock().until_ageing(self.grace)
+    }
+
     /// The kernel is about to write back all that is dirty. [`OpenFiles::end_drain`] has to follow.
     pub(crate) fn begin_drain(&self) {
         let mut inner = self.expose();
+        inner.is_ageing = inner.until_ageing(self.grace).is_zero();
+        if !inner.is_ageing {
+            return;
+        }
+        let now = Instant::now();
+        inner.aged = Some(now);
+        if inner.unasked.current > 0 {
+            let open = |file: &&mut OpenFile| !file.handles.is_empty();
+            for file in inner.files.values_mut().filter(open) {
+                file.granted = Some(now);
+            }
+        }
         inner.exposures().for_each(Exposure::begin_drain);
         self.unasked.store(0, Ordering::SeqCst);
     }
@@ -418,6 +488,9 @@ impl OpenFiles {
     /// The drain has ended. Unless it is `done`, everything counts as before.
     pub(crate) fn end_drain(&self, done: bool) {
         let mut inner = self.expose();
+        if !std::mem::take(&mut inner.is_ageing) {
+            return;
+        }
         inner.exposures().for_each(|one| one.end_drain(done));
         let unasked = inner.unasked.current;
         self.unasked.store(unasked, Ordering::SeqCst);

@@ -51,10 +51,21 @@ pub(crate) enum Wants {
     Space(Taker),
 }
 
+/// Demand of an operation that takes space by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// A few blocks at most.
+    Little,
+    Much,
+    /// Much, and nobody writes the file meanwhile: the kernel holds its lock.
+    MuchAndFile,
+}
+
 /// An operation that found no space beside what the kernel may hold dirty.
 #[derive(Debug)]
 pub(crate) struct Taker {
     pub(crate) request: Box<[u8]>,
+    demand: Demand,
     since: Instant,
     /// Bytes of all such requests.
     held: Arc<AtomicUsize>,
@@ -73,6 +84,8 @@ pub(crate) struct Turn {
     pub(crate) node: u64,
     /// It is an operation that takes space by name.
     pub(crate) takes: bool,
+    /// It is one that may take much.
+    pub(crate) takes_much: bool,
 }
 
 #[derive(Debug, Default)]
@@ -162,11 +175,12 @@ impl Space {
     }
 
     /// An operation that is to wait. `None` where too many do.
-    pub(crate) fn taker(&self, request: &[u8]) -> Option<Taker> {
+    pub(crate) fn taker(&self, request: &[u8], demand: Demand) -> Option<Taker> {
         let len = request.len();
         let before = self.takers.fetch_add(len, Ordering::SeqCst);
         let taker = Taker {
             request: request.into(),
+            demand,
             since: Instant::now(),
             held: Arc::clone(&self.takers),
         };
@@ -207,6 +221,17 @@ impl Space {
         gate.waiting.iter().any(|one| one.unique == unique)
     }
 
+    /// Files that nobody writes: their writers wait, or another operation that has the file does.
+    pub(crate) fn files_at_rest(&self) -> Vec<u64> {
+        let is_at_rest = |one: &&Waiting| match &one.wants {
+            Wants::ToPass { .. } => true,
+            Wants::Space(taker) => taker.demand == Demand::MuchAndFile,
+        };
+        let gate = self.gate.0.lock();
+        let waiting = gate.waiting.iter().filter(is_at_rest);
+        waiting.map(|one| one.node).collect()
+    }
+
     /// Those that wait, as soon as there are some; `None` after [`Space::stop`]. They go on
     /// waiting.
     pub(crate) fn next_round(&self) -> Option<Vec<Turn>> {
@@ -219,6 +244,7 @@ impl Space {
             unique: one.unique,
             node: one.node,
             takes: matches!(one.wants, Wants::Space(_)),
+            takes_much: matches!(&one.wants, Wants::Space(taker) if taker.demand != Demand::Little),
         };
         (!gate.stopped).then(|| gate.waiting.iter().map(turn).collect())
     }

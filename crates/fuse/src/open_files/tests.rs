@@ -86,6 +86,110 @@ fn a_drain_that_does_not_end_in_time_takes_nothing_off() {
     open.close(1, a);
 }
 
+const LONG: Duration = Duration::from_secs(3600);
+
+/// The table of a mount whose writers may take long.
+fn patient() -> OpenFiles {
+    OpenFiles {
+        grace: LONG,
+        ..OpenFiles::default()
+    }
+}
+
+/// Lets that much time pass.
+fn pass_time(open: &OpenFiles, time: Duration) {
+    let mut inner = open.inner.lock();
+    let Inner { files, aged, .. } = &mut *inner;
+    let granted = files.values_mut().map(|file| &mut file.granted);
+    for moment in granted.chain([aged]).flatten() {
+        *moment -= time;
+    }
+}
+
+#[test]
+fn a_grant_counts_until_its_writer_asks_again_or_has_had_time() {
+    let open = patient();
+    let (a, b) = (open.open(1, 0), open.open(2, 0));
+    open.grant(1, 5);
+    open.grant(2, 10);
+    for _ in 0..5 {
+        drain(&open);
+    }
+    assert_eq!(open.exposed(), 15, "both may be writing");
+    open.ask(1, a);
+    for _ in 0..5 {
+        drain(&open);
+    }
+    assert_eq!(open.exposed(), 15, "the other still may");
+    open.ask(2, a);
+    assert!(!open.until_ageing().is_zero(), "of another file");
+    open.ask(2, b);
+    assert!(open.until_ageing().is_zero());
+    drain(&open);
+    drain(&open);
+    assert_eq!(open.exposed(), 0);
+
+    open.grant(1, 7);
+    pass_time(&open, LONG);
+    drain(&open);
+    drain(&open);
+    assert_eq!(open.exposed(), 0);
+}
+
+#[test]
+fn a_grant_of_a_file_with_two_handles_counts_until_its_writer_has_had_time() {
+    let open = patient();
+    let (a, b) = (open.open(1, 0), open.open(1, 0));
+    open.grant(1, 5);
+    open.ask(1, a);
+    open.ask(1, b);
+    drain(&open);
+    drain(&open);
+    assert_eq!(open.exposed(), 5);
+    open.close(1, a);
+    open.ask(1, b);
+    drain(&open);
+    drain(&open);
+    assert_eq!(open.exposed(), 0);
+}
+
+#[test]
+fn writers_that_never_pause_do_not_keep_old_grants() {
+    let open = patient();
+    open.open(1, 0);
+    open.grant(1, 5);
+    for (newer, exposed) in [(1, 6), (2, 2), (3, 3)] {
+        pass_time(&open, LONG);
+        open.grant(1, newer);
+        drain(&open);
+        drain(&open);
+        assert_eq!(open.exposed(), exposed);
+    }
+}
+
+#[test]
+fn what_writers_dirtied_unasked_counts_until_they_are_asked_or_have_had_time() {
+    let open = patient();
+    let [a, b] = [1, 2].map(|node| open.open(node, 0));
+    assert!(open.leave_unasked(100) && !open.leave_unasked(100));
+    for _ in 0..3 {
+        drain(&open);
+    }
+    open.ask(1, a);
+    drain(&open);
+    assert_eq!(open.exposed(), 100, "the other may be writing");
+    open.rest(&[2]);
+    drain(&open);
+    assert_eq!(open.exposed(), 0);
+
+    open.leave_unasked(100);
+    drain(&open);
+    pass_time(&open, LONG);
+    drain(&open);
+    assert_eq!(open.exposed(), 0);
+    open.close(2, b);
+}
+
 #[test]
 fn a_file_in_doubt_is_armed_again_and_again() {
     let open = OpenFiles::default();

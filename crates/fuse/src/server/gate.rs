@@ -41,7 +41,7 @@ use super::{Done, Outcome, Server};
 use crate::abi::{EntryOut, InHeader, OpenOut};
 use crate::drainer::Drainer;
 use crate::errno::Errno;
-use crate::open_files::Refusal;
+use crate::open_files::{GRACE, Refusal};
 use crate::reply::{ReplyBuf, ReplySpace};
 use crate::space::{A_WRITE, Ticker, Turn, Waiting, Wants};
 
@@ -57,6 +57,9 @@ const BLOCK: u64 = 512;
 
 /// How often a drain looks whether the WRITEs are answered.
 const LOOK: Duration = Duration::from_micros(20);
+
+/// How often a round looks whether writers that were let pass ask again.
+const LOOK_AT_WRITERS: Duration = Duration::from_micros(200);
 
 /// Drains for one answer: a grant counts until the second one after it.
 const DRAINS: u32 = 2;
@@ -78,11 +81,12 @@ impl Server<'_> {
         if !self.settings.agreed.writeback {
             return false;
         }
-        let is_short = self.volume.room(false) < limit || self.space.has_takers();
-        if !is_short {
-            self.open.leave_unasked(limit);
+        let is_short = || self.volume.room(false) < limit || self.space.has_takers();
+        if is_short() {
+            return true;
         }
-        is_short
+        // What was taken before this counted may be what there was room for.
+        self.open.leave_unasked(limit) && is_short()
     }
 
     /// A file is opened for writing: its handle, and whether it is to be armed before its first
@@ -197,6 +201,7 @@ impl Server<'_> {
     /// The gate: answers the GETATTR that comes before a write.
     pub(super) fn gate(&self, header: &InHeader, handle: u64, reply: &mut ReplyBuf) -> Outcome {
         let node = self.nodes.get(header.nodeid)?;
+        self.open.ask(header.nodeid, handle);
         self.check_reported(header.nodeid, handle, &node)?;
         let writer = (header.nodeid, handle);
         let attr = self.volume.getattr(&node)?;
@@ -325,7 +330,14 @@ impl Server<'_> {
                 // Writers that were not asked so far are from now on.
                 self.arm_open_files();
             }
-            let _ = (0..DRAINS).all(|_| self.drain());
+            // A writer that passes too early fails alone; what takes much may take space from all.
+            let takes_much = round.iter().any(|turn| turn.takes_much);
+            let _ = (0..DRAINS).all(|_| {
+                if takes_much {
+                    self.wait_for_writers();
+                }
+                self.drain()
+            });
             let (takers, writers): (Vec<Turn>, Vec<Turn>) =
                 round.into_iter().partition(|turn| turn.takes);
             for turn in takers {
@@ -394,6 +406,21 @@ impl Server<'_> {
         let done = drained && self.wait_for_writes();
         self.open.end_drain(done);
         done
+    }
+
+    /// Waits until writers that were let pass have dirtied their pages, so that a drain takes their
+    /// grants off. Those that are let pass meanwhile are waited for no longer.
+    fn wait_for_writers(&self) {
+        let begun = Instant::now();
+        loop {
+            self.open.rest(&self.space.files_at_rest());
+            let left = self.open.until_ageing();
+            if left.is_zero() || begun.elapsed() > GRACE || self.device.is_gone() {
+                return;
+            }
+            thread::sleep(left.min(LOOK_AT_WRITERS));
+            self.refuse_late();
+        }
     }
 
     /// Waits until the WRITEs that the kernel has sent are answered: starting to write back all

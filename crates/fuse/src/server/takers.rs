@@ -26,7 +26,7 @@ use crate::errno::Errno;
 use crate::reply::{ReplyBuf, ReplySpace};
 use crate::request::{Op, Request};
 use crate::serve::Serve;
-use crate::space::{Waiting, Wants};
+use crate::space::{Demand, Waiting, Wants};
 
 /// Bytes that an operation on names leaves free after it has waited.
 const LEAST: u64 = 256 << 10;
@@ -62,6 +62,15 @@ fn takes_little(request: &Request<'_>) -> bool {
     takes_space(request) && !may_take_much
 }
 
+/// The demand of a request that takes space by name.
+fn demand(request: &Request<'_>) -> Demand {
+    match request.header.opcode {
+        op::FALLOCATE => Demand::MuchAndFile,
+        _ if takes_little(request) => Demand::Little,
+        _ => Demand::Much,
+    }
+}
+
 /// Returns whether a request may take much space: it leaves what is dirty as much as that may need.
 /// A WRITE finds out itself.
 fn leaves_space(request: &Request<'_>) -> bool {
@@ -93,7 +102,7 @@ impl Server<'_> {
         if !takes_space(request) {
             return false;
         }
-        let Some(taker) = self.space.taker(bytes) else {
+        let Some(taker) = self.space.taker(bytes, demand(request)) else {
             return false;
         };
         if !self.device.may_wait(queue) {
