@@ -337,8 +337,8 @@ impl OpenFiles {
         }
     }
 
-    /// A write of `handle` asks to pass: if it is the only handle of the file, what it was let write
-    /// before is written.
+    /// A write of `handle` asks to pass. If that is the only handle of the file, what it was let
+    /// write before is written.
     pub(crate) fn ask(&self, node: u64, handle: u64) {
         let mut inner = self.inner.lock();
         if let Some(file) = inner.files.get_mut(&node)
@@ -349,7 +349,7 @@ impl OpenFiles {
         }
     }
 
-    /// Nobody writes these `files`: what the only handle of one was let write before is written.
+    /// No writer has these `files`: what the only handle of one was let write before is written.
     pub(crate) fn rest(&self, files: &[u64]) {
         let mut inner = self.inner.lock();
         for node in files {

@@ -57,7 +57,7 @@ pub(crate) enum Demand {
     /// A few blocks at most.
     Little,
     Much,
-    /// Much, and nobody writes the file meanwhile: the kernel holds its lock.
+    /// Much, and no write of the file goes on meanwhile: the kernel holds its lock.
     MuchAndFile,
 }
 
@@ -221,7 +221,7 @@ impl Space {
         gate.waiting.iter().any(|one| one.unique == unique)
     }
 
-    /// Files that nobody writes: their writers wait, or another operation that has the file does.
+    /// Files that no writer has: theirs wait, or another operation that holds the file's lock does.
     pub(crate) fn files_at_rest(&self) -> Vec<u64> {
         let is_at_rest = |one: &&Waiting| match &one.wants {
             Wants::ToPass { .. } => true,
