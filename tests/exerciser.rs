@@ -1,5 +1,5 @@
 //! fsx, the file system exerciser: random reads, writes, truncates, allocations, holes, copies and
-//! memory-mapped access to one file, every byte checked. Four runs of 25,000 operations, two at a
+//! memory-mapped access to one file, every byte checked. Four runs of 15,000 operations, two at a
 //! time, differ in the shape of the file. All that fsx knows is switched on. Taking ranges out and
 //! putting them in, which neither fsx nor FUSE knows, is the part of `crates/engine/tests/model`.
 //! `EXTANT_OPS` asks for another number of operations, `EXTANT_SEED` for another seed.
@@ -28,7 +28,7 @@ const WEIGHTS: [(&str, u32); 14] = [
     ("punch_hole", 3),
 ];
 /// Operations of a run, unless the environment says otherwise.
-const OPERATIONS: u64 = 25_000;
+const OPERATIONS: u64 = 15_000;
 
 #[test]
 fn a_dense_file() -> Result<()> {

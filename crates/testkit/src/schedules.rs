@@ -5,31 +5,47 @@
 //! checker prints one that fails, to be replayed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Schedules of each kind in which a broken model has to fail. Most fail in one of the first ten.
 const TO_FAIL: usize = 40_000;
+
+/// A model. The checker is compiled once for all of them, not once for each.
+type Model = Arc<dyn Fn() + Send + Sync>;
+
+fn random(model: &Model, schedules: usize) {
+    let model = Arc::clone(model);
+    shuttle::check_random(move || model(), schedules);
+}
+
+fn few_switches(model: &Model, schedules: usize) {
+    let model = Arc::clone(model);
+    shuttle::check_pct(move || model(), schedules, 3);
+}
 
 /// Runs `model` under `usual` schedules of each kind, or as many as `EXTANT_SCHEDULES` says.
 ///
 /// # Panics
 /// As the model does.
-pub fn check(usual: usize, model: impl Fn() + Send + Sync + Copy + 'static) {
+pub fn check(usual: usize, model: impl Fn() + Send + Sync + 'static) {
     let given = std::env::var("EXTANT_SCHEDULES").ok();
     let schedules = given.and_then(|n| n.parse().ok()).unwrap_or(usual);
-    shuttle::check_random(model, schedules);
-    shuttle::check_pct(model, schedules, 3);
+    let model: Model = Arc::new(model);
+    random(&model, schedules);
+    few_switches(&model, schedules);
 }
 
 /// Runs a broken `model`, which must fail under one of many schedules.
 ///
 /// # Panics
 /// It does not fail.
-pub fn check_fails(model: impl Fn() + Send + Sync + Copy + 'static) {
+pub fn check_fails(model: impl Fn() + Send + Sync + 'static) {
+    let model: Model = Arc::new(model);
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let fails = |run: &dyn Fn()| catch_unwind(AssertUnwindSafe(run)).is_err();
-    let failed = fails(&|| shuttle::check_random(model, TO_FAIL))
-        || fails(&|| shuttle::check_pct(model, TO_FAIL, 3));
+    let fails =
+        |run: fn(&Model, usize)| catch_unwind(AssertUnwindSafe(|| run(&model, TO_FAIL))).is_err();
+    let failed = fails(random) || fails(few_switches);
     std::panic::set_hook(quiet);
     assert!(failed, "no schedule shows what is broken");
 }

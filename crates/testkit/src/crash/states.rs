@@ -26,7 +26,7 @@ impl Budget {
     /// A round of minutes.
     pub const SHORT: Self = Self {
         exhaustive_below: 3,
-        samples: 3,
+        samples: 2,
         torn: 1,
         cut_stride: 5,
     };
