@@ -21,7 +21,7 @@ use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
 /// Retries of a request that claims its blocks.
-const RETRIES: u32 = 3;
+const RETRIES: u32 = 4;
 /// Retries of an allocation of reserved blocks. They are free: commits bring them back, but other
 /// threads free and take blocks meanwhile.
 const RESERVED_RETRIES: u32 = 100;
@@ -29,7 +29,7 @@ const RESERVED_RETRIES: u32 = 100;
 const PAUSES: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long an operation waits before each further attempt while files wait for eviction.
-const WAITS: [Duration; 4] = [
+const WAITS: [Duration; RETRIES as usize] = [
     Duration::ZERO,
     Duration::from_millis(1),
     Duration::from_millis(5),

@@ -309,7 +309,7 @@ fn a_fault_at_every_request_of_range_operations() {
 fn soak() {
     note_panics();
     let seconds = std::env::var("EXTANT_SECONDS").ok();
-    let step = if seconds.is_some() { 1 } else { 40 };
+    let step = if seconds.is_some() { 1 } else { 41 };
     let seconds = seconds.map_or(0, |seconds| seconds.parse().unwrap());
     let end = std::time::Instant::now() + Duration::from_secs(seconds);
     for setup in SETUPS.iter().cycle() {

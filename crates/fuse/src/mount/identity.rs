@@ -50,7 +50,9 @@ pub(super) fn reach(dir: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, dir, flags, Mode::empty())?)
 }
 
-/// Takes the mount whose root `fd` is off, wherever it is by now. What is open on it lives on.
+/// Takes the mount whose root `fd` is off, wherever it is by now. What is open on it lives on. If
+/// another one was mounted over it just now, that one comes off: Linux has no call that takes a
+/// descriptor.
 pub(super) fn detach_lazily(fd: &OwnedFd) -> io::Result<()> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     Ok(rustix::mount::unmount(path, UnmountFlags::DETACH)?)
