@@ -14,9 +14,9 @@
 //! they take space. The bound is up to date whenever the lock is free. A handle that was opened
 //! after a failure is not told of it.
 //!
-//! A grant counts until the end of the second drain that ages grants after it. When the second one
+//! The engine's bound counts a grant until the end of the second late drain after it. When that one
 //! begins, the writer has asked again through the only handle of its file, or has had [`GRACE`] to
-//! dirty the pages: a drain ages grants if none is younger, or if the last that did is as old.
+//! dirty the pages: a drain is late if no grant is younger, or if the last late one is as old.
 //!
 //! # Locks
 //! One mutex, a leaf.
@@ -119,29 +119,29 @@ struct Inner {
     total: Exposure,
     /// Bytes of the last blocks that were taken unreported since space is scarce.
     unreported: u64,
-    /// Time at which a drain last aged grants.
-    aged: Option<Instant>,
-    /// The drain that is under way ages grants.
-    is_ageing: bool,
+    /// Time at which the last late drain began.
+    last_late: Option<Instant>,
+    /// The drain that is under way is late.
+    is_late: bool,
 }
 
 impl Inner {
     /// Nothing where `node` is not in the table: opens that send no message are not counted.
     fn grant(&mut self, node: u64, bytes: u64) {
         if let Some(file) = self.files.get_mut(&node) {
-            file.exposure.current += bytes;
+            file.exposure.add(bytes);
             file.granted = Some(Instant::now());
-            self.total.current += bytes;
+            self.total.add(bytes);
         }
     }
 
-    /// Time until a drain may age grants.
-    fn until_ageing(&self, grace: Duration) -> Duration {
+    /// Time until a drain is late.
+    fn until_late(&self, grace: Duration) -> Duration {
         let now = Instant::now();
         let left = |since| grace.saturating_sub(now.saturating_duration_since(since));
         let granted = self.files.values().filter_map(|file| file.granted);
         let writers = granted.map(left).max();
-        let last = self.aged.map_or(Duration::ZERO, left);
+        let last = self.last_late.map_or(Duration::ZERO, left);
         writers.unwrap_or_default().min(last)
     }
 
@@ -164,7 +164,7 @@ impl Exposing<'_> {
             true => self.open.last,
             false => 0,
         };
-        self.open.bound.set(self.inner.total.total() + last);
+        self.open.bound.set(self.inner.total.bound() + last);
     }
 }
 
@@ -428,10 +428,16 @@ impl OpenFiles {
         let mut inner = self.expose();
         let Inner { unasked, total, .. } = &mut *inner;
         total.subtract(std::mem::take(unasked));
-        unasked.current = bytes;
-        total.current += bytes;
+        unasked.add(bytes);
+        total.add(bytes);
         self.unasked.store(bytes, Ordering::SeqCst);
         true
+    }
+
+    /// Bytes of the engine's bound that were granted.
+    #[cfg(test)]
+    pub(crate) fn bounded(&self) -> u64 {
+        self.inner.lock().total.bound()
     }
 
     /// Bytes that may be dirty in the kernel.
@@ -461,38 +467,36 @@ impl OpenFiles {
         own + last
     }
 
-    /// Time until a drain may age grants, if no other is made.
-    pub(crate) fn until_ageing(&self) -> Duration {
-        self.inner.lock().until_ageing(self.grace)
+    /// Time until a drain is late, if nothing is granted meanwhile.
+    pub(crate) fn until_late(&self) -> Duration {
+        self.inner.lock().until_late(self.grace)
     }
 
     /// The kernel is about to write back all that is dirty. [`OpenFiles::end_drain`] has to follow.
     pub(crate) fn begin_drain(&self) {
         let mut inner = self.expose();
-        inner.is_ageing = inner.until_ageing(self.grace).is_zero();
-        if !inner.is_ageing {
-            return;
-        }
-        let now = Instant::now();
-        inner.aged = Some(now);
-        if inner.unasked.current > 0 {
-            let open = |file: &&mut OpenFile| !file.handles.is_empty();
-            for file in inner.files.values_mut().filter(open) {
-                file.granted = Some(now);
+        let late = inner.until_late(self.grace).is_zero();
+        inner.is_late = late;
+        if late {
+            let now = Instant::now();
+            inner.last_late = Some(now);
+            if inner.unasked.recent() > 0 {
+                let open = |file: &&mut OpenFile| !file.handles.is_empty();
+                for file in inner.files.values_mut().filter(open) {
+                    file.granted = Some(now);
+                }
             }
         }
-        inner.exposures().for_each(Exposure::begin_drain);
+        inner.exposures().for_each(|one| one.begin_drain(late));
         self.unasked.store(0, Ordering::SeqCst);
     }
 
     /// The drain has ended. Unless it is `done`, everything counts as before.
     pub(crate) fn end_drain(&self, done: bool) {
         let mut inner = self.expose();
-        if !std::mem::take(&mut inner.is_ageing) {
-            return;
-        }
-        inner.exposures().for_each(|one| one.end_drain(done));
-        let unasked = inner.unasked.current;
+        let late = inner.is_late;
+        inner.exposures().for_each(|one| one.end_drain(late, done));
+        let unasked = inner.unasked.current();
         self.unasked.store(unasked, Ordering::SeqCst);
     }
 

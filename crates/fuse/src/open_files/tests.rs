@@ -99,9 +99,11 @@ fn patient() -> OpenFiles {
 /// Lets that much time pass.
 fn pass_time(open: &OpenFiles, time: Duration) {
     let mut inner = open.inner.lock();
-    let Inner { files, aged, .. } = &mut *inner;
+    let Inner {
+        files, last_late, ..
+    } = &mut *inner;
     let granted = files.values_mut().map(|file| &mut file.granted);
-    for moment in granted.chain([aged]).flatten() {
+    for moment in granted.chain([last_late]).flatten() {
         *moment -= time;
     }
 }
@@ -115,25 +117,25 @@ fn a_grant_counts_until_its_writer_asks_again_or_has_had_time() {
     for _ in 0..5 {
         drain(&open);
     }
-    assert_eq!(open.exposed(), 15, "both may be writing");
+    assert_eq!(open.bounded(), 15, "both may be writing");
     open.ask(1, a);
     for _ in 0..5 {
         drain(&open);
     }
-    assert_eq!(open.exposed(), 15, "the other still may");
+    assert_eq!(open.bounded(), 15, "the other still may");
     open.ask(2, a);
-    assert!(!open.until_ageing().is_zero(), "of another file");
+    assert!(!open.until_late().is_zero(), "of another file");
     open.ask(2, b);
-    assert!(open.until_ageing().is_zero());
+    assert!(open.until_late().is_zero());
     drain(&open);
     drain(&open);
-    assert_eq!(open.exposed(), 0);
+    assert_eq!(open.bounded(), 0);
 
     open.grant(1, 7);
     pass_time(&open, LONG);
     drain(&open);
     drain(&open);
-    assert_eq!(open.exposed(), 0);
+    assert_eq!(open.bounded(), 0);
 }
 
 #[test]
@@ -145,12 +147,12 @@ fn a_grant_of_a_file_with_two_handles_counts_until_its_writer_has_had_time() {
     open.ask(1, b);
     drain(&open);
     drain(&open);
-    assert_eq!(open.exposed(), 5);
+    assert_eq!(open.bounded(), 5);
     open.close(1, a);
     open.ask(1, b);
     drain(&open);
     drain(&open);
-    assert_eq!(open.exposed(), 0);
+    assert_eq!(open.bounded(), 0);
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn writers_that_never_pause_do_not_keep_old_grants() {
         open.grant(1, newer);
         drain(&open);
         drain(&open);
-        assert_eq!(open.exposed(), exposed);
+        assert_eq!(open.bounded(), exposed);
     }
 }
 
@@ -177,16 +179,16 @@ fn what_writers_dirtied_unasked_counts_until_they_are_asked_or_have_had_time() {
     }
     open.ask(1, a);
     drain(&open);
-    assert_eq!(open.exposed(), 100, "the other may be writing");
+    assert_eq!(open.bounded(), 100, "the other may be writing");
     open.rest(&[2]);
     drain(&open);
-    assert_eq!(open.exposed(), 0);
+    assert_eq!(open.bounded(), 0);
 
     open.leave_unasked(100);
     drain(&open);
     pass_time(&open, LONG);
     drain(&open);
-    assert_eq!(open.exposed(), 0);
+    assert_eq!(open.bounded(), 0);
     open.close(2, b);
 }
 

@@ -330,7 +330,6 @@ impl Server<'_> {
                 // Writers that were not asked so far are from now on.
                 self.arm_open_files();
             }
-            // A writer that passes too early fails alone; what takes much may take space from all.
             let takes_much = round.iter().any(|turn| turn.takes_much);
             let _ = (0..DRAINS).all(|_| {
                 if takes_much {
@@ -414,7 +413,7 @@ impl Server<'_> {
         let begun = Instant::now();
         loop {
             self.open.rest(&self.space.files_at_rest());
-            let left = self.open.until_ageing();
+            let left = self.open.until_late();
             if left.is_zero() || begun.elapsed() > GRACE || self.device.is_gone() {
                 return;
             }
