@@ -35,7 +35,6 @@ mod attr;
 mod config;
 mod dir;
 mod file;
-mod group;
 mod grow;
 mod inode;
 mod inspect;
@@ -44,6 +43,7 @@ mod mount;
 mod namei;
 mod new_inode;
 mod orphan;
+mod state;
 #[cfg(test)]
 mod test_support;
 mod types;
@@ -61,7 +61,7 @@ pub mod device {
     pub use extant_units::DevOff;
 }
 
-pub use alloc::DirtyBound;
+pub use crate::state::alloc::dirty_bound::DirtyBound;
 pub use api::*;
 pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;

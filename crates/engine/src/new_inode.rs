@@ -11,10 +11,16 @@ use extant_disk::features::Incompat;
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
-use crate::alloc::{self, InodeRequest};
-use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeRef, devnum, kind_flags};
+use crate::alloc;
+use crate::inode;
+use crate::inode::InodeCore;
+use crate::inode::InodeFlags;
+use crate::inode::devnum;
+use crate::inode::kind_flags;
 use crate::map;
 use crate::orphan;
+use crate::state::alloc::InodeRequest;
+use crate::state::inode::{Inode, InodeRef};
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};

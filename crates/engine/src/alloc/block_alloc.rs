@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Pblk, exact_u32};
 
-use super::allocator::AllocatorCore;
-use super::request::{AllocRequest, Run};
-use super::space_counts::Claimant;
-use super::windows::Stream;
-use crate::group::{FreeMap, LockedGroup};
+use crate::state::alloc::AllocatorCore;
+use crate::state::alloc::Claimant;
+use crate::state::alloc::Stream;
+use crate::state::alloc::{AllocRequest, Run};
+use crate::state::group::{FreeMap, LockedGroup};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::whole;
 

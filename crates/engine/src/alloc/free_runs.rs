@@ -2,8 +2,8 @@
 
 use extant_units::{Blocks, Pblk};
 
-use super::allocator::AllocatorCore;
-use super::request::Run;
+use crate::state::alloc::AllocatorCore;
+use crate::state::alloc::Run;
 use crate::types::error::Result;
 use crate::volume::Fs;
 

@@ -12,11 +12,12 @@ use extant_disk::group_desc::GroupFlags;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Group, Ino, exact_u32};
 
-use super::allocator::AllocatorCore;
-use super::request::InodeRequest;
-use crate::group::{GroupState, locate};
+use crate::state::alloc::AllocatorCore;
+use crate::state::alloc::InodeRequest;
+use crate::state::group::GroupState;
+use crate::state::group::locate;
+use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::metadata_kind::CheckKind;
 
 impl AllocatorCore {
     /// See [`super::allocate_inode`].

@@ -23,42 +23,31 @@
 //! ([`windows`]). There is no global lock; the counters are atomics.
 
 mod added_blocks;
-mod allocator;
 mod block_alloc;
-mod dirty_bound;
 mod free_runs;
 mod held_blocks;
 mod held_runs;
 mod inode_alloc;
 mod orlov;
-mod pending_frees;
-mod request;
-pub(crate) mod reservation;
 mod retries;
-pub(crate) mod space_counts;
 #[cfg(test)]
 mod tests;
 mod trim;
-mod trim_lock;
-mod windows;
 
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
 pub(crate) use self::added_blocks::{add_to_last_group, publish_added};
-pub(crate) use self::allocator::{Allocator, Parts};
-pub use self::dirty_bound::DirtyBound;
 pub(crate) use self::free_runs::free_runs;
 pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
-pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
-pub(crate) use self::reservation::Reservation;
 pub(crate) use self::retries::{
     commit_frees_reserved, commit_frees_space, retry, retry_reserved, retry_unlocked,
     retry_unlocked_while,
 };
-pub(crate) use self::space_counts::SpaceCounts;
 pub(crate) use self::trim::trim;
-use crate::inode::Inode;
+use crate::state::alloc::Reservation;
+use crate::state::alloc::{AllocRequest, InodeRequest, Run};
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extant_units::Group;
 
-use super::allocator::AllocatorCore;
-use super::request::InodeRequest;
+use crate::state::alloc::AllocatorCore;
+use crate::state::alloc::InodeRequest;
 
 /// What one flex group has free, from the hints of its groups.
 #[derive(Clone, Copy, Default, Debug)]

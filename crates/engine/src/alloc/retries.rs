@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::space_counts::is_refused;
+use crate::state::alloc::space_counts::is_refused;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 

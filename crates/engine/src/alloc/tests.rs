@@ -15,8 +15,8 @@ use extant_disk::group_desc::GroupFlags;
 use extant_testkit::{Image, Rng};
 use extant_units::{Blocks, Group, Ino, Pblk};
 
-use super::allocator::AllocatorCore;
 use super::*;
+use crate::state::alloc::AllocatorCore;
 use crate::test_support::test_mount::TestFs;
 use crate::test_support::test_rig::{Rig, dump};
 

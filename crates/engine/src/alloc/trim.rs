@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extant_units::{Blocks, Group};
 
-use super::allocator::AllocatorCore;
-use super::request::Run;
+use crate::state::alloc::AllocatorCore;
+use crate::state::alloc::Run;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 

@@ -9,7 +9,8 @@ use super::node::Node;
 use super::volume::Volume;
 use crate::Result;
 use crate::inode;
-use crate::map::{self, MapState, Status};
+use crate::map;
+use crate::state::map::{MapState, Status};
 use crate::types::error::{Error, Location};
 use crate::volume::Fs;
 

@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use extant_units::Ino;
 
-use crate::file::{self, OpenState};
-use crate::inode::{Inode, InodeRef};
+use crate::file;
+use crate::state::file::OpenState;
+use crate::state::inode::{Inode, InodeRef};
 use crate::types::FileKind;
 use crate::volume::Fs;
 

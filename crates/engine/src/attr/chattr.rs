@@ -8,8 +8,10 @@ use std::sync::Arc;
 use extant_disk::features::RoCompat;
 
 use crate::file;
+use crate::inode;
+use crate::inode::InodeFlags;
 use crate::inode::kind_flags::of_kind;
-use crate::inode::{self, Inode, InodeFlags};
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};

@@ -15,8 +15,13 @@ use extant_units::Ino;
 
 pub(crate) use self::chattr::{FlagSet, get_flags, set_flags};
 use crate::file;
-use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeTime, devnum};
+use crate::inode;
+use crate::inode::InodeCore;
+use crate::inode::InodeFlags;
+use crate::inode::InodeTime;
+use crate::inode::devnum;
 use crate::map;
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{Attr, FileKind, SetAttr, SetTime};

@@ -8,8 +8,10 @@
 
 use extant_units::{Lblk, Pblk};
 
-use crate::inode::Inode;
-use crate::map::{self, DistinctRuns, MapState};
+use crate::map;
+use crate::map::DistinctRuns;
+use crate::state::inode::Inode;
+use crate::state::map::MapState;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

@@ -14,12 +14,13 @@ use extant_units::{BlockSize, Lblk, Pblk, exact_u32};
 
 use super::dir_store::{Profile, Shape, Store};
 use super::distinct_blocks;
-use crate::inode::Inode;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::{AllocateMode, MapState};
+use crate::state::volume::CheckKind;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
-use crate::volume::metadata_kind::CheckKind;
 
 /// Blocks of a search that does not count as long.
 const SHORT: u32 = 8;

@@ -10,8 +10,9 @@ use extant_units::{Lblk, Pos};
 use crate::file::lock::range_lock;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::ordered_data::write_ordered;
-use crate::inode::{ExclusiveGuard, Inode};
+use crate::inode::ExclusiveGuard;
 use crate::map;
+use crate::state::inode::Inode;
 use crate::volume::Fs;
 
 /// What the range locks of all files did so far.

@@ -10,13 +10,13 @@ use extant_jbd2::OrderedData;
 use extant_pagecache::{Writeback, WritebackReason};
 use extant_units::{Pos, Tid};
 
-use crate::file::data_state::FileCallbacks;
 use crate::file::lost_writes::report;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::ordered_data;
 use crate::file::write::joint_writeback;
 use crate::file::write::writeback::write_range;
-use crate::inode::Inode;
+use crate::state::file::FileCallbacks;
+use crate::state::inode::Inode;
 use crate::volume::Fs;
 
 /// A file of a file system, as long as both are there.

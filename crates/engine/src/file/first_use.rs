@@ -5,12 +5,12 @@ use std::sync::Arc;
 use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
 
-use crate::file::data_state::{FileData, OpenState};
-use crate::file::direct::direct_state::Direct;
-use crate::file::lock::append_queue::AppendQueue;
-use crate::file::mapping::ordered_ranges::{Flight, OrderedRanges};
-use crate::inode::Inode;
-use crate::inode::data_path_cell::{DataPath, DataPathCell};
+use crate::state::file::AppendQueue;
+use crate::state::file::Direct;
+use crate::state::file::{FileData, OpenState};
+use crate::state::file::{Flight, OrderedRanges};
+use crate::state::inode::Inode;
+use crate::state::inode::{DataPath, DataPathCell};
 use crate::volume::Fs;
 
 /// The state of a new opener of `inode`, a regular file.

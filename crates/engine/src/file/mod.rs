@@ -34,9 +34,7 @@ mod cached;
 mod callbacks;
 mod copy;
 mod data_path;
-mod data_state;
 mod direct;
-mod files;
 mod first_use;
 mod lock;
 mod lost_writes;
@@ -59,16 +57,13 @@ pub(crate) use self::copy::{Side, copy_range};
 pub(crate) use self::data_path::switch_path::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,
 };
-pub(crate) use self::data_state::{FileCallbacks, FileData, OpenState};
 pub use self::direct::direct_queue::Finished;
 pub(crate) use self::direct::direct_queue::{Job, Queue};
 pub(crate) use self::direct::fast_path::What;
 pub(crate) use self::direct::read as read_direct;
-pub(crate) use self::files::Files;
 use self::first_use::data;
 pub(crate) use self::first_use::{open, opened_before_data};
 pub(crate) use self::lock::range_lock::lock;
-pub(crate) use self::mapping::logged_device::LoggedDevice;
 pub(crate) use self::range::fallocate;
 pub(crate) use self::read::view::{edit, view};
 pub(crate) use self::read::{Reader, read, read_vectored, seek};

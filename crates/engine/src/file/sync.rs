@@ -6,9 +6,11 @@ use extant_iomap::WritebackControl;
 use extant_pagecache::{FILES_TOGETHER, WritebackFault, WritebackReason};
 use extant_units::Pos;
 
+use crate::file::data;
 use crate::file::write::writeback::write_range;
-use crate::file::{OpenState, data};
-use crate::inode::{self, Inode};
+use crate::inode;
+use crate::state::file::OpenState;
+use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

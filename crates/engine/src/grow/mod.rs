@@ -33,8 +33,8 @@ use extant_units::{Blocks, Group, Pblk, at_most_u32};
 use self::new_groups::NewGroups;
 use self::resize_inode::ResizeInode;
 use crate::alloc;
+use crate::state::volume::Layout;
 use crate::types::error::{Error, Result};
-use crate::volume::layout::Layout;
 use crate::volume::{Fs, whole};
 
 /// Groups that a step adds at most, unless one flex group has more.

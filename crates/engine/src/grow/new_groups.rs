@@ -11,9 +11,9 @@ use extant_disk::bitmap;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_units::{BlockSize, Group, Pblk, at_most_u32};
 
+use crate::state::volume::Layout;
+use crate::state::volume::Zone;
 use crate::types::error::{Error, Result};
-use crate::volume::layout::Layout;
-use crate::volume::system_zones::Zone;
 
 /// Blocks for data that a last group must have, or it is left out: mke2fs's and resize2fs's rule.
 const LEAST_DATA: u64 = 50;

@@ -4,7 +4,8 @@
 use extant_disk::inode::BLOCK_AREA;
 use extant_units::Ino;
 
-use super::{Inode, InodeCore};
+use super::InodeCore;
+use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::inode_cache::{CacheSlot, InodeCache};
-use super::inode_ref::{InodeRef, reference};
+use super::InodeCore;
+use super::record;
 use super::record::Asker;
-use super::{Inode, InodeCore, record};
+use crate::state::inode::Inode;
+use crate::state::inode::InodeRef;
+use crate::state::inode::inode_ref::reference;
+use crate::state::inode::{CacheSlot, InodeCache};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

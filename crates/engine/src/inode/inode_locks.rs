@@ -16,7 +16,7 @@ use extant_lock_order::{Locked, Rank, lock, took};
 use extant_range_lock::{FileLock, HeldExclusively, HeldShared};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
-use super::Inode;
+use crate::state::inode::Inode;
 
 /// An inode's `lock`, held shared.
 #[must_use]

@@ -21,21 +21,13 @@
 //! above: [`crate::new_inode`], [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
 //! [`crate::namei::symlink_target`].
 
-mod core_lock;
-pub(crate) mod data_path_cell;
-mod deferred_times;
 pub(crate) mod devnum;
 pub(crate) mod fast_symlink;
 mod iget;
-mod inode_cache;
-mod inode_lock;
 mod inode_locks;
-mod inode_ref;
 pub(crate) mod kind_flags;
-mod object;
 pub(crate) mod path_choice;
 mod peek;
-mod reaper;
 mod reaping;
 mod record;
 mod table_ahead;
@@ -49,20 +41,16 @@ use extant_disk::features::Incompat;
 pub(crate) use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime};
 
 pub(crate) use self::fast_symlink::has_blocks;
-pub(crate) use self::inode_cache::InodeCache;
 pub(crate) use self::inode_locks::{
     ExclusiveGuard, ExclusiveGuards, ExclusiveInode, LockedInode, SharedGuard, lock_all,
 };
-pub(crate) use self::inode_ref::InodeRef;
-pub(crate) use self::object::Inode;
 pub(crate) use self::peek::Seen;
-pub(crate) use self::reaper::EvictionQueue;
 pub(crate) use self::record::{HeldRecord, read as read_core};
 pub(crate) use self::times::{
     are_many_late, changed, flush_all_times, flush_times, is_write_noted, modified, now,
     touch_atime, touch_mtime,
 };
-use crate::volume::layout::Layout;
+use crate::state::volume::Layout;
 
 /// How inode records are encoded on this file system.
 pub(crate) fn format(layout: &Layout) -> InodeFormat {

@@ -10,8 +10,8 @@ use extant_disk::inode::InodeFlags;
 
 use crate::config::BufferedPath;
 use crate::config::DataMode;
-use crate::inode::Inode;
-use crate::inode::data_path_cell::DataPath;
+use crate::state::inode::DataPath;
+use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::volume::Fs;
 

@@ -16,9 +16,10 @@
 
 use extant_units::Ino;
 
-use super::inode_cache::{CacheSlot, InodeCache};
-use super::inode_ref::{InodeRef, reference};
 use super::{InodeCore, record};
+use crate::state::inode::InodeRef;
+use crate::state::inode::inode_ref::reference;
+use crate::state::inode::{CacheSlot, InodeCache};
 use crate::types::FileKind;
 use crate::volume::Fs;
 

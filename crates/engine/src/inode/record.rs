@@ -3,8 +3,11 @@
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
-use super::{Inode, InodeCore, InodeFlags, format};
-use crate::group::InodeLocation;
+use super::InodeCore;
+use super::InodeFlags;
+use super::format;
+use crate::state::group::InodeLocation;
+use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

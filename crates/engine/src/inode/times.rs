@@ -24,10 +24,13 @@ use std::sync::atomic::Ordering;
 
 use extant_units::exact_u32;
 
-use super::deferred_times::{LAZY, NEVER, SOON};
-use super::inode_ref::InodeRef;
-use super::{Inode, InodeCore, InodeFlags, InodeTime};
+use super::InodeCore;
+use super::InodeFlags;
+use super::InodeTime;
 use crate::config::AtimeMode;
+use crate::state::inode::Inode;
+use crate::state::inode::InodeRef;
+use crate::state::inode::{LAZY, NEVER, SOON};
 use crate::types::error::Result;
 use crate::types::{FileKind, Timestamp};
 use crate::volume::Fs;

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use extant_disk::csum::Crc32c;
 use extant_jbd2::Handle;
 
-use super::{HeldRecord, Inode, InodeCore};
+use super::HeldRecord;
+use super::InodeCore;
+use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::{Fs, stop};

@@ -19,8 +19,8 @@ use extant_pagecache::CachedRun;
 use extant_units::Ino;
 
 use crate::file::{self, HeldStill};
-use crate::inode::Inode;
 use crate::map::{self, KnownMap};
+use crate::state::inode::Inode;
 use crate::volume::Fs;
 
 /// The maps of the last check, as a map may only change with its sequence.

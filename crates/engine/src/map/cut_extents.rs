@@ -15,7 +15,7 @@ use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
 use super::extent_tree::{self, Found};
 use super::locked_map::{ExclusiveMap, SharedMap};
-use crate::inode::Inode;
+use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::volume::Fs;
 

@@ -16,12 +16,15 @@ use extant_units::{BlockSize, Blocks, Ino, Pblk, exact_u32};
 
 use super::extent_tree::{Nodes, NodesMut};
 use super::locked_map::{ExclusiveMap, LockedMap};
-use crate::alloc::{self, AllocRequest, Run};
-use crate::inode::{HeldRecord, Inode, InodeFlags};
+use crate::alloc;
+use crate::inode::HeldRecord;
+use crate::inode::InodeFlags;
+use crate::state::alloc::{AllocRequest, Run};
+use crate::state::inode::Inode;
+use crate::state::volume::CheckKind;
+use crate::state::volume::Layout;
+use crate::state::volume::SystemZones;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::layout::Layout;
-use crate::volume::metadata_kind::CheckKind;
-use crate::volume::system_zones::SystemZones;
 use crate::volume::{Fs, whole};
 
 /// Read access to the nodes of one inode's tree. Needs no mounted file system.

@@ -13,14 +13,14 @@ use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
-use super::delayed_space::ReservationFate;
 use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
-use super::extent_status::Status;
 use super::extent_tree::{self, Found};
 use super::locked_map::{ExclusiveMap, SharedMap};
-use super::map_view::MapView;
-use crate::inode::Inode;
+use crate::state::inode::Inode;
+use crate::state::map::MapView;
+use crate::state::map::ReservationFate;
+use crate::state::map::Status;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, stop};
 

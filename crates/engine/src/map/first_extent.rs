@@ -4,15 +4,16 @@ use extant_disk::extent::{Extent, NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
-use super::delayed_space::ReservationFate;
 use super::disk_nodes::has_extents;
 use super::empty_root;
-use super::extent_status::Status;
 use super::locked_map::ExclusiveMap;
-use super::map_view::MapView;
-use super::{MapState, SharedMaps};
-use crate::alloc::{MarkedBlocks, Run};
-use crate::inode::Inode;
+use crate::alloc::MarkedBlocks;
+use crate::state::alloc::Run;
+use crate::state::inode::Inode;
+use crate::state::map::MapView;
+use crate::state::map::ReservationFate;
+use crate::state::map::Status;
+use crate::state::map::{MapState, SharedMaps};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

@@ -5,12 +5,12 @@ use std::ops::Range;
 use extant_disk::extent::MAX_END;
 use extant_units::Lblk;
 
-use super::MapState;
-use super::extent_status::Status;
 use super::locked_map::SharedMap;
 use super::lookup::on_disk;
-use super::map_view::MapView;
-use crate::inode::Inode;
+use crate::state::inode::Inode;
+use crate::state::map::MapState;
+use crate::state::map::MapView;
+use crate::state::map::Status;
 use crate::volume::Fs;
 
 /// Ranges without holes, sorted, joined where they continue each other.

@@ -11,7 +11,7 @@
 use extant_lock_order::{Locked, Rank, lock};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
-use crate::inode::Inode;
+use crate::state::inode::Inode;
 
 /// The locked map of one inode.
 pub(crate) struct LockedMap<'a, G> {

@@ -8,13 +8,14 @@ use extant_disk::inode::InodeFlags;
 use extant_units::{Blocks, Lblk, at_most_u32};
 
 use super::disk_nodes::DiskNodes;
-use super::extent_status::Status;
 use super::extent_tree::{self, Found};
+use super::indirect;
 use super::locked_map::{LockedMap, SharedMap};
-use super::map_view::MapView;
-use super::{BlockMapping, MapState, indirect};
 use crate::alloc;
-use crate::inode::Inode;
+use crate::state::inode::Inode;
+use crate::state::map::MapView;
+use crate::state::map::Status;
+use crate::state::map::{BlockMapping, MapState};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

@@ -20,22 +20,17 @@
 //! together with what is known of it. A hit in memory takes no `map_lock`: the view is right
 //! whenever its own lock is free.
 
-mod block_mapping;
 mod change;
 mod cut_extents;
-mod delayed_space;
 mod disk_nodes;
 mod distinct_runs;
 mod exchange_blocks;
-mod extent_status;
 mod extent_tree;
 mod first_extent;
 mod indirect;
 mod known_map;
 mod locked_map;
 mod lookup;
-mod map_lock;
-mod map_view;
 mod migrate;
 mod raw_map;
 mod shift_map;
@@ -46,15 +41,14 @@ mod walk_bound;
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_extent_io_tree::TreeStats;
 
-pub(crate) use block_mapping::{AllocateMode, BlockMapping, MapState};
+#[cfg(test)]
+use crate::state::map::MapState;
 pub(crate) use change::{
     allocate, allocate_at, convert_to_unwritten, convert_to_written, make_room, remove,
 };
 pub(crate) use cut_extents::{is_within_extent, split, split_longest};
-pub(crate) use delayed_space::DelayedTrees;
 pub(crate) use distinct_runs::DistinctRuns;
 pub(crate) use exchange_blocks::exchange;
-pub(crate) use extent_status::{Status, StatusCache};
 pub(crate) use extent_tree::Shift;
 pub(crate) use first_extent::{enter_first, has_no_extent};
 pub(crate) use known_map::{KnownMap, known};
@@ -63,14 +57,12 @@ pub(crate) use locked_map::{ExclusiveMap, SharedMap};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
-pub(crate) use map_lock::MapLock;
-pub(crate) use map_view::{KnownBlocks, SharedMaps};
 pub(crate) use migrate::to_extents;
 pub(crate) use raw_map::{RawMap, RawRun, raw_runs};
 pub(crate) use shift_map::{ShiftPlan, last_end, plan, shift};
 pub(crate) use walk_bound::Walked;
 
-use crate::inode::Inode;
+use crate::state::inode::Inode;
 use crate::volume::Fs;
 
 /// Grows with every change of the inode's map, on disk or in memory.

@@ -4,12 +4,14 @@ use extant_disk::extent::ROOT_BYTES;
 use extant_jbd2::BlockCache;
 use extant_units::{Ino, Lblk, Pblk};
 
+use super::DistinctRuns;
 use super::disk_nodes::DiskNodes;
+use super::indirect;
 use super::lookup::in_tree;
-use super::{DistinctRuns, MapState, indirect};
+use crate::state::map::MapState;
+use crate::state::volume::Layout;
+use crate::state::volume::SystemZones;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::layout::Layout;
-use crate::volume::system_zones::SystemZones;
 
 /// A run of file blocks and its location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

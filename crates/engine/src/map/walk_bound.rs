@@ -8,8 +8,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::MapState;
-use crate::inode::Inode;
+use crate::state::inode::Inode;
+use crate::state::map::MapState;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

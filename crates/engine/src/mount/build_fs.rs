@@ -12,24 +12,26 @@ use parking_lot::Mutex;
 
 use super::find_journal::FoundJournal;
 use super::volume_marks::mark_in_use;
-use crate::alloc::{Allocator, Parts, SpaceCounts};
 use crate::config::{MountOptions, Tuning};
-use crate::file::{self, Files, LoggedDevice};
-use crate::group::{GroupTable, Totals};
-use crate::inode::InodeCache;
-use crate::map::{DelayedTrees, SharedMaps, StatusCache};
+use crate::file;
 use crate::namei;
-use crate::orphan::{self, Orphans};
+use crate::orphan;
+use crate::state::alloc::{Allocator, Parts, SpaceCounts};
+use crate::state::file::{Files, LoggedDevice};
+use crate::state::group::{GroupTable, Totals};
+use crate::state::inode::InodeCache;
+use crate::state::map::{DelayedTrees, SharedMaps, StatusCache};
+use crate::state::orphan::Orphans;
+use crate::state::volume::Fault;
+use crate::state::volume::Layout;
+use crate::state::volume::MountedSuperblock;
+use crate::state::volume::RenameLock;
+use crate::state::volume::Stats;
+use crate::state::volume::mmp;
+use crate::state::xattr::SharedBlocks;
 use crate::types::error::{Error, Location, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::fault::Fault;
-use crate::volume::layout::Layout;
-use crate::volume::mmp;
-use crate::volume::mounted_superblock::MountedSuperblock;
-use crate::volume::rename_lock::RenameLock;
-use crate::volume::stats::Stats;
 use crate::volume::{Fs, Upcalls};
-use crate::xattr::SharedBlocks;
 
 /// What modules below this one call of those between.
 pub(crate) const UPCALLS: Upcalls = Upcalls {

@@ -14,12 +14,12 @@ use extant_disk::superblock::{RawSuperblock, Superblock};
 use extant_jbd2::{BlockCache, JournalError, LogMap, Recovery, recover_within};
 use extant_units::{Blocks, Ino};
 
-use crate::group::locate;
 use crate::inode::{InodeCore, InodeFlags, format};
 use crate::map::{RawMap, RawRun, raw_runs};
+use crate::state::group::locate;
+use crate::state::volume::Layout;
+use crate::state::volume::{SystemZones, Zone};
 use crate::types::error::{Error, Location, Result};
-use crate::volume::layout::Layout;
-use crate::volume::system_zones::{SystemZones, Zone};
 
 /// Memory of the cache that serves until the replay is done.
 const CACHE_BYTES: usize = 1 << 20;

@@ -11,9 +11,9 @@ use super::read_superblock;
 use super::replay_log::replay;
 use super::unmount::unmount;
 use crate::config::{MountOptions, Tuning};
+use crate::state::volume::Mmp;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
-use crate::volume::mmp::Mmp;
 
 /// Mounts the file system on `dev`: gates its features, replays its journal, finishes its orphans.
 ///

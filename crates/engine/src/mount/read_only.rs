@@ -17,9 +17,9 @@ use super::replay_log::replay;
 use super::unmount::unmount;
 use crate::config::MountOptions;
 use crate::config::Tuning;
+use crate::state::volume::mmp;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
-use crate::volume::mmp;
 
 /// A volume that is mounted without writing to its device.
 pub(crate) struct Looked {

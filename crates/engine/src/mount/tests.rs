@@ -556,7 +556,7 @@ fn lost_data_is_a_fault_only_if_asked_for() {
 #[cfg(debug_assertions)]
 fn a_reservation_that_leaks_is_seen_at_unmount() {
     let image = Image::of_mib(16).make().unwrap();
-    for leak in [std::mem::forget, drop::<crate::alloc::Reservation>] {
+    for leak in [std::mem::forget, drop::<crate::state::alloc::Reservation>] {
         let fs = open(&image, "").unwrap();
         leak(crate::alloc::reserve(&fs, Blocks::new(3), true).unwrap());
         let ended = std::panic::AssertUnwindSafe(|| unmount(&fs));

@@ -7,9 +7,9 @@ use extant_disk::features::Incompat;
 use extant_disk::superblock::{RawSuperblock, State};
 use extant_units::{Blocks, at_most_u32};
 
-use crate::group::Totals;
+use crate::state::group::Totals;
+use crate::state::volume::mounted_superblock::{now, write_directly};
 use crate::types::error::Result;
-use crate::volume::mounted_superblock::{now, write_directly};
 
 pub(super) fn set_recover(raw: &mut RawSuperblock, on: bool) {
     let mut features = raw.features();

@@ -7,10 +7,13 @@ use extant_units::Ino;
 use super::child::child;
 use super::known_names;
 use crate::dir;
-use crate::inode::{Inode, InodeFlags, InodeRef, LockedInode};
+use crate::inode::InodeFlags;
+use crate::inode::LockedInode;
+use crate::state::inode::{Inode, InodeRef};
+use crate::state::volume::RenameGuard;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::{Fs, RenameGuard};
+use crate::volume::Fs;
 
 /// Whether `name` leads to `expected`, or to no inode if that is `None`.
 pub(super) fn still(

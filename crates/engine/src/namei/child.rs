@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use crate::inode::{InodeRef, LockedInode};
+use crate::inode::LockedInode;
+use crate::state::inode::InodeRef;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

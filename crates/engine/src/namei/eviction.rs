@@ -20,9 +20,12 @@ use extant_units::{Lblk, Pblk, at_most_u32};
 
 use crate::alloc;
 use crate::file;
-use crate::inode::{self, EvictionQueue, Inode, InodeCore, InodeFlags};
+use crate::inode;
+use crate::inode::InodeCore;
+use crate::inode::InodeFlags;
 use crate::map;
 use crate::orphan;
+use crate::state::inode::{EvictionQueue, Inode};
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::credits;
@@ -169,8 +172,8 @@ mod tests {
 
     use super::*;
     use crate::file::{WriteAt, write};
-    use crate::map::MapState;
     use crate::namei;
+    use crate::state::map::MapState;
     use crate::test_support::test_mount::TestFs;
     use crate::types::{Cred, XattrMode};
 

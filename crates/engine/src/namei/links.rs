@@ -4,8 +4,14 @@ use std::sync::Arc;
 
 use extant_jbd2::Handle;
 
-use crate::inode::{self, ExclusiveGuards, HeldRecord, Inode, InodeCore, InodeFlags, InodeTime};
+use crate::inode;
+use crate::inode::ExclusiveGuards;
+use crate::inode::HeldRecord;
+use crate::inode::InodeCore;
+use crate::inode::InodeFlags;
+use crate::inode::InodeTime;
 use crate::orphan;
+use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::Fs;

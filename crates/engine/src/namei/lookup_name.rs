@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::known_names::{self, Known};
 use super::name_checks::check_length;
-use crate::inode::{Inode, InodeRef};
+use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::ancestry;
 use super::lookup_name;
 use super::name_checks::may_remove;
-use crate::inode::{ExclusiveGuards, Inode, InodeRef};
+use crate::inode::ExclusiveGuards;
+use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::Result;
 use crate::volume::Fs;
 

@@ -3,7 +3,8 @@
 use extant_jbd2::Handle;
 use extant_units::Tid;
 
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::InodeFlags;
+use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::volume::Fs;
 

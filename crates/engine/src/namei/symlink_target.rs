@@ -9,13 +9,15 @@ use extant_disk::inode::BLOCK_AREA;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
+use crate::inode::InodeFlags;
 use crate::inode::fast_symlink::{fast_target, is_fast};
-use crate::inode::{Inode, InodeFlags};
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::{AllocateMode, MapState};
+use crate::state::volume::CheckKind;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
-use crate::volume::metadata_kind::CheckKind;
 
 /// The target of a symbolic link. The caller updates the access time.
 ///

@@ -21,9 +21,6 @@
 
 mod orphan_file;
 mod orphan_list;
-mod orphan_record;
-mod orphan_slots;
-mod orphans;
 mod recover;
 #[cfg(test)]
 mod tests;
@@ -34,11 +31,10 @@ use extant_disk::features::RoCompat;
 use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
 
-pub(crate) use self::orphan_record::OrphanRecord;
-use self::orphan_slots::OrphanFile;
-pub(crate) use self::orphans::Orphans;
 pub(crate) use self::recover::process_all;
-use crate::inode::Inode;
+use crate::state::inode::Inode;
+use crate::state::orphan::OrphanFile;
+use crate::state::orphan::OrphanRecord;
 use crate::types::error::Result;
 use crate::volume::credits;
 use crate::volume::{Fs, whole};

@@ -15,12 +15,13 @@ use extant_disk::orphan;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Ino, Lblk, Pblk, at_most_u32, index};
 
-use super::orphan_slots::{OrphanBlock, OrphanFile};
-use crate::inode::Inode;
-use crate::map::{self, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::MapState;
+use crate::state::orphan::{OrphanBlock, OrphanFile};
+use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
-use crate::volume::metadata_kind::CheckKind;
 
 impl OrphanFile {
     /// Finds, reads and checks all blocks of the file.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use extant_jbd2::Handle;
 use extant_units::Ino;
 
-use super::orphans::List;
-use crate::inode::Inode;
+use crate::state::inode::Inode;
+use crate::state::orphan::List;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

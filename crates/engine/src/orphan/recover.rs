@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::orphan_record::OrphanRecord;
-use super::orphan_slots::OrphanFile;
-use crate::inode::{Inode, InodeRef};
+use crate::state::inode::{Inode, InodeRef};
+use crate::state::orphan::OrphanFile;
+use crate::state::orphan::OrphanRecord;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

@@ -9,8 +9,8 @@ use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
 use crate::file::{self, WriteAt};
-use crate::inode::InodeRef;
 use crate::namei;
+use crate::state::inode::InodeRef;
 use crate::test_support::test_mount::TestFs;
 use crate::types::Cred;
 use crate::types::XattrMode;

@@ -10,9 +10,9 @@ use extant_units::Ino;
 
 use crate::config::MountOptions;
 use crate::config::Tuning;
-use crate::inode::InodeRef;
 use crate::mount;
 use crate::namei;
+use crate::state::inode::InodeRef;
 use crate::types::Cred;
 use crate::types::error::Result;
 use crate::volume::Fs;

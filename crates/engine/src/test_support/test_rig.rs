@@ -10,13 +10,13 @@ use extant_jbd2::{BlockCache, Config, Journal};
 use extant_testkit::{Cmd, Image};
 use extant_units::{BlockSize, Blocks, DevOff};
 
-use crate::alloc::{Allocator, Parts, SpaceCounts};
-use crate::group::{GroupTable, Totals};
 use crate::inode::{InodeCore, InodeFormat};
+use crate::state::alloc::{Allocator, Parts, SpaceCounts};
+use crate::state::group::{GroupTable, Totals};
+use crate::state::volume::Layout;
+use crate::state::volume::Stats;
+use crate::state::volume::SystemZones;
 use crate::types::error::Result;
-use crate::volume::layout::Layout;
-use crate::volume::stats::Stats;
-use crate::volume::system_zones::SystemZones;
 
 /// The allocators over an image.
 pub(crate) struct Rig {

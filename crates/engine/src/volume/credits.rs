@@ -13,8 +13,8 @@
 use extant_disk::extent::{MAX_DEPTH, block_capacity};
 use extant_units::{BlockSize, exact_u32};
 
+use crate::state::volume::Layout;
 use crate::volume::Fs;
-use crate::volume::layout::Layout;
 
 /// An inode's update: its table block, and the block of the superblock or of the orphan file that
 /// changes with it.

@@ -15,24 +15,24 @@ use extant_jbd2::{BlockCache, Journal};
 use extant_name_cache::NameCache;
 use parking_lot::Mutex;
 
-use crate::alloc::Allocator;
 use crate::config::MountOptions;
 use crate::config::Tuning;
-use crate::file::{FileCallbacks, Files};
-use crate::group::GroupTable;
-use crate::inode::{Inode, InodeCache};
-use crate::map::SharedMaps;
-use crate::orphan::Orphans;
+use crate::state::alloc::Allocator;
+use crate::state::file::{FileCallbacks, Files};
+use crate::state::group::GroupTable;
+use crate::state::inode::{Inode, InodeCache};
+use crate::state::map::SharedMaps;
+use crate::state::orphan::Orphans;
+use crate::state::volume::Fault;
+use crate::state::volume::Layout;
+use crate::state::volume::Mmp;
+use crate::state::volume::MountedSuperblock;
+use crate::state::volume::RenameLock;
+use crate::state::volume::Stats;
+use crate::state::volume::SystemZones;
+use crate::state::xattr::SharedBlocks;
 use crate::types::error::{Error, Result};
 use crate::types::interrupt;
-use crate::volume::fault::Fault;
-use crate::volume::layout::Layout;
-use crate::volume::mmp::Mmp;
-use crate::volume::mounted_superblock::MountedSuperblock;
-use crate::volume::rename_lock::RenameLock;
-use crate::volume::stats::Stats;
-use crate::volume::system_zones::SystemZones;
-use crate::xattr::SharedBlocks;
 
 /// A mounted file system.
 pub(crate) struct Fs {

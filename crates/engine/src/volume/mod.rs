@@ -3,7 +3,7 @@
 //!
 //! [`Fs`] parts the engine's files in two:
 //!
-//! * State, below it: plain data with its own locks. [`Fs`] and [`Inode`](crate::inode::Inode) are
+//! * State, below it: plain data with its own locks. [`Fs`] and [`Inode`](crate::state::inode::Inode) are
 //!   made of it, so it names neither. Each module has its state in files of their own, such as
 //!   `alloc/allocator.rs` and `file/data_state.rs`.
 //! * Operations, above it: functions and methods that take [`Fs`].
@@ -16,22 +16,11 @@
 //! Nothing here changes a file or a directory. Every operation takes [`Fs`] as its first argument.
 
 pub(crate) mod credits;
-pub(crate) mod edit_marks;
-pub(crate) mod fault;
 pub(crate) mod fs;
-pub(crate) mod growing_size;
 mod handles;
-pub(crate) mod layout;
-pub(crate) mod metadata_kind;
-pub(crate) mod mmp;
-pub(crate) mod mounted_superblock;
-pub(crate) mod rename_lock;
 mod report_fault;
-pub(crate) mod stats;
 mod superblock_update;
-pub(crate) mod system_zones;
 
 pub(crate) use self::fs::{Fs, Upcalls};
 pub(crate) use self::handles::{stop, whole};
-pub(crate) use self::rename_lock::RenameGuard;
 pub(crate) use self::superblock_update::set_label;

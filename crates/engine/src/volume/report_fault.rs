@@ -8,10 +8,10 @@
 use extant_pagecache::WritebackFault;
 
 use crate::config::ErrorsPolicy;
+use crate::state::volume::mounted_superblock::write_note;
+use crate::state::volume::{Event, Fault, Inner, StopLevel};
 use crate::types::error::Error;
 use crate::volume::Fs;
-use crate::volume::fault::{Event, Fault, Inner, StopLevel};
-use crate::volume::mounted_superblock::write_note;
 
 impl Fault {
     /// Reports damage or a failed metadata I/O that was found at run time: applies the `errors=`

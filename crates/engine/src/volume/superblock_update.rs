@@ -11,10 +11,11 @@ use extant_jbd2::Handle;
 use zerocopy::FromBytes;
 
 use crate::config::ErrorsPolicy;
+use crate::state::volume::Fault;
+use crate::state::volume::MountedSuperblock;
+use crate::state::volume::mounted_superblock::seal;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
-use crate::volume::fault::Fault;
-use crate::volume::mounted_superblock::{MountedSuperblock, seal};
 
 /// The largest size that readers without `large_file` understand.
 const LARGEST_SMALL_FILE: u64 = 0x7fff_ffff;

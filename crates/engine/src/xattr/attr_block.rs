@@ -4,9 +4,9 @@ use extant_disk::xattr::check_block;
 use extant_jbd2::{Block, CheckKey};
 use extant_units::{Group, Ino, Pblk};
 
+use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
-use crate::volume::metadata_kind::CheckKind;
 
 /// The key of attribute blocks, which belong to no single inode.
 pub(super) fn key() -> CheckKey {

@@ -10,7 +10,7 @@
 use extant_lock_order::{Locked, Rank, lock};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
-use crate::inode::Inode;
+use crate::state::inode::Inode;
 
 /// The locked attributes of one inode.
 #[must_use]

@@ -19,24 +19,21 @@
 pub(crate) mod acl;
 mod attr_block;
 mod attr_store;
-mod block_index;
 mod locked_attrs;
 pub(crate) mod privileges;
 mod shared_blocks;
 #[cfg(test)]
 mod tests;
-mod xattr_lock;
 
 use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
 use extant_jbd2::Handle;
 
 use self::acl::AclKind;
 pub(crate) use self::attr_store::{exists, release, set_stored};
-pub(crate) use self::block_index::SharedBlocks;
 use self::locked_attrs::{ExclusiveAttrs, SharedAttrs};
-pub(crate) use self::xattr_lock::XattrLock;
 use crate::alloc;
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::InodeFlags;
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{FileKind, XattrMode};

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use extant_disk::xattr::{NameIndex, XattrName};
 use extant_jbd2::Handle;
 
-use crate::inode::{self, Inode};
+use crate::inode;
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::Result;

@@ -18,8 +18,9 @@ use extant_units::{Blocks, Pblk};
 
 use super::attr_block::{key, read_block};
 use super::locked_attrs::ExclusiveAttrs;
-use crate::alloc::{self, AllocRequest, Run};
-use crate::inode::Inode;
+use crate::alloc;
+use crate::state::alloc::{AllocRequest, Run};
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

@@ -8,7 +8,7 @@ use extant_disk::features::RoCompat;
 use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
-use crate::inode::InodeRef;
+use crate::state::inode::InodeRef;
 use crate::test_support::test_mount::TestFs;
 use crate::types::FileKind;
 

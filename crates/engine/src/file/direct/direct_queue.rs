@@ -31,7 +31,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::file::direct::fast_path::{FastRequest, What, Wish, take_fast_path};
 use crate::file::direct::known_runs::KnownRuns;
 use crate::file::{self, WriteAt};
-use crate::inode::InodeRef;
+use crate::state::inode::InodeRef;
 use crate::types::error::{Error, Result};
 use crate::types::{AfterWrite, Cred};
 use crate::volume::Fs;

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
 use extant_units::{Pos, at_most_usize, index};
 
+use crate::file;
+use crate::file::blocks_of;
+use crate::file::data_path;
 use crate::file::direct::clear_cache;
 use crate::file::lock::range_lock::{lock_range, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::{Reader, check_kind, read as read_cached};
-use crate::file::{self, OpenState, blocks_of, data_path};
-use crate::inode::{self, Inode};
+use crate::inode;
 use crate::map;
+use crate::state::file::OpenState;
+use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 

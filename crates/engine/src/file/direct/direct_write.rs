@@ -16,7 +16,8 @@ use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::write_through;
 use crate::file::write::writeback::write_dirty;
 use crate::file::{blocks_of, data_path};
-use crate::map::{self, MapState};
+use crate::map;
+use crate::state::map::MapState;
 use crate::types::error::{Error, Result};
 
 /// How far a direct write came.

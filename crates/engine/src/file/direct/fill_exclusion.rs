@@ -7,7 +7,7 @@ use extant_lock_order::{Rank, taking};
 use extant_range_lock::ByteRange;
 use extant_units::Pos;
 
-use crate::file::data_state::FileData;
+use crate::state::file::FileData;
 use crate::volume::Fs;
 
 /// Keeps direct writes away from what the cache is about to read from the device: all of `wanted`

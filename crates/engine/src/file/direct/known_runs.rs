@@ -15,8 +15,9 @@ use extant_iomap::Iomap;
 use extant_units::{DevOff, Lblk, Pos};
 
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::inode::Inode;
-use crate::map::{self, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::MapState;
 use crate::types::error::Result;
 
 /// As many as can be searched faster than the map answers.

@@ -26,7 +26,6 @@
 mod clear_cache;
 pub(crate) mod direct_queue;
 mod direct_read;
-pub(in crate::file) mod direct_state;
 mod direct_write;
 pub(crate) mod fast_path;
 pub(in crate::file) mod fill_exclusion;

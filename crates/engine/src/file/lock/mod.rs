@@ -1,4 +1,3 @@
 //! Exclusion among operations on one file: which locks each takes, and the order of appends.
 
-pub(in crate::file) mod append_queue;
 pub(in crate::file) mod range_lock;

@@ -28,7 +28,7 @@
 //! # Concurrency
 //! A write to cached folios that changes nothing else locks no range: see `data_path::overwrite`.
 //! Threads that extend a file could not run side by side anyway, so they queue before they lock
-//! ([`AppendQueue`](crate::file::lock::append_queue::AppendQueue)): waiting there is cheaper, and
+//! ([`AppendQueue`](crate::state::file::AppendQueue)): waiting there is cheaper, and
 //! protects nothing.
 
 use std::sync::Arc;
@@ -38,11 +38,13 @@ use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeL
 use extant_units::{BlockSize, Pos};
 
 use crate::config::BufferedPath;
-use crate::file::data_state::FileData;
 use crate::file::first_use::data;
-use crate::file::lock::append_queue::AppendTicket;
 use crate::file::write::write_at::WriteAt;
-use crate::inode::{ExclusiveGuard, Inode, SharedGuard};
+use crate::inode::ExclusiveGuard;
+use crate::inode::SharedGuard;
+use crate::state::file::AppendTicket;
+use crate::state::file::FileData;
+use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 

@@ -27,8 +27,10 @@ use crate::config::DataMode;
 use crate::file::blocks_of;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::journalled_data;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
 use crate::orphan;
+use crate::state::map::BlockMapping;
+use crate::state::map::{AllocateMode, MapState};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::credits;
 
@@ -97,7 +99,7 @@ impl FileOps<'_> {
     }
 
     /// A mapping of the first block of `map`.
-    fn one_block(&self, map: &map::BlockMapping) -> Result<BlockMap> {
+    fn one_block(&self, map: &BlockMapping) -> Result<BlockMap> {
         let found = self.describe(map)?;
         let (place, new) = match found.kind {
             IomapKind::Delalloc => (BlockLocation::Delayed, map.new),

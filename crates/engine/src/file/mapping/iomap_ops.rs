@@ -20,13 +20,15 @@ use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use crate::alloc;
 use crate::config::BufferedPath;
-use crate::file::data_state::FileData;
 use crate::file::direct::fill_exclusion;
 use crate::file::first_use::data;
 use crate::file::size::blocks_of;
-use crate::inode::Inode;
-use crate::inode::data_path_cell::DataPath;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::file::FileData;
+use crate::state::inode::DataPath;
+use crate::state::inode::Inode;
+use crate::state::map::BlockMapping;
+use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
@@ -100,7 +102,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// A mapping in bytes from one in blocks.
-    pub(in crate::file) fn describe(&self, map: &map::BlockMapping) -> Result<Iomap> {
+    pub(in crate::file) fn describe(&self, map: &BlockMapping) -> Result<Iomap> {
         debug_assert!(map.len > 0, "{map:?} is of a block at least");
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
@@ -139,7 +141,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Space for a write, reserved or allocated.
-    fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
+    fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<BlockMapping> {
         let known = map::lookup(self.fs, self.inode, lblk, count)?;
         if known.state != MapState::Hole {
             return Ok(known);
@@ -154,11 +156,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Allocates the hole at `lblk` at once, unwritten.
-    pub(in crate::file) fn allocate_now(
-        &self,
-        lblk: Lblk,
-        count: u32,
-    ) -> Result<map::BlockMapping> {
+    pub(in crate::file) fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<BlockMapping> {
         self.fs.stats.direct_allocations.bump();
         let mut h = self.fs.start(credits::allocate(self.fs))?;
         let how = AllocateMode {
@@ -292,7 +290,7 @@ impl FileOps<'_> {
     /// Whether the range is still mapped as `map` says, whatever changed elsewhere.
     fn still_holds(&self, map: &Iomap, state: MapState) -> bool {
         blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
-            let mapping = map::BlockMapping {
+            let mapping = BlockMapping {
                 lblk,
                 len,
                 state,

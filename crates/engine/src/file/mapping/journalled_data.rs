@@ -7,10 +7,10 @@
 use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
 
-use crate::inode::Inode;
+use crate::state::inode::Inode;
+use crate::state::volume::CheckKind;
 use crate::types::error::Result;
 use crate::volume::Fs;
-use crate::volume::metadata_kind::CheckKind;
 
 /// Takes the content of whole blocks into the journal. Uses one credit for each.
 ///

@@ -4,6 +4,4 @@
 pub(in crate::file) mod buffer_ops;
 pub(in crate::file) mod iomap_ops;
 pub(in crate::file) mod journalled_data;
-pub(in crate::file) mod logged_device;
 pub(in crate::file) mod ordered_data;
-pub(in crate::file) mod ordered_ranges;

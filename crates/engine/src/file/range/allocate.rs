@@ -9,7 +9,8 @@ use std::ops::Range;
 use crate::file::range::Operation;
 use crate::file::set_sizes;
 use crate::file::size::truncate;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::map::{AllocateMode, MapState};
 use crate::types::error::Result;
 
 impl Operation<'_> {

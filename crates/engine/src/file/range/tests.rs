@@ -13,11 +13,13 @@ use crate::config::MountOptions;
 use crate::config::{BufferedPath, Tuning};
 use crate::file::range::fallocate;
 use crate::file::{Reader, WriteAt, drop_caches, fsync, read, truncate, write};
-use crate::inode::InodeRef;
 use crate::inspect::verifier::Verifier;
-use crate::map::{self, MapState};
+use crate::map;
 use crate::mount;
 use crate::namei;
+use crate::state::inode::InodeRef;
+use crate::state::map::AllocateMode;
+use crate::state::map::MapState;
 use crate::types::Cred;
 use crate::types::FallocateMode::{self, *};
 use crate::types::error::Result;
@@ -376,7 +378,7 @@ fn the_longest_extents_become_unwritten() {
             .fs
             .start(crate::volume::credits::allocate(&stage.fs))
             .unwrap();
-        let (lblk, how) = (Lblk::new(at), map::AllocateMode::default());
+        let (lblk, how) = (Lblk::new(at), AllocateMode::default());
         let made = map::allocate(&stage.fs, &mut h, &stage.file, lblk, blocks - at, how).unwrap();
         at += made.len;
     }
@@ -491,7 +493,7 @@ fn j31_written_blocks_behind_the_end_become_unwritten() {
             .fs
             .start(crate::volume::credits::allocate(&stage.fs))
             .unwrap();
-        let how_to = map::AllocateMode::default();
+        let how_to = AllocateMode::default();
         let made = map::allocate(&stage.fs, &mut h, &stage.file, Lblk::new(10), 20, how_to);
         assert_eq!(made.unwrap().len, 20);
         drop(h);

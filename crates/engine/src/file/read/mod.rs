@@ -8,9 +8,12 @@ use std::sync::Arc;
 use extant_iomap::{Miss, Scatter, Target};
 use extant_units::Pos;
 
+use crate::file::Whence;
+use crate::file::data_path;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::{OpenState, Whence, data_path};
-use crate::inode::{self, Inode};
+use crate::inode;
+use crate::state::file::OpenState;
+use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

@@ -11,15 +11,17 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::ReadView;
 use extant_units::Pos;
 
+use crate::file::data_path;
 use crate::file::lock::range_lock::{lock_range, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
-use crate::file::{OpenState, data_path};
-use crate::inode::{self, Inode};
+use crate::inode;
+use crate::state::file::OpenState;
+use crate::state::inode::Inode;
+use crate::state::volume::edit_marks;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
-use crate::volume::edit_marks;
 use crate::xattr::privileges;
 
 /// Shows up to `len` bytes from byte `pos` on, fewer where the file ends. Notes the access.

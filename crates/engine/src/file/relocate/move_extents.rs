@@ -18,8 +18,10 @@ use crate::file::data;
 use crate::file::relocate::defrag::check;
 use crate::file::relocate::{self, End, Piece};
 use crate::file::write::writeback::write_range;
-use crate::inode::{self, Inode, InodeFlags};
+use crate::inode;
+use crate::inode::InodeFlags;
 use crate::map;
+use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 

@@ -8,8 +8,8 @@ use extant_jbd2::Handle;
 use extant_units::{Lblk, Pos, at_most_u32};
 
 use crate::file::lock::range_lock::HoldsSize;
-use crate::inode::Inode;
 use crate::map;
+use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::volume::Fs;
 

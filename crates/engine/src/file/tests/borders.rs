@@ -10,15 +10,17 @@ use extant_units::{Ino, Lblk, Pblk, Pos, index};
 use parking_lot::Mutex;
 
 use super::{disk_size, file, mounted, mounted_with, put};
-use crate::alloc::{self, DirtyBound};
+use crate::alloc;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{
     Reader, Side, WriteAt, copy_range, data, data_path, drop_clean, edit, fallocate, fsync,
     move_extents, read, truncate, write, write_and_wait, write_direct,
 };
-use crate::inode::InodeRef;
-use crate::map::{self, MapState};
+use crate::map;
 use crate::mount;
+use crate::state::alloc::DirtyBound;
+use crate::state::inode::InodeRef;
+use crate::state::map::MapState;
 use crate::test_support::test_mount::TestFs;
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FallocateMode};

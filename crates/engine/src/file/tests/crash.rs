@@ -18,10 +18,12 @@ use crate::config::MountOptions;
 use crate::config::Tuning;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{Reader, WriteAt, fallocate, fsync, read, truncate, write, write_direct};
-use crate::inode::InodeRef;
-use crate::map::{self, MapState};
+use crate::map;
 use crate::mount;
 use crate::namei;
+use crate::state::inode::InodeRef;
+use crate::state::map::AllocateMode;
+use crate::state::map::MapState;
 use crate::types::Cred;
 use crate::types::FallocateMode::{PunchHole, ZeroRange};
 use crate::types::error::Error;
@@ -99,7 +101,7 @@ impl Stage {
     /// between a conversion and its size may leave them.
     fn leave_written(&self, first: u32, count: u32) {
         let mut h = self.fs.start(credits::allocate(&self.fs)).unwrap();
-        let (lblk, how) = (Lblk::new(first), map::AllocateMode::default());
+        let (lblk, how) = (Lblk::new(first), AllocateMode::default());
         let made = map::allocate(&self.fs, &mut h, &self.inode, lblk, count, how).unwrap();
         assert_eq!(made.len, count);
     }

@@ -23,11 +23,14 @@ use crate::file::{
     Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
 };
-use crate::inode::{self, InodeCache, InodeFlags, InodeRef};
+use crate::inode;
+use crate::inode::InodeFlags;
 use crate::inspect::verifier::Verifier;
-use crate::map::{self, MapState};
+use crate::map;
 use crate::mount;
 use crate::namei;
+use crate::state::inode::{InodeCache, InodeRef};
+use crate::state::map::MapState;
 use crate::types::FallocateMode::{self, CollapseRange, InsertRange, PunchHole, ZeroRange};
 use crate::types::{AfterWrite, Cred};
 use crate::volume::Fs;

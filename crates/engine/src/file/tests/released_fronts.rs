@@ -7,8 +7,8 @@ use extant_units::Lblk;
 
 use super::gates::{BLOCK, BLOCK_LEN, Stage, any_read, waiting, writes_of};
 use crate::file::{WriteAt, drop_clean, fallocate, fsync, tree_stats, write, write_direct};
-use crate::inode::InodeRef;
 use crate::map;
+use crate::state::inode::InodeRef;
 use crate::types::error::Error;
 use crate::types::{Cred, FallocateMode};
 

@@ -8,17 +8,20 @@ use extant_iomap::{IomapOp, IomapOps, Source, WritebackControl};
 use extant_testkit::Image;
 use extant_units::{Blocks, Lblk, Pos};
 
-use crate::alloc::{self, AllocRequest};
+use crate::alloc;
 use crate::config::MountOptions;
 use crate::config::Tuning;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback::write_range;
 use crate::file::{Reader, WriteAt, data_path, fsync, read, truncate, write};
-use crate::inode::InodeRef;
 use crate::inspect::verifier::Verifier;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
 use crate::mount;
 use crate::namei;
+use crate::state::alloc::AllocRequest;
+use crate::state::alloc::Run;
+use crate::state::inode::InodeRef;
+use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
 use crate::types::error::Error;
 use crate::volume::Fs;
@@ -394,7 +397,7 @@ fn lose_promised(options: &str) {
 }
 
 /// Takes what is free and not reserved, the pool included.
-fn drain(fs: &Fs) -> Vec<alloc::Run> {
+fn drain(fs: &Fs) -> Vec<Run> {
     let counts = &fs.alloc.counts;
     let mut h = fs.start(fs.journal.max_credits() / 2).unwrap();
     let mut taken = Vec::new();

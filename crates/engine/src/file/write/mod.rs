@@ -21,13 +21,16 @@ use extant_iomap::{Behind, Payload, Source};
 use extant_units::{BlockSize, Pos, at_most_usize};
 
 use crate::alloc;
+use crate::file::data_path;
+use crate::file::direct;
 use crate::file::lock::range_lock::{Held, lock_for_write, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::max_size;
 use crate::file::read::check_kind;
 use crate::file::size::truncate;
 use crate::file::write::write_at::WriteAt;
-use crate::file::{OpenState, data_path, direct, max_size};
-use crate::inode::Inode;
+use crate::state::file::OpenState;
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

@@ -28,7 +28,9 @@ use crate::file::blocks_of;
 use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback;
-use crate::map::{self, MapState};
+use crate::map;
+use crate::state::map::BlockMapping;
+use crate::state::map::MapState;
 use crate::types::error::{Error, Result};
 
 /// The fewest bytes that are worth an allocation, a write and a conversion of their own.
@@ -134,7 +136,7 @@ pub(in crate::file) fn allocate_hole(
     ops: &FileOps<'_>,
     lblk: Lblk,
     count: u32,
-) -> Result<map::BlockMapping> {
+) -> Result<BlockMapping> {
     ops.counters().map_calls.bump();
     alloc::retry(ops.fs, || ops.allocate_now(lblk, count))
 }

@@ -22,8 +22,10 @@ use crate::alloc;
 use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{blocks_of, data_path, lost_writes};
-use crate::inode::Inode;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::BlockMapping;
+use crate::state::map::{AllocateMode, MapState};
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::volume::credits;
@@ -33,7 +35,7 @@ const MAX_RUN: u32 = extant_disk::extent::MAX_UNWRITTEN;
 
 impl FileOps<'_> {
     /// Allocates the delayed blocks at `known`, or returns what another thread has made of them.
-    fn allocate_delayed(&self, known: &map::BlockMapping) -> Result<map::BlockMapping> {
+    fn allocate_delayed(&self, known: &BlockMapping) -> Result<BlockMapping> {
         let how = AllocateMode {
             unwritten: !self.fs.tuning.failpoint.is(Failpoint::ConversionBeforeData),
             only_delayed: true,

@@ -1,6 +1,7 @@
 //! Damaged inodes: errors that name them, at most.
 
 use super::*;
+use crate::state::inode::InodeRef;
 
 /// Reads and changes an inode in every way; each may fail.
 fn use_inode(fs: &TestFs, inode: &InodeRef, size: u64) {

@@ -9,6 +9,7 @@ use extant_testkit::{Cmd, Image, Need, Subject, need};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::*;
+use crate::state::inode::InodeRef;
 use crate::types::Attr;
 
 const CONFIGURATIONS: [&str; 4] = [

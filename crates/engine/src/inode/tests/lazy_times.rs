@@ -1,6 +1,7 @@
 //! Times that wait (`lazytime`), and what has them stored.
 
 use super::*;
+use crate::state::inode::InodeRef;
 
 /// A file that was read, and the time that shows.
 fn read_once(fs: &TestFs) -> (InodeRef, Timestamp) {

@@ -15,9 +15,9 @@ use extant_units::{Lblk, Pblk};
 use super::pointers::{
     DIRECT, Tree, checked_root, find, number, per_block, read, set_number, tree_of,
 };
-use crate::map::MapState;
 use crate::map::disk_nodes::{DiskNodes, HandleNodes};
 use crate::map::extent_tree::NodesMut;
+use crate::state::map::MapState;
 use crate::types::error::{Error, Location, Result};
 
 /// The path from the inode to a file block's pointer, as far as it exists.

@@ -4,12 +4,12 @@ use extant_disk::extent::{MAX_END, ROOT_BYTES};
 use extant_jbd2::Block;
 use extant_units::{Lblk, Pblk, exact_u32};
 
-use crate::map::MapState;
 use crate::map::disk_nodes::DiskNodes;
-use crate::map::extent_status::Status;
 use crate::map::extent_tree::Nodes;
+use crate::state::map::MapState;
+use crate::state::map::Status;
+use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::metadata_kind::CheckKind;
 
 /// Direct pointers in the inode.
 pub(super) const DIRECT: usize = 12;

@@ -5,12 +5,13 @@ use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Lblk, Pblk, at_most_usize};
 
 use super::pointers::{Tree, checked_root, number, per_block, read, set_number, trees};
-use crate::alloc::{self, Run};
-use crate::inode::Inode;
+use crate::alloc;
 use crate::map::disk_nodes::DiskNodes;
 use crate::map::extent_tree::Limit;
 use crate::map::locked_map::ExclusiveMap;
-use crate::map::map_view::MapView;
+use crate::state::alloc::Run;
+use crate::state::inode::Inode;
+use crate::state::map::MapView;
 use crate::types::error::Result;
 use crate::volume::Fs;
 

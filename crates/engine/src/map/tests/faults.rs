@@ -9,8 +9,9 @@ use extant_testkit::{Image, Stop};
 use extant_units::{Lblk, Pblk};
 
 use super::mounted::{MapMount, empty_file};
-use crate::inode::Inode;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::{AllocateMode, MapState};
 use crate::test_support::test_rng::Rng;
 use crate::types::error::{Error, Location};
 use crate::volume::{Fs, credits};

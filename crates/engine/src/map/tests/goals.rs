@@ -5,8 +5,10 @@ use extant_units::{Lblk, Pblk};
 
 use super::mounted::{MapMount, empty_file};
 use crate::alloc;
-use crate::inode::Inode;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::BlockMapping;
+use crate::state::map::{AllocateMode, MapState};
 use crate::volume::credits;
 
 const WRITTEN: AllocateMode = AllocateMode {
@@ -17,7 +19,7 @@ const WRITTEN: AllocateMode = AllocateMode {
 };
 
 /// The first block and the length of the run that `mapping` is.
-fn run(mapping: &map::BlockMapping) -> (u64, u32) {
+fn run(mapping: &BlockMapping) -> (u64, u32) {
     match mapping.state {
         MapState::Written(start) => (start.get(), mapping.len),
         other => panic!("{other:?}"),

@@ -11,17 +11,19 @@ use extant_units::{Ino, Lblk};
 
 use crate::config::Tuning;
 use crate::config::{ErrorsPolicy, MountOptions};
-use crate::file::{Files, LoggedDevice};
-use crate::inode::{InodeCache, InodeRef};
-use crate::map::{DelayedTrees, RawMap, SharedMaps, StatusCache, raw_runs};
+use crate::map::RawMap;
+use crate::map::raw_runs;
 use crate::mount;
-use crate::orphan::Orphans;
+use crate::state::file::{Files, LoggedDevice};
+use crate::state::inode::{InodeCache, InodeRef};
+use crate::state::map::{DelayedTrees, SharedMaps, StatusCache};
+use crate::state::orphan::Orphans;
+use crate::state::volume::Fault;
+use crate::state::volume::MountedSuperblock;
+use crate::state::volume::RenameLock;
+use crate::state::xattr::SharedBlocks;
 use crate::test_support::test_rig::Rig;
 use crate::volume::Fs;
-use crate::volume::fault::Fault;
-use crate::volume::mounted_superblock::MountedSuperblock;
-use crate::volume::rename_lock::RenameLock;
-use crate::xattr::SharedBlocks;
 
 /// The file system.
 pub(super) struct MapMount {
@@ -121,7 +123,7 @@ fn log(fs: &Arc<Fs>) -> Arc<Journal> {
     let ino = fs.layout.journal_inode.unwrap();
     let core = fs.iget_internal(ino).unwrap().core.read().clone();
     let blocks = core.disk_size / fs.layout.block_size.bytes_u64();
-    let zones = crate::volume::system_zones::SystemZones::default();
+    let zones = crate::state::volume::SystemZones::default();
     let map = RawMap {
         cache: &fs.cache,
         layout: &fs.layout,

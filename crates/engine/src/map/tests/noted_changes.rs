@@ -4,8 +4,9 @@ use extant_testkit::Image;
 use extant_units::{Lblk, Tid};
 
 use super::mounted::{MapMount, empty_file};
-use crate::inode::Inode;
-use crate::map::{self, AllocateMode, MapState};
+use crate::map;
+use crate::state::inode::Inode;
+use crate::state::map::{AllocateMode, MapState};
 use crate::volume::credits;
 
 const UNWRITTEN: AllocateMode = AllocateMode {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use extant_extent_io_tree::TreeTuning;
 use extant_units::{BlockSize, Blocks, Lblk, Pblk};
 
-use crate::alloc::{Reservation, SpaceCounts};
-use crate::map::delayed_space::{DelayedTrees, ReservationFate};
-use crate::map::extent_status::{Status, StatusCache};
-use crate::map::map_view::{KnownBlocks, MapView, SharedMaps};
-use crate::map::{BlockMapping, MapState};
+use crate::state::alloc::{Reservation, SpaceCounts};
+use crate::state::map::{BlockMapping, MapState};
+use crate::state::map::{DelayedTrees, ReservationFate};
+use crate::state::map::{KnownBlocks, MapView, SharedMaps};
+use crate::state::map::{Status, StatusCache};
 use crate::test_support::test_rng::Rng;
 
 /// Blocks of the file.

@@ -14,7 +14,8 @@ use extant_jbd2::Handle;
 
 use super::attr_store;
 use super::locked_attrs::ExclusiveAttrs;
-use crate::inode::{self, Inode};
+use crate::inode;
+use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};

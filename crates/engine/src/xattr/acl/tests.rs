@@ -9,8 +9,8 @@ use extant_testkit::{Cmd, Image, Need, Rng, Subject, need};
 
 use super::*;
 use crate::attr::{getattr, setattr};
-use crate::inode::InodeRef;
 use crate::namei;
+use crate::state::inode::InodeRef;
 use crate::test_support::test_mount::TestFs;
 use crate::types::{SetAttr, XattrMode};
 use crate::xattr;

@@ -1,0 +1,98 @@
+//! What there is in memory of a file: its data ([`FileData`]), and the state of one opener
+//! ([`OpenState`]).
+//!
+//! [`FileData`] holds a piece of every part of this module. `first_use` makes it when the file's
+//! data is first used.
+
+use std::sync::Arc;
+
+use extant_jbd2::{Handle, OrderedData};
+use extant_pagecache::{
+    AddressSpace, ErrorCursor, Readahead, RecentFolios, Writeback, WritebackFault,
+};
+use extant_range_lock::RangeLock;
+use extant_units::Pos;
+
+use crate::state::file::AppendQueue;
+use crate::state::file::Direct;
+use crate::state::file::{Flight, OrderedRanges};
+use crate::state::inode::{DataPath, DataPathCell};
+
+/// The largest readahead window.
+const READAHEAD_BYTES: u64 = 2 << 20;
+
+/// A file's data in memory: made at its first use.
+pub(crate) struct FileData {
+    pub(crate) address_space: Arc<AddressSpace>,
+    /// Which way the data takes.
+    pub(crate) data_path: DataPathCell,
+    /// Parts of the file that are locked.
+    pub(crate) ranges: RangeLock,
+    /// Threads that extend the file.
+    pub(crate) append_queue: AppendQueue,
+    /// What there was of direct I/O.
+    pub(crate) direct: Direct,
+    /// What commits wait for.
+    pub(crate) ordered: OrderedRanges,
+    /// What the buffer-head path has handed to the device.
+    pub(crate) flight: Flight,
+    /// For callers that have no state of their own.
+    pub(crate) shared: OpenState,
+    /// What the page cache and the journal call.
+    pub(crate) callbacks: FileCallbacks,
+}
+
+/// What the page cache and the journal call to have a file's data written. Both know a file's data
+/// and no file system, so this comes from above; see [`crate::volume::Upcalls`].
+pub(crate) struct FileCallbacks {
+    /// The page cache has a weak pointer to it.
+    pub(crate) writeback: Arc<dyn Writeback>,
+    /// For transactions that must not be durable before the data.
+    pub(crate) ordered: Arc<dyn OrderedData>,
+}
+
+impl FileData {
+    /// The way that it takes now.
+    pub(crate) fn data_path(&self) -> DataPath {
+        self.data_path.get()
+    }
+
+    /// Whether some of it is not on the device.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.address_space.dirty_bytes() != 0
+    }
+
+    /// Whether some of it was lost, and no opener has been told.
+    pub(crate) fn has_unseen_fault(&self) -> bool {
+        self.address_space.errors().has_unseen()
+    }
+
+    /// Makes the commit of `h`'s transaction wait for `[start, end)`.
+    pub(crate) fn order(&self, h: &mut Handle, start: Pos, end: Pos) {
+        self.ordered.note(h.tid(), start, end);
+        h.order(&self.callbacks.ordered);
+    }
+
+    /// Notes that data of it may be lost, for every opener.
+    pub(crate) fn note_lost_writes(&self) {
+        self.address_space.errors().record(WritebackFault::Io);
+    }
+}
+
+/// What one opener of a file has: make one per open file with [`crate::file::open`].
+pub(crate) struct OpenState {
+    pub(crate) readahead: Readahead,
+    pub(crate) recent: RecentFolios,
+    pub(crate) errors: ErrorCursor,
+}
+
+impl OpenState {
+    /// The state of an opener that is told the failures after `errors`.
+    pub(crate) fn new(errors: ErrorCursor) -> Self {
+        Self {
+            readahead: Readahead::new(READAHEAD_BYTES),
+            recent: RecentFolios::default(),
+            errors,
+        }
+    }
+}
