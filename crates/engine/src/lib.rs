@@ -37,7 +37,6 @@ mod dir;
 mod file;
 mod grow;
 mod inode;
-mod inspect;
 mod map;
 mod mount;
 mod namei;
@@ -62,14 +61,14 @@ pub mod device {
 }
 
 pub use crate::state::alloc::dirty_bound::DirtyBound;
+#[doc(hidden)]
+pub use api::inspect::verifier::Verifier;
 pub use api::*;
 pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use extant_range_lock::ClearProbe;
 pub use file::Finished;
-#[doc(hidden)]
-pub use inspect::verifier::Verifier;
 pub use types::error::{Error, IoFailure, Location, Result, StopReason};
 pub use types::interrupt::Interrupt;
 pub use types::{

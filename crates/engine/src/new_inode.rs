@@ -11,21 +11,14 @@ use extant_disk::features::Incompat;
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
-use crate::alloc;
-use crate::inode;
-use crate::inode::InodeCore;
-use crate::inode::InodeFlags;
-use crate::inode::devnum;
-use crate::inode::kind_flags;
-use crate::map;
-use crate::orphan;
+use crate::inode::{InodeCore, InodeFlags, devnum, kind_flags};
 use crate::state::alloc::InodeRequest;
 use crate::state::inode::{Inode, InodeRef};
-use crate::types::Cred;
-use crate::types::FileKind;
 use crate::types::error::{Error, Result};
+use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, stop};
 use crate::xattr::{self, acl};
+use crate::{alloc, inode, map, orphan};
 
 /// The fields of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,8 @@ use super::finding::Finding;
 const DOCUMENT: &str = "docs/SEEDS.md";
 /// Where the names of counters stand.
 const COUNTERS: &[&str] = &[
-    "crates/engine/src/volume/stats.rs",
-    "crates/engine/src/inspect/layer_counters.rs",
+    "crates/engine/src/state/volume/stats.rs",
+    "crates/engine/src/api/inspect/layer_counters.rs",
 ];
 
 /// The sections and the rows that each has.

@@ -3,8 +3,7 @@
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Pblk};
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::Run;
+use crate::state::alloc::{AllocatorCore, Run};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

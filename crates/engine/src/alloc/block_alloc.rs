@@ -7,10 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Pblk, exact_u32};
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::Claimant;
-use crate::state::alloc::Stream;
-use crate::state::alloc::{AllocRequest, Run};
+use crate::state::alloc::{AllocRequest, AllocatorCore, Claimant, Run, Stream};
 use crate::state::group::{FreeMap, LockedGroup};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::whole;

@@ -2,8 +2,7 @@
 
 use extant_units::{Blocks, Pblk};
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::Run;
+use crate::state::alloc::{AllocatorCore, Run};
 use crate::types::error::Result;
 use crate::volume::Fs;
 

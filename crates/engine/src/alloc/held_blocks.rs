@@ -15,8 +15,7 @@ use std::sync::Arc;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Pblk};
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::Run;
+use crate::state::alloc::{AllocatorCore, Run};
 use crate::types::error::{Error, Result};
 
 /// A run that no request gets until this is dropped.

@@ -12,9 +12,7 @@ use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Tid};
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::Run;
-use crate::state::alloc::{MAX_BYTES, Moving, Stream};
+use crate::state::alloc::{AllocatorCore, MAX_BYTES, Moving, Run, Stream};
 
 /// A window is at most one part in so many of the blocks that are not reserved: what a few threads
 /// move at the same moment is not all that is free.

@@ -12,10 +12,8 @@ use extant_disk::group_desc::GroupFlags;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Group, Ino, exact_u32};
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::InodeRequest;
-use crate::state::group::GroupState;
-use crate::state::group::locate;
+use crate::state::alloc::{AllocatorCore, InodeRequest};
+use crate::state::group::{GroupState, locate};
 use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 

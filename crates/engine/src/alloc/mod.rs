@@ -9,9 +9,10 @@
 //! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
 //! # Invariants
-//! - Blocks are claimed from the counters first ([`SpaceCounts`]) and found in the groups
-//!   afterwards. A reservation therefore always finds its blocks (J12).
-//! - Claims leave free what a cache above the engine may hold dirty ([`DirtyBound`]).
+//! - Blocks are claimed from the counters first ([`SpaceCounts`](crate::state::alloc::SpaceCounts))
+//!   and found in the groups afterwards. A reservation therefore always finds its blocks (J12).
+//! - Claims leave free what a cache above the engine may hold dirty
+//!   ([`DirtyBound`](crate::state::alloc::DirtyBound)).
 //! - Freed blocks count as free at once, but are handed out only after the freeing transaction is
 //!   durable. In between an allocation may fail although the counters show free space;
 //!   [`commit_frees_space`] then helps.
@@ -20,7 +21,7 @@
 //! One group lock at a time, below every inode lock except `core`. The tables of pending frees and
 //! of windows have short locks of their own, never held together with a group lock. A request that
 //! found no space waits, without a handle, until threads that move a window have ended
-//! ([`windows`]). There is no global lock; the counters are atomics.
+//! (`windows`). There is no global lock; the counters are atomics.
 
 mod added_blocks;
 mod block_alloc;

@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extant_units::Group;
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::InodeRequest;
+use crate::state::alloc::{AllocatorCore, InodeRequest};
 
 /// What one flex group has free, from the hints of its groups.
 #[derive(Clone, Copy, Default, Debug)]

@@ -18,8 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extant_units::{Blocks, Group};
 
-use crate::state::alloc::AllocatorCore;
-use crate::state::alloc::Run;
+use crate::state::alloc::{AllocatorCore, Run};
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 

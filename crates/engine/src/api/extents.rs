@@ -7,12 +7,10 @@ use extant_units::{Lblk, at_most_u32};
 
 use super::node::Node;
 use super::volume::Volume;
-use crate::Result;
-use crate::inode;
-use crate::map;
 use crate::state::map::{MapState, Status};
 use crate::types::error::{Error, Location};
 use crate::volume::Fs;
+use crate::{Result, inode, map};
 
 /// The state of a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,6 +18,7 @@ mod fiemap;
 mod file_data;
 mod free_space;
 mod info;
+pub(crate) mod inspect;
 mod label;
 mod node;
 mod options;

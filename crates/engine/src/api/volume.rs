@@ -8,20 +8,14 @@ use tracing::error;
 
 use super::dir_batch::DirBatch;
 use super::node::Node;
-use crate::Cred;
-use crate::Result;
+use crate::api::inspect::usage;
 use crate::attr::{self, FlagSet};
-use crate::dir;
-use crate::file;
-use crate::inode;
-use crate::inspect::usage;
 use crate::mount::{self, ShutdownMode};
-use crate::namei;
 use crate::namei::symlink_target;
 use crate::state::alloc::DirtyBound;
 use crate::types::{Attr, Dirent, FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
 use crate::volume::Fs;
-use crate::xattr;
+use crate::{Cred, Result, dir, file, inode, namei, xattr};
 
 /// A mounted file system. Clones are the same file system; it stays mounted until
 /// [`Volume::unmount`], or until the last clone is dropped.
@@ -440,7 +434,7 @@ impl Volume {
 
     /// The engine's counters since the mount, by name.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        crate::inspect::layer_counters::snapshot(self.fs())
+        crate::api::inspect::layer_counters::snapshot(self.fs())
     }
 
     /// Drops all clean cached pages of files: later reads come from the device. For measuring, and

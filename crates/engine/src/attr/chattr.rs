@@ -7,16 +7,13 @@ use std::sync::Arc;
 
 use extant_disk::features::RoCompat;
 
-use crate::file;
-use crate::inode;
 use crate::inode::InodeFlags;
 use crate::inode::kind_flags::of_kind;
 use crate::state::inode::Inode;
-use crate::types::Cred;
-use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::types::{Cred, FileKind};
+use crate::volume::{Fs, credits};
+use crate::{file, inode};
 
 /// Flags that `FS_IOC_GETFLAGS` shows: all but those internal to the format.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);

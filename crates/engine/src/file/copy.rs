@@ -10,21 +10,13 @@
 
 use std::sync::Arc;
 
-use crate::file::Reader;
-use crate::file::Whence;
-use crate::file::WriteAt;
-use crate::file::fallocate;
-use crate::file::max_size;
-use crate::file::read;
 use crate::file::read::check_kind;
-use crate::file::seek;
 use crate::file::size::truncate;
-use crate::file::write;
+use crate::file::{Reader, Whence, WriteAt, fallocate, max_size, read, seek, write};
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
-use crate::types::Cred;
-use crate::types::FallocateMode;
 use crate::types::error::{Error, Result};
+use crate::types::{Cred, FallocateMode};
 use crate::volume::Fs;
 
 /// Bytes copied at once.

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
 
-use crate::state::file::AppendQueue;
-use crate::state::file::Direct;
-use crate::state::file::{FileData, OpenState};
-use crate::state::file::{Flight, OrderedRanges};
+use crate::state::file::{
+    AppendQueue, DataPath, DataPathCell, Direct, FileData, Flight, OpenState, OrderedRanges,
+};
 use crate::state::inode::Inode;
-use crate::state::inode::{DataPath, DataPathCell};
 use crate::volume::Fs;
 
 /// The state of a new opener of `inode`, a regular file.

@@ -12,10 +12,9 @@
 //! | `data_path` | which machinery a file's data takes, and switching it |
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
 //!
-//! `data_state` is what is in memory of a file, `files` what all files share: state, which
-//! [`crate::volume::Fs`] holds and so must not name it, with `append_queue`, `direct_state`,
-//! `ordered_ranges` and `logged_device`. `first_use` makes a file's data; `callbacks` is what the
-//! page cache and the journal call to have it written; `sync` makes things durable.
+//! What there is in memory of a file is [state](crate::state::file). `first_use` makes it;
+//! `callbacks` is what the page cache and the journal call to have it written; `sync` makes things
+//! durable.
 //!
 //! # Invariants
 //! * A write starts no journal handle, unless space is so low that it has to allocate at once.

@@ -11,8 +11,7 @@ use extant_disk::bitmap;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_units::{BlockSize, Group, Pblk, at_most_u32};
 
-use crate::state::volume::Layout;
-use crate::state::volume::Zone;
+use crate::state::volume::{Layout, Zone};
 use crate::types::error::{Error, Result};
 
 /// Blocks for data that a last group must have, or it is left out: mke2fs's and resize2fs's rule.

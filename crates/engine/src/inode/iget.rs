@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::InodeCore;
-use super::record;
 use super::record::Asker;
-use crate::state::inode::Inode;
-use crate::state::inode::InodeRef;
+use super::{InodeCore, record};
 use crate::state::inode::inode_ref::reference;
-use crate::state::inode::{CacheSlot, InodeCache};
+use crate::state::inode::{CacheSlot, Inode, InodeCache, InodeRef};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

@@ -1,8 +1,9 @@
 //! Inodes: in memory, on disk, and between the two.
 //!
-//! [`crate::volume::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders
-//! of a number share one [`Inode`]. What an inode stores is its [`InodeCore`]. Readers lock it
-//! shared. Writers go through [`Inode::update`], which changes it and encodes it into the inode
+//! [`crate::volume::Fs::iget`] turns a number into a counted reference
+//! ([`InodeRef`](crate::state::inode::InodeRef)); all holders of a number share one
+//! [`Inode`](crate::state::inode::Inode). What an inode stores is its [`InodeCore`]. Readers lock
+//! it shared. Writers go through `Inode::update`, which changes it and encodes it into the inode
 //! table's block, under the writer's handle and with the lock held. So the block in the newest
 //! transaction always has the newest state, eviction writes nothing, and a reference may be dropped
 //! anywhere.
@@ -10,15 +11,12 @@
 //! Two kinds of change are deferred on purpose, and are stored a little later or with the next
 //! update: the times of a buffered write, and access times under `lazytime` ([`times`]).
 //!
-//! The state, which [`crate::volume::Fs`] holds and so must not name it: `object` (the inode),
-//! `inode_lock` and `core_lock`, `inode_ref` (counted references), `inode_cache` (the inodes by
-//! number), `reaper` (the queue of unlinked inodes), `deferred_times`, `data_path_cell`.
-//!
-//! The operations: `iget` (numbers to inodes), `record` (reading, checking, storing), `table_ahead`
-//! (reading many), `update`, `times`, `path_choice`, `reaping` (working the queue off),
-//! `kind_flags` (which kinds have which), `fast_symlink`, `devnum`, `inode_locks` (taking the
-//! locks, and the proof that they are held). Those that need other parts of the file system stand
-//! above: [`crate::new_inode`], [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
+//! What there is in memory is [state](crate::state::inode). The operations: `iget` (numbers to
+//! inodes), `record` (reading, checking, storing), `table_ahead` (reading many), `update`, `times`,
+//! `path_choice`, `reaping` (working the queue off), `kind_flags` (which kinds have which),
+//! `fast_symlink`, `devnum`, `inode_locks` (taking the locks, and the proof that they are held).
+//! Those that need other parts of the file system stand above: [`crate::new_inode`],
+//! [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
 //! [`crate::namei::symlink_target`].
 
 pub(crate) mod devnum;

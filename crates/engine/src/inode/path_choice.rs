@@ -8,9 +8,8 @@
 
 use extant_disk::inode::InodeFlags;
 
-use crate::config::BufferedPath;
-use crate::config::DataMode;
-use crate::state::inode::DataPath;
+use crate::config::{BufferedPath, DataMode};
+use crate::state::file::DataPath;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::volume::Fs;

@@ -17,9 +17,8 @@
 use extant_units::Ino;
 
 use super::{InodeCore, record};
-use crate::state::inode::InodeRef;
 use crate::state::inode::inode_ref::reference;
-use crate::state::inode::{CacheSlot, InodeCache};
+use crate::state::inode::{CacheSlot, InodeCache, InodeRef};
 use crate::types::FileKind;
 use crate::volume::Fs;
 

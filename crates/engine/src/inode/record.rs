@@ -3,9 +3,7 @@
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
-use super::InodeCore;
-use super::InodeFlags;
-use super::format;
+use super::{InodeCore, InodeFlags, format};
 use crate::state::group::InodeLocation;
 use crate::state::inode::Inode;
 use crate::types::FileKind;

@@ -24,17 +24,12 @@ use std::sync::atomic::Ordering;
 
 use extant_units::exact_u32;
 
-use super::InodeCore;
-use super::InodeFlags;
-use super::InodeTime;
+use super::{InodeCore, InodeFlags, InodeTime};
 use crate::config::AtimeMode;
-use crate::state::inode::Inode;
-use crate::state::inode::InodeRef;
-use crate::state::inode::{LAZY, NEVER, SOON};
+use crate::state::inode::{Inode, InodeRef, LAZY, NEVER, SOON};
 use crate::types::error::Result;
 use crate::types::{FileKind, Timestamp};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
 
 /// Under relatime an access time is renewed at least this often.
 const DAY_SECS: i64 = 24 * 60 * 60;

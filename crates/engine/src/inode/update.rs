@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use extant_disk::csum::Crc32c;
 use extant_jbd2::Handle;
 
-use super::HeldRecord;
-use super::InodeCore;
+use super::{HeldRecord, InodeCore};
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;

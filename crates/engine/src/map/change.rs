@@ -14,14 +14,10 @@ use crate::alloc;
 use crate::inode::path_choice;
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
-use crate::state::map::MapView;
-use crate::state::map::ReservationFate;
-use crate::state::map::Status;
-use crate::state::map::{AllocateMode, BlockMapping, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState, MapView, ReservationFate, Status};
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
 
 /// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond that, a file
 /// is sparse. A kernel above has some ten requests of 1 MiB in flight, and they arrive in any

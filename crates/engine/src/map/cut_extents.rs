@@ -11,8 +11,7 @@ use extant_disk::extent::MAX_END;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
-use super::disk_nodes::DiskNodes;
-use super::disk_nodes::{has_extents, with_nodes};
+use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
 use super::extent_tree::{self, Found};
 use super::locked_map::{ExclusiveMap, SharedMap};
 use crate::state::inode::Inode;

@@ -17,13 +17,10 @@ use extant_units::{BlockSize, Blocks, Ino, Pblk, exact_u32};
 use super::extent_tree::{Nodes, NodesMut};
 use super::locked_map::{ExclusiveMap, LockedMap};
 use crate::alloc;
-use crate::inode::HeldRecord;
-use crate::inode::InodeFlags;
+use crate::inode::{HeldRecord, InodeFlags};
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
-use crate::state::volume::CheckKind;
-use crate::state::volume::Layout;
-use crate::state::volume::SystemZones;
+use crate::state::volume::{CheckKind, Layout, SystemZones};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, whole};
 

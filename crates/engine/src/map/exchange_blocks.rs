@@ -13,14 +13,11 @@ use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
-use super::disk_nodes::DiskNodes;
-use super::disk_nodes::{has_extents, with_nodes};
+use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
 use super::extent_tree::{self, Found};
 use super::locked_map::{ExclusiveMap, SharedMap};
 use crate::state::inode::Inode;
-use crate::state::map::MapView;
-use crate::state::map::ReservationFate;
-use crate::state::map::Status;
+use crate::state::map::{MapView, ReservationFate, Status};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, stop};
 

@@ -10,10 +10,7 @@ use super::locked_map::ExclusiveMap;
 use crate::alloc::MarkedBlocks;
 use crate::state::alloc::Run;
 use crate::state::inode::Inode;
-use crate::state::map::MapView;
-use crate::state::map::ReservationFate;
-use crate::state::map::Status;
-use crate::state::map::{MapState, SharedMaps};
+use crate::state::map::{MapState, MapView, ReservationFate, SharedMaps, Status};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

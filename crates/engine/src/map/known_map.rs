@@ -8,9 +8,7 @@ use extant_units::Lblk;
 use super::locked_map::SharedMap;
 use super::lookup::on_disk;
 use crate::state::inode::Inode;
-use crate::state::map::MapState;
-use crate::state::map::MapView;
-use crate::state::map::Status;
+use crate::state::map::{MapState, MapView, Status};
 use crate::volume::Fs;
 
 /// Ranges without holes, sorted, joined where they continue each other.

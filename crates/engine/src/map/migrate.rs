@@ -13,16 +13,14 @@ use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk, at_most_u32};
 
-use super::disk_nodes::DiskNodes;
-use super::disk_nodes::{has_extents, with_nodes};
+use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
 use super::extent_tree::{self, NodesMut};
 use super::indirect;
 use super::locked_map::{ExclusiveMap, SharedMap};
 use crate::state::inode::Inode;
 use crate::state::map::MapState;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
 
 /// What a block map holds.
 struct BlockMap {

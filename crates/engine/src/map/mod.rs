@@ -4,10 +4,9 @@
 //! and shifts them within the file ([`shift()`]). The parts:
 //!
 //! * `extent_tree`: the map on disk, pure over a store of nodes;
-//! * `extent_status`: the known part of the map on disk, a cache;
-//! * `delayed_space`: what is only in memory, delayed blocks and their reservation, an I/O tree;
-//! * `map_view`: both under one lock, and the cookie that shows whether a mapping is stale;
 //! * `indirect`: the block map of ext2 and ext3, without unwritten blocks;
+//! * [state](crate::state::map): what is known of the map on disk, and what is only in memory,
+//!   delayed blocks and their reservation;
 //! * this module: the parts together, with the allocator and the journal.
 //!
 //! # Invariants

@@ -4,13 +4,11 @@ use extant_disk::extent::ROOT_BYTES;
 use extant_jbd2::BlockCache;
 use extant_units::{Ino, Lblk, Pblk};
 
-use super::DistinctRuns;
 use super::disk_nodes::DiskNodes;
-use super::indirect;
 use super::lookup::in_tree;
+use super::{DistinctRuns, indirect};
 use crate::state::map::MapState;
-use crate::state::volume::Layout;
-use crate::state::volume::SystemZones;
+use crate::state::volume::{Layout, SystemZones};
 use crate::types::error::{Error, Location, Result};
 
 /// A run of file blocks and its location.

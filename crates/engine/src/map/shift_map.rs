@@ -20,15 +20,13 @@ use extant_jbd2::Handle;
 use extant_units::Blocks;
 
 use super::change::{METADATA_BLOCKS, is_metadata};
-use super::disk_nodes::DiskNodes;
-use super::disk_nodes::{has_extents, with_nodes};
+use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
 use super::extent_tree::{self, ExtentCount, Shift};
 use super::locked_map::{ExclusiveMap, SharedMap};
 use crate::state::inode::Inode;
 use crate::state::map::MapView;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
 
 /// What one handle needs for the whole operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,25 +13,18 @@ use parking_lot::Mutex;
 use super::find_journal::FoundJournal;
 use super::volume_marks::mark_in_use;
 use crate::config::{MountOptions, Tuning};
-use crate::file;
-use crate::namei;
-use crate::orphan;
 use crate::state::alloc::{Allocator, Parts, SpaceCounts};
+use crate::state::attr_blocks::SharedBlocks;
 use crate::state::file::{Files, LoggedDevice};
 use crate::state::group::{GroupTable, Totals};
 use crate::state::inode::InodeCache;
 use crate::state::map::{DelayedTrees, SharedMaps, StatusCache};
-use crate::state::orphan::Orphans;
-use crate::state::volume::Fault;
-use crate::state::volume::Layout;
-use crate::state::volume::MountedSuperblock;
-use crate::state::volume::RenameLock;
-use crate::state::volume::Stats;
-use crate::state::volume::mmp;
-use crate::state::xattr::SharedBlocks;
+use crate::state::orphans::Orphans;
+use crate::state::volume::{Fault, Layout, MountedSuperblock, RenameLock, Stats, mmp};
 use crate::types::error::{Error, Location, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, Upcalls};
+use crate::{file, namei, orphan};
 
 /// What modules below this one call of those between.
 pub(crate) const UPCALLS: Upcalls = Upcalls {

@@ -17,8 +17,7 @@ use extant_units::{Blocks, Ino};
 use crate::inode::{InodeCore, InodeFlags, format};
 use crate::map::{RawMap, RawRun, raw_runs};
 use crate::state::group::locate;
-use crate::state::volume::Layout;
-use crate::state::volume::{SystemZones, Zone};
+use crate::state::volume::{Layout, SystemZones, Zone};
 use crate::types::error::{Error, Location, Result};
 
 /// Memory of the cache that serves until the replay is done.

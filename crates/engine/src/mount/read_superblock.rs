@@ -92,7 +92,8 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64, size: TornSize) -> Result<Su
 }
 
 /// Mends a superblock whose checksum is wrong because a power failure tore its two sectors, each of
-/// which is the old or the new one (see [`crate::state::volume::mounted_superblock::write_directly`]). If
+/// which is the old or the new one (see
+/// [`crate::state::volume::mounted_superblock::write_directly`]). If
 /// only the mark was being changed, the checksum proves it. Otherwise the volume must be marked as
 /// in use, and the fields that never change must equal a backup, where it has one. `None` for
 /// damage of another kind.

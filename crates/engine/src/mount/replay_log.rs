@@ -10,9 +10,8 @@ use super::find_journal::FoundJournal;
 use super::read_superblock;
 use super::volume_marks::set_recover;
 use crate::config::{MountOptions, Tuning};
-use crate::state::volume::Layout;
-use crate::state::volume::fault;
 use crate::state::volume::mounted_superblock::{keep_error_record, write_directly};
+use crate::state::volume::{Layout, fault};
 use crate::types::error::{Error, Location, Result};
 
 /// Finds the journal and replays it if necessary. Returns the superblock afterwards.

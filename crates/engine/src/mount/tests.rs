@@ -420,7 +420,7 @@ fn totals_are_what_linux_says() {
                     .collect::<Vec<_>>()
             };
             let fs = open(&image, options).unwrap();
-            let said = crate::inspect::usage::statfs(&fs);
+            let said = crate::api::inspect::usage::statfs(&fs);
             let ours = [
                 u64::from(said.block_size),
                 said.blocks,
@@ -447,7 +447,7 @@ fn use_somehow(fs: &Arc<Fs>, n: usize) {
     }
     let _ = crate::namei::mkdir(fs, &root, b"dir", 0o755, &cred);
     let _ = crate::namei::unlink(fs, &root, name.as_bytes());
-    let said = crate::inspect::usage::statfs(fs);
+    let said = crate::api::inspect::usage::statfs(fs);
     assert!(said.blocks_available <= said.blocks_free);
 }
 

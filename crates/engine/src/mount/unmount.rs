@@ -6,13 +6,11 @@ use std::sync::Arc;
 use extant_disk::superblock::State;
 
 use super::volume_marks::{set_recover, set_totals};
-use crate::file;
-use crate::inode;
-use crate::orphan;
 use crate::state::group::Totals;
 use crate::state::volume::mounted_superblock::write_directly;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
+use crate::{file, inode, orphan};
 
 /// Writes everything home, marks the file system clean and lets go of the device. Later operations
 /// fail. A second unmount waits for the first, and has its result.

@@ -18,19 +18,12 @@ use std::sync::{Arc, Weak};
 use extant_disk::inode::BLOCK_AREA;
 use extant_units::{Lblk, Pblk, at_most_u32};
 
-use crate::alloc;
-use crate::file;
-use crate::inode;
-use crate::inode::InodeCore;
-use crate::inode::InodeFlags;
-use crate::map;
-use crate::orphan;
+use crate::inode::{InodeCore, InodeFlags};
 use crate::state::inode::{EvictionQueue, Inode};
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::credits;
-use crate::volume::{Fs, whole};
-use crate::xattr;
+use crate::volume::{Fs, credits, whole};
+use crate::{alloc, file, inode, map, orphan, xattr};
 
 /// Rounds of the thread after which lazy times are stored: half a day.
 const LAZY_ROUNDS: u64 = 12 * 60 * 60 / 5;

@@ -5,14 +5,12 @@ use super::links::{add_subdir, drop_subdir};
 use super::name_checks::check_room_for_subdir;
 use super::parent_and_name::{ParentAndName, check_move};
 use super::pending_commit::PendingCommit;
-use crate::dir;
-use crate::inode;
 use crate::inode::ExclusiveGuards;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::credits;
-use crate::volume::{Fs, whole};
+use crate::volume::{Fs, credits, whole};
+use crate::{dir, inode};
 
 /// Makes each of two entries lead to the other's inode. `locked` has all directories involved; the
 /// inodes differ.

@@ -27,15 +27,12 @@ use extant_units::Ino;
 
 use super::child::child;
 use super::name_checks::{check_length, is_dot};
-use crate::attr;
-use crate::dir;
-use crate::inode::ExclusiveInode;
-use crate::inode::LockedInode;
-use crate::inode::Seen;
+use crate::inode::{ExclusiveInode, LockedInode, Seen};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::Result;
 use crate::types::{Attr, FileKind};
 use crate::volume::Fs;
+use crate::{attr, dir};
 
 /// What the cache says of a name.
 pub(super) enum Known {

@@ -3,22 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ancestry;
-use super::known_names;
 use super::links::MAX_LINKS;
 use super::name_checks::{check_name, is_dot, may_create};
 use super::pending_commit::PendingCommit;
-use crate::alloc;
-use crate::dir;
-use crate::inode;
+use super::{ancestry, known_names};
 use crate::inode::InodeFlags;
-use crate::orphan;
 use crate::state::inode::Inode;
-use crate::types::Cred;
-use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::credits;
-use crate::volume::{Fs, whole};
+use crate::types::{Cred, FileKind};
+use crate::volume::{Fs, credits, whole};
+use crate::{alloc, dir, inode, orphan};
 
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.
 ///

@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use extant_jbd2::Handle;
 
-use crate::inode;
-use crate::inode::ExclusiveGuards;
-use crate::inode::HeldRecord;
-use crate::inode::InodeCore;
-use crate::inode::InodeFlags;
-use crate::inode::InodeTime;
-use crate::orphan;
+use crate::inode::{ExclusiveGuards, HeldRecord, InodeCore, InodeFlags, InodeTime};
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::Fs;
+use crate::{inode, orphan};
 
 /// The most links an inode may have (`EXT4_LINK_MAX`); directories with an index may have more.
 pub(super) const MAX_LINKS: u16 = 65_000;

@@ -5,8 +5,7 @@ use extant_disk::features::RoCompat;
 
 use super::links::MAX_LINKS;
 use crate::dir;
-use crate::inode::InodeFlags;
-use crate::inode::LockedInode;
+use crate::inode::{InodeFlags, LockedInode};
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

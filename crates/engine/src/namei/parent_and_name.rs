@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::ancestry;
-use super::lookup_name;
 use super::name_checks::may_remove;
+use super::{ancestry, lookup_name};
 use crate::inode::ExclusiveGuards;
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::Result;

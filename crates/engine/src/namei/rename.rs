@@ -15,18 +15,13 @@ use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, 
 use super::parent_and_name::{ParentAndName, check_move};
 use super::pending_commit::PendingCommit;
 use super::{ancestry, exchange_names, known_names};
-use crate::alloc;
 use crate::dir::{self, FoundEntry};
-use crate::file;
-use crate::inode;
-use crate::inode::ExclusiveGuards;
-use crate::inode::HeldRecord;
+use crate::inode::{ExclusiveGuards, HeldRecord};
 use crate::state::inode::{Inode, InodeRef};
-use crate::types::Cred;
 use crate::types::error::{Error, Result};
-use crate::types::{FileKind, RenameFlags};
-use crate::volume::credits;
-use crate::volume::{Fs, whole};
+use crate::types::{Cred, FileKind, RenameFlags};
+use crate::volume::{Fs, credits, whole};
+use crate::{alloc, file, inode};
 
 /// Renames `old` to `new`.
 ///

@@ -9,9 +9,8 @@
 //!
 //! Without a log nothing is recorded: a crash then needs e2fsck anyway, as in Linux.
 //!
-//! # Invariants
-//! An inode is recorded at most once ([`OrphanRecord`]). The flag `orphan_present` is set on disk
-//! whenever the file may have entries.
+//! # Invariants An inode is recorded at most once ([`OrphanRecord`]). The flag `orphan_present` is
+//! set on disk whenever the file may have entries.
 //!
 //! # Locks
 //! The inode's `orphan`, then the list's lock or one orphan block's. Always under a handle.
@@ -33,8 +32,8 @@ use extant_jbd2::Handle;
 
 pub(crate) use self::recover::process_all;
 use crate::state::inode::Inode;
-use crate::state::orphan::OrphanFile;
-use crate::state::orphan::OrphanRecord;
+use crate::state::inode::OrphanRecord;
+use crate::state::orphans::OrphanFile;
 use crate::types::error::Result;
 use crate::volume::credits;
 use crate::volume::{Fs, whole};

@@ -18,7 +18,7 @@ use extant_units::{Ino, Lblk, Pblk, at_most_u32, index};
 use crate::map;
 use crate::state::inode::Inode;
 use crate::state::map::MapState;
-use crate::state::orphan::{OrphanBlock, OrphanFile};
+use crate::state::orphans::{OrphanBlock, OrphanFile};
 use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

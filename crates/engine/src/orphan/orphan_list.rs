@@ -10,7 +10,7 @@ use extant_jbd2::Handle;
 use extant_units::Ino;
 
 use crate::state::inode::Inode;
-use crate::state::orphan::List;
+use crate::state::orphans::List;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use crate::state::inode::{Inode, InodeRef};
-use crate::state::orphan::OrphanFile;
-use crate::state::orphan::OrphanRecord;
+use crate::state::inode::{Inode, InodeRef, OrphanRecord};
+use crate::state::orphans::OrphanFile;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

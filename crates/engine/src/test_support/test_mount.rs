@@ -8,14 +8,12 @@ use std::time::Duration;
 use extant_blockdev::{BlockDevice, FileDevice, OpenError, OpenMode};
 use extant_units::Ino;
 
-use crate::config::MountOptions;
-use crate::config::Tuning;
-use crate::mount;
-use crate::namei;
+use crate::config::{MountOptions, Tuning};
 use crate::state::inode::InodeRef;
 use crate::types::Cred;
 use crate::types::error::Result;
 use crate::volume::Fs;
+use crate::{mount, namei};
 
 /// A mount that is unmounted when the value is dropped.
 pub(crate) struct TestFs {

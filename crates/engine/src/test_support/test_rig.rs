@@ -13,9 +13,7 @@ use extant_units::{BlockSize, Blocks, DevOff};
 use crate::inode::{InodeCore, InodeFormat};
 use crate::state::alloc::{Allocator, Parts, SpaceCounts};
 use crate::state::group::{GroupTable, Totals};
-use crate::state::volume::Layout;
-use crate::state::volume::Stats;
-use crate::state::volume::SystemZones;
+use crate::state::volume::{Layout, Stats, SystemZones};
 use crate::types::error::Result;
 
 /// The allocators over an image.

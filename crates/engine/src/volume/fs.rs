@@ -15,22 +15,15 @@ use extant_jbd2::{BlockCache, Journal};
 use extant_name_cache::NameCache;
 use parking_lot::Mutex;
 
-use crate::config::MountOptions;
-use crate::config::Tuning;
+use crate::config::{MountOptions, Tuning};
 use crate::state::alloc::Allocator;
+use crate::state::attr_blocks::SharedBlocks;
 use crate::state::file::{FileCallbacks, Files};
 use crate::state::group::GroupTable;
 use crate::state::inode::{Inode, InodeCache};
 use crate::state::map::SharedMaps;
-use crate::state::orphan::Orphans;
-use crate::state::volume::Fault;
-use crate::state::volume::Layout;
-use crate::state::volume::Mmp;
-use crate::state::volume::MountedSuperblock;
-use crate::state::volume::RenameLock;
-use crate::state::volume::Stats;
-use crate::state::volume::SystemZones;
-use crate::state::xattr::SharedBlocks;
+use crate::state::orphans::Orphans;
+use crate::state::volume::{Fault, Layout, Mmp, MountedSuperblock, RenameLock, Stats, SystemZones};
 use crate::types::error::{Error, Result};
 use crate::types::interrupt;
 

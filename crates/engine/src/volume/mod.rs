@@ -1,16 +1,8 @@
 //! What one mount shares: the volume's shape, its superblock, the latched failure, and [`Fs`],
 //! which holds the state of every part.
 //!
-//! [`Fs`] parts the engine's files in two:
-//!
-//! * State, below it: plain data with its own locks. [`Fs`] and [`Inode`](crate::state::inode::Inode) are
-//!   made of it, so it names neither. Each module has its state in files of their own, such as
-//!   `alloc/allocator.rs` and `file/data_state.rs`.
-//! * Operations, above it: functions and methods that take [`Fs`].
-//!
-//! Where state must reach upwards, it calls a trait object or a function that is handed in when it
-//! is made: an inode its cache (`InodeHome`), the page cache and the journal a file's writeback
-//! (`FileCallbacks`). [`Upcalls`] are two functions of upper modules that lower ones call.
+//! [`Fs`] parts the engine's files in two: [state](crate::state) below it, and above it operations,
+//! which take [`Fs`]. [`Upcalls`] are two functions of upper modules that lower ones call.
 //!
 //! # Invariants
 //! Nothing here changes a file or a directory. Every operation takes [`Fs`] as its first argument.

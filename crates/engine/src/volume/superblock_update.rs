@@ -11,9 +11,8 @@ use extant_jbd2::Handle;
 use zerocopy::FromBytes;
 
 use crate::config::ErrorsPolicy;
-use crate::state::volume::Fault;
-use crate::state::volume::MountedSuperblock;
 use crate::state::volume::mounted_superblock::seal;
+use crate::state::volume::{Fault, MountedSuperblock};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 

@@ -10,14 +10,11 @@ use std::sync::Arc;
 use extant_disk::xattr::{NameIndex, XattrName};
 use extant_jbd2::Handle;
 
-use crate::inode;
 use crate::state::inode::Inode;
-use crate::types::Cred;
-use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::credits;
-use crate::volume::{Fs, whole};
-use crate::xattr;
+use crate::types::{Cred, FileKind};
+use crate::volume::{Fs, credits, whole};
+use crate::{inode, xattr};
 
 const SUID: u16 = 0o4000;
 const SGID: u16 = 0o2000;

@@ -18,7 +18,7 @@ use crate::file::write::writeback::write_range;
 use crate::file::{data, lock, read::check_kind};
 use crate::inode::path_choice::{self, eligible};
 use crate::map;
-use crate::state::inode::DataPath;
+use crate::state::file::DataPath;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};

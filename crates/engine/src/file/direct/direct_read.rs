@@ -5,19 +5,16 @@ use std::sync::Arc;
 use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
 use extant_units::{Pos, at_most_usize, index};
 
-use crate::file;
-use crate::file::blocks_of;
-use crate::file::data_path;
 use crate::file::direct::clear_cache;
 use crate::file::lock::range_lock::{lock_range, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::{Reader, check_kind, read as read_cached};
-use crate::inode;
-use crate::map;
+use crate::file::{blocks_of, data_path};
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
+use crate::{file, inode, map};
 
 /// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes
 /// read. Data that goes through the journal is read through the cache instead. Notes the access.

@@ -19,13 +19,11 @@ use extant_range_lock::{ByteRange, HasRangeLock, OwnedRangeGuard, RangeLock, Slo
 use extant_units::{DevOff, Pos};
 
 use crate::config::BufferedPath;
-use crate::file::blocks_of;
-use crate::file::data;
-use crate::file::data_path;
 use crate::file::direct::known_runs::KnownRuns;
 use crate::file::lock::range_lock::whole_blocks;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
+use crate::file::{blocks_of, data, data_path};
 use crate::inode;
 use crate::inode::SharedGuard;
 use crate::state::file::FileData;

@@ -22,17 +22,14 @@ use extant_jbd2::Handle;
 use extant_pagecache::FolioLocked;
 use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos, exact_u32};
 
-use crate::alloc;
 use crate::config::DataMode;
 use crate::file::blocks_of;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::journalled_data;
-use crate::map;
-use crate::orphan;
-use crate::state::map::BlockMapping;
-use crate::state::map::{AllocateMode, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::credits;
+use crate::{alloc, map, orphan};
 
 /// The most blocks that one handle allocates; each of them may be an extent of its own.
 const MOST_AT_ONCE: u32 = 64;

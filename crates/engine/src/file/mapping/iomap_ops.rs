@@ -18,21 +18,17 @@ use extant_iomap::{
 use extant_pagecache::{AddressSpace, FolioLocked};
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
-use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::direct::fill_exclusion;
 use crate::file::first_use::data;
 use crate::file::size::blocks_of;
-use crate::map;
-use crate::state::file::FileData;
-use crate::state::inode::DataPath;
+use crate::state::file::{DataPath, FileData};
 use crate::state::inode::Inode;
-use crate::state::map::BlockMapping;
-use crate::state::map::{AllocateMode, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
+use crate::{alloc, map};
 
 /// A regular file, for one operation.
 pub(in crate::file) struct FileOps<'a> {

@@ -3,8 +3,9 @@
 //! Holes are allocated, unwritten; what is allocated stays. The file grows with each chunk, so
 //! running out of space leaves a file with as much as there was.
 
-use extant_units::at_most_u32;
 use std::ops::Range;
+
+use extant_units::at_most_u32;
 
 use crate::file::range::Operation;
 use crate::file::set_sizes;

@@ -9,21 +9,17 @@ use extant_blockdev::{FileDevice, OpenError, OpenMode};
 use extant_testkit::{Image, Rng, Stop};
 use extant_units::Lblk;
 
-use crate::config::MountOptions;
-use crate::config::{BufferedPath, Tuning};
+use crate::api::inspect::verifier::Verifier;
+use crate::config::{BufferedPath, MountOptions, Tuning};
 use crate::file::range::fallocate;
 use crate::file::{Reader, WriteAt, drop_caches, fsync, read, truncate, write};
-use crate::inspect::verifier::Verifier;
-use crate::map;
-use crate::mount;
-use crate::namei;
 use crate::state::inode::InodeRef;
-use crate::state::map::AllocateMode;
-use crate::state::map::MapState;
+use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
 use crate::types::FallocateMode::{self, *};
 use crate::types::error::Result;
 use crate::volume::Fs;
+use crate::{map, mount, namei};
 
 /// A mount whose flushers sleep, and one file.
 struct Stage {
@@ -295,7 +291,7 @@ fn comb(stage: &Stage, blocks: u64) -> Vec<u8> {
 }
 
 fn counter(stage: &Stage, name: &str) -> u64 {
-    let all = crate::inspect::layer_counters::snapshot(&stage.fs);
+    let all = crate::api::inspect::layer_counters::snapshot(&stage.fs);
     all.iter().find(|(known, _)| *known == name).unwrap().1
 }
 

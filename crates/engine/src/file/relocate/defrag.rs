@@ -20,23 +20,19 @@ use std::sync::Arc;
 use extant_iomap::WritebackControl;
 use extant_units::{Blocks, Ino, Lblk, Pos, at_most_u32};
 
-use crate::alloc;
 use crate::file::read::check_kind;
 use crate::file::relocate::{self, End, Piece};
 use crate::file::write::writeback::write_range;
 use crate::inode::InodeFlags;
 use crate::inode::path_choice::is_data_journalled;
-use crate::map;
 use crate::new_inode::{self, NewInode};
-use crate::orphan;
 use crate::state::alloc::Run;
 use crate::state::inode::{Inode, InodeRef};
 use crate::state::map::{AllocateMode, MapState, Status};
-use crate::types::Cred;
 use crate::types::error::{Error, Result};
-use crate::types::{Defragmented, FileKind};
-use crate::volume::credits;
-use crate::volume::{Fs, stop};
+use crate::types::{Cred, Defragmented, FileKind};
+use crate::volume::{Fs, credits, stop};
+use crate::{alloc, map, orphan};
 
 /// Free blocks that a defragmentation leaves to other users of the volume.
 const MARGIN: u64 = 256;

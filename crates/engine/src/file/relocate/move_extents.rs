@@ -18,12 +18,11 @@ use crate::file::data;
 use crate::file::relocate::defrag::check;
 use crate::file::relocate::{self, End, Piece};
 use crate::file::write::writeback::write_range;
-use crate::inode;
 use crate::inode::InodeFlags;
-use crate::map;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
+use crate::{inode, map};
 
 /// Set-id bits: such a file is no donor.
 const SET_ID: u16 = 0o6000;

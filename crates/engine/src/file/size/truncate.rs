@@ -20,22 +20,19 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
 use extant_units::{Lblk, Pos};
 
-use crate::alloc;
 use crate::file::lock::range_lock::{SizeGuard, lock_for_size};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
 use crate::file::write::writeback::{write_before, write_range};
 use crate::file::{data_path, max_size, write_ordered};
 use crate::inode::path_choice;
-use crate::map;
-use crate::orphan;
 use crate::state::inode::Inode;
 use crate::state::map::MapState;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
 use crate::xattr::privileges;
+use crate::{alloc, map, orphan};
 
 /// Revoke records of a handle that frees extent nodes, between two restarts.
 const REVOKES: u32 = 64;

@@ -10,14 +10,11 @@ use extant_units::{Ino, Lblk, Pblk, Pos, index};
 use parking_lot::Mutex;
 
 use super::{disk_size, file, mounted, mounted_with, put};
-use crate::alloc;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{
     Reader, Side, WriteAt, copy_range, data, data_path, drop_clean, edit, fallocate, fsync,
     move_extents, read, truncate, write, write_and_wait, write_direct,
 };
-use crate::map;
-use crate::mount;
 use crate::state::alloc::DirtyBound;
 use crate::state::inode::InodeRef;
 use crate::state::map::MapState;
@@ -25,6 +22,7 @@ use crate::test_support::test_mount::TestFs;
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FallocateMode};
 use crate::volume::Fs;
+use crate::{alloc, map, mount};
 
 const BLOCK: u64 = 4096;
 const BLOCK_LEN: usize = 4096;

@@ -14,21 +14,16 @@ use extant_blockdev::{
 use extant_testkit::{Image, Watchdog};
 use extant_units::{Ino, Lblk, Pos};
 
-use crate::config::MountOptions;
-use crate::config::Tuning;
+use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{Reader, WriteAt, fallocate, fsync, read, truncate, write, write_direct};
-use crate::map;
-use crate::mount;
-use crate::namei;
 use crate::state::inode::InodeRef;
-use crate::state::map::AllocateMode;
-use crate::state::map::MapState;
+use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
 use crate::types::FallocateMode::{PunchHole, ZeroRange};
 use crate::types::error::Error;
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
+use crate::{map, mount, namei};
 
 /// No write fails.
 const NONE: u64 = u64::MAX;

@@ -14,27 +14,22 @@ use extant_testkit::content::JUNK;
 use extant_testkit::{GatedDevice, Image, Watchdog, wait_until};
 use extant_units::{Ino, Lblk, Pos};
 
+use crate::api::inspect::verifier::Verifier;
 use crate::attr::{FlagSet, get_flags, set_flags};
-use crate::config::MountOptions;
-use crate::config::Tuning;
+use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback::write_range;
 use crate::file::{
     Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
 };
-use crate::inode;
 use crate::inode::InodeFlags;
-use crate::inspect::verifier::Verifier;
-use crate::map;
-use crate::mount;
-use crate::namei;
 use crate::state::inode::{InodeCache, InodeRef};
 use crate::state::map::MapState;
 use crate::types::FallocateMode::{self, CollapseRange, InsertRange, PunchHole, ZeroRange};
 use crate::types::{AfterWrite, Cred};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
+use crate::{inode, map, mount, namei};
 
 /// Bytes of a block, and of a folio.
 pub(super) const BLOCK: u64 = 4096;

@@ -11,19 +11,14 @@ use extant_pagecache::WritebackReason;
 use extant_testkit::{GatedDevice, Image, Watchdog};
 use extant_units::{Ino, Lblk};
 
-use crate::alloc;
-use crate::config::MountOptions;
-use crate::config::Tuning;
+use crate::api::inspect::verifier::Verifier;
+use crate::config::{MountOptions, Tuning};
 use crate::file::{Reader, WriteAt, fallocate, flush_all, fsync, read, truncate, write};
-use crate::inspect::verifier::Verifier;
-use crate::map;
-use crate::mount;
-use crate::namei;
 use crate::state::inode::InodeRef;
 use crate::state::map::MapState;
-use crate::types::Cred;
-use crate::types::FallocateMode;
+use crate::types::{Cred, FallocateMode};
 use crate::volume::Fs;
+use crate::{alloc, map, mount, namei};
 
 /// Files of a test.
 const FILES: u8 = 40;

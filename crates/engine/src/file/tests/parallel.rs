@@ -3,9 +3,8 @@
 //! A writer is stopped in the middle of its work by the lock of a folio, or by the device, and let
 //! go when the others are where they should be. Nothing here depends on which thread is faster.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::{Scope, ScopedJoinHandle, yield_now};
 
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
@@ -15,19 +14,16 @@ use extant_range_lock::{ByteRange, FileLock};
 use extant_testkit::Image;
 use extant_units::{PageIdx, Pos};
 
-use crate::config::MountOptions;
-use crate::config::Tuning;
+use crate::api::inspect::verifier::Verifier;
+use crate::config::{MountOptions, Tuning};
 use crate::file::lock::range_lock::{lock_range, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{Reader, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
-use crate::inspect::verifier::Verifier;
 use crate::map::{ExclusiveMap, SharedMap};
-use crate::mount;
-use crate::namei;
 use crate::state::inode::InodeRef;
 use crate::types::Cred;
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
+use crate::{mount, namei};
 
 const MIB: usize = 1 << 20;
 /// Bytes of the folios that a file is filled with.

@@ -8,24 +8,18 @@ use extant_iomap::{IomapOp, IomapOps, Source, WritebackControl};
 use extant_testkit::Image;
 use extant_units::{Blocks, Lblk, Pos};
 
-use crate::alloc;
-use crate::config::MountOptions;
-use crate::config::Tuning;
+use crate::api::inspect::verifier::Verifier;
+use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback::write_range;
 use crate::file::{Reader, WriteAt, data_path, fsync, read, truncate, write};
-use crate::inspect::verifier::Verifier;
-use crate::map;
-use crate::mount;
-use crate::namei;
-use crate::state::alloc::AllocRequest;
-use crate::state::alloc::Run;
+use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::InodeRef;
 use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
 use crate::types::error::Error;
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
+use crate::{alloc, map, mount, namei};
 
 fn mounted(args: &str, order: u8) -> Arc<Fs> {
     mounted_with(args, order, "")

@@ -31,17 +31,15 @@ use extant_pagecache::{FILES_TOGETHER, Folio, SMALL_FILE_BYTES, Tag};
 use extant_units::{Blocks, PAGE_SIZE, Pos, exact_u32};
 use parking_lot::RwLockReadGuard;
 
-use crate::alloc;
 use crate::alloc::HeldBlocks;
 use crate::config::BufferedPath;
 use crate::file::lost_writes;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::map;
 use crate::state::alloc::Run;
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::Result;
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
+use crate::{alloc, map};
 
 /// Dirty folios of a small file at most: single pages.
 const MOST_FOLIOS: usize = 16;

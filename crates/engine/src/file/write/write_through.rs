@@ -22,16 +22,14 @@
 use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IomapOps};
 use extant_units::{Lblk, Pos, index};
 
-use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::blocks_of;
 use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback;
-use crate::map;
-use crate::state::map::BlockMapping;
-use crate::state::map::MapState;
+use crate::state::map::{BlockMapping, MapState};
 use crate::types::error::{Error, Result};
+use crate::{alloc, map};
 
 /// The fewest bytes that are worth an allocation, a write and a conversion of their own.
 const LEAST: u64 = 128 << 10;

@@ -18,17 +18,14 @@ use extant_iomap::{Ioend, IoendKind, Iomap, WritebackControl, WritebackOps};
 use extant_pagecache::WritebackFault;
 use extant_units::Pos;
 
-use crate::alloc;
 use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{blocks_of, data_path, lost_writes};
-use crate::map;
 use crate::state::inode::Inode;
-use crate::state::map::BlockMapping;
-use crate::state::map::{AllocateMode, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
+use crate::{alloc, map};
 
 /// The longest run allocated at once: the longest unwritten extent.
 const MAX_RUN: u32 = extant_disk::extent::MAX_UNWRITTEN;

@@ -6,8 +6,7 @@ use extant_units::{Lblk, Pblk, exact_u32};
 
 use crate::map::disk_nodes::DiskNodes;
 use crate::map::extent_tree::Nodes;
-use crate::state::map::MapState;
-use crate::state::map::Status;
+use crate::state::map::{MapState, Status};
 use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 

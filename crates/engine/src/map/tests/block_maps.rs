@@ -12,18 +12,16 @@ use extant_units::{Blocks, Ino, Lblk, at_most_u32};
 
 use super::maps_of_linux::ino_of;
 use super::mounted::{MapMount, empty_file};
-use crate::alloc;
-use crate::map;
 use crate::map::disk_nodes::DiskNodes;
 use crate::map::extent_tree::{self, Limit};
-use crate::map::indirect;
 use crate::map::locked_map::{ExclusiveMap, SharedMap};
-use crate::map::migrate;
+use crate::map::{indirect, migrate};
 use crate::state::inode::{Inode, InodeRef};
 use crate::state::map::{AllocateMode, MapState};
 use crate::test_support::test_rng::Rng;
 use crate::types::error::Error;
 use crate::volume::credits;
+use crate::{alloc, map};
 
 /// A volume of 1 KiB blocks without extents, and an empty file on it.
 fn with_empty_file(mib: u64) -> (Image, MapMount, Ino) {

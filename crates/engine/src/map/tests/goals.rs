@@ -4,12 +4,10 @@ use extant_testkit::Image;
 use extant_units::{Lblk, Pblk};
 
 use super::mounted::{MapMount, empty_file};
-use crate::alloc;
-use crate::map;
 use crate::state::inode::Inode;
-use crate::state::map::BlockMapping;
-use crate::state::map::{AllocateMode, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::volume::credits;
+use crate::{alloc, map};
 
 const WRITTEN: AllocateMode = AllocateMode {
     unwritten: false,

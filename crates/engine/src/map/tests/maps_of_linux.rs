@@ -16,14 +16,11 @@ use extant_testkit::{Image, Subject};
 use extant_units::{Ino, Lblk, Pblk};
 use rustix::fs::FallocateFlags;
 
-use crate::map::RawMap;
 use crate::map::disk_nodes::DiskNodes;
 use crate::map::extent_tree::{Nodes, walk};
-use crate::map::indirect;
-use crate::map::raw_runs;
+use crate::map::{RawMap, indirect, raw_runs};
 use crate::state::map::MapState;
-use crate::state::volume::Layout;
-use crate::state::volume::SystemZones;
+use crate::state::volume::{Layout, SystemZones};
 
 /// An image, read without a mount.
 struct UnmountedImage {

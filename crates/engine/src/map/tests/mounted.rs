@@ -9,19 +9,15 @@ use extant_jbd2::{Config, Handle, Journal, LogMap};
 use extant_testkit::Image;
 use extant_units::{Ino, Lblk};
 
-use crate::config::Tuning;
-use crate::config::{ErrorsPolicy, MountOptions};
-use crate::map::RawMap;
-use crate::map::raw_runs;
+use crate::config::{ErrorsPolicy, MountOptions, Tuning};
+use crate::map::{RawMap, raw_runs};
 use crate::mount;
+use crate::state::attr_blocks::SharedBlocks;
 use crate::state::file::{Files, LoggedDevice};
 use crate::state::inode::{InodeCache, InodeRef};
 use crate::state::map::{DelayedTrees, SharedMaps, StatusCache};
-use crate::state::orphan::Orphans;
-use crate::state::volume::Fault;
-use crate::state::volume::MountedSuperblock;
-use crate::state::volume::RenameLock;
-use crate::state::xattr::SharedBlocks;
+use crate::state::orphans::Orphans;
+use crate::state::volume::{Fault, MountedSuperblock, RenameLock};
 use crate::test_support::test_rig::Rig;
 use crate::volume::Fs;
 

@@ -11,13 +11,12 @@ use extant_units::{Ino, Lblk, Pblk};
 
 use super::maps_of_linux::debugfs_extents;
 use super::mounted::{MapMount, empty_file};
-use crate::alloc;
-use crate::map;
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::test_support::test_rng::Rng;
 use crate::types::error::Error;
 use crate::volume::credits;
+use crate::{alloc, map};
 
 /// The state of a file's block, without its location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,10 +6,10 @@ use extant_extent_io_tree::TreeTuning;
 use extant_units::{BlockSize, Blocks, Lblk, Pblk};
 
 use crate::state::alloc::{Reservation, SpaceCounts};
-use crate::state::map::{BlockMapping, MapState};
-use crate::state::map::{DelayedTrees, ReservationFate};
-use crate::state::map::{KnownBlocks, MapView, SharedMaps};
-use crate::state::map::{Status, StatusCache};
+use crate::state::map::{
+    BlockMapping, DelayedTrees, KnownBlocks, MapState, MapView, ReservationFate, SharedMaps,
+    Status, StatusCache,
+};
 use crate::test_support::test_rng::Rng;
 
 /// Blocks of the file.

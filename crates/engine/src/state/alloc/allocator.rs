@@ -1,21 +1,20 @@
 //! The state of the allocators of blocks and inodes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_blockdev::BlockDevice;
 use extant_failpoint::ActiveFailpoint;
 use extant_jbd2::BlockCache;
+use extant_units::Tid;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::state::alloc::Pending;
-use crate::state::alloc::SpaceCounts;
-use crate::state::alloc::Trimming;
-use crate::state::alloc::Windows;
+use crate::state::alloc::{Run, SpaceCounts, Windows};
 use crate::state::group::{Bitmaps, GroupTable};
-use crate::state::volume::Layout;
-use crate::state::volume::Stats;
-use crate::state::volume::SystemZones;
+use crate::state::volume::{Layout, Stats, SystemZones};
 
 /// The allocators' state, as far as only the file system uses it.
 pub(crate) struct Allocator {
@@ -112,4 +111,60 @@ fn generation_seed() -> u32 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     now.subsec_nanos() ^ u32::try_from(now.as_secs() & 0xFFFF_FFFF).unwrap_or(0)
+}
+
+/// Locked while a run of free blocks is withheld for the device.
+#[derive(Default)]
+pub(crate) struct Trimming(Mutex<()>);
+
+impl Trimming {
+    /// Holds a run, until the guard is dropped.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.0.lock()
+    }
+
+    /// Waits until no run is held. Returns whether one was. The caller holds no handle and no group
+    /// lock: the thread that holds a run takes these.
+    pub(crate) fn wait(&self) -> bool {
+        let held = self.0.is_locked();
+        if held {
+            drop(self.0.lock());
+        }
+        held
+    }
+}
+
+/// Lists of freed runs by transaction.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub(crate) lists: Mutex<HashMap<Tid, Vec<Run>>>,
+    pub(crate) blocks: AtomicU64,
+}
+
+impl Pending {
+    /// Returns whether a commit would return no blocks.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.load(Relaxed) == 0
+    }
+}
+
+/// Number of blocks that wait for a commit.
+#[cfg(test)]
+impl Pending {
+    pub(crate) fn blocks(&self) -> extant_units::Blocks {
+        extant_units::Blocks::new(self.blocks.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_free_is_not_waited_for() {
+        let trimming = Trimming::default();
+        assert!(!trimming.wait());
+        drop(trimming.lock());
+        assert!(!trimming.wait());
+    }
 }

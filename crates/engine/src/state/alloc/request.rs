@@ -24,7 +24,8 @@ pub(crate) struct AllocRequest {
     pub(crate) metadata: bool,
     /// The caller may use root's reserve.
     pub(crate) privileged: bool,
-    /// A [`crate::state::alloc::Reservation`] covers the blocks. The caller consumes it for as many as it got.
+    /// A [`Reservation`](super::Reservation) covers the blocks. The caller consumes it for as many
+    /// as it got.
     pub(crate) reserved: bool,
     /// The request may use the pool that keeps writeback and conversion going on a full volume.
     pub(crate) pool: bool,

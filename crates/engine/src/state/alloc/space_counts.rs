@@ -99,10 +99,10 @@ impl SpaceCounts {
     /// Takes up to `want` blocks from what is available to `claimant`, but at least `min`. Returns
     /// `None` if fewer than `min` are available.
     ///
-    /// This is the only entry to space: the reservations of delayed allocation ([`crate::alloc::reserve`])
-    /// and the allocator's own requests both claim here. What a claim did not use comes back
-    /// through [`SpaceCounts::unclaim`]. Quotas would therefore be charged here, with the claimed
-    /// amount, and taken back in `unclaim`.
+    /// This is the only entry to space: the reservations of delayed allocation
+    /// ([`crate::alloc::reserve`]) and the allocator's own requests both claim here. What a claim
+    /// did not use comes back through [`SpaceCounts::unclaim`]. Quotas would therefore be charged
+    /// here, with the claimed amount, and taken back in `unclaim`.
     pub(crate) fn claim(&self, claimant: Claimant, min: u64, want: u64) -> Option<u64> {
         REFUSED.set(false);
         self.claim_after(claimant, (min, want), || {})

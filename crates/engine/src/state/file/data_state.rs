@@ -5,6 +5,7 @@
 //! data is first used.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_jbd2::{Handle, OrderedData};
 use extant_pagecache::{
@@ -13,10 +14,7 @@ use extant_pagecache::{
 use extant_range_lock::RangeLock;
 use extant_units::Pos;
 
-use crate::state::file::AppendQueue;
-use crate::state::file::Direct;
-use crate::state::file::{Flight, OrderedRanges};
-use crate::state::inode::{DataPath, DataPathCell};
+use crate::state::file::{AppendQueue, DataPath, DataPathCell, Flight, OrderedRanges};
 
 /// The largest readahead window.
 const READAHEAD_BYTES: u64 = 2 << 20;
@@ -94,5 +92,33 @@ impl OpenState {
             recent: RecentFolios::default(),
             errors,
         }
+    }
+}
+
+/// What a file remembers of direct I/O.
+#[derive(Default)]
+pub(crate) struct Direct {
+    /// Fills hold what they read.
+    used: AtomicBool,
+    /// All of them do: those that began before have ended.
+    fills_know: AtomicBool,
+}
+
+impl Direct {
+    /// Whether fills need a hold of what they read.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.load(Ordering::SeqCst)
+    }
+
+    /// Before the first direct I/O: from here on fills stay out of ranges that are locked. Takes
+    /// the invalidate lock for a moment, if that is new.
+    pub(crate) fn announce(&self, mapping: &AddressSpace) {
+        if self.fills_know.load(Ordering::Acquire) {
+            return;
+        }
+        self.used.store(true, Ordering::SeqCst);
+        drop(mapping.invalidate_lock().write());
+        self.fills_know.store(true, Ordering::Release);
     }
 }

@@ -1,15 +1,15 @@
-//! TODO
+//! What there is in memory of a file with data, and of all of them: [`Files`].
 
-pub(crate) mod append_queue;
-pub(crate) mod data_state;
-pub(crate) mod direct_state;
-pub(crate) mod files;
-pub(crate) mod logged_device;
-pub(crate) mod ordered_ranges;
+mod append_queue;
+mod data_path_cell;
+mod data_state;
+mod files;
+mod logged_device;
+mod ordered_ranges;
 
 pub(crate) use self::append_queue::{AppendQueue, AppendTicket};
-pub(crate) use self::data_state::{FileCallbacks, FileData, OpenState};
-pub(crate) use self::direct_state::Direct;
+pub(crate) use self::data_path_cell::{DataPath, DataPathCell};
+pub(crate) use self::data_state::{Direct, FileCallbacks, FileData, OpenState};
 pub(crate) use self::files::Files;
 pub(crate) use self::logged_device::LoggedDevice;
 pub(crate) use self::ordered_ranges::{Flight, OrderedRanges};

@@ -10,10 +10,7 @@ use extant_units::Group;
 
 use super::free_map::FreeMap;
 use super::group_state::GroupState;
-use crate::state::volume::CheckKind;
-use crate::state::volume::Layout;
-use crate::state::volume::Stats;
-use crate::state::volume::SystemZones;
+use crate::state::volume::{CheckKind, Layout, Stats, SystemZones};
 use crate::types::error::{Error, Location, Result};
 
 /// The parts that reading and writing bitmaps needs.

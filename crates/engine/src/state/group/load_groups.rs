@@ -9,8 +9,7 @@ use extant_units::{Blocks, Group, Pblk, exact_u32};
 use super::group_cells::{GroupCell, GroupCells};
 use super::group_state::LostSpace;
 use super::group_table::GroupTable;
-use crate::state::volume::Layout;
-use crate::state::volume::{SystemZones, Zone};
+use crate::state::volume::{Layout, SystemZones, Zone};
 use crate::types::error::{Error, Location, Result};
 
 /// Memory for the free maps of all groups.

@@ -1,14 +1,13 @@
 //! Descriptors and bitmaps of real images, against `dumpe2fs`; hostile ones, against plain errors.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use extant_blockdev::MemoryDevice;
 use extant_disk::bitmap;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_testkit::Image;
-use extant_units::{Blocks, Pblk};
-use extant_units::{Group, Ino};
-use std::sync::Arc;
+use extant_units::{Blocks, Group, Ino, Pblk};
 
 use super::*;
 use crate::state::volume::Layout;

@@ -16,10 +16,10 @@
 //! - An inode may leave before its newest change is durable. The shard remembers the newest
 //!   transaction of those that left, and an inode that is read again takes that one for its own:
 //!   so its fsync waits for every change that was made before.
-//! - The last reference to an unlinked inode hands it to the reaper ([`crate::state::inode::reaper`]). From then
-//!   on no reference to it is given out.
+//! - The last reference to an unlinked inode hands it to the reaper (`reaper`). From then on
+//!   no reference to it is given out.
 //! - A shard counts the inodes that enter it. While the count stays, an inode that was not in
-//!   memory still is not, so its record in the table is all there is of it (see [`crate::inode::peek`]).
+//!   memory still is not, so its record in the table is all there is of it (see `inode/peek.rs`).
 //!
 //! # Locks
 //! A shard's lock is a leaf, except that an inode's orphan record is tried under it. It is never
@@ -38,11 +38,8 @@ use extant_jbd2::NumberHash;
 use extant_units::{Ino, Tid, at_most_usize};
 use parking_lot::{Condvar, Mutex};
 
-use crate::state::inode::Inode;
-use crate::state::inode::InodeRef;
 use crate::state::inode::inode_ref::reference;
-use crate::state::inode::{EvictionQueue, Reaper};
-use crate::state::inode::{InodeHome, TidCell};
+use crate::state::inode::{EvictionQueue, Inode, InodeHome, InodeRef, Reaper, TidCell};
 use crate::state::volume::Stats;
 use crate::types::FileKind;
 
@@ -395,7 +392,7 @@ mod tests {
     use crate::config::{MountOptions, Tuning};
     use crate::file::{WriteAt, fsync, write};
     use crate::mount;
-    use crate::state::orphan::OrphanRecord;
+    use crate::state::inode::OrphanRecord;
     use crate::test_support::test_mount::TestFs;
     use crate::types::Cred;
 

@@ -1,19 +1,16 @@
-//! TODO
+//! Inodes in memory: the [`Inode`], counted references to it, the cache of all by number, and the
+//! queue of unlinked ones.
 
-pub(crate) mod core_lock;
-pub(crate) mod data_path_cell;
-pub(crate) mod deferred_times;
-pub(crate) mod inode_cache;
-pub(crate) mod inode_lock;
+mod deferred_times;
+mod inode_cache;
 pub(crate) mod inode_ref;
-pub(crate) mod object;
-pub(crate) mod reaper;
+mod locks;
+mod object;
+mod reaper;
 
-pub(crate) use self::core_lock::CoreLock;
-pub(crate) use self::data_path_cell::{DataPath, DataPathCell};
 pub(crate) use self::deferred_times::{Deferred, LAZY, NEVER, Noted, SOON};
 pub(crate) use self::inode_cache::{CacheSlot, InodeCache};
-pub(crate) use self::inode_lock::InodeLock;
 pub(crate) use self::inode_ref::InodeRef;
-pub(crate) use self::object::{Inode, InodeHome, TidCell};
+pub(crate) use self::locks::{CoreLock, InodeLock, MapLock, XattrLock};
+pub(crate) use self::object::{Inode, InodeHome, OrphanRecord, TidCell};
 pub(crate) use self::reaper::{EvictionQueue, Reaper};

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - `size >= core.disk_size` for regular files (J1).
-//! - Everything in `core` that is not deferred (see [`crate::inode::times`]) is in the inode table's block
+//! - Everything in `core` that is not deferred (see `inode/times.rs`) is in the inode table's block
 //!   of the newest transaction that changed it.
 //! - `doomed` is set exactly while `core.links` is zero.
 //!
@@ -12,19 +12,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use extant_disk::inode::{InodeCore, InodeFlags};
 use extant_jbd2::Handle;
 use extant_lock_order::{Locked, Rank, lock};
 use extant_units::{Ino, Tid};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::inode::{InodeCore, InodeFlags};
 use crate::state::file::FileData;
-use crate::state::inode::CoreLock;
-use crate::state::inode::InodeLock;
-use crate::state::inode::{Deferred, LAZY, Noted, SOON};
-use crate::state::map::{KnownBlocks, MapLock};
-use crate::state::orphan::OrphanRecord;
-use crate::state::xattr::XattrLock;
+use crate::state::inode::{CoreLock, Deferred, InodeLock, LAZY, MapLock, Noted, SOON, XattrLock};
+use crate::state::map::KnownBlocks;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 
@@ -75,11 +71,11 @@ pub(crate) struct Inode {
     pub(crate) data: OnceLock<Box<FileData>>,
     /// References and lifetime; see [`crate::state::inode::inode_cache`].
     pub(crate) life: Life,
-    /// Which times in `core` are newer than on disk; see [`crate::inode::times`].
+    /// Which times in `core` are newer than on disk; see `inode/times.rs`.
     pub(crate) deferred: Deferred,
     /// Known to have no set-id bits and no capabilities; see [`crate::xattr::privileges`].
     pub(crate) plain: AtomicBool,
-    /// Time updates that the next read or write can skip; see [`crate::inode::times`].
+    /// Time updates that the next read or write can skip; see `inode/times.rs`.
     pub(crate) noted: Noted,
     /// Directories: known to have no block twice; see [`crate::dir`].
     distinct: AtomicBool,
@@ -92,7 +88,7 @@ pub(crate) struct Inode {
 /// The references to an inode, and the steps of its eviction.
 #[derive(Default)]
 pub(crate) struct Life {
-    /// Number of [`crate::state::inode::InodeRef`]s. Grows from zero only under the cache shard's lock.
+    /// Number of [`InodeRef`](super::InodeRef)s. Grows from zero only under the cache shard's lock.
     pub(crate) refs: AtomicU32,
     /// No link is left: the inode is evicted with its last reference.
     pub(crate) doomed: AtomicBool,
@@ -326,4 +322,21 @@ mod tests {
         cell.note(Tid::new(u32::MAX - 3));
         assert_eq!(cell.get(), Some(Tid::new(0)), "0 comes after the wrap");
     }
+}
+
+/// How an inode is recorded as an orphan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum OrphanRecord {
+    /// Not at all: it is no orphan.
+    #[default]
+    None,
+    /// In the list.
+    Listed,
+    /// In the orphan file: block and slot.
+    Slot {
+        /// Which of the file's blocks.
+        block: usize,
+        /// Which slot.
+        slot: usize,
+    },
 }

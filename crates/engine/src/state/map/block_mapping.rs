@@ -24,8 +24,8 @@ pub(crate) struct BlockMapping {
     pub(crate) len: u32,
     /// State of all of them.
     pub(crate) state: MapState,
-    /// The call made this range: [`crate::map::allocate`] or [`crate::map::reserve_delayed`] found a hole or
-    /// a delayed range.
+    /// The call made this range: [`crate::map::allocate`] or [`crate::map::reserve_delayed`]
+    /// found a hole or a delayed range.
     pub(crate) new: bool,
     /// The cookie when the mapping was true. The mapping may be used as long as
     /// [`crate::state::map::KnownBlocks::cookie`] is the same for its state.

@@ -16,8 +16,8 @@
 //! - The sequence grows with every change (J16).
 //!
 //! # Locks
-//! Changed with the lock of the extent status tree held, by [`crate::state::map::map_view`] alone, so that a
-//! block changes from delayed to allocated in one step. The tree's own lock is a leaf inside.
+//! Changed with the lock of the extent status tree held, by `map_view` alone, so that a block
+//! changes from delayed to allocated in one step. The tree's own lock is a leaf inside.
 //!
 //! # Concurrency
 //! The sequence and the number of blocks can be read without a lock.
@@ -26,12 +26,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use extant_extent_io_tree::{Bits, ByteRange, Hooks, IoTree};
-use extant_extent_io_tree::{Totals, TreeStats, TreeTuning};
+use extant_extent_io_tree::{Bits, ByteRange, Hooks, IoTree, Totals, TreeStats, TreeTuning};
 use extant_units::{BlockSize, Blocks};
 
-use crate::state::alloc::Reservation;
-use crate::state::alloc::SpaceCounts;
+use crate::state::alloc::{Reservation, SpaceCounts};
 
 /// The file blocks that a map can have end here.
 const MOST_BLOCKS: u64 = 1 << 32;

@@ -27,9 +27,10 @@
 use extant_units::Lblk;
 
 use crate::state::alloc::Reservation;
-use crate::state::map::MapState;
-use crate::state::map::{DelayedSpace, DelayedTrees, ReservationFate};
-use crate::state::map::{ExtentStatus, Status, StatusCache, StatusGuard};
+use crate::state::map::{
+    DelayedSpace, DelayedTrees, ExtentStatus, MapState, ReservationFate, Status, StatusCache,
+    StatusGuard,
+};
 
 /// What is known of one inode's map.
 #[derive(Default)]

@@ -1,15 +1,15 @@
-//! TODO
+//! The volume's shape, its superblock, its counters and the latched failure.
 
 pub(crate) mod edit_marks;
 pub(crate) mod fault;
-pub(crate) mod growing_size;
-pub(crate) mod layout;
-pub(crate) mod metadata_kind;
+mod growing_size;
+mod layout;
+mod metadata_kind;
 pub(crate) mod mmp;
 pub(crate) mod mounted_superblock;
-pub(crate) mod rename_lock;
-pub(crate) mod stats;
-pub(crate) mod system_zones;
+mod rename_lock;
+mod stats;
+mod system_zones;
 
 pub(crate) use self::fault::{Event, Fault, Inner, StopLevel};
 pub(crate) use self::growing_size::GrowingSize;

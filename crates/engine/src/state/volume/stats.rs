@@ -1,5 +1,5 @@
-//! The file system's own counters. [`crate::inspect::layer_counters`] shows them with those of the
-//! layers below.
+//! The file system's own counters. [`crate::api::inspect::layer_counters`] shows them with those of
+//! the layers below.
 //!
 //! Each only grows. Reading them all is a snapshot of no particular moment.
 

@@ -16,9 +16,8 @@ use super::attr_store;
 use super::locked_attrs::ExclusiveAttrs;
 use crate::inode;
 use crate::state::inode::Inode;
-use crate::types::Cred;
-use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
+use crate::types::{Cred, FileKind};
 use crate::volume::Fs;
 
 /// Which of an inode's two ACLs.

@@ -1,13 +1,15 @@
 //! The orphans in memory: the list with both directions, and the orphan file once it is open.
 
 use std::collections::HashMap;
+use std::hash::RandomState;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use extant_units::Ino;
+use extant_disk::csum::Crc32c;
+use extant_units::{Ino, Pblk};
 use parking_lot::{Mutex, RwLock};
 
 use crate::state::inode::Inode;
-use crate::state::orphan::OrphanFile;
 
 /// The records of orphans.
 #[derive(Default)]
@@ -79,5 +81,45 @@ impl List {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
+    }
+}
+
+/// The orphan file's blocks.
+pub(crate) struct OrphanFile {
+    pub(crate) ino: Ino,
+    pub(crate) seed: Option<Crc32c>,
+    pub(crate) blocks: Vec<OrphanBlock>,
+    /// Slots of a block.
+    pub(crate) slots: usize,
+    pub(crate) hasher: RandomState,
+}
+
+/// A block of the file.
+pub(crate) struct OrphanBlock {
+    pub(crate) pblk: Pblk,
+    /// Slots that may be claimed.
+    pub(crate) free: AtomicUsize,
+    /// Where the next search begins.
+    pub(crate) hint: AtomicUsize,
+}
+
+impl OrphanFile {
+    /// Whether no slot is taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks
+            .iter()
+            .all(|block| block.free.load(Ordering::Acquire) == self.slots)
+    }
+
+    /// Slots of all blocks.
+    #[cfg(test)]
+    pub(crate) fn slots_in_all(&self) -> usize {
+        self.slots * self.blocks.len()
+    }
+
+    /// The file's first block.
+    #[cfg(test)]
+    pub(crate) fn first_block(&self) -> Pblk {
+        self.blocks.first().map_or(Pblk::ZERO, |block| block.pblk)
     }
 }
