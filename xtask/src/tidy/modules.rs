@@ -15,6 +15,7 @@ pub(super) const ORDERS: &[Order] = &[
     CHECK,
     ENGINE,
     ENGINE_STATE,
+    ENGINE_FILE,
     FIX,
     RESIZE,
     EXTANT,
@@ -171,6 +172,32 @@ const ENGINE: Order = Order {
         "namei",
         "mount",
         "api",
+    ],
+};
+
+const ENGINE_FILE: Order = Order {
+    root: "crates/engine/src/file",
+    modules: &[
+        "lost_writes",
+        "write_at",
+        "first_use",
+        "lock",
+        "size",
+        "mapping",
+        "cached",
+        "data_path",
+        "writeback",
+        "callbacks",
+        "read",
+        "truncate",
+        "write_through",
+        "direct",
+        "write",
+        "copy",
+        "range",
+        "relocate",
+        "switch_path",
+        "sync",
     ],
 };
 

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use crate::file::read::check_kind;
-use crate::file::size::truncate;
+use crate::file::first_use::check_kind;
+use crate::file::truncate;
 use crate::file::{Reader, Whence, WriteAt, fallocate, max_size, read, seek, write};
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;

@@ -9,6 +9,8 @@ use crate::state::file::{
     AppendQueue, DataPath, DataPathCell, Direct, FileData, Flight, OpenState, OrderedRanges,
 };
 use crate::state::inode::Inode;
+use crate::types::FileKind;
+use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
 /// The state of a new opener of `inode`, a regular file.
@@ -48,4 +50,13 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             callbacks,
         })
     })
+}
+
+/// Fails for everything but regular files.
+pub(in crate::file) fn check_kind(inode: &Inode) -> Result<()> {
+    match inode.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Error::IsDir),
+        _ => Err(Error::Invalid),
+    }
 }

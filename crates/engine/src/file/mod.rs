@@ -1,20 +1,23 @@
 //! Regular files: their data between callers, the page cache and the device.
 //!
-//! | folder | what it has |
-//! |---|---|
-//! | `write` | buffered writes, write-through, writeback |
-//! | `read` | buffered reads, searches for data and holes, views |
-//! | `direct` | reads and writes past the cache, and queues of them |
-//! | `range` | fallocate(2): allocating, punching, zeroing, collapsing, inserting |
-//! | `size` | both sizes of a file, and truncation |
-//! | `relocate` | moving a file's blocks: defragmentation, exchange |
-//! | `lock` | which locks an operation takes, and the queue in which appends are serialised |
-//! | `data_path` | which machinery a file's data takes, and switching it |
-//! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
+//! What there is in memory of a file is [state](crate::state::file). A module uses those before it
+//! only:
 //!
-//! What there is in memory of a file is [state](crate::state::file). `first_use` makes it;
-//! `callbacks` is what the page cache and the journal call to have it written; `sync` makes things
-//! durable.
+//! | module | what it has |
+//! |---|---|
+//! | `lost_writes`, `write_at` | the report of lost data; where a write goes |
+//! | `first_use` | making a file's data in memory |
+//! | `lock` | which locks an operation takes |
+//! | `size` | both sizes of a file, and their limits |
+//! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
+//! | `cached`, `data_path` | what is cached of a file; the machinery that its data takes |
+//! | `writeback`, `callbacks` | writeback, and what the page cache and the journal call for it |
+//! | `read` | buffered reads, searches for data and holes, views |
+//! | `truncate` | changing the size |
+//! | `write_through`, `direct` | writes to the device at once; reads and writes past the cache |
+//! | `write` | buffered writes |
+//! | `copy`, `range`, `relocate` | copies; fallocate(2); moving a file's blocks |
+//! | `switch_path`, `sync` | switching the data path; making things durable |
 //!
 //! # Invariants
 //! * A write starts no journal handle, unless space is so low that it has to allocate at once.
@@ -42,10 +45,15 @@ mod range;
 mod read;
 mod relocate;
 mod size;
+mod switch_path;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod truncate;
 mod write;
+mod write_at;
+mod write_through;
+mod writeback;
 
 pub(crate) use self::cached::{
     HeldStill, drop_caches, drop_clean, evict, hold_still, is_used, tree_stats,
@@ -53,9 +61,6 @@ pub(crate) use self::cached::{
 };
 pub(crate) use self::callbacks::callbacks;
 pub(crate) use self::copy::{Side, copy_range};
-pub(crate) use self::data_path::switch_path::{
-    buffered_path, convert_to_extents, set_buffered_path, set_journalled,
-};
 pub use self::direct::direct_queue::Finished;
 pub(crate) use self::direct::direct_queue::{Job, Queue};
 pub(crate) use self::direct::fast_path::What;
@@ -68,11 +73,14 @@ pub(crate) use self::read::view::{edit, view};
 pub(crate) use self::read::{Reader, read, read_vectored, seek};
 pub(crate) use self::relocate::defrag::defragment;
 pub(crate) use self::relocate::move_extents::move_extents;
-pub(crate) use self::size::truncate::truncate;
 pub(crate) use self::size::{any_max_size, max_size};
+pub(crate) use self::switch_path::{
+    buffered_path, convert_to_extents, set_buffered_path, set_journalled,
+};
 pub(crate) use self::sync::{flush_all, fsync, write_and_wait};
-pub(crate) use self::write::write_at::WriteAt;
+pub(crate) use self::truncate::truncate;
 pub(crate) use self::write::{write, write_direct, write_vectored};
+pub(crate) use self::write_at::WriteAt;
 pub(crate) use extant_iomap::Whence;
 
 // What the parts of this module share.

@@ -7,7 +7,7 @@ use extant_pagecache::{FILES_TOGETHER, WritebackFault, WritebackReason};
 use extant_units::Pos;
 
 use crate::file::data;
-use crate::file::write::writeback::write_range;
+use crate::file::writeback::write_range;
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;

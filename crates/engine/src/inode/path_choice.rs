@@ -3,7 +3,7 @@
 //!
 //! A file's data path is chosen when its data is first used ([`eligible`] is the one table of which
 //! file can have which), and stays until it is switched on purpose
-//! (`file/data_path/switch_path.rs`). Every operation reads it once, when it starts. Writeback,
+//! (`file/switch_path.rs`). Every operation reads it once, when it starts. Writeback,
 //! which may have waited for its pass, reads it again after that.
 
 use extant_disk::inode::InodeFlags;

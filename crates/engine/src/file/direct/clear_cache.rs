@@ -6,7 +6,7 @@ use extant_units::Pos;
 
 use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::write::writeback::write_dirty;
+use crate::file::writeback::write_dirty;
 use crate::types::error::Result;
 
 /// Writes what is newer in the cache than on the device in `[start, end)`, which is locked by

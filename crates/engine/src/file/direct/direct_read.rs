@@ -6,9 +6,10 @@ use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
 use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
+use crate::file::first_use::check_kind;
 use crate::file::lock::range_lock::{lock_range, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::read::{Reader, check_kind, read as read_cached};
+use crate::file::read::{Reader, read as read_cached};
 use crate::file::{blocks_of, data_path};
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;

@@ -20,9 +20,9 @@ use extant_units::{DevOff, Pos};
 
 use crate::config::BufferedPath;
 use crate::file::direct::known_runs::KnownRuns;
+use crate::file::first_use::check_kind;
 use crate::file::lock::range_lock::whole_blocks;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::read::check_kind;
 use crate::file::{blocks_of, data, data_path};
 use crate::inode;
 use crate::inode::SharedGuard;

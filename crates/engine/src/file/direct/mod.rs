@@ -28,7 +28,6 @@ pub(crate) mod direct_queue;
 mod direct_read;
 mod direct_write;
 pub(crate) mod fast_path;
-pub(in crate::file) mod fill_exclusion;
 mod known_runs;
 
 pub(crate) use self::direct_read::read;

@@ -39,7 +39,7 @@ use extant_units::{BlockSize, Pos};
 
 use crate::config::BufferedPath;
 use crate::file::first_use::data;
-use crate::file::write::write_at::WriteAt;
+use crate::file::write_at::WriteAt;
 use crate::inode::{ExclusiveGuard, SharedGuard};
 use crate::state::file::{AppendTicket, FileData};
 use crate::state::inode::Inode;

@@ -19,8 +19,8 @@ use extant_pagecache::{AddressSpace, FolioLocked};
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use crate::config::BufferedPath;
-use crate::file::direct::fill_exclusion;
 use crate::file::first_use::data;
+use crate::file::mapping::fill_exclusion;
 use crate::file::size::blocks_of;
 use crate::state::file::{DataPath, FileData};
 use crate::state::inode::Inode;

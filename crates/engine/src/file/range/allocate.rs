@@ -9,7 +9,7 @@ use extant_units::at_most_u32;
 
 use crate::file::range::Operation;
 use crate::file::set_sizes;
-use crate::file::size::truncate;
+use crate::file::truncate;
 use crate::map;
 use crate::state::map::{AllocateMode, MapState};
 use crate::types::error::Result;

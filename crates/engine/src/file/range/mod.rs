@@ -44,7 +44,7 @@ use extant_units::{Lblk, Pos};
 use crate::alloc;
 use crate::file::lock::range_lock::WholeFile;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::write::writeback::{write_before, write_range};
+use crate::file::writeback::{write_before, write_range};
 use crate::file::{any_max_size, data_path, max_size};
 use crate::map::{self, ShiftPlan};
 use crate::state::inode::Inode;

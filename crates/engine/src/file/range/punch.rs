@@ -10,7 +10,7 @@ use extant_units::{PAGE_SIZE, Pos};
 
 use crate::alloc;
 use crate::file::range::Operation;
-use crate::file::write::writeback::write_range;
+use crate::file::writeback::write_range;
 use crate::map;
 use crate::types::error::Result;
 use crate::volume::credits;

@@ -7,7 +7,7 @@ use extant_pagecache::InvalidateExclusive;
 use extant_units::at_most_u32;
 
 use crate::file::range::Operation;
-use crate::file::size::truncate;
+use crate::file::truncate;
 use crate::map;
 use crate::types::error::Result;
 use crate::volume::credits;

@@ -10,11 +10,12 @@ use extant_units::Pos;
 
 use crate::file::Whence;
 use crate::file::data_path;
+use crate::file::first_use::check_kind;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
-use crate::types::FileKind;
+
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
@@ -95,13 +96,4 @@ pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -
     let ops = FileOps::new(fs, inode);
     let found = extant_iomap::seek(&ops, whence, Pos::new(pos))?;
     found.map(Pos::get).ok_or(Error::NoSuchAddress)
-}
-
-/// Fails for everything but regular files.
-pub(super) fn check_kind(inode: &Inode) -> Result<()> {
-    match inode.kind {
-        FileKind::Regular => Ok(()),
-        FileKind::Directory => Err(Error::IsDir),
-        _ => Err(Error::Invalid),
-    }
 }

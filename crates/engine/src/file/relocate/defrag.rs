@@ -20,9 +20,9 @@ use std::sync::Arc;
 use extant_iomap::WritebackControl;
 use extant_units::{Blocks, Ino, Lblk, Pos, at_most_u32};
 
-use crate::file::read::check_kind;
+use crate::file::first_use::check_kind;
 use crate::file::relocate::{self, End, Piece};
-use crate::file::write::writeback::write_range;
+use crate::file::writeback::write_range;
 use crate::inode::InodeFlags;
 use crate::inode::path_choice::is_data_journalled;
 use crate::new_inode::{self, NewInode};

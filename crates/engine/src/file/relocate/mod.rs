@@ -31,7 +31,7 @@ use extant_units::{Lblk, Pblk, exact_u32, index};
 
 use crate::config::BufferedPath;
 use crate::file::FileOps;
-use crate::file::write::writeback::write_range;
+use crate::file::writeback::write_range;
 use crate::map;
 use crate::state::inode::Inode;
 use crate::state::map::{BlockMapping, MapState};

@@ -17,7 +17,7 @@ use extant_units::{Lblk, PAGE_SIZE, Pos, exact_u32};
 use crate::file::data;
 use crate::file::relocate::defrag::check;
 use crate::file::relocate::{self, End, Piece};
-use crate::file::write::writeback::write_range;
+use crate::file::writeback::write_range;
 use crate::inode::InodeFlags;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};

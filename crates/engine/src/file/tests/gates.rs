@@ -18,7 +18,7 @@ use crate::api::inspect::verifier::Verifier;
 use crate::attr::{FlagSet, get_flags, set_flags};
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::write::writeback::write_range;
+use crate::file::writeback::write_range;
 use crate::file::{
     Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,

@@ -11,7 +11,7 @@ use extant_units::{Blocks, Lblk, Pos};
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::write::writeback::write_range;
+use crate::file::writeback::write_range;
 use crate::file::{Reader, WriteAt, data_path, fsync, read, truncate, write};
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::InodeRef;
@@ -476,7 +476,7 @@ fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
         };
         let before = maps();
         let all = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
-        crate::file::write::writeback::write_dirty(&flusher, all).unwrap();
+        crate::file::writeback::write_dirty(&flusher, all).unwrap();
         assert!(!inode.has_dirty_data());
         let after = maps();
         assert_eq!(after.0 > before.0, to == Iomap, "{before:?} {after:?}");

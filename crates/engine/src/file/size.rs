@@ -1,7 +1,5 @@
 //! Sizes of files, and the blocks that bytes lie in.
 
-pub(in crate::file) mod truncate;
-
 use std::sync::atomic::Ordering;
 
 use extant_jbd2::Handle;

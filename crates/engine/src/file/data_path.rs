@@ -1,8 +1,6 @@
 //! Which code moves a file's buffered data: the only place where the paths part.
 //! `inode/path_choice.rs` chooses which file takes which.
 
-pub(in crate::file) mod switch_path;
-
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Behind, Miss, Payload, ReadView, Source, Stopped, Target, WritebackControl};
 use extant_pagecache::{Readahead, RecentFolios};

@@ -6,11 +6,6 @@
 //! other, and the EOF lock if it moves the end; every other one holds the inode's `lock` and its
 //! range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
-pub(in crate::file) mod joint_writeback;
-pub(in crate::file) mod write_at;
-pub(in crate::file) mod write_through;
-pub(in crate::file) mod writeback;
-
 use std::cell::Cell;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -23,12 +18,13 @@ use extant_units::{BlockSize, Pos, at_most_usize};
 use crate::alloc;
 use crate::file::data_path;
 use crate::file::direct;
+use crate::file::first_use::check_kind;
 use crate::file::lock::range_lock::{Held, lock_for_write, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::max_size;
-use crate::file::read::check_kind;
-use crate::file::size::truncate;
-use crate::file::write::write_at::WriteAt;
+use crate::file::truncate;
+use crate::file::write_at::WriteAt;
+use crate::file::write_through;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
 use crate::types::Cred;

@@ -26,7 +26,7 @@ use crate::config::BufferedPath;
 use crate::file::blocks_of;
 use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::write::writeback;
+use crate::file::writeback;
 use crate::state::map::{BlockMapping, MapState};
 use crate::types::error::{Error, Result};
 use crate::{alloc, map};

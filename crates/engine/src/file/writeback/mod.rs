@@ -10,6 +10,8 @@
 //! `map` and `core` through [`Inode::update`]. It takes neither the inode's `lock` nor the
 //! invalidate lock: their holders may be waiting for writeback.
 
+pub(in crate::file) mod joint_writeback;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -14,8 +14,8 @@ use extant_units::Pos;
 
 use crate::config::BufferedPath;
 use crate::file::lock::range_lock::{HoldsSize, WholeFile};
-use crate::file::write::writeback::write_range;
-use crate::file::{data, lock, read::check_kind};
+use crate::file::writeback::write_range;
+use crate::file::{data, first_use::check_kind, lock};
 use crate::inode::path_choice::{self, eligible};
 use crate::map;
 use crate::state::file::DataPath;
