@@ -12,12 +12,13 @@
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
 //! | `cached`, `data_path` | what is cached of a file; the machinery that its data takes |
 //! | `writeback`, `callbacks` | writeback, and what the page cache and the journal call for it |
+//! | `sync` | making things durable |
 //! | `read` | buffered reads, searches for data and holes, views |
 //! | `truncate` | changing the size |
 //! | `write_through`, `direct` | writes to the device at once; reads and writes past the cache |
-//! | `write` | buffered writes |
-//! | `copy`, `range`, `relocate` | copies; fallocate(2); moving a file's blocks |
-//! | `switch_path`, `sync` | switching the data path; making things durable |
+//! | `write`, `direct_queue` | writes; queues of direct requests |
+//! | `range`, `copy`, `relocate` | fallocate(2); copies; moving a file's blocks |
+//! | `switch_path` | switching the data path |
 //!
 //! # Invariants
 //! * A write starts no journal handle, unless space is so low that it has to allocate at once.
@@ -37,6 +38,7 @@ mod callbacks;
 mod copy;
 mod data_path;
 mod direct;
+mod direct_queue;
 mod first_use;
 mod lock;
 mod lost_writes;
@@ -61,10 +63,10 @@ pub(crate) use self::cached::{
 };
 pub(crate) use self::callbacks::callbacks;
 pub(crate) use self::copy::{Side, copy_range};
-pub use self::direct::direct_queue::Finished;
-pub(crate) use self::direct::direct_queue::{Job, Queue};
 pub(crate) use self::direct::fast_path::What;
 pub(crate) use self::direct::read as read_direct;
+pub use self::direct_queue::Finished;
+pub(crate) use self::direct_queue::{Job, Queue};
 use self::first_use::data;
 pub(crate) use self::first_use::{open, opened_before_data};
 pub(crate) use self::lock::range_lock::lock;

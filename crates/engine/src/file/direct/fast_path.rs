@@ -34,9 +34,9 @@ use crate::volume::Fs;
 use crate::xattr::privileges;
 
 /// A request that needs nothing but the device. Its range is unlocked when this goes.
-pub(super) struct FastRequest {
+pub(in crate::file) struct FastRequest {
     /// Where.
-    pub(super) at: DevOff,
+    pub(in crate::file) at: DevOff,
     len: usize,
     what: What,
     range: Range,
@@ -75,7 +75,7 @@ impl HasRangeLock for InodeRef {
 impl FastRequest {
     /// The device has answered. Unlocks the range; the caller drops the reference to the inode,
     /// under no lock.
-    pub(super) fn end(
+    pub(in crate::file) fn end(
         self,
         fs: &Fs,
         answer: io::Result<()>,
@@ -115,11 +115,11 @@ pub(crate) enum What {
 
 /// One request, as far as it matters here.
 #[derive(Clone, Copy)]
-pub(super) struct Wish<'a> {
-    pub(super) what: What,
-    pub(super) pos: u64,
-    pub(super) len: usize,
-    pub(super) cred: &'a Cred,
+pub(in crate::file) struct Wish<'a> {
+    pub(in crate::file) what: What,
+    pub(in crate::file) pos: u64,
+    pub(in crate::file) len: usize,
+    pub(in crate::file) cred: &'a Cred,
 }
 
 /// What the request `wish` to `file` needs to go to the device at once, if it can; nothing has
@@ -127,7 +127,7 @@ pub(super) struct Wish<'a> {
 ///
 /// # Errors
 /// The request is refused, as it would be by a call.
-pub(super) fn take_fast_path(
+pub(in crate::file) fn take_fast_path(
     fs: &Arc<Fs>,
     file: &Arc<InodeRef>,
     wish: Wish<'_>,
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::config::MountOptions;
     use crate::config::Tuning;
-    use crate::file::direct::direct_queue::{Job, Queue};
+    use crate::file::direct_queue::{Job, Queue};
     use crate::file::lock::range_lock;
     use crate::file::{WriteAt, fsync, truncate, write};
     use crate::map;

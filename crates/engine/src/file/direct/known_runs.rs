@@ -25,7 +25,7 @@ const MOST: usize = 16;
 
 /// The known runs of one file.
 #[derive(Default)]
-pub(super) struct KnownRuns {
+pub(in crate::file) struct KnownRuns {
     /// The file that they are of.
     inode: Weak<Inode>,
     /// By offset.
@@ -37,7 +37,7 @@ pub(super) struct KnownRuns {
 impl KnownRuns {
     /// Says that the next requests are for `inode`: forgets the runs of another file.
     #[inline]
-    pub(super) fn turn_to(&mut self, inode: &Arc<Inode>) {
+    pub(in crate::file) fn turn_to(&mut self, inode: &Arc<Inode>) {
         if !ptr::eq(self.inode.as_ptr(), Arc::as_ptr(inode)) {
             *self = Self {
                 inode: Arc::downgrade(inode),
@@ -50,7 +50,7 @@ impl KnownRuns {
     ///
     /// # Errors
     /// The map cannot be read.
-    pub(super) fn find(
+    pub(in crate::file) fn find(
         &mut self,
         ops: &FileOps<'_>,
         lblk: Lblk,

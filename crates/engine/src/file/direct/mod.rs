@@ -24,11 +24,10 @@
 //! which is both. The invalidate lock is taken once in the life of a file, by `Direct::announce`.
 
 mod clear_cache;
-pub(crate) mod direct_queue;
 mod direct_read;
 mod direct_write;
 pub(crate) mod fast_path;
-mod known_runs;
+pub(in crate::file) mod known_runs;
 
 pub(crate) use self::direct_read::read;
 pub(super) use self::direct_write::{write, write_back_cached};
