@@ -101,7 +101,7 @@ fn run_behind(steps: Vec<Step>) -> (u64, Vec<u8>) {
 fn behind(command: &Command) -> Command {
     let mut behind = Command::new("nice");
     behind
-        .args(["-n", "10"])
+        .args(["-n", "4"])
         .arg(command.get_program())
         .args(command.get_args())
         .stdin(Stdio::null());

@@ -28,7 +28,7 @@ impl Budget {
         exhaustive_below: 3,
         samples: 2,
         torn: 1,
-        cut_stride: 5,
+        cut_stride: 7,
     };
     /// A round of hours.
     pub const LONG: Self = Self {
