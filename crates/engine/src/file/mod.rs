@@ -1,7 +1,6 @@
 //! Regular files: their data between callers, the page cache and the device.
 //!
-//! What there is in memory of a file is [state](crate::state::file). A module uses those before it
-//! only:
+//! The memory of a file is [state](crate::state::file). A module uses those before it only:
 //!
 //! | module | what it has |
 //! |---|---|

@@ -11,7 +11,7 @@
 //! Two kinds of change are deferred on purpose, and are stored a little later or with the next
 //! update: the times of a buffered write, and access times under `lazytime` ([`times`]).
 //!
-//! What there is in memory is [state](crate::state::inode). The operations: `iget` (numbers to
+//! The inodes in memory are [state](crate::state::inode). The operations: `iget` (numbers to
 //! inodes), `record` (reading, checking, storing), `table_ahead` (reading many), `update`, `times`,
 //! `path_choice`, `reaping` (working the queue off), `kind_flags` (which kinds have which),
 //! `fast_symlink`, `devnum`, `inode_locks` (taking the locks, and the proof that they are held).

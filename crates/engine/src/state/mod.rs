@@ -1,10 +1,10 @@
-//! What the engine keeps in memory, below everything that it does.
+//! State: all that the engine keeps in memory, below everything that it does.
 //!
 //! State is plain data with its own locks. [`Fs`](crate::volume::Fs) and an
 //! [`Inode`](inode::Inode) are made of it, so nothing here names `Fs`. Operations are the functions
 //! that take `Fs`; they stand above, in folders of the same names.
 //!
-//! Where state must reach upwards it calls a trait object or a function that it was handed when it
+//! To reach upwards, state calls a trait object or a function that it was handed when it
 //! was made: an inode its cache (`InodeHome`), the page cache and the journal a file's writeback
 //! (`FileCallbacks`).
 

@@ -99,12 +99,12 @@ pub(crate) struct OrphanBlock {
     pub(crate) pblk: Pblk,
     /// Slots that may be claimed.
     pub(crate) free: AtomicUsize,
-    /// Where the next search begins.
+    /// Slot at which the next search begins.
     pub(crate) hint: AtomicUsize,
 }
 
 impl OrphanFile {
-    /// Whether no slot is taken.
+    /// Returns whether no slot is taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks
             .iter()

@@ -1,5 +1,5 @@
-//! What the allocators share: free, reserved and held space, windows, and the bound of what is
-//! dirty above the engine.
+//! State that the allocators share: free, reserved and held space, windows, and the bound of what
+//! is dirty above the engine.
 
 mod allocator;
 pub(crate) mod dirty_bound;

@@ -1,4 +1,4 @@
-//! What there is in memory of a file: its data ([`FileData`]), and the state of one opener
+//! A file in memory: its data ([`FileData`]), and the state of one opener
 //! ([`OpenState`]).
 //!
 //! [`FileData`] holds a piece of every part of this module. `first_use` makes it when the file's
@@ -28,20 +28,20 @@ pub(crate) struct FileData {
     pub(crate) ranges: RangeLock,
     /// Threads that extend the file.
     pub(crate) append_queue: AppendQueue,
-    /// What there was of direct I/O.
+    /// Direct I/O so far.
     pub(crate) direct: Direct,
-    /// What commits wait for.
+    /// Ranges that commits wait for.
     pub(crate) ordered: OrderedRanges,
-    /// What the buffer-head path has handed to the device.
+    /// Data that the buffer-head path has handed to the device.
     pub(crate) flight: Flight,
     /// For callers that have no state of their own.
     pub(crate) shared: OpenState,
-    /// What the page cache and the journal call.
+    /// Functions that the page cache and the journal call.
     pub(crate) callbacks: FileCallbacks,
 }
 
-/// What the page cache and the journal call to have a file's data written. Both know a file's data
-/// and no file system, so this comes from above; see [`crate::volume::Upcalls`].
+/// Functions that the page cache and the journal call to have a file's data written. Both know a
+/// file's data and no file system, so this comes from above; see [`crate::volume::Upcalls`].
 pub(crate) struct FileCallbacks {
     /// The page cache has a weak pointer to it.
     pub(crate) writeback: Arc<dyn Writeback>,
@@ -55,12 +55,12 @@ impl FileData {
         self.data_path.get()
     }
 
-    /// Whether some of it is not on the device.
+    /// Returns whether some of it is not on the device.
     pub(crate) fn is_dirty(&self) -> bool {
         self.address_space.dirty_bytes() != 0
     }
 
-    /// Whether some of it was lost, and no opener has been told.
+    /// Returns whether some of it was lost, and no opener has been told.
     pub(crate) fn has_unseen_fault(&self) -> bool {
         self.address_space.errors().has_unseen()
     }
@@ -77,7 +77,7 @@ impl FileData {
     }
 }
 
-/// What one opener of a file has: make one per open file with [`crate::file::open`].
+/// State of one opener of a file: make one per open file with [`crate::file::open`].
 pub(crate) struct OpenState {
     pub(crate) readahead: Readahead,
     pub(crate) recent: RecentFolios,
@@ -95,7 +95,7 @@ impl OpenState {
     }
 }
 
-/// What a file remembers of direct I/O.
+/// Memory of a file's direct I/O.
 #[derive(Default)]
 pub(crate) struct Direct {
     /// Fills hold what they read.
@@ -105,7 +105,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Whether fills need a hold of what they read.
+    /// Returns whether fills need a hold of what they read.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.used.load(Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! What all files of a mount share: the page cache, counters, failures.
+//! State that all files of a mount share: the page cache, counters, failures.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use extant_range_lock::Totals;
 use crate::config::{Tuning, page_cache_budget};
 use crate::state::file::LoggedDevice;
 
-/// What all files of a mount share.
+/// State that all files of a mount share.
 pub(crate) struct Files {
     /// The page cache.
     pub(crate) pages: Arc<PageCache>,

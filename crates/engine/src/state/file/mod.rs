@@ -1,4 +1,4 @@
-//! What there is in memory of a file with data, and of all of them: [`Files`].
+//! State of a file with data, and of all of them: [`Files`].
 
 mod append_queue;
 mod data_path_cell;

@@ -1,4 +1,4 @@
-//! What is known of a file's map in memory: the cached part of the map on disk, the delayed blocks,
+//! Knowledge of a file's map in memory: the cached part of the map on disk, the delayed blocks,
 //! and both under one lock, [`KnownBlocks`].
 
 mod block_mapping;
