@@ -25,7 +25,7 @@ impl DirBatch {
         self.0.len()
     }
 
-    /// Whether there is no entry.
+    /// Returns whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

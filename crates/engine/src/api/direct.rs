@@ -67,7 +67,7 @@ pub trait DirectTarget {
     /// [`crate::Error::BadHandle`] if it was not opened for writing.
     fn writable(&self) -> Result<&Node>;
 
-    /// What makes a write durable before its result is returned.
+    /// The step that makes a write durable before its result is returned.
     fn after_write(&self) -> AfterWrite {
         AfterWrite::Nothing
     }

@@ -102,7 +102,7 @@ impl Volume {
     /// those needed to read it back. For directories: its entries.
     ///
     /// # Errors
-    /// What kept data from the device, once for each node.
+    /// The failure that kept data from the device, once for each node.
     pub fn fsync(&self, node: &Node, datasync: bool) -> Result<()> {
         file::fsync(self.fs(), node.inode(), node.open(self.fs()), datasync)
     }

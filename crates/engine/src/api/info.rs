@@ -59,11 +59,11 @@ pub struct ImageInfo {
     pub written: Timestamp,
     /// Mount point of the last mount.
     pub last_mounted_on: Vec<u8>,
-    /// Whether it was unmounted in order.
+    /// The last unmount was in order.
     pub clean: bool,
-    /// Whether errors were found in it.
+    /// Errors were found in it.
     pub has_errors: bool,
-    /// Whether the journal must be replayed.
+    /// The journal must be replayed.
     pub needs_replay: bool,
     /// Names of compatible features.
     pub compat: Vec<String>,
@@ -73,7 +73,7 @@ pub struct ImageInfo {
     pub ro_compat: Vec<String>,
     /// The internal journal.
     pub journal: Option<JournalInfo>,
-    /// Whether the journal is on another device.
+    /// The journal is on another device.
     pub external_journal: bool,
     /// The groups, as far as their descriptors follow the superblock (with `meta_bg` some lie
     /// elsewhere).
@@ -89,7 +89,7 @@ pub struct JournalInfo {
     pub blocks: u64,
     /// Its checksums: `none`, `v1`, `v2`, `v3`, or `unknown` if its superblock cannot be read.
     pub checksum: &'static str,
-    /// Whether the log is empty.
+    /// The log is empty.
     pub empty: bool,
 }
 

@@ -23,7 +23,7 @@ pub struct Node {
     opener: Arc<Opener>,
 }
 
-/// What the clones of a [`Node`] share.
+/// State that the clones of a [`Node`] share.
 #[derive(Default)]
 struct Opener {
     state: OnceLock<OpenState>,

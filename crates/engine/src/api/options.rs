@@ -32,7 +32,7 @@ impl VolumeOptions {
         VolumeOptions::default()
     }
 
-    /// Whether the image may be written to, and, unless the mount option `ro` says otherwise, the
+    /// Allows writes to the image, and, unless the mount option `ro` says otherwise, changes of the
     /// file system be changed.
     pub fn write(&mut self, yes: bool) -> &mut VolumeOptions {
         self.write = yes;

@@ -81,7 +81,7 @@ impl Volume {
         node.begin(self.fs());
     }
 
-    /// Whether `other` is the same mount.
+    /// Returns whether `other` is the same mount.
     pub fn is_same(&self, other: &Volume) -> bool {
         Arc::ptr_eq(self.fs(), other.fs())
     }
@@ -419,7 +419,7 @@ impl Volume {
         }
     }
 
-    /// Whether the mount refuses changes: by request, or after a fault.
+    /// Returns whether the mount refuses changes: by request, or after a fault.
     pub fn read_only(&self) -> bool {
         matches!(
             self.fs().check_writable(),
@@ -479,7 +479,8 @@ impl Volume {
     /// journal. With `flush`, earlier changes are made durable first.
     ///
     /// # Errors
-    /// What was to be made durable could not be; the file system is stopped all the same.
+    /// The failure that kept something from being made durable; the file system is stopped all the
+    /// same.
     pub fn shutdown(&self, flush: bool) -> Result<()> {
         self.fs().fault.check_not_editing()?;
         let mode = if flush {

@@ -81,7 +81,8 @@ pub(crate) fn stored(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Att
     }
 }
 
-/// Whether only times change, and only to "now": allowed to a writer that does not own the file.
+/// Returns whether only times change, and only to "now": allowed to a writer that does not own the
+/// file.
 fn is_touch(changes: &SetAttr) -> bool {
     let now = |t: Option<SetTime>| !matches!(t, Some(SetTime::At(_)));
     changes.perm.is_none()
@@ -91,7 +92,7 @@ fn is_touch(changes: &SetAttr) -> bool {
         && now(changes.mtime)
 }
 
-/// Whether the changes clear set-id bits and capabilities.
+/// Returns whether the changes clear set-id bits and capabilities.
 fn takes_privileges(kind: FileKind, changes: &SetAttr) -> bool {
     let new_owner = changes.uid.is_some() || changes.gid.is_some();
     let taken = new_owner && !changes.keep_priv || changes.kill_priv;

@@ -175,7 +175,7 @@ impl MountOptions {
         self.read_only = true;
     }
 
-    /// Whether the mount refuses changes (`ro`, or features that may only be read).
+    /// Returns whether the mount refuses changes (`ro`, or features that may only be read).
     pub fn read_only(&self) -> bool {
         self.read_only
     }
@@ -191,7 +191,7 @@ impl MountOptions {
         self.recovering
     }
 
-    /// Whether the journal is ignored (`noload`).
+    /// Returns whether the journal is ignored (`noload`).
     pub fn noload(&self) -> bool {
         self.noload
     }

@@ -19,7 +19,7 @@ use extant_units::Lblk;
 
 use crate::types::error::{Error, Result};
 
-/// What a block is read as. Decides how it is checked.
+/// Kind of a block as it is read. Decides how it is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shape {
     /// Entries: any block of a linear directory, the lowest level of an indexed one.
@@ -28,18 +28,18 @@ pub(super) enum Shape {
     Index(IndexKind),
 }
 
-/// What the file system says about its directories.
+/// Properties of the file system that its directories depend on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Profile {
     /// How this directory's blocks are laid out.
     pub(super) format: DirFormat,
-    /// Whether directories may have an index (`dir_index`).
+    /// Directories may have an index (`dir_index`).
     pub(super) dir_index: bool,
     /// Levels of nodes that an index may have between root and leaves: 1, or 2 with `large_dir`.
     pub(super) max_levels: u8,
     /// The hash of new indexes (`s_def_hash_version`).
     pub(super) new_index: HashAlgorithm,
-    /// Whether hashes take bytes as unsigned (`s_flags`).
+    /// Hashes take bytes as unsigned (`s_flags`).
     pub(super) hash_unsigned: bool,
     /// `s_hash_seed`.
     pub(super) hash_seed: [u32; 4],
@@ -68,7 +68,7 @@ pub(super) trait Store {
     /// Number of the directory's blocks.
     fn blocks(&self) -> u32;
 
-    /// Whether the inode is marked as indexed (`EXT4_INDEX_FL`), whatever the features say.
+    /// Returns whether the inode is marked as indexed (`EXT4_INDEX_FL`), whatever the features say.
     fn index_flag(&self) -> bool;
 
     /// Sets or clears that mark.
@@ -100,7 +100,7 @@ pub(super) trait Store {
     /// Reports damage in block `lblk`: applies the `errors=` policy and returns the error.
     fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error;
 
-    /// Whether the directory is read and changed through its index.
+    /// Returns whether the directory is read and changed through its index.
     fn indexed(&self) -> bool {
         self.profile().dir_index && self.index_flag()
     }

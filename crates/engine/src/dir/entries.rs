@@ -106,7 +106,7 @@ pub(super) fn set_parent<S: Store>(store: &S, h: &mut S::Handle, parent: Ino) ->
     store.check(Lblk::ZERO, done)
 }
 
-/// Whether the directory has no entries but "." and "..".
+/// Returns whether the directory has no entries but "." and "..".
 pub(super) fn is_empty<S: Store>(store: &S) -> Result<bool> {
     dots(store)?;
     let has_entry = |lblk: Lblk, block: S::Block| {

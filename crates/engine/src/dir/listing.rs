@@ -49,7 +49,7 @@ pub(crate) struct Batch {
     items: Vec<Item>,
     /// Start of the next batch: [`position::END`] after the last one.
     next: u64,
-    /// Whether entries were left out because there are too many.
+    /// Entries were left out because there are too many.
     cut: bool,
 }
 
@@ -76,7 +76,7 @@ impl Batch {
         self.items.len()
     }
 
-    /// Where the next batch starts; `None` after the last one.
+    /// Returns the position of the next batch; `None` after the last one.
     pub(crate) fn next(&self) -> Option<u64> {
         (self.next < position::END).then_some(self.next)
     }

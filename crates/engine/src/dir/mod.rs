@@ -144,7 +144,7 @@ pub(crate) fn retarget(
     entries::retarget(&store, h, &entry.0, new)
 }
 
-/// Whether `dir` has no entries but "." and "..".
+/// Returns whether `dir` has no entries but "." and "..".
 ///
 /// # Errors
 /// Damage; [`crate::Error::Interrupted`].
@@ -196,7 +196,8 @@ pub(crate) fn set_parent(
     entries::set_parent(&FsStore::open(fs, &dir)?, h, parent)
 }
 
-/// Whether changes go through an index. An indexed directory may have any number of subdirectories.
+/// Returns whether changes go through an index. An indexed directory may have any number of
+/// subdirectories.
 pub(crate) fn is_indexed(fs: &Fs, dir: LockedInode<'_>) -> bool {
     FsStore::new(fs, &dir, false).is_ok_and(|store| store.indexed())
 }

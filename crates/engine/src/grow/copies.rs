@@ -17,8 +17,8 @@ use zerocopy::IntoBytes;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Whether the first copy is torn or has another number of blocks than the volume: others may be so
-/// too. It has more where a resize that made the volume smaller was cut.
+/// Returns whether the first copy is torn or has another number of blocks than the volume: others
+/// may be so too. It has more where a resize that made the volume smaller was cut.
 ///
 /// # Errors
 /// The device's.

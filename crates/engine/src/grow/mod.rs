@@ -84,7 +84,7 @@ fn finish_copies(fs: &Fs) -> Result<()> {
     }
 }
 
-/// Whether the last group is shorter than the copies that it begins with.
+/// Returns whether the last group is shorter than the copies that it begins with.
 fn last_is_short(layout: &Layout) -> bool {
     let last = Group::new(layout.groups() - 1);
     layout.group_blocks(last) < layout.full_head_blocks(last)

@@ -27,13 +27,13 @@ pub(super) struct ResizeInode {
     reserved: u32,
     /// Groups with a copy afterwards.
     copies: Vec<u32>,
-    /// Whether there are more of them.
+    /// There are more of them.
     more_copies: bool,
 }
 
 impl ResizeInode {
-    /// What becomes of the resize inode if the volume has so many groups and blocks of descriptors,
-    /// each before and afterwards. `None` if it stays as it is, or if there is none.
+    /// Plans the resize inode of a volume that has so many groups and blocks of descriptors, each
+    /// before and afterwards. `None` if it stays as it is, or if there is none.
     ///
     /// # Errors
     /// The inode is damaged.

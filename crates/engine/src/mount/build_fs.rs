@@ -26,7 +26,7 @@ use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, Upcalls};
 use crate::{file, namei, orphan};
 
-/// What modules below this one call of those between.
+/// Functions of upper modules that modules below this one call.
 pub(crate) const UPCALLS: Upcalls = Upcalls {
     evict: namei::evict,
     file_callbacks: file::callbacks,

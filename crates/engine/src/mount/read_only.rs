@@ -23,7 +23,7 @@ use crate::volume::Fs;
 /// A volume that is mounted without writing to its device.
 pub(crate) struct Looked {
     pub(crate) fs: Arc<Fs>,
-    /// Whether its journal was replayed in memory.
+    /// Its journal was replayed in memory.
     pub(crate) replayed: bool,
 }
 
@@ -80,15 +80,15 @@ pub(crate) fn put_in_order(
     unmount(&mount(dev, options, tuning)?)
 }
 
-/// Whether a read-only mount of the volume on `dev` writes first: a journal to replay, or orphans.
-/// Reads the superblock and nothing else; false if it cannot be read.
+/// Returns whether a read-only mount of the volume on `dev` writes first: a journal to replay, or
+/// orphans. Reads the superblock and nothing else; false if it cannot be read.
 pub(crate) fn needs_writing(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> bool {
     !options.noload()
         && read_superblock::read(dev, &mut options.clone())
             .is_ok_and(|sb| names_orphans(&sb) || sb.features().has_incompat(Incompat::RECOVER))
 }
 
-/// Whether the superblock on `dev` records orphans. False if it cannot be read.
+/// Returns whether the superblock on `dev` records orphans. False if it cannot be read.
 pub(crate) fn has_orphans(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> bool {
     !options.noload()
         && read_superblock::read(dev, &mut options.clone()).is_ok_and(|sb| names_orphans(&sb))

@@ -47,7 +47,7 @@ pub(super) fn end_once(fs: &Fs, end: impl FnOnce() -> Result<()>) -> Result<()> 
     }
 }
 
-/// Whether an unmount has ended, so that a caller has its result.
+/// Returns whether an unmount has ended, so that a caller has its result.
 pub(crate) fn is_unmounted(fs: &Fs) -> bool {
     fs.ended.get().is_some()
 }
@@ -138,7 +138,7 @@ fn mark_clean(fs: &Fs) -> Result<()> {
     })
 }
 
-/// What is saved before a shutdown by request.
+/// Data that is saved before a shutdown by request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShutdownMode {
     /// Everything.
@@ -151,7 +151,7 @@ pub(crate) enum ShutdownMode {
 /// image needs its journal. The caller holds no lock and no handle.
 ///
 /// # Errors
-/// What was to be saved could not be; the file system is shut down all the same.
+/// The failure that kept something from being saved; the file system is shut down all the same.
 pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
     extant_lock_order::assert_none_held();
     let saved = if mode == ShutdownMode::Now || fs.check_writable().is_err() {

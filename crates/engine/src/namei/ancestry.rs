@@ -14,7 +14,7 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-/// Whether `name` leads to `expected`, or to no inode if that is `None`.
+/// Returns whether `name` leads to `expected`, or to no inode if that is `None`.
 pub(super) fn still(
     fs: &Fs,
     dir: LockedInode<'_>,
@@ -37,7 +37,8 @@ pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
     Err(error)
 }
 
-/// Whether `ancestor` is `dir` or lies above it. No directory changes its parent meanwhile, which
+/// Returns whether `ancestor` is `dir` or lies above it. No directory changes its parent meanwhile,
+/// which
 /// `parents` proves; the caller holds no inode's `lock`.
 ///
 /// # Errors

@@ -47,7 +47,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// What a rename with `WHITEOUT` leaves: a character device 0:0 without permissions.
+    /// The inode that a rename with `WHITEOUT` leaves: a character device 0:0 without permissions.
     pub(super) fn whiteout() -> Self {
         Self::new(FileKind::CharDevice, 0)
     }

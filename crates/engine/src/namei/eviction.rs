@@ -170,8 +170,8 @@ mod tests {
     use crate::test_support::test_mount::TestFs;
     use crate::types::{Cred, XattrMode};
 
-    /// Where a device has its number and a short link its target, other inodes name their blocks.
-    /// The block of its attributes is counted all the same.
+    /// A device number or a short link's target lies in the bytes by which other inodes name their
+    /// blocks. The block of its attributes is counted all the same.
     #[test]
     fn a_device_and_a_short_link_give_up_their_attributes_and_no_other_block() {
         // Attributes do not fit these inodes: each has a block of them.

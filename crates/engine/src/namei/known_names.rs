@@ -34,7 +34,7 @@ use crate::types::{Attr, FileKind};
 use crate::volume::Fs;
 use crate::{attr, dir};
 
-/// What the cache says of a name.
+/// Answer of the cache for a name.
 pub(super) enum Known {
     /// It leads to this inode.
     Inode(InodeRef),
@@ -44,7 +44,7 @@ pub(super) enum Known {
     Unsure,
 }
 
-/// What is known of `name` in `dir`, without a lock of the directory.
+/// Looks `name` up in `dir`, without a lock of the directory.
 pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Known {
     match get(fs, dir, name) {
         None => Known::Unsure,
@@ -68,7 +68,7 @@ struct PathEnd<'a> {
     dir: Ino,
     above: Option<Ticket>,
     name: &'a [u8],
-    /// Where the last name leads, if that is known.
+    /// Target of the last name, if that is known.
     to: Option<(Target, Ticket)>,
     /// Names before the last.
     above_count: u64,
@@ -190,8 +190,9 @@ fn directory(fs: &Fs, end: &PathEnd<'_>) -> Option<InodeRef> {
     held.then_some(dir)
 }
 
-/// Where `names`, from the root on, end. `None` if there is no name, or one of them is a symbolic
-/// link that has to be followed, or is known to be missing, or one before the last is not known.
+/// Returns the end of `names`, from the root on. `None` if there is no name, or one of them is a
+/// symbolic link that has to be followed, or is known to be missing, or one before the last is not
+/// known.
 fn end_of_path<'a>(
     fs: &Fs,
     mut names: Peekable<impl Iterator<Item = &'a [u8]>>,

@@ -1,4 +1,4 @@
-//! What a name and a directory must fulfil before an entry changes.
+//! Conditions that a name and a directory must fulfil before an entry changes.
 
 use extant_disk::dirent::MAX_NAME_LEN;
 use extant_disk::features::RoCompat;
@@ -28,7 +28,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether `name` is "." or "..".
+/// Returns whether `name` is "." or "..".
 pub(super) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }

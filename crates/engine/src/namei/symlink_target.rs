@@ -122,7 +122,8 @@ mod tests {
     use crate::types::Cred;
     use crate::volume::credits;
 
-    /// What [`set_target`] refuses, its callers refuse before; a link must not be made of it.
+    /// Targets that [`set_target`] refuses, its callers refuse before; a link must not be made of
+    /// one.
     #[test]
     fn a_target_is_no_empty_one_and_fits_a_block_with_its_nul() {
         let image = Image::of_mib(8).args("-b 1024").make().unwrap();

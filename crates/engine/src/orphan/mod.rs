@@ -125,7 +125,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Whether `inode` is recorded as an orphan.
+/// Returns whether `inode` is recorded as an orphan.
 pub(crate) fn is_orphan(inode: &Inode) -> bool {
     *inode.lock_orphan() != OrphanRecord::None
 }

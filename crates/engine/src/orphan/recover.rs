@@ -156,7 +156,7 @@ fn cut(fs: &Arc<Fs>, inode: &InodeRef, truncate: Truncate) -> Result<()> {
     truncate(fs, inode, size)
 }
 
-/// Whether no further orphan can be processed after this error.
+/// Returns whether no further orphan can be processed after this error.
 fn is_fatal(error: &Error) -> bool {
     matches!(error, Error::Io(_) | Error::Shutdown(_) | Error::ReadOnly)
 }

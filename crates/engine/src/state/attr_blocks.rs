@@ -66,7 +66,7 @@ impl Index {
         }
     }
 
-    /// Whether the block is there.
+    /// Returns whether the block is there.
     pub(crate) fn has(&self, hash: u32, pblk: Pblk) -> bool {
         self.by_hash
             .get(&hash)

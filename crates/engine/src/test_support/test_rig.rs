@@ -78,7 +78,7 @@ impl Rig {
     }
 }
 
-/// What `dumpe2fs` says of a group.
+/// A group as `dumpe2fs` shows it.
 #[derive(Debug, Default)]
 pub(crate) struct DumpedGroup {
     pub(crate) blocks: Range<u64>,

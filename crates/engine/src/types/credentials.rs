@@ -29,12 +29,12 @@ impl Cred {
         }
     }
 
-    /// Whether the caller belongs to group `gid`.
+    /// Returns whether the caller belongs to group `gid`.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Whether the caller is neither privileged nor in group `gid`.
+    /// Returns whether the caller is neither privileged nor in group `gid`.
     pub(crate) fn is_outsider(&self, gid: u32) -> bool {
         !self.privileged && !self.in_group(gid)
     }

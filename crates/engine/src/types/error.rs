@@ -52,9 +52,9 @@ pub enum Error {
     /// A structure on disk is damaged. The file system's `errors=` policy has been applied.
     #[error("corrupt {location}: {what}")]
     Corrupt {
-        /// Where.
+        /// The structure.
         location: Location,
-        /// What is wrong there.
+        /// The damage there.
         what: Arc<str>,
     },
     /// The device failed. [`std::error::Error::source`] is the device's error, if there was one.
@@ -152,7 +152,7 @@ pub enum Error {
 /// A result moves with each request of a queue, several times.
 const _: () = assert!(size_of::<Result<usize>>() <= 32);
 
-/// What failed in [`Error::Io`], and the error that caused it. One pointer: every result of an
+/// The failed step of [`Error::Io`], and the error that caused it. One pointer: every result of an
 /// operation has room for it.
 #[derive(Clone, Debug)]
 pub struct IoFailure {
@@ -281,7 +281,7 @@ impl Error {
     }
 }
 
-/// What is wrong with a path that is neither.
+/// Reason against a path that is neither.
 pub(crate) const NO_DEVICE: &str = "neither a regular file nor a block device";
 
 impl From<OpenError> for Error {

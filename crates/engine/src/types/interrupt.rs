@@ -60,7 +60,7 @@ impl Interrupt {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was set.
+    /// Returns whether it was set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -76,7 +76,7 @@ impl Interrupt {
     }
 }
 
-/// Whether the request that this thread serves shall end early.
+/// Returns whether the request that this thread serves shall end early.
 pub(crate) fn is_set() -> bool {
     CURRENT.with_borrow(|current| current.as_ref().is_some_and(Interrupt::is_set))
 }

@@ -37,7 +37,7 @@ pub enum FallocateMode {
     InsertRange,
 }
 
-/// What makes a write durable before its caller gets the result.
+/// The step that makes a write durable before its caller gets the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterWrite {
     /// Nothing: a sync that follows does.

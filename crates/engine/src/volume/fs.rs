@@ -31,7 +31,7 @@ use crate::types::interrupt;
 pub(crate) struct Fs {
     /// The device.
     pub(crate) dev: Arc<dyn BlockDevice>,
-    /// Whether a flush of `dev` has failed.
+    /// Remembers that a flush of `dev` has failed.
     pub(crate) latch: Arc<FlushLatch>,
     /// Geometry and features: fixed at mount.
     pub(crate) layout: Layout,
@@ -49,10 +49,10 @@ pub(crate) struct Fs {
     pub(crate) zones: Arc<SystemZones>,
     /// Inodes in memory.
     pub(crate) inodes: Arc<InodeCache>,
-    /// What directories say of names, without their locks. [`crate::namei`] fills it; every change
-    /// of an entry in [`crate::dir`] forgets the name.
+    /// Entries of directories, read without their locks. [`crate::namei`] fills it; every change of
+    /// an entry in [`crate::dir`] forgets the name.
     pub(crate) names: NameCache,
-    /// What the inodes' maps share.
+    /// State that the inodes' maps share.
     pub(crate) maps: SharedMaps,
     /// Attribute blocks that inodes share.
     pub(crate) xattr_blocks: SharedBlocks,
@@ -80,11 +80,12 @@ pub(crate) struct Fs {
     pub(crate) interrupted: AtomicBool,
     /// This file system, for work that outlives a call: threads, callbacks.
     pub(crate) this: Weak<Fs>,
-    /// What lower modules call of upper ones.
+    /// Functions of upper modules that lower ones call.
     pub(crate) upcalls: Upcalls,
 }
 
-/// What lower modules call of upper ones. The mount, which stands above all of them, hands it in.
+/// Functions of upper modules that lower ones call. The mount, which stands above all of them,
+/// hands them in.
 pub(crate) struct Upcalls {
     /// Evicts an unlinked inode that has no reference: frees its blocks and its number. The caller
     /// holds no lock and no handle. Called where space is short and before a sync.

@@ -1,5 +1,5 @@
-//! What one mount shares: the volume's shape, its superblock, the latched failure, and [`Fs`],
-//! which holds the state of every part.
+//! State that one mount shares: the volume's shape, its superblock, the latched failure, and
+//! [`Fs`], which holds the state of every part.
 //!
 //! [`Fs`] parts the engine's files in two: [state](crate::state) below it, and above it operations,
 //! which take [`Fs`]. [`Upcalls`] are two functions of upper modules that lower ones call.

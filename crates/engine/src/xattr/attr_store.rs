@@ -189,7 +189,7 @@ pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result
     find(fs, &SharedAttrs::lock(inode), name, <[u8]>::to_vec)
 }
 
-/// Whether an attribute is there.
+/// Returns whether an attribute is there.
 ///
 /// # Errors
 /// Damage; a failed read.

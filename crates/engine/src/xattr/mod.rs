@@ -152,7 +152,7 @@ pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result
     })
 }
 
-/// Whether attributes may be changed at all. Checked first, whatever their names.
+/// Returns whether attributes may be changed at all. Checked first, whatever their names.
 fn may_change(fs: &Fs, inode: &Inode) -> Result<()> {
     fs.check_writable()?;
     let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;

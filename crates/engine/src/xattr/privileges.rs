@@ -42,15 +42,15 @@ pub(crate) const fn stripped(mode: u16, outsider: bool) -> u16 {
 /// only if there is something to clear.
 ///
 /// # Errors
-/// What must be cleared could not be: the write must fail.
+/// The failure to clear what must be cleared: the write must fail.
 pub(crate) fn file_modified(fs: &Fs, inode: &Arc<Inode>, cred: &Cred) -> Result<()> {
     remove_privileges(fs, inode, cred)?;
     inode::touch_mtime(fs, inode);
     Ok(())
 }
 
-/// Whether [`file_modified`] would find nothing to do: the inode has no privileges, and a write
-/// noted its time in this tick of the clock.
+/// Returns whether [`file_modified`] would find nothing to do: the inode has no privileges, and a
+/// write noted its time in this tick of the clock.
 #[inline]
 pub(crate) fn is_modified(inode: &Inode) -> bool {
     inode.is_plain() && inode::is_write_noted(inode)

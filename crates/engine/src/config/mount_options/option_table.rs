@@ -186,7 +186,7 @@ const OPTIONS: &[(&str, Effect)] = &[
     ("nowarn_on_error", Ignored),
 ];
 
-/// Whether `name` is in the table.
+/// Returns whether `name` is in the table.
 pub(super) fn is_known(name: &str) -> bool {
     OPTIONS.iter().any(|(known, _)| *known == name)
 }

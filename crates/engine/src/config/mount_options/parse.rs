@@ -28,8 +28,8 @@ impl MountOptions {
         option_table::apply(self, item).map_err(|why| Error::BadOption(format!("'{item}': {why}")))
     }
 
-    /// Whether [`MountOptions::parse`] knows the option `name` (without value), even if only to
-    /// refuse it. Front ends use it to tell their own options from these.
+    /// Returns whether [`MountOptions::parse`] knows the option `name` (without value), even if
+    /// only to refuse it. Front ends use it to tell their own options from these.
     pub fn is_known(name: &str) -> bool {
         option_table::is_known(name)
     }

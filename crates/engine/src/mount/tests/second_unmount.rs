@@ -19,7 +19,7 @@ use crate::mount::{ShutdownMode, is_unmounted, mount, shutdown, unmount};
 use crate::types::error::Error;
 use crate::volume::Fs;
 
-/// Whether a thread sleeps, by its folder in `/proc`. Once it has ended, it does not.
+/// Returns whether a thread sleeps, by its folder in `/proc`. Once it has ended, it does not.
 fn is_asleep(task: &Path) -> bool {
     let stat = read_to_string(task.join("stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, state)| state);

@@ -14,7 +14,7 @@ pub(crate) struct Run {
 /// A request for blocks. Start from [`AllocRequest::new`] and set what differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AllocRequest {
-    /// Where the run should start: best right behind the extent before it.
+    /// First block wanted: best right behind the extent before it.
     pub(crate) goal: Pblk,
     /// The most blocks that are of use.
     pub(crate) want: Blocks,

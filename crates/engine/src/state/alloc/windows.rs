@@ -30,7 +30,7 @@ const PER_SHARD: usize = 64;
 /// Largest window in bytes.
 pub(crate) const MAX_BYTES: u64 = 8 << 20;
 
-/// What is known of a growing file.
+/// State of a growing file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// One past the last block it got.
@@ -113,7 +113,7 @@ impl Windows {
         }
     }
 
-    /// Whether a thread waits in [`Windows::drain_all`].
+    /// Returns whether a thread waits in [`Windows::drain_all`].
     #[cfg(test)]
     pub(crate) fn is_awaited(&self) -> bool {
         let awaited = |shard: &LockedShard| shard.state.lock().waiters > 0;

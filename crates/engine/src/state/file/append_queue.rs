@@ -82,7 +82,7 @@ impl AppendQueue {
         }
     }
 
-    /// Whether a thread holds the ticket or waits for it.
+    /// Returns whether a thread holds the ticket or waits for it.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.state.load(Ordering::Relaxed) != 0

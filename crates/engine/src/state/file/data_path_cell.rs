@@ -11,12 +11,12 @@ use crate::config::BufferedPath;
 pub(crate) struct DataPath {
     /// The code that moves the data.
     pub(crate) machinery: BufferedPath,
-    /// Whether the data goes through the journal; only on the buffer-head path.
+    /// The data goes through the journal; only on the buffer-head path.
     pub(crate) journalled: bool,
 }
 
 impl DataPath {
-    /// Whether folios are locked inside of a handle: on the buffer-head path.
+    /// Returns whether folios are locked inside of a handle: on the buffer-head path.
     pub(crate) fn folios_in_handle(self) -> bool {
         self.machinery == BufferedPath::BufferHead
     }

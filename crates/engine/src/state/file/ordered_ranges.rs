@@ -46,7 +46,7 @@ impl Flight {
         counts.waiting -= 1;
     }
 
-    /// Whether a commit waits.
+    /// Returns whether a commit waits.
     #[cfg(test)]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.counts.lock().waiting > 0
@@ -78,7 +78,7 @@ impl OrderedRanges {
         }
     }
 
-    /// What the commit of `tid` waits for.
+    /// Returns the range that the commit of `tid` waits for.
     pub(crate) fn of(&self, tid: Tid) -> Option<(Pos, Pos)> {
         let ranges = self.0.lock();
         let waiting = ranges.iter().find(|waiting| waiting.tid == tid)?;
@@ -90,8 +90,8 @@ impl OrderedRanges {
         self.0.lock().retain(|waiting| waiting.tid != tid);
     }
 
-    /// Whether a transaction waits for data of the file, so that it must be written before it is
-    /// dropped.
+    /// Returns whether a transaction waits for data of the file, so that it must be written before
+    /// it is dropped.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.0.lock().is_empty()
     }

@@ -66,7 +66,7 @@ impl Bitmaps<'_> {
         Some(GroupDesc::stored_bitmap_csum(full, self.layout.desc_size))
     }
 
-    /// Whether `group` never had a block bitmap.
+    /// Returns whether `group` never had a block bitmap.
     fn block_uninit(&self, desc: &GroupDesc) -> bool {
         self.layout.uninit_groups() && desc.flags.contains(GroupFlags::BLOCK_UNINIT)
     }

@@ -51,7 +51,7 @@ impl FreeMap {
         self.usable
     }
 
-    /// Whether nothing is held, so that the bitmap on disk says the same.
+    /// Returns whether nothing is held, so that the bitmap on disk says the same.
     pub(crate) fn can_be_dropped(&self) -> bool {
         self.held == 0
     }

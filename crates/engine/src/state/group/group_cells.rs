@@ -67,7 +67,7 @@ impl GroupCell {
         self.state.lock().desc = desc;
     }
 
-    /// Where the group's inode table begins. It never moves.
+    /// Returns the first block of the group's inode table. It never moves.
     pub(crate) fn inode_table(&self) -> Pblk {
         Pblk::new(self.inode_table.load(Relaxed))
     }

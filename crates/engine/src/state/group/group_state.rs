@@ -8,14 +8,14 @@ use extant_units::Pblk;
 use super::free_map::FreeMap;
 use crate::state::volume::Layout;
 
-/// What searches read without the lock. Exact while the lock is free, except for `longest`.
+/// Facts that searches read without the lock. Exact while the lock is free, except for `longest`.
 #[derive(Default, Debug)]
 pub(crate) struct Hints {
     /// Blocks that may be handed out now.
     pub(crate) usable: AtomicU32,
     /// At least the length of the longest usable run.
     pub(crate) longest: AtomicU32,
-    /// Whether the free map is in memory.
+    /// The free map is in memory.
     pub(crate) loaded: AtomicBool,
     /// Free inodes.
     pub(crate) free_inodes: AtomicU32,

@@ -22,7 +22,7 @@ pub(crate) struct GroupTable {
     pub(crate) map_budget: u32,
     /// Free space of groups that were taken out of use.
     pub(crate) lost: LostSpace,
-    /// Where the last sweep for maps to drop ended.
+    /// The group at which the last sweep for maps to drop ended.
     pub(crate) sweep: AtomicU32,
 }
 

@@ -1,5 +1,5 @@
-//! What an inode remembers of its times: which are newer than on disk, and which a read or a write
-//! need not look at.
+//! Times of an inode in memory: which are newer than on disk, and which a read or a write need not
+//! look at.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ pub(crate) const NEVER: u64 = 0;
 pub(crate) struct Deferred(AtomicU8);
 
 impl Deferred {
-    /// Whether a time of a kind in `which` is newer than the stored one.
+    /// Returns whether a time of a kind in `which` is newer than the stored one.
     #[inline]
     pub(crate) fn has(&self, which: u8) -> bool {
         self.0.load(Ordering::Acquire) & which != 0

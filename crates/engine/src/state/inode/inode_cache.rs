@@ -80,7 +80,7 @@ pub(crate) struct Shard {
     evictions: Arc<EvictionQueue>,
 }
 
-/// What a shard's lock guards.
+/// State that a shard's lock guards.
 #[derive(Default)]
 pub(crate) struct ShardState {
     slots: HashMap<Ino, CacheSlot, NumberHash>,
@@ -93,7 +93,7 @@ pub(crate) struct ShardState {
     left: TidCell,
 }
 
-/// What there is of a number.
+/// Entry of the cache for an inode number.
 pub(crate) enum CacheSlot {
     /// A thread reads the inode.
     Busy,
@@ -127,7 +127,7 @@ impl InodeCache {
         Arc::downgrade(self.shard(ino)) as Weak<dyn InodeHome>
     }
 
-    /// Whether `inode` belongs to this cache, and so to its file system.
+    /// Returns whether `inode` belongs to this cache, and so to its file system.
     pub(crate) fn is_home_of(&self, inode: &Inode) -> bool {
         std::ptr::addr_eq(inode.home.as_ptr(), Arc::as_ptr(self.shard(inode.ino)))
     }
@@ -185,7 +185,7 @@ impl InodeCache {
         all
     }
 
-    /// Whether some inode in memory has lost its last link, or is losing it.
+    /// Returns whether some inode in memory has lost its last link, or is losing it.
     pub(crate) fn has_unlinked(&self) -> bool {
         self.shards.iter().any(|shard| {
             let state = shard.state.lock();
@@ -237,7 +237,7 @@ impl InodeCache {
 
 #[cfg(test)]
 impl InodeCache {
-    /// Whether `inode` would leave memory now. Takes away its second chance.
+    /// Returns whether `inode` would leave memory now. Takes away its second chance.
     pub(crate) fn would_evict(inode: &Inode) -> bool {
         matches!(fate(inode), Fate::Go)
     }
@@ -302,7 +302,7 @@ impl InodeHome for Shard {
     }
 }
 
-/// What happens to the oldest inode in the queue.
+/// Outcome for the oldest inode in the queue.
 enum Fate {
     /// It is referenced: it leaves the queue.
     Used,
@@ -312,8 +312,8 @@ enum Fate {
     Go,
 }
 
-/// Whether an inode that became unused has nothing in memory but its record, and was asked for
-/// once. A directory keeps what is known of its blocks, a file its data.
+/// Returns whether an inode that became unused has nothing in memory but its record, and was asked
+/// for once. A directory keeps what is known of its blocks, a file its data.
 fn leaves_at_once(inode: &Inode) -> bool {
     inode.kind != FileKind::Directory
         && inode.data.get().is_none()
@@ -338,7 +338,7 @@ fn fate(inode: &Inode) -> Fate {
 }
 
 impl ShardState {
-    /// What there is of `ino`.
+    /// Returns the entry of `ino`.
     #[inline]
     pub(crate) fn slot(&self, ino: Ino) -> Option<&CacheSlot> {
         self.slots.get(&ino)

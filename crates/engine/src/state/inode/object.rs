@@ -24,8 +24,8 @@ use crate::state::map::KnownBlocks;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 
-/// What an inode calls when its last reference goes. The cache, which holds the inodes and so
-/// stands above them, implements it.
+/// Receiver of an inode whose last reference goes. The cache, which holds the inodes and so stands
+/// above them, implements it.
 pub(crate) trait InodeHome: Send + Sync {
     /// Handles the drop of `inode`'s last reference.
     fn unused(&self, inode: &Arc<Inode>);
@@ -48,7 +48,7 @@ pub(crate) struct Inode {
     /// Made without a name ([`crate::namei::tmpfile`]): may get its first one although it has no
     /// link.
     pub(crate) linkable: AtomicBool,
-    /// Where the inode is recorded as an orphan. Taken under a handle, before the orphan list.
+    /// Record of the inode as an orphan. Taken under a handle, before the orphan list.
     pub(crate) orphan: Mutex<OrphanRecord>,
     /// Extended attributes.
     pub(crate) xattr_lock: XattrLock,
@@ -203,36 +203,36 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Whether the file has data that is not on the device: the inode must stay in memory.
+    /// Returns whether the file has data that is not on the device: the inode must stay in memory.
     pub(crate) fn has_dirty_data(&self) -> bool {
         self.data.get().is_some_and(|data| data.is_dirty())
     }
 
-    /// Whether a writeback failed and no opener has been told.
+    /// Returns whether a writeback failed and no opener has been told.
     pub(crate) fn has_unseen_fault(&self) -> bool {
         let data = self.data.get();
         data.is_some_and(|data| data.has_unseen_fault())
     }
 
-    /// Whether any time in `core` is newer than the stored one.
+    /// Returns whether any time in `core` is newer than the stored one.
     pub(crate) fn has_deferred(&self) -> bool {
         self.deferred.has(SOON | LAZY)
     }
 
-    /// Where the inode is recorded as an orphan, locked.
+    /// Locks the inode's record as an orphan.
     #[track_caller]
     pub(crate) fn lock_orphan(&self) -> Locked<MutexGuard<'_, OrphanRecord>> {
         lock(Rank::Orphan, || self.orphan.lock())
     }
 
-    /// Whether the orphan list has the inode, or its record changes now. The list has a pointer to
-    /// it, so no second inode in memory may have its number.
+    /// Returns whether the orphan list has the inode, or its record changes now. The list has a
+    /// pointer to it, so no second inode in memory may have its number.
     pub(crate) fn is_on_orphan_list(&self) -> bool {
         let record = self.orphan.try_lock();
         record.is_none_or(|record| *record == OrphanRecord::Listed)
     }
 
-    /// Whether the inode must stay in memory until the unmount or its eviction.
+    /// Has the inode stay in memory until the unmount or its eviction, or ends that.
     pub(crate) fn keep(&self, on: bool) {
         self.life.kept.store(on, Ordering::Release);
     }
@@ -255,18 +255,18 @@ impl Inode {
         InodeFlags::from_bits_retain(self.flags.load(Ordering::Acquire))
     }
 
-    /// Whether no link is left.
+    /// Returns whether no link is left.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.life.doomed.load(Ordering::Acquire)
     }
 
-    /// Whether its eviction has begun, or it left the cache.
+    /// Returns whether its eviction has begun, or it left the cache.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.life.dead.load(Ordering::Acquire)
     }
 
-    /// Whether a directory is known to have no block twice.
+    /// Returns whether a directory is known to have no block twice.
     pub(crate) fn is_distinct(&self) -> bool {
         self.distinct.load(Ordering::Acquire)
     }
@@ -277,7 +277,7 @@ impl Inode {
         self.distinct.store(true, Ordering::Release);
     }
 
-    /// Whether the inode is known to have no set-id bits and no capabilities.
+    /// Returns whether the inode is known to have no set-id bits and no capabilities.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain.load(Ordering::Acquire)

@@ -32,7 +32,7 @@ pub(crate) struct Reaper {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the reaper's thread shares with the threads that queue inodes.
+/// State that the reaper's thread shares with the threads that queue inodes.
 #[derive(Default)]
 pub(crate) struct EvictionQueue {
     state: Mutex<QueueState>,
@@ -79,7 +79,7 @@ impl Reaper {
         self.queue.work.notify_one();
     }
 
-    /// Whether so many inodes wait that operations should help.
+    /// Returns whether so many inodes wait that operations should help.
     pub(crate) fn is_behind(&self) -> bool {
         self.queue.waiting.load(Ordering::Relaxed) > BEHIND
     }

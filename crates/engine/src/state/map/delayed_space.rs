@@ -34,7 +34,7 @@ use crate::state::alloc::{Reservation, SpaceCounts};
 /// The file blocks that a map can have end here.
 const MOST_BLOCKS: u64 = 1 << 32;
 
-/// What happens to the reservation of delayed blocks that end.
+/// Outcome for the reservation of delayed blocks that end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReservationFate {
     /// They were allocated from it.
@@ -54,7 +54,7 @@ impl ReservationFate {
     }
 }
 
-/// What the trees of all files of a mount share.
+/// State that the trees of all files of a mount share.
 pub(crate) struct DelayedTrees {
     counts: Arc<SpaceCounts>,
     block_size: BlockSize,
@@ -78,7 +78,7 @@ impl DelayedTrees {
         }
     }
 
-    /// What the trees of inodes did that are not in memory any more.
+    /// Returns the counters of trees whose inodes are not in memory any more.
     pub(crate) fn past(&self) -> TreeStats {
         self.past.get()
     }
@@ -92,7 +92,7 @@ pub(crate) struct DelayedSpace {
     published: Arc<Published>,
 }
 
-/// What is read without a lock; written by the hooks.
+/// Values that are read without a lock; written by the hooks.
 #[derive(Default)]
 struct Published {
     sequence: AtomicU64,
@@ -202,7 +202,7 @@ impl DelayedSpace {
         self.published.blocks.load(Ordering::Relaxed)
     }
 
-    /// What the tree did so far.
+    /// Returns the tree's counters.
     pub(crate) fn stats(&self) -> TreeStats {
         self.tree.get().map_or(TreeStats::default(), IoTree::stats)
     }
@@ -243,7 +243,7 @@ impl DelayedSpace {
     /// Checks the account against the records, and returns the delayed runs.
     ///
     /// # Errors
-    /// What does not agree, in words.
+    /// The two accounts that do not agree, in words.
     pub(crate) fn verify(&self, of: &DelayedTrees) -> Result<Vec<Range<u64>>, String> {
         let Some(tree) = self.tree.get() else {
             return Ok(Vec::new());

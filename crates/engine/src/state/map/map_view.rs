@@ -1,4 +1,4 @@
-//! What is known of a file's map, locked: what is on disk, and what is only in memory.
+//! A file's map as it is known, locked: what is on disk, and what is only in memory.
 //!
 //! ```text
 //!    begin, writeback, SEEK_DATA, FIEMAP
@@ -32,20 +32,20 @@ use crate::state::map::{
     StatusGuard,
 };
 
-/// What is known of one inode's map.
+/// The known part of one inode's map.
 #[derive(Default)]
 pub(crate) struct KnownBlocks {
-    /// What is on disk.
+    /// The part on disk.
     status: ExtentStatus,
-    /// What is only in memory. Changed under the lock of `status`.
+    /// The part in memory alone. Changed under the lock of `status`.
     delayed: DelayedSpace,
 }
 
-/// What the maps of all inodes of a mount share.
+/// State that the maps of all inodes of a mount share.
 pub(crate) struct SharedMaps {
     /// The bound on the memory of the extent status trees.
     pub(crate) status: StatusCache,
-    /// What the I/O trees of delayed blocks share.
+    /// State that the I/O trees of delayed blocks share.
     pub(crate) delayed: DelayedTrees,
 }
 
@@ -123,7 +123,7 @@ impl<'a> MapView<'a> {
         }
     }
 
-    /// Whether a block of `from..to` is delayed.
+    /// Returns whether a block of `from..to` is delayed.
     pub(crate) fn has_delayed(&self, from: u64, to: u64) -> bool {
         let run = self.delayed.run_from(self.trees, from);
         run.is_some_and(|run| run.start < to)

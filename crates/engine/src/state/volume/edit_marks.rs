@@ -16,7 +16,7 @@ thread_local! {
     static EDITS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether this thread edits a file of the mount that `mount` belongs to.
+/// Returns whether this thread edits a file of the mount that `mount` belongs to.
 #[inline]
 pub(crate) fn is_editing<T>(mount: &T) -> bool {
     EDITS.get() != 0 && {

@@ -48,7 +48,7 @@ pub(crate) struct Fault {
     pub(crate) inner: Mutex<Inner>,
 }
 
-/// What is noted of faults.
+/// Notes of faults.
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     /// The reason of the first stop.
@@ -158,7 +158,8 @@ impl Fault {
         Ok(())
     }
 
-    /// Whether the device may still be written to for a record: no shutdown by request, no unmount.
+    /// Returns whether the device may still be written to for a record: no shutdown by request, no
+    /// unmount.
     pub(crate) fn is_alive(&self) -> bool {
         self.check_alive().is_ok() || self.inner.lock().unrecorded.is_some()
     }

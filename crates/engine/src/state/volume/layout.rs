@@ -65,7 +65,7 @@ pub(crate) struct Layout {
     /// Hash version of new hash trees (`s_def_hash_version`): 0 legacy, 1 half MD4, 2 TEA; see
     /// [`Layout::hash_unsigned`].
     pub(crate) hash_version: u8,
-    /// Whether directory hashes treat bytes as unsigned (`s_flags`).
+    /// Directory hashes treat bytes as unsigned (`s_flags`).
     pub(crate) hash_unsigned: bool,
     /// The journal's inode.
     pub(crate) journal_inode: Option<Ino>,
@@ -141,13 +141,14 @@ impl Layout {
         self.size.inodes()
     }
 
-    /// Whether all metadata carries a crc32c.
+    /// Returns whether all metadata carries a crc32c.
     #[inline]
     pub(crate) fn metadata_csum(&self) -> bool {
         self.csum_seed.is_some()
     }
 
-    /// Whether groups may be uninitialised, so that their flags and `itable_unused` are valid.
+    /// Returns whether groups may be uninitialised, so that their flags and `itable_unused` are
+    /// valid.
     #[inline]
     pub(crate) fn uninit_groups(&self) -> bool {
         self.features.group_csum()
@@ -164,7 +165,8 @@ impl Layout {
         }
     }
 
-    /// Whether an inode's block count may use 48 bits, and blocks as its unit (`huge_file`).
+    /// Returns whether an inode's block count may use 48 bits, and blocks as its unit
+    /// (`huge_file`).
     #[inline]
     pub(crate) fn huge_file(&self) -> bool {
         self.features.has_ro_compat(RoCompat::HUGE_FILE)
@@ -182,7 +184,7 @@ impl Layout {
         (0..self.groups()).map(Group::new)
     }
 
-    /// Whether `len` blocks from `start`, at least one, lie within the file system.
+    /// Returns whether `len` blocks from `start`, at least one, lie within the file system.
     #[inline]
     pub(crate) fn contains(&self, start: Pblk, len: Blocks) -> bool {
         !len.is_zero()
@@ -261,14 +263,14 @@ impl Layout {
         Ino::new(raw).filter(|ino| ino.get() <= self.inodes_count())
     }
 
-    /// Whether directory entries may lead to `ino`: the root, or an existing inode that is not
-    /// reserved.
+    /// Returns whether directory entries may lead to `ino`: the root, or an existing inode that is
+    /// not reserved.
     #[inline]
     pub(crate) fn is_user_inode(&self, ino: Ino) -> bool {
         (ino == Ino::ROOT || ino.get() >= self.first_inode) && ino.get() <= self.inodes_count()
     }
 
-    /// Whether `group` starts with a superblock and the descriptor table.
+    /// Returns whether `group` starts with a superblock and the descriptor table.
     pub(crate) fn has_superblock(&self, group: Group) -> bool {
         self.superblock.has_backup(group)
     }

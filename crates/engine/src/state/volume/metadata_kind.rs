@@ -6,7 +6,7 @@
 use extant_jbd2::CheckKey;
 use extant_units::{Group, Ino};
 
-/// What a metadata block is.
+/// Kind of a metadata block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum CheckKind {

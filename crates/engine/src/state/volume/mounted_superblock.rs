@@ -45,7 +45,8 @@ impl MountedSuperblock {
         }
     }
 
-    /// Whether the volume was clean when it was mounted: only then may an unmount call it clean.
+    /// Returns whether the volume was clean when it was mounted: only then may an unmount call it
+    /// clean.
     pub(crate) fn was_valid(&self) -> bool {
         self.was_valid
     }
@@ -152,7 +153,7 @@ pub(crate) fn mend_mark(torn: &RawSuperblock) -> Option<Box<RawSuperblock>> {
         .find(|mended| mended.checksum_ok())
 }
 
-/// Whether the superblock marks the volume as in use, or as left without an unmount.
+/// Returns whether the superblock marks the volume as in use, or as left without an unmount.
 pub(crate) fn is_in_use(raw: &RawSuperblock) -> bool {
     raw.features().has_incompat(Incompat::RECOVER) || !raw.state().contains(State::VALID)
 }

@@ -30,7 +30,7 @@ impl RenameLock {
 }
 
 impl RenameGuard<'_> {
-    /// Whether it is `lock` that is held.
+    /// Returns whether it is `lock` that is held.
     pub(crate) fn is_of(&self, lock: &RenameLock) -> bool {
         std::ptr::eq(self.lock, lock)
     }

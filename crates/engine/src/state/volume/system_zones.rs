@@ -77,9 +77,9 @@ impl SystemZones {
             && (end <= self.added_from || meeting(&self.added.read(), start, end).all(&mut each))
     }
 
-    /// Whether `ino` may map `len` blocks from `start`: none of them lies in a zone of another
-    /// owner. `None` asks for a block that belongs to no particular inode. Says nothing about the
-    /// volume's end: see `Layout::contains`.
+    /// Returns whether `ino` may map `len` blocks from `start`: none of them lies in a zone of
+    /// another owner. `None` asks for a block that belongs to no particular inode. Says nothing
+    /// about the volume's end: see `Layout::contains`.
     pub(crate) fn may_map(&self, ino: Option<Ino>, start: Pblk, len: Blocks) -> bool {
         self.each_meeting(start, start.saturating_add(len.get()), |zone| {
             zone.owner.is_some() && zone.owner == ino

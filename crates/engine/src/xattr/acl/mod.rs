@@ -71,7 +71,7 @@ pub(crate) fn get(fs: &Fs, inode: &Inode, kind: AclKind) -> Result<Option<Vec<u8
     Ok(read(fs, inode, kind)?.map(|acl| acl.to_posix()))
 }
 
-/// Whether the inode has an access ACL.
+/// Returns whether the inode has an access ACL.
 ///
 /// # Errors
 /// Damage; a failed read.
@@ -151,7 +151,7 @@ pub(crate) fn chmod(fs: &Fs, h: &mut Handle, inode: &Inode, mode: u16, cred: &Cr
     attr_store::set_stored(fs, h, inode, &XattrName::ACL_ACCESS, Some(&stored), cred)
 }
 
-/// What a new inode inherits.
+/// Attributes that a new inode inherits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Inherited {
     /// Its permission bits.
@@ -162,8 +162,8 @@ pub(crate) struct Inherited {
     pub(crate) default: Option<Vec<u8>>,
 }
 
-/// What a new inode of `kind`, requested with `perm`, inherits from `parent`. A default ACL there
-/// decides in the place of the umask.
+/// Computes what a new inode of `kind`, requested with `perm`, inherits from `parent`. A default
+/// ACL there decides in the place of the umask.
 ///
 /// # Errors
 /// Damage; a failed read.

@@ -28,7 +28,7 @@ enum Step {
     Dir(usize, u16),
 }
 
-/// What both sides show: permissions, and the ACLs.
+/// The permissions and the ACLs, as both sides show them.
 type Shown = (u32, BTreeMap<&'static str, Vec<u8>>);
 
 /// Our side: inodes in the order of their creation.

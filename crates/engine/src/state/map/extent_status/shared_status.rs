@@ -1,5 +1,5 @@
-//! What an inode's status tree shares with the bound on the memory of all trees, and the guard of
-//! its lock.
+//! State that an inode's status tree shares with the bound on the memory of all trees, and the
+//! guard of its lock.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -30,7 +30,7 @@ impl Status {
         }
     }
 
-    /// What `extent` says of its blocks.
+    /// Returns the status of the blocks of `extent`.
     pub(crate) fn of(extent: &Extent) -> Self {
         Self {
             lblk: extent.lblk,
@@ -63,7 +63,7 @@ impl Status {
         })
     }
 
-    /// Whether `next` continues this range.
+    /// Returns whether `next` continues this range.
     pub(crate) fn merges_with(&self, next: &Self) -> bool {
         self.end() == u64::from(next.lblk.get())
             && advance(self.state, u64::from(self.len)) == next.state
@@ -96,7 +96,7 @@ pub(crate) struct StatusTree {
     /// The range that was found last.
     last: Option<Status>,
     sequence: u64,
-    /// Where the next [`StatusTree::forget_some`] starts.
+    /// Block at which the next [`StatusTree::forget_some`] starts.
     cursor: u32,
 }
 

@@ -74,8 +74,8 @@ fn some_state(rng: &mut Rng) -> MapState {
     }
 }
 
-/// What is learnt, forgotten, looked up or already known makes no mapping stale that was handed
-/// out.
+/// Blocks that are learnt, forgotten, looked up or already known make no mapping stale that was
+/// handed out.
 #[test]
 fn iomap_12_sequence_grows_with_changes_alone() {
     let mut tree = StatusTree::default();
