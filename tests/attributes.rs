@@ -1,5 +1,6 @@
-//! What stat(2) and ioctl(2) show of a mount's files, where the kernel keeps things by itself: the
-//! blocks of an open file, times of access, times that the format does not hold, the label.
+//! Attributes that stat(2) and ioctl(2) show of a mount's files, where the kernel has them by
+//! itself: the blocks of an open file, times of access, times that the format does not hold, the
+//! label.
 
 use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io::Write;
@@ -90,7 +91,7 @@ fn with_strictatime_reads_count_and_opens_do_not() -> Result<()> {
     image.fsck_clean()
 }
 
-/// Whether the file shows a time of access after its last change.
+/// Returns whether the file shows a time of access after its last change.
 fn is_read(path: &Path) -> Result<bool> {
     let shown = fs::metadata(path)?;
     let (access, change) = (

@@ -147,18 +147,18 @@ fn head(what: u8, pos: u64, len: usize) -> Vec<u8> {
     [&[what][..], &pos.to_le_bytes(), &(len as u64).to_le_bytes()].concat()
 }
 
-/// What all threads know.
+/// State that all threads know.
 struct Shared {
     blocks: Blocks,
     stop: AtomicBool,
     writes: AtomicU64,
     reads: AtomicU64,
-    /// What looked torn at first.
+    /// Reads that looked torn at first.
     torn: AtomicU64,
 }
 
 impl Shared {
-    /// What has to happen at least, however slow the machine is.
+    /// Returns whether the least has happened that must, however slow the machine is.
     fn has_done_enough(&self) -> bool {
         [&self.writes, &self.reads]
             .iter()

@@ -97,7 +97,7 @@ fn statfs_says_what_linux_says() -> Result<()> {
     Ok(())
 }
 
-/// What `make install` puts where, used from there by mount(8) and umount(8).
+/// An installation by `make install` is used from there by mount(8) and umount(8).
 #[test]
 fn an_installation_serves_mount_and_fstab() -> Result<()> {
     if !need(&[
@@ -184,7 +184,7 @@ const LISTED: &[&str] = &[
     "evictions",
 ];
 
-/// What is zero after an fsync of the only file.
+/// Counters that are zero after an fsync of the only file.
 const IDLE: &[&str] = &[
     "reserved",
     "ordered_bytes",

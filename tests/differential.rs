@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
-/// What a system call came to.
+/// Result of a system call.
 type Outcome = std::result::Result<u64, Errno>;
 
 /// Operations per image.

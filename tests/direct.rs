@@ -228,9 +228,9 @@ fn index(pos: u64) -> usize {
     usize::try_from(pos).unwrap_or(usize::MAX)
 }
 
-/// What the exerciser does (`exerciser.rs`, which knows no `O_DIRECT`), with direct requests among
-/// it. One thread uses the file buffered and directly, and checks each read: the kernel's pages and
-/// the daemon's agree with the device.
+/// The operations of the exerciser (`exerciser.rs`, which knows no `O_DIRECT`), with direct
+/// requests among it. One thread uses the file buffered and directly, and checks each read: the
+/// kernel's pages and the daemon's agree with the device.
 #[test]
 fn buffered_and_direct_see_one_file() -> Result<()> {
     if !need(NEEDS) {

@@ -81,7 +81,7 @@ fn exercise(run: u64, name: &str, length: u64, largest: u64, args: &str) -> Resu
     Ok(())
 }
 
-/// What fsx does, and how often.
+/// Operations of fsx, and how often each comes.
 fn configuration(length: u64, largest: u64) -> String {
     let mut text = format!("flen = {length}\n[opsize]\nmax = {largest}\n[weights]\n");
     for (operation, weight) in WEIGHTS {

@@ -13,7 +13,7 @@ use extant_testkit::{
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
 
-/// What a writer got.
+/// Bytes that a writer got.
 struct Written {
     name: String,
     seed: u64,

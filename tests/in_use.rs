@@ -150,7 +150,7 @@ fn looking_at_a_volume_that_was_not_unmounted_writes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What a read-only mount leaves, of Linux and of this.
+/// A read-only mount leaves the same, of Linux and of this.
 #[test]
 fn a_read_only_mount_replays_and_finishes_orphans_as_linux_does() -> Result<()> {
     if !need(NEEDS) {

@@ -142,7 +142,7 @@ fn a_little_can_be_written_one_page_at_a_time_after_a_writer_was_refused() -> Re
     image.fsck_clean()
 }
 
-/// What each file takes of the last blocks unreported is little for many files, too.
+/// Bytes that each file takes of the last blocks unreported are few for many files, too.
 #[test]
 fn many_writers_of_a_page_each_lose_nothing() -> Result<()> {
     if !need(NEEDS) {
@@ -243,7 +243,7 @@ fn a_database_that_fills_its_volume_keeps_what_it_acknowledged() -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel can be made to forget an unused inode.
+/// Returns whether the kernel can be made to forget an unused inode.
 fn prunes() -> bool {
     let release = rustix::system::uname()
         .release()

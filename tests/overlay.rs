@@ -33,7 +33,7 @@ fn privileges(file: &Path) -> Result<String> {
     Ok(format!("{mode:o} {uid}:{gid} capable {capable}"))
 }
 
-/// What becomes of files of the lower directory that are touched, given another owner, written and
+/// Outcome for files of the lower directory that are touched, given another owner, written and
 /// renamed above it.
 fn copied_up(subject: Subject, options: &str) -> Result<Vec<String>> {
     let image = Image::of_mib(32).make()?;

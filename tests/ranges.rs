@@ -21,7 +21,7 @@ fn at(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// What `flags` do to a file of `bytes`.
+/// Applies the effect of `flags` to a file of `bytes`.
 fn apply(bytes: &mut Vec<u8>, flags: Flags, offset: u64, len: u64) {
     if !flags.contains(KEEP) {
         bytes.resize(bytes.len().max(at(offset + len)), 0);

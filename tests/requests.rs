@@ -44,7 +44,7 @@ fn cost(mount: &Mount, work: impl FnOnce() -> Result<()>) -> Result<Counters> {
     Ok(requests.collect())
 }
 
-/// Whether requests by kind are those of `expected`; `?` is for one or none.
+/// Returns whether requests by kind are those of `expected`; `?` is for one or none.
 fn agrees(cost: &Counters, expected: &str) -> bool {
     let mut left = cost.clone();
     let mut words = expected.split_whitespace();

@@ -107,7 +107,7 @@ fn debian(name: &str, packages: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// Whether the long tests are asked for.
+/// Returns whether the long tests are asked for.
 fn asked_for(needs: &[Need]) -> bool {
     std::env::var_os("EXTANT_ROOTFS").is_some() && need(needs)
 }

@@ -1,5 +1,5 @@
-//! What Extant writes, Linux reads; what Linux writes, Extant reads: over 10,000 entries of every
-//! kind, compared with owners, modes, times, xattrs, ACLs, links and contents.
+//! Files that Extant writes, Linux reads; files that Linux writes, Extant reads: over 10,000
+//! entries of every kind, compared with owners, modes, times, xattrs, ACLs, links and contents.
 
 use extant_testkit::odd::{self, Limits};
 use extant_testkit::tree::Compare;

@@ -63,7 +63,7 @@ fn of_threads(pid: u32, field: &str) -> Result<Vec<String>> {
     Ok(values)
 }
 
-/// What the descriptors of a process are, without the standard streams.
+/// Targets of a process's descriptors, without the standard streams.
 fn descriptors(pid: u32) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {

@@ -74,7 +74,7 @@ fn sparse(path: &Path) -> Result<Vec<u64>> {
     Ok(places)
 }
 
-/// Where data begins, as the file system says.
+/// Offsets at which data begins, as the file system says.
 fn data_of(path: &Path) -> Result<Vec<u64>> {
     let (file, mut at, mut all) = (File::open(path)?, 0, Vec::new());
     while let Ok(start) = seek(&file, SeekFrom::Data(at)) {

@@ -71,7 +71,7 @@ fn eight_threads_in_shared_directories_lose_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What one thread has made: name to (content seed, length).
+/// Files that one thread has made: name to (content seed, length).
 struct Owner {
     number: u64,
     root: PathBuf,

@@ -42,7 +42,7 @@ fn stats(dir: &Path) -> Result<HashMap<String, u64>> {
     Ok(pairs.collect())
 }
 
-/// Whether rings carry the requests of a mount.
+/// Returns whether rings carry the requests of a mount.
 fn is_over_rings(mount: &Mount) -> Result<bool> {
     let stats = stats(mount.dir())?;
     let of = |name: &str| stats.get(name).copied().unwrap_or(0);
@@ -125,8 +125,8 @@ fn mounted_after(preparation: &str, image: &Image, option: &str) -> Result<(Stri
     Ok((o.err, carried))
 }
 
-/// Where rings cannot be had, or not all of their threads be started, `auto` serves without them,
-/// and `uring` says why it does not.
+/// A machine without rings, or where not all of their threads can be started, is served without
+/// them by `auto`, and `uring` says why it does not.
 #[test]
 fn what_rings_lack_is_no_end_of_a_mount() -> Result<()> {
     if !need(NEEDS) {

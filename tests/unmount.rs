@@ -19,8 +19,8 @@ const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 /// Longer than any of these takes on a busy machine; a hang takes longer.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Whether the superblock, as it is in the image at this moment, says that the journal is to be
-/// replayed.
+/// Returns whether the superblock, as it is in the image at this moment, says that the journal is
+/// to be replayed.
 fn is_marked(image: &Path) -> Result<bool> {
     let mut bits = [0; 4];
     File::open(image)?.read_exact_at(&mut bits, 1024 + 0x60)?;
@@ -442,7 +442,7 @@ fn a_dead_mount_makes_way_for_its_own_image_alone() -> Result<()> {
     other.fsck_clean()
 }
 
-/// What is mounted below a dead mount is in use.
+/// A dead mount below which others are mounted is in use.
 #[test]
 fn a_dead_mount_with_others_below_it_stays() -> Result<()> {
     if !need(NEEDS) {

@@ -4,7 +4,7 @@ use extant_testkit::{Cmd, Error, Image, Result, Subject, content, ensure};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-/// Where the superblock is.
+/// Offset of the superblock.
 const SUPERBLOCK: u64 = 1024;
 
 /// The structure that is damaged.
@@ -191,7 +191,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// What mke2fs itself wrote must agree with the arithmetic above.
+/// Checksums that mke2fs itself wrote must agree with the arithmetic above.
 #[test]
 fn the_checksum_here_is_the_one_mke2fs_writes() -> Result<()> {
     let image = Image::of_mib(16).make()?;

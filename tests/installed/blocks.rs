@@ -46,7 +46,7 @@ pub(crate) struct Page {
     steps: Vec<Step>,
 }
 
-/// What is printed before the output of the block at a line.
+/// The line that is printed before the output of the block at a line.
 fn marker(line: usize) -> String {
     format!("### block at line {line}")
 }
@@ -87,7 +87,7 @@ impl Page {
         Page { name, text, steps }
     }
 
-    /// What the page says that it needs.
+    /// Programs and rights that the page says it needs.
     pub(crate) fn needs(&self) -> Vec<Need> {
         let words = self.text.split("<!-- needs: ").nth(1);
         let words = words.and_then(|rest| rest.split(" -->").next());
@@ -122,7 +122,7 @@ impl Page {
     /// That `out`, the output of the script, is what the page shows.
     ///
     /// # Panics
-    /// Where it differs, with the line of the page.
+    /// Compares it, and fails with the line of the page that differs.
     pub(crate) fn compare(&self, out: &str, runs: impl Fn(Runs) -> bool) {
         let mut rest = out;
         for step in self.steps.iter().rev() {
@@ -164,7 +164,7 @@ fn step(line: usize, info: &str, text: String) -> Option<Step> {
     }))
 }
 
-/// Whether `text` is `pattern`, in which lines `...` stand for any lines.
+/// Returns whether `text` is `pattern`, in which lines `...` stand for any lines.
 fn is_like(text: &str, pattern: &str) -> bool {
     let mut rest = text;
     let mut is_anchored = true;

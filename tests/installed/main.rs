@@ -18,7 +18,7 @@ use std::time::Duration;
 use extant_testkit::tools::{cargo, extant, library, target_dir, workspace};
 use extant_testkit::{Cmd, Need};
 
-/// What `scripts/deb` needs.
+/// Programs that `scripts/deb` needs.
 const PACKING: [Need; 4] = [
     Need::Tool("dpkg-shlibdeps"),
     Need::Tool("strip"),
@@ -35,7 +35,7 @@ fn lengthy(cmd: Cmd) -> Cmd {
     cmd.dir(workspace()).limit(Duration::from_secs(3600))
 }
 
-/// Whether the long tests are asked for.
+/// Returns whether the long tests are asked for.
 fn is_long_run() -> bool {
     std::env::var_os("EXTANT_PACKAGES").is_some()
 }
@@ -106,7 +106,7 @@ fn installed() -> &'static Path {
     })
 }
 
-/// Where libraries lie in a tree of packages.
+/// Folder of libraries in a tree of packages.
 fn libraries(root: &Path) -> PathBuf {
     let triplet = Cmd::new("dpkg-architecture").arg("-qDEB_HOST_MULTIARCH");
     root.join("usr/lib").join(triplet.ok().unwrap().out.trim())

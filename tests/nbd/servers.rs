@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use extant_testkit::cmd::Running;
 use extant_testkit::{Cmd, Result, TempDir, ensure, is_listening, patience};
 
-/// What one start of a server runs; it listens at the given socket.
+/// Command of one start of a server; it listens at the given socket.
 type Program = Box<dyn Fn(&Path) -> Cmd + Send + Sync>;
 
 /// A server at a Unix socket.

@@ -21,14 +21,14 @@ const CONTENT: &str = "repeat(md5(client || ':' || batch || ':' || number), 60)"
 /// The error of a client whose checkpoint met the full volume.
 pub(crate) const CHECKPOINT_FAILED: &str = "checkpoint request failed";
 
-/// What a client was answered.
+/// Answers to a client.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     acknowledged: BTreeSet<usize>,
     refused: BTreeSet<usize>,
     /// Errors that said that there is no space.
     pub(crate) no_space: usize,
-    /// Whether the connection was lost.
+    /// The connection was lost.
     pub(crate) broke: bool,
 }
 

@@ -31,7 +31,7 @@ const NEEDS: &[Need] = &[
     Need::Postgres,
 ];
 
-/// What one volume came to.
+/// Results of one volume.
 struct Figures {
     answers: Vec<Answers>,
     panics: usize,

@@ -42,7 +42,7 @@ impl Layout {
         }
     }
 
-    /// Whether the server may panic: PostgreSQL does where its log cannot grow, and where a
+    /// Returns whether the server may panic: PostgreSQL does where its log cannot grow, and where a
     /// checkpoint cannot write `pg_logical/replorigin_checkpoint.tmp`.
     pub(crate) fn may_panic(self) -> bool {
         !matches!(self, Layout::Tablespace)
@@ -57,7 +57,7 @@ pub(crate) struct Server {
     data: PathBuf,
     sockets: PathBuf,
     running: Option<Running>,
-    /// What earlier runs of it logged.
+    /// Log of its earlier runs.
     log: String,
 }
 
@@ -190,7 +190,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> Result<bool> {
         let Some(running) = &mut self.running else {
             return Ok(true);
@@ -202,12 +202,12 @@ impl Server {
         Ok(self.running.is_none())
     }
 
-    /// What it has logged, its present run left out.
+    /// Its log, its present run left out.
     pub(crate) fn log(&self) -> &str {
         &self.log
     }
 
-    /// What it has logged about itself: the errors of statements are left out.
+    /// Its log about itself: the errors of statements are left out.
     pub(crate) fn brief_log(&self) -> String {
         let kinds = [" LOG: ", " WARNING: ", " FATAL: ", " PANIC: "];
         let about_itself = |line: &&str| kinds.iter().any(|kind| line.contains(kind));

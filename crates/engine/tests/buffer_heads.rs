@@ -38,7 +38,7 @@ fn create(volume: &Volume, name: &str) -> Node {
         .unwrap()
 }
 
-/// What `body` adds to the counters.
+/// Counts that `body` adds to the counters.
 fn counted(volume: &Volume, body: impl FnOnce()) -> BTreeMap<&'static str, u64> {
     let before: BTreeMap<_, _> = volume.stats().into_iter().collect();
     body();

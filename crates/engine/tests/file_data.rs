@@ -39,7 +39,7 @@ fn read_all(volume: &Volume, node: &Node) -> Vec<u8> {
     bytes
 }
 
-/// What debugfs finds in the file `name` of the root.
+/// Content of the file `name` of the root, by debugfs.
 fn dumped(image: &Image, name: &str) -> Vec<u8> {
     let out = image.path().with_extension(name);
     image

@@ -9,7 +9,7 @@ use names::{list, open};
 
 const LINUX: &[Need] = &[Need::Root, Need::Loop, Need::Tool("mke2fs")];
 
-/// What a rename may meet, below a directory of its own.
+/// Makes all that a rename may meet, below a directory of its own.
 fn furnish(world: &dyn World, top: &str) {
     type Step<'a> = &'a dyn Fn(&str) -> Result<(), i32>;
     let all: &[Step<'_>] = &[

@@ -19,7 +19,7 @@ const PART: usize = 300_001;
 /// Bytes of the part that several write: more than the largest folio of some of the mounts.
 const COMMON: usize = 150_003;
 const RECORD: usize = 1000;
-/// Where the records begin.
+/// Offset of the first record.
 const TAIL: usize = OWNERS * PART + COMMON;
 
 struct World {

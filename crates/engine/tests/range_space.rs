@@ -20,7 +20,7 @@ const ROOM: u64 = 300;
 /// Extents of the file: too many for its inode.
 const PIECES: u64 = 24;
 
-/// What is tried.
+/// Operation that is tried.
 #[derive(Clone, Copy, Debug)]
 enum Try {
     Range(FallocateMode, u64, u64),
@@ -118,7 +118,8 @@ fn attempt(volume: &Volume, file: &Node, what: Try) -> Result<(), Error> {
     }
 }
 
-/// What must be as it was when `what` has failed: the bytes of a file, as far as nothing was done.
+/// Returns whether what must be as it was when `what` has failed is so: the bytes of a file, as far
+/// as nothing was done.
 fn kept(what: Try, before: &[u8], now: &[u8]) -> bool {
     match what {
         // Some of the space is there, and the file as long.

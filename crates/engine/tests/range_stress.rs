@@ -19,7 +19,7 @@ use extant_testkit::{Image, Rng, report};
 const UNIT: u64 = 16;
 /// Positions are drawn below this, and the file grows to twice as much.
 const SPAN: u64 = 600_000;
-/// What maps move by: a multiple of every block size.
+/// Unit by which maps move: a multiple of every block size.
 const BLOCK: u64 = 4096;
 /// Operations of each thread between two looks at everything, and how often that is done;
 /// `EXTANT_OPS` asks for more operations in all.

@@ -22,7 +22,7 @@ fn runs(volume: &Volume, node: &Node) -> Result<usize> {
     Ok(runs)
 }
 
-/// What Linux makes of dd on a fresh volume.
+/// Number of runs that Linux makes of dd on a fresh volume.
 fn linux(args: &str) -> Result<usize> {
     let image = Image::of_mib(256).args(args).make()?;
     let mount = Subject::Ext4.mount(image.path(), "")?;

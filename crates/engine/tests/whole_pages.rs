@@ -23,7 +23,7 @@ fn find(volume: &Volume) -> Result<Node, extant_engine::Error> {
     volume.lookup(&volume.root()?, b"f")
 }
 
-/// What pages hold after the `version`th write: each of its bytes says so.
+/// Content of pages after the `version`th write: each of its bytes says so.
 fn content(version: u8) -> Vec<u8> {
     vec![version; PAGES * PAGE]
 }

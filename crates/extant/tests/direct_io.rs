@@ -23,7 +23,7 @@ fn open(image: &Image, path: BufferedPath, options: &str) -> Filesystem {
     how.open(image.path()).unwrap()
 }
 
-/// Whether files of such a volume can have space without data.
+/// Returns whether files of such a volume can have space without data.
 fn allocates(args: &str) -> bool {
     !args.contains("ext3")
 }

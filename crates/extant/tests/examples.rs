@@ -40,7 +40,7 @@ impl Drop for Temporary {
     }
 }
 
-/// What a server answers to one request.
+/// Response of a server to one request.
 fn get(listener: &TcpListener, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(listener.local_addr()?)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")?;

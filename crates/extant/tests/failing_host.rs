@@ -182,7 +182,8 @@ fn run(
     Ok(Outcome { reported, kept })
 }
 
-/// Whether all acknowledged versions are there, on a volume that is replayed and checks clean.
+/// Returns whether all acknowledged versions are there, on a volume that is replayed and checks
+/// clean.
 fn judge(
     left: &[u8],
     promised: BTreeMap<String, u8>,

@@ -1,4 +1,4 @@
-//! What users of `std::fs` expect of files and paths of a volume.
+//! Habits of `std::fs` that its users expect of files and paths of a volume.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

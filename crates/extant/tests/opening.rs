@@ -67,7 +67,7 @@ const LINKS: [(&str, &str); 7] = [
     ("/to-none-slash", "none/new/"),
 ];
 
-/// What there is before each call.
+/// Makes what there is before each call.
 fn plant(
     dir: impl Fn(&str) -> io::Result<()>,
     file: impl Fn(&str) -> io::Result<()>,

@@ -64,7 +64,7 @@ fn a_tree_may_be_deeper_than_a_path_is_long() -> Result<()> {
     Ok(())
 }
 
-/// What a walk returns from its first entry on, where `change` is made once it was returned.
+/// Names that a walk returns from its first entry on, where `change` is made once it was returned.
 fn names_after(fs: &Filesystem, change: impl FnOnce(&str) -> Result<()>) -> Result<Vec<String>> {
     let mut walk = fs.walk_dir("/top")?;
     let first = walk.next().unwrap()?.path();

@@ -209,7 +209,7 @@ fn read_past_the_cache(toy: &Toy, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What lies behind the end of a file is no part of it, not even as zeros: a truncation comes right
+/// Bytes behind the end of a file are no part of it, not even as zeros: a truncation comes right
 /// after the first look at the size.
 #[test]
 fn bytes_are_shown_up_to_the_size_that_the_file_has_then() {

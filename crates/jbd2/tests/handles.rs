@@ -362,7 +362,7 @@ fn many_threads_lose_nothing_in_a_tiny_log() {
     assert!(stats.cow_copies > 0 && stats.revokes > 0, "{stats:?}");
 }
 
-/// What a transaction or the log holds is newer than the device; what is home is not.
+/// A block of a transaction or of the log is newer than the device; one that is home is not.
 #[test]
 fn a_block_is_newer_than_the_device_until_it_is_home() {
     let dev = Arc::new(formatted(LEN));

@@ -48,7 +48,7 @@ fn state(dev: &dyn BlockDevice) -> Vec<u64> {
     (1..=7).map(|p| stamp_on(dev, p)).collect()
 }
 
-/// What replay may leave: nothing, or the end of one of the three transactions.
+/// Contents that a replay may leave: nothing, or the end of one of the three transactions.
 const BOUNDARIES: [[u64; 7]; 4] = [
     [0; 7],
     [1, 1, 1, 1, 0, 0, 0],

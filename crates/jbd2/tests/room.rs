@@ -49,7 +49,7 @@ fn starts_wait_for_room_and_run_the_checkpoint() {
 /// Data that a commit waits for until it is let go.
 #[derive(Default)]
 struct Held {
-    /// Whether a commit waits, and whether it may go on.
+    /// The first says that a commit waits, the second that it may go on.
     state: Mutex<(bool, bool)>,
     changed: Condvar,
 }

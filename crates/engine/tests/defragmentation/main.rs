@@ -120,12 +120,12 @@ fn what_a_file_is_made_of_stays() {
     close(&image, volume);
 }
 
-/// Whether a block of the file in use is one that writers change.
+/// Returns whether a block of the file in use is one that writers change.
 fn is_written(at: u64) -> bool {
     at % 16 == 5
 }
 
-/// What version `version` of such a block holds.
+/// Returns the bytes of version `version` of such a block.
 fn written(at: u64, version: u64, block: u64) -> Vec<u8> {
     content::fill(at << 20 | version, 0, usize::try_from(block).unwrap())
 }

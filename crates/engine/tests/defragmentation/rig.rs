@@ -4,7 +4,7 @@ use extant_check::{CheckOptions, check_image};
 use extant_engine::{Cred, FallocateMode, Node, SetAttr, Volume, VolumeOptions};
 use extant_testkit::{Image, content};
 
-/// What both paths are called in mount options.
+/// Names of both paths in mount options.
 pub(crate) const PATHS: &[&str] = &["", "nobuffered_iomap", "nobuffered_iomap,dioread_lock"];
 
 pub(crate) fn options(mount: &str) -> VolumeOptions {

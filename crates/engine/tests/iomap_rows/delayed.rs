@@ -11,7 +11,7 @@ use crate::rig::{Rig, image};
 /// Bytes that no single allocation places: a group of 1 KiB blocks has 8 MiB.
 const LONG: usize = 20 << 20;
 
-/// What a long write and its writeback add to the counters, with trees that trim or that split.
+/// Counts that a long write and its writeback add, with trees that trim or that split.
 fn written(options: &str, trim_on_clear: bool) -> BTreeMap<&'static str, u64> {
     let rig = Rig::tuned(&image(64, "-b 1024"), options, |tuning| {
         tuning.page_cache_bytes = Some(128 << 20);

@@ -1,4 +1,4 @@
-//! What surrounds an operation: privileges and times once, locks released whatever happens. Rows 2,
+//! The frame of an operation: privileges and times once, locks released whatever happens. Rows 2,
 //! 9, 10, for what exists.
 
 use std::io::ErrorKind;

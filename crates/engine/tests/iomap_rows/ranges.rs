@@ -364,8 +364,8 @@ fn j1_the_size_on_disk_does_not_wait_for_data_that_is_gone() {
     }
 }
 
-/// What was allocated ahead reads as zeros when the file grows over it, however it grows; what lay
-/// behind the old end within its block is none of its business.
+/// Space that was allocated ahead reads as zeros when the file grows over it, however it grows;
+/// what lay behind the old end within its block is none of its business.
 #[test]
 fn j31_growing_over_allocated_space_shows_zeros() {
     for options in ["", "nobuffered_iomap"] {
@@ -398,8 +398,8 @@ fn j31_growing_over_allocated_space_shows_zeros() {
     }
 }
 
-/// What is inserted and collapsed again was never there; what is collapsed and inserted again is a
-/// hole.
+/// A gap that is inserted and collapsed again was never there; one that is collapsed and inserted
+/// again is a hole.
 #[test]
 fn j41_collapse_after_insert_is_the_identity() {
     for options in ["", "nobuffered_iomap", "nobuffered_iomap,data=journal"] {

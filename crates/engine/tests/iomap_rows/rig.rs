@@ -33,7 +33,7 @@ impl Rig {
         Self { volume, device }
     }
 
-    /// What is on the device now: what a crash would leave if every write had arrived.
+    /// The device as a crash would leave it if every write had arrived.
     pub(crate) fn after_crash(&self) -> Self {
         Self::tuned(&self.device.to_bytes(), "", |_| ())
     }
@@ -80,7 +80,7 @@ impl Rig {
         bytes
     }
 
-    /// What the file called `name` holds after a crash now.
+    /// Content of the file called `name` after a crash now.
     pub(crate) fn content_after_crash(&self, name: &str) -> Vec<u8> {
         let crashed = self.after_crash();
         let content = crashed.content(&crashed.find(name));
@@ -92,7 +92,7 @@ impl Rig {
         self.volume.stats().into_iter().collect()
     }
 
-    /// What `body` adds to the counters.
+    /// Counts that `body` adds to the counters.
     pub(crate) fn counted(&self, body: impl FnOnce()) -> BTreeMap<&'static str, u64> {
         let before = self.counters();
         body();

@@ -72,7 +72,7 @@ fn low_space(options: &str) {
     rig.end();
 }
 
-/// What one writer has got: bytes of `content::fill` from zero on.
+/// Bytes that one writer has got: of `content::fill`, from zero on.
 struct Written {
     name: String,
     seed: u64,

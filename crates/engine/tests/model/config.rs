@@ -1,4 +1,4 @@
-//! What an episode is run with, and the line that says so.
+//! Parameters of an episode, and the line that says them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -97,7 +97,7 @@ impl Config {
         }
     }
 
-    /// Whether the path promises that a size covers no data that has not arrived.
+    /// Returns whether the path promises that a size covers no data that has not arrived.
     pub(crate) fn sizes_move_last(&self) -> bool {
         PATHS[self.path].1 == BufferedPath::Iomap && !self.block_maps
     }

@@ -5,7 +5,7 @@ use extant_testkit::Rng;
 
 const SECTOR: usize = 512;
 
-/// What is on the medium when the power goes after `events`, of which the drive wrote what a flush
+/// Returns the medium after the power went behind `events`, of which the drive wrote what a flush
 /// covers and some of the rest, sector by sector, in any order.
 pub(crate) fn left_over(mut bytes: Vec<u8>, events: &[Event], seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);

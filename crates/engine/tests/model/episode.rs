@@ -14,7 +14,8 @@ const SHRINK: Duration = Duration::from_secs(60);
 /// Runs the episode of `config`.
 ///
 /// # Errors
-/// What went wrong, the line that reproduces it, and the operations that are needed for it.
+/// Runs an episode. The error is what went wrong, the line that reproduces it, and the operations
+/// that are needed for it.
 pub(crate) fn run(config: Config) -> Result<(), String> {
     run_list(config, &list(config))
 }

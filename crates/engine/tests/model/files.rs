@@ -1,4 +1,4 @@
-//! What a file should hold, and what a power cut may make of it.
+//! Content that a file should hold, and what a power cut may make of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ const MAX_BLOCK: usize = 4096;
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) bytes: Vec<u8>,
-    /// What the disk may show: the file as it was before each move of its map since then, and as it
-    /// is now, the last. A move reaches the disk whole, or not at all and with nothing that came
-    /// after it but data, which goes where its blocks are.
+    /// Contents that the disk may show: the file as it was before each move of its map since then,
+    /// and as it is now, the last. A move reaches the disk whole, or not at all and with nothing
+    /// that came after it but data, which goes where its blocks are.
     epochs: Vec<Epoch>,
 }
 
-/// What the disk may show as long as the file's map does not move.
+/// Content that the disk may show as long as the file's map does not move.
 #[derive(Clone, Default)]
 struct Epoch {
     /// Bytes that may be there: what was durable, and what was written since.
     layers: Vec<Layer>,
-    /// Where zeros may be as well.
+    /// Ranges where zeros may be as well.
     zeros: Vec<Range<usize>>,
     /// Ranges that became part of the file as zeros, or whose end was set by a truncation.
     zeroed: Vec<Range<usize>>,
-    /// What was written, and lost in a cut: may lie behind the end of the file.
+    /// Layers that were written, and lost in a cut: may lie behind the end of the file.
     lost: Vec<Layer>,
     /// The smallest and the largest size.
     sizes: (usize, usize),
@@ -72,7 +72,7 @@ impl Layer {
         data.map_or(0, |data| data[at - self.at.start + self.skip])
     }
 
-    /// Where it is after `moves` did that with its place.
+    /// Returns the layer after `moves` did that with its place.
     fn moved(&self, moves: impl Fn(Range<usize>) -> Vec<(Range<usize>, usize)>) -> Vec<Layer> {
         let piece = |(at, from): (Range<usize>, usize)| Layer {
             at,
@@ -169,7 +169,7 @@ impl Model {
         self.now().zeroed.push(0..size);
     }
 
-    /// Whether its map may move once more before it is durable.
+    /// Returns whether its map may move once more before it is durable.
     pub(crate) fn can_move(&self) -> bool {
         self.epochs.len() <= MOVES
     }
@@ -235,7 +235,7 @@ impl Model {
         &self.bytes[index(pos).min(end)..end]
     }
 
-    /// Whether a power cut now may leave `found`. See [`Epoch::allows`].
+    /// Returns whether a power cut now may leave `found`. See [`Epoch::allows`].
     pub(crate) fn allows(&self, found: &[u8], block: usize, strict: bool) -> Result<(), String> {
         let mut why = Vec::new();
         for epoch in self.epochs.iter().rev() {
@@ -249,10 +249,10 @@ impl Model {
 }
 
 impl Epoch {
-    /// Whether a power cut may leave `found`: a size that the file had or passed; and for each byte
-    /// what was durable, or what was written since, or zero where the file had ended at some
-    /// moment. With `strict` not even that in the last block, unless the file had zeros there or
-    /// was cut: no write's size covers data that has not arrived. Without `strict`, as on Linux,
+    /// Returns whether a power cut may leave `found`: a size that the file had or passed; and for
+    /// each byte what was durable, or what was written since, or zero where the file had ended at
+    /// some moment. With `strict` not even that in the last block, unless the file had zeros there
+    /// or was cut: no write's size covers data that has not arrived. Without `strict`, as on Linux,
     /// what an earlier cut took may come back as well where the file grows over it.
     fn allows(&self, found: &[u8], block: usize, strict: bool) -> Result<(), String> {
         let (least, most) = self.sizes;

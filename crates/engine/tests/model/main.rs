@@ -123,8 +123,8 @@ fn a_failpoint_is_found() {
     assert!(found);
 }
 
-/// What a write put behind the end of a file, before a cut lost its size, does not come back with a
-/// later size.
+/// Data that a write put behind the end of a file, before a cut lost its size, does not come back
+/// with a later size.
 #[test]
 fn j31_lost_appends_do_not_come_back() {
     let config = Config {

@@ -26,7 +26,7 @@ impl Move {
         }
     }
 
-    /// What it puts in.
+    /// Range that it puts in.
     pub(crate) fn gap(&self) -> Option<Range<usize>> {
         match self {
             Move::In(range) => Some(range.clone()),
@@ -34,7 +34,7 @@ impl Move {
         }
     }
 
-    /// Where the bytes of `range` are afterwards.
+    /// Pieces that the bytes of `range` are in afterwards.
     pub(crate) fn forth(&self, range: Range<usize>) -> Vec<Piece> {
         match self {
             Move::Out(gone) => out(gone, range),
@@ -42,7 +42,7 @@ impl Move {
         }
     }
 
-    /// Where the bytes of `range`, of afterwards, were before.
+    /// Pieces that the bytes of `range`, of afterwards, were in before.
     pub(crate) fn back(&self, range: Range<usize>) -> Vec<Piece> {
         match self {
             Move::Out(gone) => into(gone, range),

@@ -1,4 +1,4 @@
-//! What the suites about names share.
+//! Parts that the suites about names share.
 #![allow(dead_code, reason = "each suite uses its part")]
 
 pub(crate) mod world;

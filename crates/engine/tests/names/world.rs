@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode};
 /// An errno, or nothing.
 pub(crate) type Answer = Result<(), i32>;
 
-/// What is at a path: kind, permission bits, links (0 for directories on an index, which count
+/// An object at a path: kind, permission bits, links (0 for directories on an index, which count
 /// differently), target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Thing {
@@ -177,7 +177,7 @@ impl Ours<'_> {
         Ok((dir, name.as_bytes()))
     }
 
-    /// What a path may go through. Links lead nowhere in these worlds.
+    /// Refuses objects that no path may go through. Links lead nowhere in these worlds.
     fn walkable(node: &Node) -> Result<(), Error> {
         match node.kind() {
             FileKind::Directory => Ok(()),

@@ -103,7 +103,7 @@ impl Case {
         format!("{}/{}", self.workload.name, self.setup.name)
     }
 
-    /// Whether `EXTANT_WORKLOAD` lets it run.
+    /// Returns whether `EXTANT_WORKLOAD` lets it run.
     fn is_wanted(&self) -> bool {
         knob::<String>("EXTANT_WORKLOAD")
             .is_none_or(|only| only == self.workload.name || only == self.name())
@@ -305,7 +305,7 @@ pub(crate) fn endless(first: u64) -> impl Iterator<Item = Case> {
     })
 }
 
-/// What came of each workload.
+/// Outcomes of each workload.
 #[derive(Default)]
 pub(crate) struct Tally {
     workloads: Mutex<BTreeMap<&'static str, (Totals, u64, Duration)>>,

@@ -169,7 +169,7 @@ impl<'a> Judge<'a> {
         ))
     }
 
-    /// Whether a claim holds.
+    /// Returns whether a claim holds.
     fn holds(&self, view: &dyn View, claim: &Claim) -> Result<(), String> {
         match claim {
             Claim::Holds {
@@ -207,8 +207,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether each sector of `content` has one of its versions, or is zeroed from a cut on. Where
-    /// sizes may outrun data, bytes behind the `durable` ones may be zero as well.
+    /// Returns whether each sector of `content` has one of its versions, or is zeroed from a cut
+    /// on. Where sizes may outrun data, bytes behind the `durable` ones may be zero as well.
     fn compare(
         &self,
         file: u64,

@@ -1,4 +1,4 @@
-//! What a run has promised, from which event until which, and what its files may hold.
+//! Promises of a run, from which event until which, and what its files may hold.
 //!
 //! Contents are distinguished by sectors: each sector of a file has a version, and the bytes of a
 //! version are a function of file, version and position ([`content`]). Version 0 is zeros: a hole.
@@ -18,7 +18,7 @@ use extant_testkit::content;
 
 use crate::moves::Origin;
 
-/// What a drive writes whole, and what has a version.
+/// Bytes that a drive writes whole, and that have a version.
 pub(crate) const SECTOR: u64 = 512;
 
 /// The version of a sector.
@@ -52,9 +52,9 @@ pub(crate) struct File {
     pub(crate) ever: Vec<Vec<Sector>>,
     /// The largest size ever.
     pub(crate) longest: u64,
-    /// Where it was cut since the last fsync, and where it ended since then; and the same for all
-    /// its life. The rest of the last block is written as zeros, in place, while the size on disk
-    /// may be the one before the cut.
+    /// Offsets at which it was cut since the last fsync, and where it ended since then; and the
+    /// same for all its life. The rest of the last block is written as zeros, in place, while the
+    /// size on disk may be the one before the cut.
     pub(crate) cuts: Vec<u64>,
     pub(crate) ever_cut: Vec<u64>,
     /// The newest version.
@@ -433,7 +433,7 @@ impl Ledger {
     }
 }
 
-/// What can be said of `file` at `path`: its content first.
+/// Claims about `file` at `path`: its content first.
 pub(crate) fn claims(id: u64, path: &str, file: &File) -> Vec<Claim> {
     let holds = Claim::Holds {
         path: path.to_owned(),
@@ -518,7 +518,7 @@ pub(crate) fn sectors_from_text(text: &str) -> Option<Vec<Vec<Sector>>> {
 mod tests {
     use super::*;
 
-    /// What is promised at an event, as text.
+    /// Promises at an event, as text.
     fn due(ledger: &Ledger, completed: usize) -> Vec<String> {
         let texts = ledger.due(completed).map(|promise| {
             let any = promise.any.iter().map(Claim::to_string);

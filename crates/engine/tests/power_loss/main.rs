@@ -63,7 +63,7 @@ fn a_sample_is_recovered_by_linux() {
     explore_all((0..WORKLOADS.len()).map(first), depth, None);
 }
 
-/// What is excluded by name loses what was promised: it is not excluded for comfort.
+/// Cases that are excluded by name lose what was promised: they are not excluded for comfort.
 #[test]
 fn what_is_excluded_loses_data() {
     for option in EXCLUDED {

@@ -1,17 +1,17 @@
-//! What range operations and copies make of a file: sectors that become holes, sectors that move.
+//! Effects of range operations and copies on a file: sectors that become holes, sectors that move.
 
 use std::ops::Range;
 
 use crate::ledger::{Claim, File, Ledger, SECTOR, Sector, claims, index};
 
-/// What is taken out of a file or put in, in sectors.
+/// Sectors that are taken out of a file or put in.
 #[derive(Clone, Debug)]
 pub(crate) enum Move {
     Out(Range<u64>),
     In(Range<u64>),
 }
 
-/// Where the bytes of a version were written.
+/// Position at which the bytes of a version were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The file, if it is another: they were copied.
@@ -22,7 +22,7 @@ pub(crate) struct Origin {
 }
 
 impl File {
-    /// Where `version` was written.
+    /// Returns where `version` was written.
     pub(crate) fn origin(&self, version: Sector) -> Origin {
         let itself = Origin {
             file: None,

@@ -4,7 +4,7 @@
 use crate::ledger::{Claim, File, Ledger, Promise, sectors_from_text, sectors_to_text};
 use crate::moves::Origin;
 
-/// What [`read`] needs to judge states again.
+/// Writes what [`read`] needs to judge states again.
 pub(crate) fn write(ledger: &Ledger) -> String {
     let mut lines = Vec::new();
     for (id, file) in &ledger.files {

@@ -29,13 +29,13 @@ pub(crate) fn attr_value(seed: u64) -> Vec<u8> {
     content::fill(seed, 0, 8 + usize::try_from(seed % 400).unwrap_or(0))
 }
 
-/// What becomes of a request.
+/// Decides the outcome of a request.
 type Plan = Box<dyn Fn(Request<'_>) -> Fault + Send + Sync>;
 
 /// A device in memory, with requests that may take their time, and a flush that may fail.
 type Device = FaultyDevice<MemoryDevice, Plan>;
 
-/// What a device does besides what it is asked for.
+/// Behaviour of a device besides what it is asked for.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Habits {
     /// Writes take long enough for other threads to do something.
@@ -170,12 +170,12 @@ impl Run {
         self.mount();
     }
 
-    /// Whether a flush has failed.
+    /// Returns whether a flush has failed.
     pub(crate) fn failed(&self) -> bool {
         self.dev.events().contains(&Event::FailedFlush)
     }
 
-    /// Whether a sync has promised something. It may fail after a flush has failed.
+    /// Returns whether a sync has promised something. It may fail after a flush has failed.
     fn promises(&self, result: Result<(), Error>) -> bool {
         match result {
             Ok(()) => true,
@@ -223,7 +223,7 @@ impl Run {
         &self.mounted.as_ref().expect("mounted").1
     }
 
-    /// What is at `path`, which has no leading slash.
+    /// The object at `path`, which has no leading slash.
     pub(crate) fn node(&self, path: &str) -> Node {
         path.split('/').fold(self.root().clone(), |dir, name| {
             self.volume().lookup(&dir, name.as_bytes()).unwrap()

@@ -1,4 +1,4 @@
-//! What workloads run on: images of several block sizes and feature sets, and how they are mounted.
+//! Images that workloads run on, of several block sizes and feature sets, and how they are mounted.
 //!
 //! A later path or data mode joins by adding a line to [`SETUPS`].
 
@@ -14,13 +14,12 @@ pub(crate) struct Setup {
     mount: &'static str,
     /// The largest folio, if not the default.
     max_folio_order: Option<u8>,
-    /// Whether the workload's handles are committed one by one: what a crash shows between any two
-    /// of an operation.
+    /// The workload's handles are committed one by one: a crash shows the state between any two of
+    /// an operation.
     pub(crate) commit_each_handle: bool,
-    /// Whether a size may be durable before the data below it, which then reads as zero.
+    /// A size may be durable before the data below it, which then reads as zero.
     pub(crate) early_sizes: bool,
-    /// Whether a block may show what it held before, where no fsync has come since it was
-    /// allocated.
+    /// A block may show what it held before, where no fsync has come since it was allocated.
     pub(crate) old_contents: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What is refused: row by row the code, and that nothing has changed. Where Linux is there, it
-//! gives the same answer.
+//! Refusals: row by row the code, and that nothing has changed. Where Linux is there, it gives the
+//! same answer.
 
 use std::fs::File;
 

@@ -12,8 +12,8 @@ use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 /// An errno, or nothing.
 pub(crate) type Answer = Result<(), i32>;
 
-/// What a file shows: size, bytes, where data and holes begin, and a letter for each block that has
-/// space.
+/// A file as it shows: size, bytes, where data and holes begin, and a letter for each block that
+/// has space.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct View {
     pub(crate) size: u64,
@@ -171,7 +171,7 @@ fn shape(blocks: u64, runs: Vec<Run>) -> String {
     letters.into_iter().collect()
 }
 
-/// What Linux says of a file's blocks.
+/// The runs of a file's blocks, by Linux.
 fn filefrag(path: &Path, block: u64) -> Vec<Run> {
     let text = Cmd::new("filefrag")
         .args([&format!("-vb{block}")])

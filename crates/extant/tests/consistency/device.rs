@@ -22,7 +22,7 @@ impl Piecemeal {
     }
 }
 
-/// Where each piece of a request goes.
+/// Offsets of each piece of a request.
 fn places(offset: DevOff) -> impl Iterator<Item = DevOff> {
     (0..).map(move |piece: u64| DevOff::new(offset.get() + piece * PIECE as u64))
 }

@@ -286,7 +286,7 @@ impl Rig {
     }
 }
 
-/// Whether the superblock says that the volume needs a replay or a check: RECOVER in the
+/// Returns whether the superblock says that the volume needs a replay or a check: RECOVER in the
 /// incompatible features, or no VALID in the state.
 fn needs_care(memory: &MemoryDevice) -> bool {
     let mut superblock = [0; 1024];

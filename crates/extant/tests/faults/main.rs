@@ -97,7 +97,7 @@ fn orders(seen: &[Seen]) -> Vec<Order> {
         .collect()
 }
 
-/// What came of one order: the request that it met with the caller's outcome, and the complaints.
+/// Outcome of one order: the request that it met with the caller's outcome, and the complaints.
 struct Report {
     order: Order,
     met: Option<String>,

@@ -21,7 +21,7 @@ pub(crate) struct Either {
 }
 
 impl Either {
-    /// Whether this content is possible.
+    /// Returns whether this content is possible.
     pub(crate) fn allows(&self, got: &[u8]) -> Result<(), String> {
         if got == self.before || got == self.after {
             return Ok(());

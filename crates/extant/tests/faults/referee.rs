@@ -35,7 +35,7 @@ impl Role {
         Self::Change(None)
     }
 
-    /// Whether its changes are durable when it returns.
+    /// Returns whether its changes are durable when it returns.
     fn waits(&self) -> bool {
         matches!(self, Self::Fsync(..) | Self::Sync | Self::Unmount)
     }
@@ -83,7 +83,7 @@ impl Referee {
         }
     }
 
-    /// Whether a fault may be on record.
+    /// Returns whether a fault may be on record.
     pub(crate) fn stopped(&self) -> bool {
         let of_data = |seen: Seen| matches!(seen.cargo, Cargo::Data(_));
         self.stage.fired().is_some_and(|seen| !of_data(seen))

@@ -81,7 +81,7 @@ impl Mode {
         Self::LoseLate,
     ];
 
-    /// Whether this mode applies to such a request.
+    /// Returns whether this mode applies to such a request.
     pub(crate) fn concerns(self, kind: RequestKind, cargo: Cargo) -> bool {
         // Only these are written durably.
         let durable = kind == RequestKind::Write && matches!(cargo, Cargo::Log | Cargo::Super);
@@ -94,12 +94,12 @@ impl Mode {
         }
     }
 
-    /// Whether a flush fails that loses earlier writes.
+    /// Returns whether a flush fails that loses earlier writes.
     pub(crate) fn loses(self) -> bool {
         matches!(self, Self::Lose | Self::LoseLate)
     }
 
-    /// Whether later requests fail as well.
+    /// Returns whether later requests fail as well.
     pub(crate) fn lasts(self) -> bool {
         matches!(self, Self::FailOn | Self::Unwritable)
     }

@@ -31,7 +31,7 @@ fn id_of(bytes: &[u8]) -> Option<u16> {
     (unit[..2] == MAGIC).then_some(id)
 }
 
-/// Where the unit at the beginning of `bytes` was written, in units.
+/// Position at which the unit at the beginning of `bytes` was written, in units.
 fn number_of(bytes: &[u8]) -> Option<usize> {
     let number = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
     usize::try_from(number).ok()
@@ -63,13 +63,13 @@ pub(crate) fn first_foreign(
     })
 }
 
-/// Whether `got` is a beginning of `want`, and then zeros.
+/// Returns whether `got` is a beginning of `want`, and then zeros.
 fn same_or_cut(got: &[u8], want: &[u8]) -> bool {
     let same = got.iter().zip(want).take_while(|(a, b)| a == b).count();
     got[same..].iter().all(|&b| b == 0)
 }
 
-/// Whether `got` is a unit cut so early that its number is gone.
+/// Returns whether `got` is a unit cut so early that its number is gone.
 fn cut_early(got: &[u8], number: usize, known: &impl Fn(u16) -> bool) -> bool {
     (0..=u16::MAX)
         .filter(|&id| known(id))

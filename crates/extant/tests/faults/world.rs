@@ -171,8 +171,8 @@ impl World {
         result.is_ok()
     }
 
-    /// Whether a read of data failed: then the operation that needed it is not done, and nothing
-    /// else differs.
+    /// Returns whether a read of data failed: then the operation that needed it is not done, and
+    /// nothing else differs.
     fn stage_read_data(&self) -> bool {
         self.stage.fired().is_some_and(|seen| {
             seen.kind == RequestKind::Read && matches!(seen.cargo, Cargo::Data(_))

@@ -26,7 +26,7 @@ impl Care {
     };
 }
 
-/// Whether the file was written directly.
+/// Set once the file was written directly.
 #[derive(Default)]
 pub(crate) struct Bypass(AtomicBool);
 

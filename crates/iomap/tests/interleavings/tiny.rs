@@ -19,7 +19,7 @@ use super::direct::Bypass;
 
 pub const BLOCK: usize = 1024;
 const BLOCKS: usize = 8;
-/// What the next owner of a freed block puts there.
+/// Byte that the next owner of a freed block puts there.
 pub const FOREIGN: u8 = 0xbb;
 
 #[derive(Debug)]
@@ -293,7 +293,7 @@ impl Tiny {
         self.pages.verify(Pos::new(self.size()), check).unwrap();
     }
 
-    /// What a mount would show.
+    /// Content that a mount would show.
     pub fn on_disk(&self) -> Vec<u8> {
         let map = self.map.lock().unwrap();
         let whole = self.device.0.to_bytes();
@@ -322,7 +322,7 @@ impl Tiny {
         map.disk_size = map.disk_size.max(end.min(self.size()));
     }
 
-    /// Where block `number` is.
+    /// Returns the device block of block `number`.
     pub fn place(&self, number: usize) -> u64 {
         match self.map.lock().unwrap().blocks[number] {
             Block::Written(at) => at,

@@ -11,7 +11,7 @@ use extant_iomap::*;
 use extant_pagecache::*;
 use extant_units::{BlockSize, DevOff, Pos};
 
-/// What the device holds where nothing was written.
+/// Byte that the device holds where nothing was written.
 pub const STALE: u8 = 0xEE;
 
 #[derive(Debug)]
@@ -64,8 +64,8 @@ pub struct Toy {
     flips: AtomicU64,
     /// The longest mapping, in blocks.
     pub max_map: AtomicU64,
-    /// What a truncation right after the next look at the size cuts the file to; `u64::MAX` if none
-    /// comes.
+    /// Size to which a truncation right after the next look at the size cuts the file; `u64::MAX`
+    /// if none comes.
     pub cut_after_look: AtomicU64,
     pub completions: AtomicU64,
     pub readahead: Readahead,
@@ -219,7 +219,7 @@ impl Toy {
         self.map.lock().unwrap().disk_size
     }
 
-    /// What a mount after a crash would show.
+    /// Content that a mount after a crash would show.
     pub fn on_disk(&self) -> Vec<u8> {
         let map = self.map.lock().unwrap();
         let bs = self.block.bytes();

@@ -88,7 +88,7 @@ pub(crate) fn put(
     handle.tid()
 }
 
-/// What reached the device.
+/// A request that reached the device.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Write(u64, Vec<u8>),
@@ -101,7 +101,7 @@ pub(crate) struct Recorder {
     live: MemoryDevice,
     events: Mutex<Vec<Event>>,
     pub(crate) fail_writes: AtomicBool,
-    /// Where writes were refused.
+    /// Offsets at which writes were refused.
     pub(crate) refused: Mutex<Vec<DevOff>>,
     pub(crate) writes: AtomicU64,
 }
@@ -193,7 +193,7 @@ impl BlockDevice for Recorder {
 pub(crate) struct Gate {
     pub(crate) inner: MemoryDevice,
     block: u64,
-    /// Whether the gate is open, and how many writes have arrived at it.
+    /// State of the gate (open or not), and the number of writes that have arrived at it.
     state: Mutex<(bool, u64)>,
     changed: Condvar,
     pub(crate) durable_writes: AtomicU64,

@@ -34,7 +34,8 @@ pub(super) fn overwrites(run: &mut Run) {
     }
 }
 
-/// What a kernel writes back: long pieces past the cache, among writes that go through it.
+/// Writes as a kernel that writes back: long pieces past the cache, among writes that go through
+/// it.
 pub(super) fn handed_over(run: &mut Run) {
     let files: Vec<String> = (0..2).map(|_| run.create_any(0)).collect();
     for _ in 0..16 {

@@ -16,7 +16,7 @@ pub(crate) struct Workload {
     /// The setups of a short round. A soak uses them all.
     pub(crate) setups: &'static [&'static str],
     pub(crate) run: fn(&mut Run),
-    /// Whether the device takes its time, so that threads meet.
+    /// The device takes its time, so that threads meet.
     pub(crate) slow: bool,
 }
 
