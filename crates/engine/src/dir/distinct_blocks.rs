@@ -15,22 +15,23 @@ use crate::state::map::MapState;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-/// Goes through the map of `dir`, `blocks` blocks long. `go_on` may end that at every run.
+/// Goes through the map of `dir`, `blocks` blocks long. `check_interrupted` may end that at every
+/// run.
 ///
 /// # Errors
-/// A block that occurs twice; the errors of `go_on` and of the map.
+/// A block that occurs twice; the errors of `check_interrupted` and of the map.
 pub(super) fn check(
     fs: &Fs,
     dir: &Inode,
     blocks: u32,
-    go_on: impl Fn() -> Result<()>,
+    check_interrupted: impl Fn() -> Result<()>,
 ) -> Result<()> {
     let mut seen = DistinctRuns::default();
     let mut at = 0;
     // Each round moves on by at least one block. A map of many short runs has them on disk, or ends
     // at the first repeated block.
     while at < blocks {
-        go_on()?;
+        check_interrupted()?;
         let lblk = Lblk::new(at);
         let run = map::lookup(fs, dir, lblk, blocks - at)?;
         if let MapState::Written(pblk) = run.state

@@ -80,8 +80,8 @@ impl<'a> FsStore<'a> {
         })
     }
 
-    /// As [`FsStore::open`], for a caller that changes nothing: a long walk ends when [`Fs::go_on`]
-    /// says so.
+    /// As [`FsStore::open`], for a caller that changes nothing: a long walk ends when
+    /// [`Fs::check_interrupted`] says so.
     pub(super) fn open_to_walk(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
         Ok(Self {
             may_end: true,
@@ -90,11 +90,11 @@ impl<'a> FsStore<'a> {
     }
 
     /// Called at every step of a walk. Short walks always go on.
-    fn go_on(&self) -> Result<()> {
+    fn check_interrupted(&self) -> Result<()> {
         let steps = self.steps.get();
         self.steps.set(steps + 1);
         if self.may_end && steps >= SHORT {
-            return self.fs.go_on();
+            return self.fs.check_interrupted();
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl<'a> FsStore<'a> {
     }
 
     fn read_checked(&self, lblk: Lblk, shape: Shape) -> Result<Block> {
-        self.go_on()?;
+        self.check_interrupted()?;
         let key = self.key(shape);
         let Profile {
             format, max_levels, ..
@@ -234,7 +234,9 @@ impl Store for FsStore<'_> {
         if self.blocks() <= 1 || self.inode.is_distinct() {
             return Ok(());
         }
-        let checked = distinct_blocks::check(self.fs, self.inode, self.blocks(), || self.go_on());
+        let checked = distinct_blocks::check(self.fs, self.inode, self.blocks(), || {
+            self.check_interrupted()
+        });
         checked.inspect_err(|error| self.fs.fault.report(self.fs, error))?;
         self.inode.note_distinct();
         Ok(())

@@ -10,7 +10,8 @@
 //! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice.
 //!   The directory's size is checked when its inode is loaded.
 //!
-//! [`lookup`], [`is_empty`] and [`read`] end at the next block when [`Fs::go_on`] says so.
+//! [`lookup`], [`is_empty`] and [`read`] end at the next block when [`Fs::check_interrupted`] says
+//! so.
 //!
 //! # Invariants
 //! Names in a directory are unique. The size is a whole number of blocks, in memory and on disk.
@@ -221,7 +222,7 @@ pub(crate) fn read(
     let start = from;
     loop {
         if from != start {
-            fs.go_on()?;
+            fs.check_interrupted()?;
         }
         let batch = read_batch(fs, dir, from)?;
         if !batch.iter().all(&mut *emit) {

@@ -157,7 +157,7 @@ fn switch(
         file.address_space
             .set_folios_in_handle(to.folios_in_handle());
         // Loaded anew, such a file would take the other path, past what the log has of it.
-        inode.keep(to.journalled && !DataPath::of(fs, inode.flags()).journalled);
+        inode.pin_in_memory(to.journalled && !DataPath::of(fs, inode.flags()).journalled);
         return Ok(());
     }
     Err(Error::Busy)

@@ -131,7 +131,7 @@ pub(in crate::file) fn put_in_folio(
     let ops = FileOps::new(fs, inode);
     let noted = || match at {
         WriteAt::Pos(_) | WriteAt::End => {
-            !inode.flags().contains(InodeFlags::IMMUTABLE) && privileges::is_modified(inode)
+            !inode.flags().contains(InodeFlags::IMMUTABLE) && privileges::nothing_to_modify(inode)
         }
         WriteAt::Cached(_) => true,
     };

@@ -368,7 +368,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
             return Ok(());
         }
         h.restart(need)?;
-        fs.go_on_removing()?;
+        fs.check_removal_may_end()?;
     }
 }
 

@@ -141,7 +141,7 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
         let Ok(lblk) = u32::try_from(at).map(Lblk::new) else {
             break;
         };
-        fs.go_on()?;
+        fs.check_interrupted()?;
         let left = at_most_u32(to - at);
         let found = lookup(fs, inode, lblk, left)?;
         debug_assert!(found.len <= left, "{found:?} for {left} blocks");

@@ -1,7 +1,8 @@
 //! Requests to end long walks early.
 //!
 //! A walk whose length the image decides (searching or listing a directory, going through a file's
-//! map) asks at every block whether to go on ([`crate::volume::Fs::go_on`]). Two requests end it:
+//! map) asks at every block whether to go on ([`crate::volume::Fs::check_interrupted`]). Two
+//! requests end it:
 //!
 //! * An [`Interrupt`] ends the walks of the calls inside [`Interrupt::during`], on that thread: one
 //!   request of a front end.

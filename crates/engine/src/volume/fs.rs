@@ -102,20 +102,20 @@ impl Fs {
     /// # Errors
     /// [`Error::Interrupted`].
     #[inline]
-    pub(crate) fn go_on(&self) -> Result<()> {
-        self.go_on_removing()?;
+    pub(crate) fn check_interrupted(&self) -> Result<()> {
+        self.check_removal_may_end()?;
         if interrupt::is_set() {
             return Err(Error::Interrupted);
         }
         Ok(())
     }
 
-    /// As [`Fs::go_on`], for a removal of blocks between two of its transactions. The end of a
-    /// single request does not end it.
+    /// As [`Fs::check_interrupted`], for a removal of blocks between two of its transactions. The
+    /// end of a single request does not end it.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
-    pub(crate) fn go_on_removing(&self) -> Result<()> {
+    pub(crate) fn check_removal_may_end(&self) -> Result<()> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }

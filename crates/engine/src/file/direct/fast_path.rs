@@ -173,7 +173,7 @@ pub(in crate::file) fn take_fast_path(
     let Some(at) = known_runs.find(&ops, lblk, count)? else {
         return Ok(None);
     };
-    if wish.what == What::Write && !privileges::is_modified(inode) {
+    if wish.what == What::Write && !privileges::nothing_to_modify(inode) {
         // Attributes do not change meanwhile.
         let Some(_shared) = inode.try_lock_shared() else {
             return Ok(None);

@@ -214,7 +214,7 @@ impl IomapOps for FileOps<'_> {
         let map = match op {
             IomapOp::Write => self.map_for_write(lblk, count)?,
             IomapOp::Report => {
-                self.fs.go_on()?;
+                self.fs.check_interrupted()?;
                 let map = map::lookup(self.fs, self.inode, lblk, count)?;
                 let met = self.walked.add(self.fs, self.inode, map.len, map.state);
                 met.map(|()| map)?

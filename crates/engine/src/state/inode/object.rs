@@ -99,7 +99,7 @@ pub(crate) struct Life {
     /// Its eviction has begun: no new reference is given out.
     pub(crate) dead: AtomicBool,
     /// Its data path is known in memory only, so it must stay there.
-    pub(crate) kept: AtomicBool,
+    pub(crate) pinned: AtomicBool,
 }
 
 /// The newest transaction that was noted, if any.
@@ -233,8 +233,8 @@ impl Inode {
     }
 
     /// Has the inode stay in memory until the unmount or its eviction, or ends that.
-    pub(crate) fn keep(&self, on: bool) {
-        self.life.kept.store(on, Ordering::Release);
+    pub(crate) fn pin_in_memory(&self, on: bool) {
+        self.life.pinned.store(on, Ordering::Release);
     }
 
     /// Begins the inode's eviction unless it has begun: no reference is given out from now on.
