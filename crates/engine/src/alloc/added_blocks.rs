@@ -18,7 +18,7 @@ pub(crate) fn add_to_last_group(fs: &Fs, h: &mut Handle, end: Pblk) -> Result<Ru
 }
 
 /// Hands out `run` from now on, as the transaction that added it is durable. `root_reserved` are
-/// the blocks that are kept for root now.
+/// the blocks that are reserved for root now.
 pub(crate) fn publish_added(fs: &Fs, run: Run, root_reserved: Blocks) {
     fs.alloc.core.release_held(run);
     fs.alloc.counts.grown(run.len, 0, root_reserved);

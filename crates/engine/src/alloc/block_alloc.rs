@@ -24,7 +24,7 @@ struct SizedRequest {
     min: u32,
     /// Most blocks to allocate.
     want: u32,
-    /// Blocks to look for in one piece. What is found beyond `want` is kept as the stream's window.
+    /// Blocks to look for in one piece. What is found beyond `want` becomes the stream's window.
     target: u32,
     /// Number of groups to search, from group 0 on.
     groups: u32,
@@ -34,7 +34,7 @@ struct SizedRequest {
 #[derive(Debug)]
 struct Granted {
     run: Run,
-    kept: u32,
+    window_len: u32,
 }
 
 /// Takes a run that was found in a group whose map is loaded.
@@ -87,24 +87,24 @@ impl AllocatorCore {
         want: u64,
     ) -> Result<Run> {
         let mut grown = 0;
-        let keeps = request
+        let streaming = request
             .stream
-            .and_then(|ino| Some((ino, self.windows.begin(ino)?)));
-        if let Some((ino, moving)) = &keeps
-            && let Some(stream) = moving.take(*ino)
+            .and_then(|ino| Some((ino, self.windows.begin_move(ino)?)));
+        if let Some((ino, moving)) = &streaming
+            && let Some(stream) = moving.take_stream(*ino)
         {
             let continues = stream.next == request.goal;
             match stream.window() {
-                Some(window) if continues && stream.kept >= min => {
+                Some(window) if continues && stream.window_len >= min => {
                     let run = Run {
                         start: window.start,
-                        len: Blocks::new(want.min(stream.kept)),
+                        len: Blocks::new(want.min(stream.window_len)),
                     };
                     let marked = self.mark_held(h, run);
                     let mut after = stream;
                     if marked.is_ok() {
                         after = Stream::after(run, stream.grown);
-                        after.kept = stream.kept - run.len.get();
+                        after.window_len = stream.window_len - run.len.get();
                     }
                     self.remember(moving, *ino, after);
                     return marked.map(|()| run);
@@ -116,34 +116,35 @@ impl AllocatorCore {
         }
         let limit = self.layout.blocks_per_group;
         let narrow = |n: u64| u32::try_from(n).map_or(limit, |n| n.min(limit));
-        let target = match keeps {
+        let target = match streaming {
             Some(_) => self.window_target(want, grown),
             None => want,
         };
-        let wish = SizedRequest {
+        let sized = SizedRequest {
             goal: request.goal,
             min: narrow(min),
             want: narrow(want),
             target: narrow(target),
             groups: self.groups_for(request),
         };
-        let mut mark = |group: &mut LockedGroup<'_>, run| self.mark_found(h, group, run, wish.want);
-        let granted = match self.search(wish, &mut mark)? {
+        let mut mark =
+            |group: &mut LockedGroup<'_>, run| self.mark_found(h, group, run, sized.want);
+        let granted = match self.search(sized, &mut mark)? {
             Some(granted) => granted,
             // Windows of other files are given up before a request is refused.
             None if self.release_all_windows() => {
-                self.search(wish, &mut mark)?.ok_or(Error::NoSpace)?
+                self.search(sized, &mut mark)?.ok_or(Error::NoSpace)?
             }
             None => return Err(Error::NoSpace),
         };
-        if let Some((ino, moving)) = &keeps {
+        if let Some((ino, moving)) = &streaming {
             let mut stream = Stream::after(granted.run, grown);
-            stream.kept = u64::from(granted.kept);
+            stream.window_len = u64::from(granted.window_len);
             self.remember(moving, *ino, stream);
         }
         debug_assert!(
-            (u64::from(wish.min)..=u64::from(wish.want)).contains(&granted.run.len.get()),
-            "{granted:?} for {wish:?}"
+            (u64::from(sized.min)..=u64::from(sized.want)).contains(&granted.run.len.get()),
+            "{granted:?} for {sized:?}"
         );
         Ok(granted.run)
     }
@@ -162,20 +163,20 @@ impl AllocatorCore {
 
     /// Searches the groups, from the goal's on: for the whole request first, then for shorter and
     /// shorter runs.
-    fn search(&self, wish: SizedRequest, take: &mut TakeRun<'_>) -> Result<Option<Granted>> {
+    fn search(&self, sized: SizedRequest, take: &mut TakeRun<'_>) -> Result<Option<Granted>> {
         debug_assert!(
-            0 < wish.min && wish.min <= wish.want && wish.want <= wish.target,
-            "{wish:?}"
+            0 < sized.min && sized.min <= sized.want && sized.want <= sized.target,
+            "{sized:?}"
         );
         let (goal_group, goal_index) = self
             .layout
-            .group_of_block(wish.goal)
-            .filter(|(group, _)| group.get() < wish.groups)
+            .group_of_block(sized.goal)
+            .filter(|(group, _)| group.get() < sized.groups)
             .unwrap_or((Group::new(0), 0));
-        let groups = wish.groups;
-        let mut accept = wish.want;
+        let groups = sized.groups;
+        let mut accept = sized.want;
         loop {
-            let last = accept <= wish.min;
+            let last = accept <= sized.min;
             let mut loads = LOADS_PER_PASS;
             for step in 0..groups {
                 // Both below 2^32: the sum fits 33 bits.
@@ -187,7 +188,7 @@ impl AllocatorCore {
                 if hints.usable.load(Relaxed) < accept || hints.longest.load(Relaxed) < accept {
                     // A shorter run right at the goal is worth more than a longer one in another
                     // group.
-                    if step != 0 || hints.usable.load(Relaxed) < wish.min {
+                    if step != 0 || hints.usable.load(Relaxed) < sized.min {
                         continue;
                     }
                 }
@@ -198,14 +199,14 @@ impl AllocatorCore {
                     loads -= 1;
                 }
                 let from = if step == 0 { goal_index } else { 0 };
-                if let Some(granted) = self.try_group((group, from), wish, accept, take)? {
+                if let Some(granted) = self.try_group((group, from), sized, accept, take)? {
                     return Ok(Some(granted));
                 }
             }
             if last {
                 return Ok(None);
             }
-            accept = (accept / 4).max(wish.min);
+            accept = (accept / 4).max(sized.min);
         }
     }
 
@@ -239,7 +240,7 @@ impl AllocatorCore {
     fn try_group(
         &self,
         (group, from): (Group, u32),
-        wish: SizedRequest,
+        sized: SizedRequest,
         accept: u32,
         take: &mut TakeRun<'_>,
     ) -> Result<Option<Granted>> {
@@ -249,10 +250,10 @@ impl AllocatorCore {
             return Ok(None);
         }
         self.stats.alloc_groups_searched.bump();
-        let at_goal = wish.min.max(wish.want.div_ceil(4)).min(accept);
+        let at_goal = sized.min.max(sized.want.div_ceil(4)).min(accept);
         let found = locked
             .map(&disk)?
-            .find(from, at_goal, wish.target.max(accept), accept);
+            .find(from, at_goal, sized.target.max(accept), accept);
         let Some(run) = found.run else {
             locked.publish(Some(found.longest));
             return Ok(None);
@@ -272,18 +273,18 @@ impl AllocatorCore {
         want: u32,
     ) -> Result<Granted> {
         let used = run.start..run.end.min(run.start + want);
-        let kept = used.end..run.end;
+        let window = used.end..run.end;
         debug_assert!(!used.is_empty(), "the run {run:?} for {want} blocks");
         let disk = self.disk();
         disk.mark_used(h, locked.group, &mut locked.state, used.clone())?;
         locked.store_desc(&self.layout, &self.cache, h)?;
         let granted = Granted {
             run: self.run_of(locked.group, &used),
-            kept: kept.end - kept.start,
+            window_len: window.end - window.start,
         };
         if let Some(map) = locked.state.map.as_mut() {
             map.take(used);
-            map.hold(kept);
+            map.hold(window);
         }
         Ok(granted)
     }
@@ -297,7 +298,7 @@ impl AllocatorCore {
             // No run is longer than a group, which an image may have as short as eight blocks.
             return Ok(None);
         };
-        let wish = SizedRequest {
+        let sized = SizedRequest {
             goal,
             min,
             want,
@@ -307,14 +308,14 @@ impl AllocatorCore {
         let mut hold = |locked: &mut LockedGroup<'_>, run: Range<u32>| {
             let granted = Granted {
                 run: self.run_of(locked.group, &run),
-                kept: 0,
+                window_len: 0,
             };
             if let Some(map) = locked.state.map.as_mut() {
                 map.hold(run);
             }
             Ok(granted)
         };
-        let granted = self.search(wish, &mut hold)?;
+        let granted = self.search(sized, &mut hold)?;
         Ok(granted.map(|granted| granted.run))
     }
 

@@ -12,7 +12,7 @@ use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Tid};
 
-use crate::state::alloc::{AllocatorCore, MAX_BYTES, Moving, Run, Stream};
+use crate::state::alloc::{AllocatorCore, MAX_BYTES, Run, Stream, WindowMove};
 
 /// A window is at most one part in so many of the blocks that are not reserved: what a few threads
 /// move at the same moment is not all that is free.
@@ -116,9 +116,9 @@ impl AllocatorCore {
         Some((group, start..end))
     }
 
-    /// The largest window that may be kept now, in blocks: a small part of those that are not
+    /// The largest window that may be held now, in blocks: a small part of those that are not
     /// reserved, so that those that are being moved do not hold the last free blocks.
-    pub(super) fn most_kept(&self) -> u64 {
+    pub(super) fn max_window(&self) -> u64 {
         let most = MAX_BYTES / self.layout.block_size.bytes_u64();
         most.min(self.counts.available().get() / MOST_SHARE)
     }
@@ -127,29 +127,29 @@ impl AllocatorCore {
     /// `want`: the request, and as much again as the stream has grown.
     pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {
         let most = MAX_BYTES / self.layout.block_size.bytes_u64();
-        let kept = grown.min(self.most_kept());
-        (want + kept).min(most).max(want)
+        let window = grown.min(self.max_window());
+        (want + window).min(most).max(want)
     }
 
-    /// Remembers the stream of `ino`, without what its window has more than may be kept.
-    pub(super) fn remember(&self, moving: &Moving<'_>, ino: Ino, mut stream: Stream) {
-        let most = self.most_kept();
-        if stream.kept > most {
+    /// Remembers the stream of `ino`, without what its window has more than may be held.
+    pub(super) fn remember(&self, moving: &WindowMove<'_>, ino: Ino, mut stream: Stream) {
+        let most = self.max_window();
+        if stream.window_len > most {
             self.release_held(Run {
                 start: stream.next.plus(most),
-                len: Blocks::new(stream.kept - most),
+                len: Blocks::new(stream.window_len - most),
             });
-            stream.kept = most;
+            stream.window_len = most;
         }
-        if let Some(window) = moving.put(ino, stream) {
+        if let Some(window) = moving.put_stream(ino, stream) {
             self.release_held(window);
         }
     }
 
     /// Gives up the window of `ino`. A thread that waits for all windows gives it up soon.
     pub(super) fn release_window(&self, ino: Ino) {
-        if let Some(moving) = self.windows.begin(ino)
-            && let Some(window) = moving.take(ino).and_then(|stream| stream.window())
+        if let Some(moving) = self.windows.begin_move(ino)
+            && let Some(window) = moving.take_stream(ino).and_then(|stream| stream.window())
         {
             self.release_held(window);
         }

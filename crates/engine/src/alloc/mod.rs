@@ -162,7 +162,7 @@ pub(crate) fn room_for(fs: &Fs, goal: Pblk, len: u64) -> Option<Pblk> {
     })
 }
 
-/// Gives up the window kept for `ino`'s next allocation: at truncation, last close and eviction.
+/// Gives up the window of `ino`'s next allocation: at truncation, last close and eviction.
 pub(crate) fn release_window(fs: &Fs, ino: Ino) {
     fs.alloc.core.release_window(ino);
 }

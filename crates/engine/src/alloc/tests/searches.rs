@@ -199,7 +199,7 @@ fn a_request_for_reserved_blocks_waits_for_a_window_that_is_moved() {
         assert_eq!(done, 5000);
         let core = &fs.alloc.core;
         let other = Ino::new(file.ino.get() + 1).unwrap();
-        let moving = core.windows.begin(other).unwrap();
+        let moving = core.windows.begin_move(other).unwrap();
         let next = || core.find_and_hold(Pblk::new(0), (1, 1 << 20)).unwrap();
         let held: Vec<Run> = std::iter::from_fn(next).collect();
         std::thread::scope(|scope| {
@@ -207,12 +207,12 @@ fn a_request_for_reserved_blocks_waits_for_a_window_that_is_moved() {
             let asked = || flusher.is_finished() || core.windows.is_awaited();
             wait_until("a request that waits", asked);
             // Meanwhile no request moves a window.
-            assert!(core.windows.begin(other).is_none() || flusher.is_finished());
+            assert!(core.windows.begin_move(other).is_none() || flusher.is_finished());
             held.iter().for_each(|run| core.release_held(*run));
             drop(moving);
             flusher.join().unwrap().unwrap();
         });
-        assert!(core.windows.begin(other).is_some(), "{kind}");
+        assert!(core.windows.begin_move(other).is_some(), "{kind}");
         drop(file);
         fs.unmount();
         image.fsck_clean().unwrap();

@@ -31,7 +31,7 @@ pub(crate) struct AllocRequest {
     pub(crate) pool: bool,
     /// The block numbers must fit 32 bits: block maps hold no longer ones.
     pub(crate) narrow: bool,
-    /// The growing file that asks. Blocks behind the run are kept for its next request, so that
+    /// The growing file that asks. Blocks behind the run are held for its next request, so that
     /// concurrent writers do not interleave. `None` for everything that does not grow.
     pub(crate) stream: Option<Ino>,
 }

@@ -54,9 +54,9 @@ pub(crate) struct SpaceCounts {
     owed: AtomicU64,
     /// Bound of what a cache above the engine holds dirty ([`crate::state::alloc::dirty_bound`]).
     dirty: Arc<AtomicU64>,
-    /// Blocks kept for root. A grow raises them.
+    /// Blocks reserved for root. A grow raises them.
     root_reserved: AtomicU64,
-    /// Blocks kept for metadata at writeback.
+    /// Blocks reserved for metadata at writeback.
     pool: u64,
     /// Free inodes at the mount.
     inodes_at_mount: u64,
@@ -115,22 +115,22 @@ impl SpaceCounts {
         (min, want): (u64, u64),
         mut meanwhile: impl FnMut(),
     ) -> Option<u64> {
-        let grant = |available: u64, kept: u64| {
-            let granted = available.saturating_sub(kept).min(want);
+        let grant = |available: u64, left: u64| {
+            let granted = available.saturating_sub(left).min(want);
             (granted >= min && granted > 0).then_some(granted)
         };
         loop {
-            let kept = self.kept(claimant);
+            let left = self.blocks_to_leave(claimant);
             meanwhile();
             let mut granted = 0;
             let taken = self.available.fetch_update(SeqCst, SeqCst, |available| {
-                granted = grant(available, kept)?;
+                granted = grant(available, left)?;
                 Some(available - granted)
             });
             let before = match taken {
                 Ok(before) => before,
                 Err(available) => {
-                    if grant(available, self.held_back(claimant)).is_some() {
+                    if grant(available, self.blocks_held_back(claimant)).is_some() {
                         note_refusal();
                         REFUSED.set(true);
                     }
@@ -139,7 +139,7 @@ impl SpaceCounts {
             };
             debug_assert!((min..=want).contains(&granted), "a claim within its bounds");
             // The bound of what is dirty above may have risen meanwhile: then this claim was late.
-            if self.kept(claimant) <= kept.max(before - granted) {
+            if self.blocks_to_leave(claimant) <= left.max(before - granted) {
                 return Some(granted);
             }
             self.unclaim(granted);
@@ -263,7 +263,7 @@ impl SpaceCounts {
 
     /// Returns whether an ordinary user's claim of a block would be granted now.
     pub(crate) fn has_room(&self) -> bool {
-        self.available.load(SeqCst) > self.kept(Claimant::User)
+        self.available.load(SeqCst) > self.blocks_to_leave(Claimant::User)
     }
 
     /// The bound of what a cache above the engine holds dirty, in blocks.
@@ -281,21 +281,21 @@ impl SpaceCounts {
         };
         self.available
             .load(SeqCst)
-            .saturating_sub(self.held_back(claimant))
+            .saturating_sub(self.blocks_held_back(claimant))
     }
 
     /// Blocks that `claimant` may not take now.
-    fn kept(&self, claimant: Claimant) -> u64 {
+    fn blocks_to_leave(&self, claimant: Claimant) -> u64 {
         let dirty = match claimant {
             Claimant::User | Claimant::Privileged => left_free(&self.dirty),
             Claimant::Pool => 0,
         };
         // Saturates, as both may be any number.
-        self.held_back(claimant).saturating_add(dirty)
+        self.blocks_held_back(claimant).saturating_add(dirty)
     }
 
     /// Blocks that `claimant` may not take, whatever is dirty above.
-    fn held_back(&self, claimant: Claimant) -> u64 {
+    fn blocks_held_back(&self, claimant: Claimant) -> u64 {
         match claimant {
             // Saturates, as the superblock may reserve any number.
             Claimant::User => self.root_reserved.load(Relaxed).saturating_add(self.pool),
@@ -324,7 +324,7 @@ mod tests {
     use crate::state::alloc::DirtyBound;
 
     #[test]
-    fn claims_respect_what_is_kept_back() {
+    fn claims_leave_what_is_held_back() {
         // 1000 blocks: a pool of 20; 50 for root.
         let counts = SpaceCounts::new(Blocks::new(1000), Blocks::new(100), Blocks::new(50), 0, 0);
         assert_eq!(counts.claim(Claimant::User, 31, 31), None);

@@ -1,20 +1,20 @@
-//! Windows: blocks kept behind the end of growing files.
+//! Windows: blocks held behind the end of growing files.
 //!
 //! When a file's allocation continues where its last one ended, the allocator takes more than was
-//! asked for from the free map and keeps it for the file's next request. Files that are written at
+//! asked for from the free map and holds it for the file's next request. Files that are written at
 //! the same time therefore do not interleave. A window exists in memory only: on disk and in all
 //! counters its blocks are free. Windows grow with the file and are bounded in number and size. All
 //! of them are given up before a request fails for lack of space.
 //!
 //! While a thread moves a window between the table and a group's map, no other request finds it. It
 //! must not hold the last free blocks while a request for reserved blocks fails. Two rules ensure
-//! that. A window that is kept is a small part of the blocks that are not reserved
-//! ([`AllocatorCore::most_kept`]). And a request for reserved blocks that finds none waits until
+//! that. A window is a small part of the blocks that are not reserved
+//! ([`AllocatorCore::max_window`]). And a request for reserved blocks that finds none waits until
 //! moves of windows have ended that were larger when there was more space
-//! ([`Windows::drain_all`]). Meanwhile no request begins to keep a window, and what is given up
+//! ([`Windows::drain_all`]). Meanwhile no request begins to hold a window, and what is given up
 //! does not come back into the table, so the wait ends.
 //!
-//! [`AllocatorCore::most_kept`]: crate::state::alloc::AllocatorCore::most_kept
+//! [`AllocatorCore::max_window`]: crate::state::alloc::AllocatorCore::max_window
 
 use std::collections::HashMap;
 
@@ -37,8 +37,8 @@ pub(crate) struct Stream {
     pub(crate) next: Pblk,
     /// Contiguous blocks it got so far.
     pub(crate) grown: u64,
-    /// Blocks kept, from `next` on.
-    pub(crate) kept: u64,
+    /// Blocks of its window, from `next` on.
+    pub(crate) window_len: u64,
     /// Last use, by the shard's clock.
     used: u64,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Windows {
 /// The right to move windows of one shard. Dropped when they are in the table or in the groups'
 /// maps again.
 #[must_use]
-pub(crate) struct Moving<'a> {
+pub(crate) struct WindowMove<'a> {
     shard: &'a LockedShard,
     _rank: Held,
 }
@@ -80,11 +80,11 @@ impl Windows {
     }
 
     /// Begins to move windows of the shard of `ino`. `None` while a thread waits for moves to end:
-    /// the caller keeps no window then.
-    pub(crate) fn begin(&self, ino: Ino) -> Option<Moving<'_>> {
+    /// the caller holds no window then.
+    pub(crate) fn begin_move(&self, ino: Ino) -> Option<WindowMove<'_>> {
         let shard = self.shard(ino);
         let mut state = shard.state.lock();
-        (state.waiters == 0).then(|| Moving::new(shard, &mut state))
+        (state.waiters == 0).then(|| WindowMove::new(shard, &mut state))
     }
 
     /// Takes every window out of the table, and gives each to `release`. Those that
@@ -128,14 +128,14 @@ impl LockedShard {
         if windows.is_empty() {
             return false;
         }
-        let _moving = Moving::new(self, &mut state);
+        let _moving = WindowMove::new(self, &mut state);
         drop(state);
         windows.into_iter().for_each(release);
         true
     }
 }
 
-impl<'a> Moving<'a> {
+impl<'a> WindowMove<'a> {
     fn new(shard: &'a LockedShard, state: &mut MutexGuard<'_, WindowShard>) -> Self {
         state.moves += 1;
         Self {
@@ -144,15 +144,15 @@ impl<'a> Moving<'a> {
         }
     }
 
-    /// Takes the stream of `ino` out. [`Moving::put`] brings it back.
-    pub(crate) fn take(&self, ino: Ino) -> Option<Stream> {
+    /// Takes the stream of `ino` out. [`WindowMove::put_stream`] brings it back.
+    pub(crate) fn take_stream(&self, ino: Ino) -> Option<Stream> {
         self.shard.state.lock().streams.remove(&ino)
     }
 
     /// Remembers a stream. Returns a window that had to go: another file's, or one that a
     /// concurrent request of the same file left.
     #[must_use]
-    pub(crate) fn put(&self, ino: Ino, mut stream: Stream) -> Option<Run> {
+    pub(crate) fn put_stream(&self, ino: Ino, mut stream: Stream) -> Option<Run> {
         let mut shard = self.shard.state.lock();
         shard.clock += 1;
         stream.used = shard.clock;
@@ -170,7 +170,7 @@ impl<'a> Moving<'a> {
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for WindowMove<'_> {
     fn drop(&mut self) {
         let mut state = self.shard.state.lock();
         state.moves -= 1;
@@ -181,21 +181,21 @@ impl Drop for Moving<'_> {
 }
 
 impl Stream {
-    /// A stream that just got `run` and keeps nothing.
+    /// A stream that just got `run` and has no window.
     pub(crate) fn after(run: Run, grown: u64) -> Self {
         Self {
             next: run.start.plus(run.len.get()),
             grown: grown + run.len.get(),
-            kept: 0,
+            window_len: 0,
             used: 0,
         }
     }
 
-    /// The kept blocks, if there are any.
+    /// The blocks of its window, if there are any.
     pub(crate) fn window(&self) -> Option<Run> {
-        (self.kept > 0).then_some(Run {
+        (self.window_len > 0).then_some(Run {
             start: self.next,
-            len: Blocks::new(self.kept),
+            len: Blocks::new(self.window_len),
         })
     }
 }
@@ -212,13 +212,13 @@ mod tests {
         Ino::new(number).unwrap()
     }
 
-    fn stream(at: u64, kept: u64) -> Stream {
+    fn stream(at: u64, window_len: u64) -> Stream {
         let run = Run {
             start: Pblk::new(at - 1),
             len: Blocks::ONE,
         };
         Stream {
-            kept,
+            window_len,
             ..Stream::after(run, 0)
         }
     }
@@ -229,19 +229,19 @@ mod tests {
         let _limit = Watchdog::new(Duration::from_secs(60));
         let windows = Windows::default();
         let all = Mutex::new(Vec::new());
-        let moving = windows.begin(ino(12)).unwrap();
+        let moving = windows.begin_move(ino(12)).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| windows.drain_all(|run| all.lock().push(run)));
             }
             let waiters = || windows.shard(ino(12)).state.lock().waiters;
             wait_until("three threads that wait", || waiters() == 3);
-            assert!(windows.begin(ino(12 + 16)).is_none(), "the same shard");
-            assert!(windows.begin(ino(13)).is_some(), "another one");
+            assert!(windows.begin_move(ino(12 + 16)).is_none(), "the same shard");
+            assert!(windows.begin_move(ino(13)).is_some(), "another one");
             // What has nothing to give up is no move, or the wait might never end.
             assert!(!windows.drain(|_| unreachable!("no window is in the table")));
             assert_eq!(windows.shard(ino(12)).state.lock().moves, 1);
-            assert_eq!(moving.put(ino(12), stream(100, 5)), None);
+            assert_eq!(moving.put_stream(ino(12), stream(100, 5)), None);
             drop(moving);
         });
         let window = Run {
@@ -249,15 +249,21 @@ mod tests {
             len: Blocks::new(5),
         };
         assert_eq!(all.into_inner(), [window]);
-        assert!(windows.begin(ino(12)).unwrap().take(ino(12)).is_none());
+        assert!(
+            windows
+                .begin_move(ino(12))
+                .unwrap()
+                .take_stream(ino(12))
+                .is_none()
+        );
     }
 
     /// A thread that gives windows up for itself moves them: others wait for that, too.
     #[test]
     fn windows_that_are_given_up_are_waited_for() {
         let windows = Windows::default();
-        let moving = windows.begin(ino(12)).unwrap();
-        assert_eq!(moving.put(ino(12), stream(100, 5)), None);
+        let moving = windows.begin_move(ino(12)).unwrap();
+        assert_eq!(moving.put_stream(ino(12), stream(100, 5)), None);
         drop(moving);
         let mut released = 0;
         assert!(windows.drain(|run| {
