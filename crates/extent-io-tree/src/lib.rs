@@ -20,7 +20,6 @@
 
 mod bits;
 mod changeset;
-mod failpoint;
 mod guard;
 mod hooks;
 mod locking;
@@ -32,14 +31,12 @@ mod records;
 mod report;
 mod state;
 mod stats;
-mod sync;
+mod step;
 mod tree;
 mod waiters;
 
 pub use bits::Bits;
 pub use changeset::Changeset;
-#[cfg(extant_shuttle)]
-pub use failpoint::Step;
 pub use guard::{OwnedRangeGuard, RangeGuard};
 pub use hooks::{Hooks, NoHooks};
 pub use locking::Conflict;
@@ -47,4 +44,6 @@ pub use ops::Cached;
 pub use probe::{ClearProbe, probed};
 pub use range::ByteRange;
 pub use stats::{Totals, TreeStats};
+#[cfg(extant_shuttle)]
+pub use step::Step;
 pub use tree::{IoTree, TreeTuning};

@@ -16,19 +16,16 @@
 //! for bytes of that range follow it.
 
 use crate::bits::{Bits, Resolved};
-use crate::failpoint::Step;
 use crate::hooks::Hooks;
 use crate::range::ByteRange;
 use crate::record::Id;
 use crate::state::State;
+use crate::step::Step;
 use crate::waiters::{Queue, WaiterId};
 
-/// How often a waiter goes to sleep before no other request may overtake it.
-#[cfg(not(extant_shuttle))]
-pub(crate) const PATIENCE: u32 = 6;
-/// As often as a model checker can afford.
-#[cfg(extant_shuttle)]
-pub(crate) const PATIENCE: u32 = 2;
+/// Sleeps of a waiter before no other request may overtake it: as many as a model checker can
+/// afford, or 6.
+pub(crate) const PATIENCE: u32 = if cfg!(extant_shuttle) { 2 } else { 6 };
 
 /// Why a range cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +86,7 @@ impl<H: Hooks> State<H> {
                 return Some(Blocked::Behind(self.preferred));
             }
         }
-        if self.locked == 0 || self.failpoints.omits(Step::RequestSeesOwners) {
+        if self.locked == 0 || self.omitted.is(Step::RequestSeesOwners) {
             return None;
         }
         self.owned(range, bits, id).map(Blocked::By)
@@ -170,7 +167,7 @@ impl<H: Hooks> State<H> {
         }
         let mut followers =
             std::mem::replace(&mut self.waiters.get_mut(me).followers, Queue::EMPTY);
-        if self.failpoints.omits(Step::ServedPassesFollowersOn) {
+        if self.omitted.is(Step::ServedPassesFollowersOn) {
             followers = Queue::EMPTY;
         }
         while let Some(id) = self.waiters.pop(&mut followers) {

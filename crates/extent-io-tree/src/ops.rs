@@ -1,5 +1,7 @@
 //! State bits: set, clear, convert, and what is asked about them.
 
+use extant_sync::MutexGuard;
+
 use crate::bits::{Bits, Resolved};
 use crate::changeset::Changeset;
 use crate::hooks::Hooks;
@@ -7,7 +9,6 @@ use crate::probe::probed;
 use crate::range::ByteRange;
 use crate::record::Id;
 use crate::state::State;
-use crate::sync::MutexGuard;
 use crate::tree::{IoTree, ROOM};
 
 /// A place in a tree that a caller remembers between calls: the record that it met last. Saves

@@ -6,13 +6,13 @@
 
 use crate::bits::{Bits, Resolved};
 use crate::changeset::Changeset;
-use crate::failpoint::{Failpoints, Step};
 use crate::hooks::Hooks;
 use crate::range::ByteRange;
 use crate::record::{Id, Record};
 use crate::records::Records;
 use crate::report::io_tree_panic;
 use crate::stats::TreeStats;
+use crate::step::{Omitted, Step};
 use crate::waiters::{Queue, WaiterId, Waiters};
 
 /// See the head of the file.
@@ -29,7 +29,7 @@ pub(crate) struct State<H> {
     pub(crate) preferred: WaiterId,
     /// Whether clears trim records in place.
     trim: bool,
-    pub(crate) failpoints: Failpoints,
+    pub(crate) omitted: Omitted,
 }
 
 /// What a record with these bits adds to the count: one in the lower half if locked, one in the
@@ -51,7 +51,7 @@ impl<H: Hooks> State<H> {
             to_wake: Queue::EMPTY,
             preferred: WaiterId::NONE,
             trim,
-            failpoints: Failpoints::default(),
+            omitted: Omitted::default(),
         }
     }
 
@@ -252,7 +252,7 @@ impl<H: Hooks> State<H> {
     /// them.
     #[inline]
     fn wake_after_trim(&mut self, id: Id, had: Bits, cleared: Bits) {
-        if !self.failpoints.omits(Step::TrimWakes) {
+        if !self.omitted.is(Step::TrimWakes) {
             self.wake_after_clear(id, had, cleared);
         }
     }
@@ -265,7 +265,7 @@ impl<H: Hooks> State<H> {
         let left = had.difference(what.state);
         self.locked -= lock_count(had) - lock_count(left);
         self.records.get_mut(id).bits = left;
-        if !self.failpoints.omits(Step::ClearWakes) {
+        if !self.omitted.is(Step::ClearWakes) {
             self.wake_after_clear(id, had, what.state);
         }
         if left.is_empty() {
@@ -311,7 +311,7 @@ impl<H: Hooks> State<H> {
         let left = self.insert_before(id, Record::new(left, record.bits));
         self.records.get_mut(id).start = at;
         self.locked += lock_count(record.bits);
-        if !record.waiters.is_empty() && !self.failpoints.omits(Step::CutDividesWaiters) {
+        if !record.waiters.is_empty() && !self.omitted.is(Step::CutDividesWaiters) {
             self.divide_queue(left, id);
         }
         left

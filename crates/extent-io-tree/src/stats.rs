@@ -25,8 +25,8 @@ macro_rules! counters {
 }
 
 /// What trees did that are gone: each adds its counters when it is dropped.
-#[derive(Debug, Default)]
-pub struct Totals(parking_lot::Mutex<TreeStats>);
+#[derive(Default)]
+pub struct Totals(extant_sync::Mutex<TreeStats>);
 
 impl Totals {
     /// The sum.

@@ -7,10 +7,11 @@
 
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use extant_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use extant_sync::{MutexGuard, SPINS, SpinMutex};
 
 use crate::bits::{Bits, Resolved};
-use crate::failpoint::Step;
 use crate::hooks::{Hooks, NoHooks};
 use crate::locking::{Blocked, Conflict};
 use crate::probe::{ClearProbe, probed};
@@ -19,7 +20,7 @@ use crate::record::Id;
 use crate::records::Records;
 use crate::state::{State, lock_count};
 use crate::stats::{Totals, TreeStats};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, SPINS};
+use crate::step::Step;
 use crate::waiters::{Parker, Waiter, WaiterId, Waiters};
 
 /// Records that a call may need: two to cut edges off, one for a gap. More gaps than that are
@@ -47,7 +48,7 @@ impl Default for TreeTuning {
 
 /// Byte ranges of a file with state bits and locks. See the crate's documentation.
 pub struct IoTree<H = NoHooks> {
-    pub(crate) state: Mutex<State<H>>,
+    pub(crate) state: SpinMutex<State<H>>,
     /// Records with lock bits, as [`lock_count`] counts them. Changes under the lock only.
     locked: AtomicU64,
     /// Grows with every release of lock bits: what a thread looks at before it sleeps. Changes
@@ -68,7 +69,7 @@ impl IoTree {
     #[cfg(extant_shuttle)]
     pub fn omitting(step: Step) -> Self {
         let tree = Self::default();
-        tree.state.lock().failpoints = crate::failpoint::Failpoints::omitting(step);
+        tree.state.lock().omitted = crate::step::Omitted::only(step);
         tree
     }
 
@@ -102,7 +103,7 @@ impl<H: Hooks> IoTree<H> {
     /// An empty tree, whose owner hears what happens.
     pub fn with_hooks(tuning: TreeTuning, hooks: H) -> Self {
         Self {
-            state: Mutex::new(State::new(tuning.trim_on_clear, hooks)),
+            state: SpinMutex::new(State::new(tuning.trim_on_clear, hooks)),
             locked: AtomicU64::new(0),
             releases: AtomicU32::new(0),
             totals: None,
@@ -381,7 +382,7 @@ impl<H: Hooks> IoTree<H> {
     #[inline]
     pub(crate) fn leave(&self, mut state: MutexGuard<'_, State<H>>) {
         if self.locked.load(Ordering::Relaxed) != state.locked
-            && !state.failpoints.omits(Step::LockIsPublished)
+            && !state.omitted.is(Step::LockIsPublished)
         {
             self.locked.store(state.locked, Ordering::Release);
         }

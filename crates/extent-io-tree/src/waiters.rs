@@ -9,11 +9,12 @@
 //! was let go of.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use extant_sync::atomic::{AtomicBool, Ordering};
+use extant_sync::thread::{Thread, current, park};
 
 use crate::bits::Bits;
 use crate::range::ByteRange;
-use crate::sync::{AtomicBool, Thread, current, park};
 
 /// Slots of a tree's first allocation.
 const FIRST_SLOTS: usize = 4;

@@ -4,9 +4,13 @@
 //! engine asks [`ActiveFailpoint::is`] and, if the answer is yes, makes the mistake that the
 //! [`Failpoint`] names. A test then expects its check to find it (`docs/TESTING.md`, "Failpoints").
 //!
+//! Crates with a protocol that is model-checked list its steps in a type of their own. A model
+//! leaves one out ([`Active`]) and expects the checker to find a schedule that fails.
+//!
 //! # Invariants
-//! - Without the feature `failpoints` the answer is a constant `false` and [`ActiveFailpoint`] has
-//!   no size: a shipped program contains none of this.
+//! - Only the feature `failpoints` and models (`--cfg extant_shuttle`) switch anything on. In other
+//!   builds the answer is a constant `false` and [`Active`] has no size: a shipped program contains
+//!   none of this.
 //! - With the feature, a mount has at most one failpoint, chosen when it is mounted. Mounts with
 //!   different failpoints run side by side in one process. A mount with none behaves as without the
 //!   feature.
@@ -92,30 +96,42 @@ impl Failpoint {
 }
 
 /// The failpoint of a mount. The default is none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ActiveFailpoint {
-    #[cfg(feature = "failpoints")]
-    failpoint: Option<Failpoint>,
+pub type ActiveFailpoint = Active<Failpoint>;
+
+/// The mistake that is switched on, of those that `F` lists. The default is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Active<F> {
+    #[cfg(any(feature = "failpoints", extant_shuttle))]
+    mistake: Option<F>,
+    #[cfg(not(any(feature = "failpoints", extant_shuttle)))]
+    mistake: std::marker::PhantomData<F>,
 }
 
-impl ActiveFailpoint {
-    /// Switches `failpoint` on, and no other.
-    #[cfg(feature = "failpoints")]
-    pub const fn only(failpoint: Failpoint) -> Self {
+impl<F> Default for Active<F> {
+    fn default() -> Self {
         Self {
-            failpoint: Some(failpoint),
+            mistake: Default::default(),
+        }
+    }
+}
+
+impl<F: Copy + PartialEq> Active<F> {
+    /// Switches `mistake` on, and no other.
+    #[cfg(any(feature = "failpoints", extant_shuttle))]
+    pub const fn only(mistake: F) -> Self {
+        Self {
+            mistake: Some(mistake),
         }
     }
 
-    /// Returns whether `failpoint` is switched on: a constant `false` without the feature
-    /// `failpoints`.
+    /// Returns whether `mistake` is switched on: a constant `false` in builds without failpoints.
     #[inline]
-    pub fn is(self, failpoint: Failpoint) -> bool {
-        #[cfg(feature = "failpoints")]
-        return self.failpoint == Some(failpoint);
-        #[cfg(not(feature = "failpoints"))]
+    pub fn is(self, mistake: F) -> bool {
+        #[cfg(any(feature = "failpoints", extant_shuttle))]
+        return self.mistake == Some(mistake);
+        #[cfg(not(any(feature = "failpoints", extant_shuttle)))]
         {
-            let _ = failpoint;
+            let _ = mistake;
             false
         }
     }
@@ -143,7 +159,7 @@ mod tests {
                 .iter()
                 .all(|failpoint| !active.is(*failpoint))
         );
-        #[cfg(not(feature = "failpoints"))]
+        #[cfg(not(any(feature = "failpoints", extant_shuttle)))]
         assert_eq!(size_of::<ActiveFailpoint>(), 0);
     }
 }

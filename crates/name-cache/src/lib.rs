@@ -68,13 +68,13 @@
 //! rename. Each model has twins in which one step is left out and that the model checker fails.
 #![forbid(unsafe_code)]
 
-mod failpoint;
 mod key;
+mod lines;
 mod name_cache;
-mod sync;
+mod step;
 mod table;
 
-#[cfg(extant_shuttle)]
-pub use failpoint::Step;
 pub use name_cache::{NameCache, Ticket};
+#[cfg(extant_shuttle)]
+pub use step::Step;
 pub use table::{Entry, Target};

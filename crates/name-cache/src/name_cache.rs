@@ -2,8 +2,8 @@
 
 use extant_units::Ino;
 
-use crate::failpoint::Failpoints;
 use crate::key::KeyMaker;
+use crate::step::Omitted;
 use crate::table::{Entry, Set, Stored, Table};
 
 /// The longest name of the first table in bytes: with what stands beside it, a cache line.
@@ -31,21 +31,21 @@ pub struct Ticket {
 impl NameCache {
     /// A cache of at most `bytes`. One without room for a name is empty for good.
     pub fn new(bytes: usize) -> Self {
-        Self::with(bytes, Failpoints::default())
+        Self::with(bytes, Omitted::default())
     }
 
     /// As [`NameCache::new`], with one step of the protocol left out.
     #[cfg(extant_shuttle)]
     pub fn omitting(bytes: usize, step: Option<crate::Step>) -> Self {
-        Self::with(bytes, Failpoints::omitting(step))
+        Self::with(bytes, step.map_or_else(Omitted::default, Omitted::only))
     }
 
-    fn with(bytes: usize, failpoints: Failpoints) -> Self {
+    fn with(bytes: usize, omitted: Omitted) -> Self {
         let long = bytes / LONG_SHARE;
         Self {
             keys: KeyMaker::default(),
-            short: Table::new(bytes - long, SHORT, failpoints),
-            long: Table::new(long, LONGEST, failpoints),
+            short: Table::new(bytes - long, SHORT, omitted),
+            long: Table::new(long, LONGEST, omitted),
         }
     }
 

@@ -16,26 +16,22 @@
 //!
 //! The header of the crate argues why readers need no lock.
 
-use std::sync::atomic::Ordering;
-
+use extant_sync::Mutex;
+use extant_sync::atomic::{AtomicU64, Ordering, fence};
 use extant_units::{Ino, index};
 
-use crate::failpoint::{Failpoints, Step};
 use crate::key::Key;
-use crate::sync::{AtomicU64, Lines, WORDS, WriterLock, fence};
+use crate::lines::{Lines, WORDS};
+use crate::step::{Omitted, Step};
 
-/// Names of a set: as many as have a tag in the head line.
-#[cfg(not(extant_shuttle))]
-pub(crate) const WAYS: usize = WORDS - TAGS;
-/// As many as a model checker can afford.
-#[cfg(extant_shuttle)]
-pub(crate) const WAYS: usize = 2;
-/// Locks of writers: sets share them.
-#[cfg(not(extant_shuttle))]
-const WRITERS: usize = 64;
-/// As many as a model checker can afford.
-#[cfg(extant_shuttle)]
-const WRITERS: usize = 1;
+/// Names of a set: as many as have a tag in the head line, or as a model checker can afford.
+pub(crate) const WAYS: usize = if cfg!(extant_shuttle) {
+    2
+} else {
+    WORDS - TAGS
+};
+/// Locks of writers, which sets share: 64, or as many as a model checker can afford.
+const WRITERS: usize = if cfg!(extant_shuttle) { 1 } else { 64 };
 /// Times that a reader meets a writer before it gives up.
 const ATTEMPTS: u32 = 4;
 
@@ -69,6 +65,11 @@ pub struct Target {
     pub kind: u8,
 }
 
+/// A mutex without data, on a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct WriterLock(Mutex<()>);
+
 /// A table. See the module.
 pub(crate) struct Table {
     lines: Lines,
@@ -76,7 +77,7 @@ pub(crate) struct Table {
     /// Lines of a name.
     name_lines: usize,
     writers: Box<[WriterLock]>,
-    failpoints: Failpoints,
+    omitted: Omitted,
 }
 
 /// One set of a table.
@@ -96,7 +97,7 @@ pub(crate) enum Stored {
 
 impl Table {
     /// A table of at most `bytes` for names of up to `longest` bytes.
-    pub(crate) fn new(bytes: usize, longest: usize, failpoints: Failpoints) -> Self {
+    pub(crate) fn new(bytes: usize, longest: usize, omitted: Omitted) -> Self {
         let name_lines = (FIXED + longest.div_ceil(8)).div_ceil(WORDS);
         let set_lines = 1 + WAYS * name_lines;
         let lines = Lines::zeroed(bytes / (WORDS * 8) / set_lines * set_lines);
@@ -105,7 +106,7 @@ impl Table {
             lines,
             name_lines,
             writers: (0..WRITERS).map(|_| WriterLock::default()).collect(),
-            failpoints,
+            omitted,
         }
     }
 
@@ -122,7 +123,7 @@ impl Table {
             }
             let found = self.way_of(set, key).map(|way| (way, self.entry(set, way)));
             fence(Ordering::Acquire);
-            let again = self.failpoints.omits(Step::ReaderLooksAgain);
+            let again = self.omitted.is(Step::ReaderLooksAgain);
             if again || sequence.load(Ordering::Relaxed) == before {
                 let (way, entry) = found?;
                 self.note_use(set, way);
@@ -136,7 +137,7 @@ impl Table {
     /// lock.
     #[inline]
     pub(crate) fn is_at(&self, set: Set, sequence: u64) -> bool {
-        self.failpoints.omits(Step::TicketIsCompared)
+        self.omitted.is(Step::TicketIsCompared)
             || self.head(set)[SEQUENCE].load(Ordering::Relaxed) == sequence
     }
 
@@ -167,7 +168,7 @@ impl Table {
 
     /// Removes what there is of `key`.
     pub(crate) fn remove(&self, key: Key<'_>) {
-        if self.failpoints.omits(Step::NamesAreForgotten) {
+        if self.omitted.is(Step::NamesAreForgotten) {
             return;
         }
         let Some(set) = self.set_of(key) else { return };
@@ -181,17 +182,18 @@ impl Table {
 
     /// Runs `change` with the writer lock of `set` held.
     fn exclude<R>(&self, set: Set, change: impl FnOnce() -> R) -> R {
-        if self.failpoints.omits(Step::WritersExclude) {
+        if self.omitted.is(Step::WritersExclude) {
             return change();
         }
-        self.writers[set.0 % self.writers.len()].with(change)
+        let _held = self.writers[set.0 % self.writers.len()].0.lock();
+        change()
     }
 
     /// Runs `write`, which changes words of `set`, between an odd sequence and an even one.
     fn change(&self, set: Set, write: impl FnOnce()) {
         let sequence = &self.head(set)[SEQUENCE];
         let before = sequence.load(Ordering::Relaxed);
-        if !self.failpoints.omits(Step::SequenceIsMarked) {
+        if !self.omitted.is(Step::SequenceIsMarked) {
             debug_assert_eq!(before & 1, 0, "one writer at a time");
             sequence.store(before + 1, Ordering::Relaxed);
         }

@@ -22,9 +22,9 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use crate::sync::atomic::{AtomicUsize, Ordering, fence};
-use crate::sync::{Condvar, Mutex, RwLock};
 use extant_lock_order::Rank;
+use extant_sync::atomic::{AtomicUsize, Ordering, fence};
+use extant_sync::{Condvar, Mutex, RwLock};
 use extant_units::{BlockSize, PAGE_SHIFT, PageIdx, Pos};
 
 use crate::arena::FolioMemory;

@@ -26,9 +26,9 @@ use crate::dirty_list::{
 };
 use crate::folio::Folio;
 use crate::folio_tree::FolioTree;
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Condvar, Mutex};
 use crate::wakeup::FlusherWakeup;
+use extant_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use extant_sync::{Condvar, Mutex};
 
 /// How long a waiter sleeps before it looks again by itself.
 const RECHECK: Duration = Duration::from_millis(20);

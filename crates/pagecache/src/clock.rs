@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use crate::counters::{CacheCounters, bump};
 use crate::folio::Folio;
 use crate::folio_guard::FolioGuard;
-use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
+use extant_sync::Mutex;
+use extant_sync::atomic::Ordering;
 
 /// Folios taken from the queue at a time.
 const BATCH: usize = 32;

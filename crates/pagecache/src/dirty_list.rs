@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use extant_sync::Mutex;
+use extant_sync::atomic::{AtomicU64, Ordering};
 
 /// Why dirty data is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::cache_state::{CacheState, FLUSH_BATCH_BYTES};
 use crate::counters::bump;
 use crate::dirty_list::WritebackReason;
-use crate::sync::Mutex;
+use extant_sync::Mutex;
 
 pub(crate) struct Flushers {
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -17,8 +17,8 @@
 use std::ops::Range;
 use std::sync::Weak;
 
-use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use extant_sync::RwLock;
+use extant_sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx, Pos};
 
 use crate::arena::FolioMemory;

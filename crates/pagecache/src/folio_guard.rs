@@ -19,8 +19,8 @@ use crate::block_bits::BlockBits;
 use crate::folio::{Folio, FolioOwner, FolioState};
 use crate::pinnable::PinnableMemory;
 use crate::private::FolioPrivate;
-use crate::sync::atomic::Ordering;
-use crate::sync::{RwLockReadGuard, RwLockWriteGuard};
+use extant_sync::atomic::Ordering;
+use extant_sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// Says that the calling thread holds a folio lock of the file at hand, shared or exclusively.
 ///

@@ -15,7 +15,7 @@
 //! Setting a tag needs only shared access (an atomic or); everything else that changes needs
 //! `&mut`.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use extant_sync::atomic::{AtomicU64, Ordering};
 use std::array;
 
 const SHIFT: u32 = 6;

@@ -49,7 +49,6 @@ mod pinnable;
 mod private;
 mod readahead;
 mod recent;
-mod sync;
 mod verify;
 mod wakeup;
 

@@ -2,7 +2,7 @@
 
 use extant_lock_order::{Locked, Rank, lock, took};
 
-use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use extant_sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The lock between a file's cache and its block map: Linux's `invalidate_lock`.
 pub struct InvalidateLock(RwLock<()>);
@@ -35,7 +35,6 @@ impl InvalidateLock {
     }
 
     /// Whether a thread has the lock exclusively, or waits for readers to leave.
-    #[cfg(not(extant_shuttle))]
     #[doc(hidden)] // For the engine's tests, which wait until another thread has come this far.
     pub fn is_wanted_exclusively(&self) -> bool {
         self.0.try_read().is_none()
@@ -66,15 +65,8 @@ impl Default for PassLock {
 }
 
 impl PassLock {
-    #[cfg(not(extant_shuttle))]
     pub(crate) fn is_held(&self) -> bool {
         self.0.is_locked()
-    }
-
-    /// The model's mutex only tells by a try.
-    #[cfg(extant_shuttle)]
-    pub(crate) fn is_held(&self) -> bool {
-        self.0.try_lock().is_none()
     }
 
     #[track_caller]

@@ -13,8 +13,7 @@
 //! While a thread uses its cache (a destructor may run within that), lookups go to the index
 //! instead. A recent folio may have left its address space: the lock functions tell.
 
-#[cfg(extant_shuttle)]
-use shuttle::thread_local;
+use extant_sync::thread_local;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use extant_units::{PageIdx, Pos};
 
 use crate::address_space::AddressSpace;
 use crate::folio::Folio;
-use crate::sync::atomic::Ordering;
+use extant_sync::atomic::Ordering;
 
 /// Openers whose folios a thread caches. A power of two makes the slot a mask.
 const OPENERS: usize = 16;

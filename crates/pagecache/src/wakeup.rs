@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex};
+use extant_sync::atomic::{AtomicBool, Ordering};
+use extant_sync::{Condvar, Mutex};
 
 /// Wakes and stops the flushers of a cache.
 #[derive(Default)]

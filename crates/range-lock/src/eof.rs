@@ -1,10 +1,9 @@
 //! The EOF lock's word: the first byte of a range that reaches to infinity.
 
-use std::sync::atomic::Ordering;
+use extant_sync::atomic::{AtomicU64, Ordering};
 
-use crate::failpoint::{Failpoints, Step};
 use crate::sleepers::Sleepers;
-use crate::sync::AtomicU64;
+use crate::step::{Omitted, Step};
 
 /// The word while no thread holds it.
 const FREE: u64 = u64::MAX;
@@ -29,13 +28,13 @@ impl Default for EofWord {
 /// The word, published until this is dropped.
 pub(crate) struct EofWordGuard<'a> {
     word: &'a EofWord,
-    failpoints: Failpoints,
+    omitted: Omitted,
 }
 
 impl Drop for EofWordGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.word.withdraw(self.failpoints);
+        self.word.withdraw(self.omitted);
     }
 }
 
@@ -48,18 +47,18 @@ impl std::fmt::Debug for EofWordGuard<'_> {
 impl EofWord {
     /// Step 1: writes the word if it is free. The lock counts once its holder has looked.
     #[inline]
-    pub(crate) fn publish(&self, from: u64, failpoints: Failpoints) -> Option<EofWordGuard<'_>> {
-        let is_mine = self.write(from, failpoints);
+    pub(crate) fn publish(&self, from: u64, omitted: Omitted) -> Option<EofWordGuard<'_>> {
+        let is_mine = self.write(from, omitted);
         is_mine.then(|| EofWordGuard {
             word: self,
-            failpoints,
+            omitted,
         })
     }
 
     #[inline]
-    fn write(&self, from: u64, failpoints: Failpoints) -> bool {
+    fn write(&self, from: u64, omitted: Omitted) -> bool {
         assert!(from != FREE, "a file has no byte at {from}");
-        if failpoints.omits(Step::EofIsExchanged) {
+        if omitted.is(Step::EofIsExchanged) {
             let free = self.from.load(Ordering::SeqCst) == FREE;
             if free {
                 self.from.store(from, Ordering::SeqCst);
@@ -72,11 +71,11 @@ impl EofWord {
 
     /// Step 6: withdraws the word and wakes its waiters.
     #[inline]
-    fn withdraw(&self, failpoints: Failpoints) {
+    fn withdraw(&self, omitted: Omitted) {
         let had = self.from.swap(FREE, Ordering::SeqCst);
-        let is_mine = had != FREE || failpoints.omits(Step::EofIsExchanged);
+        let is_mine = had != FREE || omitted.is(Step::EofIsExchanged);
         debug_assert!(is_mine, "the EOF word was published");
-        self.sleepers.wake(failpoints);
+        self.sleepers.wake(omitted);
     }
 
     /// Step 3: whether a byte up to `last` is locked.
@@ -87,8 +86,8 @@ impl EofWord {
     }
 
     /// Waits until no byte up to `last` is locked; see [`Sleepers::wait_while`].
-    pub(crate) fn wait(&self, last: u64, failpoints: Failpoints) -> bool {
-        self.sleepers.wait_while(failpoints, || self.reaches(last))
+    pub(crate) fn wait(&self, last: u64, omitted: Omitted) -> bool {
+        self.sleepers.wait_while(omitted, || self.reaches(last))
     }
 
     /// Whether a thread sleeps for the word.
@@ -103,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_eof_word_reaches_to_infinity() {
-        let (word, no) = (EofWord::default(), Failpoints::default());
+        let (word, no) = (EofWord::default(), Omitted::default());
         assert!(!word.reaches(0) && !word.reaches(u64::MAX));
         let held = word.publish(4096, no).unwrap();
         for other in [0, 4096, 8192] {
@@ -118,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_waiter_sleeps_for_its_bytes_alone_and_is_woken() {
-        let (word, no) = (EofWord::default(), Failpoints::default());
+        let (word, no) = (EofWord::default(), Omitted::default());
         let held = word.publish(10, no).unwrap();
         assert!(!word.wait(9, no), "nothing to wait for");
         std::thread::scope(|scope| {

@@ -4,7 +4,7 @@
 //! lock (an inode's). Either the caller holds that lock shared, which [`HeldShared`] states, or
 //! the protocol looks at it after publishing ([`FileLock::is_exclusive`]).
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use extant_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What the protocol reads of a file's lock.
 pub trait FileLock {

@@ -29,7 +29,8 @@
 //!    stores the count before it is released; it exchanges a free slot or the free EOF word by
 //!    compare-and-swap; or it takes the file's lock.
 //! 2. **Fence.** `fence(SeqCst)`. All these fences of all threads have one order. (After an
-//!    exchange on x86-64 the exchange itself is the fence: `sync::fence_after_exchange`.)
+//!    exchange on x86-64 the exchange itself is the fence:
+//!    `extant_sync::atomic::fence_after_exchange`.)
 //! 3. **Look.** The thread reads the words of the other forms that reach into its range:
 //!
 //!    | holder of | records | slots | EOF word | file's lock |
@@ -83,19 +84,18 @@
 
 mod eof;
 mod eof_guard;
-mod failpoint;
 mod file_lock;
 mod range_lock;
 mod sleepers;
 mod slot_table;
-mod sync;
+mod step;
 
 pub use extant_extent_io_tree::{
     ByteRange, ClearProbe, OwnedRangeGuard, RangeGuard, Totals, TreeStats, TreeTuning,
 };
 
 pub use eof_guard::EofGuard;
-#[cfg(extant_shuttle)]
-pub use failpoint::Step;
 pub use file_lock::{FileLock, HeldExclusively, HeldShared};
 pub use range_lock::{HasRangeLock, RangeLock, SlotGuard};
+#[cfg(extant_shuttle)]
+pub use step::Step;

@@ -4,19 +4,22 @@
 //! and then wait or withdraw. What each of them reads stands in [`RangeLock::sees`] alone.
 
 use std::hint::spin_loop;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use extant_extent_io_tree::{
     Bits, ByteRange, IoTree, OwnedRangeGuard, RangeGuard, Totals, TreeStats, TreeTuning, probed,
 };
+use extant_sync::atomic::{Ordering, fence, fence_after_exchange};
 
 use crate::eof::{EofWord, EofWordGuard};
 use crate::eof_guard::EofGuard;
-use crate::failpoint::{Failpoints, Step};
 use crate::file_lock::{FileLock, HeldExclusively, HeldShared};
 use crate::slot_table::{Slot, SlotTable};
-use crate::sync::{EOF_ATTEMPTS, fence, fence_after_exchange};
+use crate::step::{Omitted, Step};
+
+/// Attempts at an EOF lock that another append holds before a record is locked instead: a model
+/// has as few as show both outcomes.
+const EOF_ATTEMPTS: u32 = if cfg!(extant_shuttle) { 1 } else { 256 };
 
 /// The locks on parts of one file. See the crate's documentation.
 pub struct RangeLock {
@@ -26,7 +29,7 @@ pub struct RangeLock {
     slots: OnceLock<SlotTable>,
     eof: EofWord,
     tuning: TreeTuning,
-    failpoints: Failpoints,
+    omitted: Omitted,
 }
 
 /// What a thread has published, by which it looks for the others' words.
@@ -74,7 +77,7 @@ impl RangeLock {
             slots: OnceLock::new(),
             eof: EofWord::default(),
             tuning,
-            failpoints: Failpoints::default(),
+            omitted: Omitted::default(),
         }
     }
 
@@ -82,7 +85,7 @@ impl RangeLock {
     #[cfg(extant_shuttle)]
     pub fn omitting(step: Step) -> Self {
         Self {
-            failpoints: Failpoints::omitting(step),
+            omitted: Omitted::only(step),
             ..Self::default()
         }
     }
@@ -142,13 +145,13 @@ impl RangeLock {
     #[inline]
     fn take_slot(&self, range: ByteRange, file: &impl FileLock) -> Option<Slot> {
         let table = self.slots.get_or_init(SlotTable::new);
-        if self.failpoints.omits(Step::SlotIsPublishedFirst) {
+        if self.omitted.is(Step::SlotIsPublishedFirst) {
             let met = self.meets(Own::Nothing, range, file);
             return if met { None } else { table.publish(range) };
         }
         let slot = table.publish(range)?;
         if self.meets(Own::Slot(slot), range, file) {
-            table.withdraw(slot, self.failpoints);
+            table.withdraw(slot, self.omitted);
             return None;
         }
         Some(slot)
@@ -160,7 +163,7 @@ impl RangeLock {
             let table = self.slots.get();
             debug_assert!(table.is_some(), "the slot came out of a table");
             if let Some(table) = table {
-                table.withdraw(slot, self.failpoints);
+                table.withdraw(slot, self.omitted);
             }
         });
     }
@@ -169,7 +172,7 @@ impl RangeLock {
     #[inline]
     pub fn try_lock_eof(&self, from: u64, file: &impl FileLock) -> Option<EofGuard<'_>> {
         let range = ByteRange::to_infinity(from);
-        if self.failpoints.omits(Step::EofIsPublishedFirst) {
+        if self.omitted.is(Step::EofIsPublishedFirst) {
             let met = self.meets(Own::Nothing, range, file);
             let word = (!met).then(|| self.publish_eof(from))?;
             return word.map(EofGuard::word);
@@ -206,7 +209,7 @@ impl RangeLock {
 
     #[inline]
     fn publish_eof(&self, from: u64) -> Option<EofWordGuard<'_>> {
-        self.eof.publish(from, self.failpoints)
+        self.eof.publish(from, self.omitted)
     }
 
     /// Whether another thread has locked a byte of `range` against changes, or holds the file's
@@ -244,7 +247,7 @@ impl RangeLock {
 
     #[inline]
     fn lock_record(&self, range: ByteRange, bits: Bits) -> RangeGuard<'_> {
-        if self.failpoints.omits(Step::RecordIsPublishedFirst) {
+        if self.omitted.is(Step::RecordIsPublishedFirst) {
             self.wait_for_words(Own::Record(bits), range);
             return self.records.lock_with(range, bits);
         }
@@ -278,7 +281,7 @@ impl RangeLock {
     /// Whose words the holder of `own` reads.
     #[inline(always)]
     fn reads(&self, own: Own) -> Reads {
-        let omits = |step| self.failpoints.omits(step);
+        let omits = |step| self.omitted.is(step);
         match own {
             // Other records are met in the tree, and the file's lock is held shared.
             Own::Record(bits) => Reads {
@@ -344,8 +347,8 @@ impl RangeLock {
             self.records.wait_unlocked(range);
         }
         let table = self.slots.get().filter(|_| reads.slots);
-        let slot = table.is_some_and(|table| table.wait(range, self.failpoints));
-        let eof = reads.eof && self.eof.wait(range.last(), self.failpoints);
+        let slot = table.is_some_and(|table| table.wait(range, self.omitted));
+        let eof = reads.eof && self.eof.wait(range.last(), self.omitted);
         if slot || eof {
             self.records.note_wait();
         }

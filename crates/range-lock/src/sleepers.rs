@@ -8,26 +8,27 @@
 //! the last look and the sleep. Models: `j39_a_waiter_for_a_slot_is_woken` and
 //! `j39_a_waiter_for_the_eof_lock_is_woken`.
 
-use std::cell::Cell;
 use std::hint::spin_loop;
-use std::sync::atomic::Ordering;
 
-use crate::failpoint::{Failpoints, Step};
-use crate::sync::{AtomicU32, Monitor, SPINS, fence};
+use extant_sync::atomic::{AtomicU32, Ordering, fence};
+use extant_sync::{Condvar, Mutex, SPINS};
+
+use crate::step::{Omitted, Step};
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Sleepers {
     /// Threads that sleep or are about to look for the last time.
     count: AtomicU32,
-    monitor: Monitor,
+    mutex: Mutex<()>,
+    changed: Condvar,
 }
 
 impl Sleepers {
     /// Waits while `blocked`: for a moment on the processor, then asleep. Returns whether the
     /// moment was too short.
     #[cold]
-    pub(crate) fn wait_while(&self, failpoints: Failpoints, blocked: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait_while(&self, omitted: Omitted, blocked: impl Fn() -> bool) -> bool {
         if !blocked() {
             return false;
         }
@@ -37,27 +38,32 @@ impl Sleepers {
                 return false;
             }
         }
-        let is_early = failpoints.omits(Step::WaiterIsCountedFirst);
-        let early = Cell::new(is_early.then(&blocked));
-        let enter = || {
-            self.count.fetch_add(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-        };
-        let leave = || {
-            self.count.fetch_sub(1, Ordering::SeqCst);
-        };
-        let look = || early.take().unwrap_or_else(&blocked);
-        self.monitor.wait_while(enter, look, leave);
+        let is_early = omitted.is(Step::WaiterIsCountedFirst);
+        let mut early = is_early.then(&blocked);
+        let mut held = self.mutex.lock();
+        self.count.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        while early.take().unwrap_or_else(&blocked) {
+            self.changed.wait(&mut held);
+        }
+        self.count.fetch_sub(1, Ordering::SeqCst);
         true
     }
 
     /// Wakes all waiters. To be called after a sequentially consistent operation has withdrawn
     /// the word that they wait for.
     #[inline]
-    pub(crate) fn wake(&self, failpoints: Failpoints) {
-        if self.are_there() && !failpoints.omits(Step::ReleaseWakes) {
-            self.monitor.wake_all();
+    pub(crate) fn wake(&self, omitted: Omitted) {
+        if self.are_there() && !omitted.is(Step::ReleaseWakes) {
+            self.wake_all();
         }
+    }
+
+    /// A waiter that is between its last look and its sleep holds the mutex.
+    #[cold]
+    fn wake_all(&self) {
+        drop(self.mutex.lock());
+        self.changed.notify_all();
     }
 
     /// Whether a thread sleeps or is about to.

@@ -9,26 +9,17 @@
 //! * A slot's range lies within one [chunk](CHUNK_SHIFT), and so in one line.
 //! * A free word is zero; all others are odd.
 
-use std::sync::atomic::Ordering;
-
 use extant_extent_io_tree::ByteRange;
+use extant_sync::atomic::{AtomicU64, Ordering};
 
-use crate::failpoint::Failpoints;
 use crate::sleepers::Sleepers;
-use crate::sync::AtomicU64;
+use crate::step::Omitted;
 
-/// Lines of a table. Of 64 requests in flight, one in ten thousand finds its line full.
-#[cfg(not(extant_shuttle))]
-const LINES: usize = 128;
-/// As many as a model checker can afford.
-#[cfg(extant_shuttle)]
-const LINES: usize = 2;
-/// Words of a line: a cache line of 64 bytes.
-#[cfg(not(extant_shuttle))]
-const WORDS: usize = 8;
-/// As many as a model checker can afford.
-#[cfg(extant_shuttle)]
-const WORDS: usize = 2;
+/// Lines of a table: of 64 requests in flight, one in ten thousand finds its line full. Or as many
+/// as a model checker can afford.
+const LINES: usize = if cfg!(extant_shuttle) { 2 } else { 128 };
+/// Words of a line: a cache line of 64 bytes, or as many as a model checker can afford.
+const WORDS: usize = if cfg!(extant_shuttle) { 2 } else { 8 };
 /// Positions are kept in units of so many bytes (binary logarithm): a sector of a disk.
 const UNIT_SHIFT: u32 = 9;
 /// A slot's range lies within an aligned chunk of so many bytes (binary logarithm).
@@ -128,10 +119,10 @@ impl SlotTable {
 
     /// Step 6: withdraws a word and wakes the waiters, whichever word they wait for.
     #[inline]
-    pub(crate) fn withdraw(&self, slot: Slot, failpoints: Failpoints) {
+    pub(crate) fn withdraw(&self, slot: Slot, omitted: Omitted) {
         let had = self.lines[slot.line].0[slot.word].swap(FREE, Ordering::SeqCst);
         debug_assert_ne!(had, FREE, "the slot was published");
-        self.sleepers.wake(failpoints);
+        self.sleepers.wake(omitted);
     }
 
     /// Step 3 for the holder of `own`, whose range is `range`: whether another slot has a byte of
@@ -156,9 +147,8 @@ impl SlotTable {
     }
 
     /// Waits until no slot has a byte of `range`; see [`Sleepers::wait_while`].
-    pub(crate) fn wait(&self, range: ByteRange, failpoints: Failpoints) -> bool {
-        self.sleepers
-            .wait_while(failpoints, || self.overlaps(range))
+    pub(crate) fn wait(&self, range: ByteRange, omitted: Omitted) -> bool {
+        self.sleepers.wait_while(omitted, || self.overlaps(range))
     }
 
     /// Whether a thread sleeps for a slot.
@@ -213,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_published_is_found_and_a_full_line_refuses() {
-        let (table, no) = (SlotTable::new(), Failpoints::default());
+        let (table, no) = (SlotTable::new(), Omitted::default());
         let slots: Vec<_> = (0..8)
             .map(|n| table.publish(sectors(n, 1)).unwrap())
             .collect();

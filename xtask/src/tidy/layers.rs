@@ -9,16 +9,29 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-units", &[]),
     ("extant-failpoint", &[]),
     ("extant-lock-order", &[]),
+    ("extant-sync", &[]),
     ("extant-counter", &[]),
     ("extant-archive", &[]),
     ("extant-sandbox", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
     ("extant-nbd", &["extant-units", "extant-blockdev"]),
-    ("extant-extent-io-tree", &[]),
-    ("extant-range-lock", &["extant-extent-io-tree"]),
-    ("extant-name-cache", &["extant-units"]),
-    ("extant-pagecache", &["extant-units", "extant-lock-order"]),
+    (
+        "extant-extent-io-tree",
+        &["extant-failpoint", "extant-sync"],
+    ),
+    (
+        "extant-range-lock",
+        &["extant-failpoint", "extant-sync", "extant-extent-io-tree"],
+    ),
+    (
+        "extant-name-cache",
+        &["extant-failpoint", "extant-sync", "extant-units"],
+    ),
+    (
+        "extant-pagecache",
+        &["extant-units", "extant-sync", "extant-lock-order"],
+    ),
     (
         "extant-iomap",
         &[

@@ -313,7 +313,6 @@ const BENCH: Order = Order {
 const PAGECACHE: Order = Order {
     root: "crates/pagecache/src",
     modules: &[
-        "sync",
         "config",
         "counters",
         "errseq",

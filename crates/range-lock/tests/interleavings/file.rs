@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use extant_range_lock::{ByteRange, FileLock, RangeLock, Step};
+use extant_sync::RwLock;
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::thread::yield_now;
-
-use crate::inode_lock::InodeLock;
 
 /// Blocks of the file.
 const BLOCKS: usize = 4;
@@ -39,7 +38,7 @@ pub(crate) enum Fault {
 }
 
 pub(crate) struct File {
-    pub(crate) inode: InodeLock,
+    pub(crate) inode: RwLock<()>,
     locks: Arc<RangeLock>,
     fault: Fault,
     /// In cells.
@@ -79,7 +78,7 @@ impl File {
             [u8::from(first < size), u8::from(first + 1 < size)]
         };
         Arc::new(Self {
-            inode: InodeLock::default(),
+            inode: RwLock::default(),
             locks: Arc::new(locks),
             fault,
             size: AtomicU64::new(size),

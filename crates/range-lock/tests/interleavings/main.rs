@@ -9,7 +9,6 @@
 
 mod drain;
 mod file;
-mod inode_lock;
 mod pairs;
 mod truncation;
 mod users;

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use extant_range_lock::{ByteRange, RangeLock, Step};
+use extant_sync::RwLock;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::thread;
-
-use crate::inode_lock::InodeLock;
 
 const SECTORS: usize = 6;
 
@@ -21,7 +20,7 @@ pub(crate) fn sectors(first: u64, count: u64) -> ByteRange {
 /// guard would unwind through steps of the checker, which it cannot schedule.
 pub(crate) struct World {
     pub(crate) locks: Arc<RangeLock>,
-    pub(crate) inode: InodeLock,
+    pub(crate) inode: RwLock<()>,
     /// Threads that have each sector against changes.
     changing: [AtomicU64; SECTORS],
     /// Threads that have each sector against fills.
@@ -62,7 +61,7 @@ impl World {
         let locks = omitted.map_or_else(RangeLock::default, RangeLock::omitting);
         Self {
             locks: Arc::new(locks),
-            inode: InodeLock::default(),
+            inode: RwLock::default(),
             changing: std::array::from_fn(|_| AtomicU64::new(0)),
             filling: std::array::from_fn(|_| AtomicU64::new(0)),
             two_owners: AtomicBool::new(false),

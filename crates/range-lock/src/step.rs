@@ -1,7 +1,4 @@
 //! Steps of the protocol that a model leaves out, to show that the checker notices.
-//!
-//! Only builds with `--cfg extant_shuttle` have them; elsewhere each question is the constant
-//! `false`.
 
 /// A step of the protocol in the crate's documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,30 +45,5 @@ pub enum Step {
     WaiterIsCountedFirst,
 }
 
-/// The step that is left out, if there is one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Failpoints {
-    #[cfg(extant_shuttle)]
-    omitted: Option<Step>,
-}
-
-impl Failpoints {
-    #[cfg(extant_shuttle)]
-    pub(crate) fn omitting(step: Step) -> Self {
-        Self {
-            omitted: Some(step),
-        }
-    }
-
-    /// Whether `step` is left out.
-    #[inline]
-    pub(crate) fn omits(self, step: Step) -> bool {
-        #[cfg(extant_shuttle)]
-        return self.omitted == Some(step);
-        #[cfg(not(extant_shuttle))]
-        {
-            let _ = step;
-            false
-        }
-    }
-}
+/// The step that a model leaves out, if any.
+pub(crate) type Omitted = extant_failpoint::Active<Step>;

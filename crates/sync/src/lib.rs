@@ -1,0 +1,33 @@
+//! Locks, atomics and parking of the crates whose protocols are model-checked: the real ones or,
+//! built with `--cfg extant_shuttle`, ones whose every step a model checker (shuttle) schedules.
+//!
+//! # Responsibility
+//! Real builds re-export `parking_lot` and `std`, and add [`SpinMutex`] and
+//! [`atomic::fence_after_exchange`]. A crate takes each lock and atomic from here that orders its
+//! protocol. Counters, and locks under which no other lock is taken and no other thread is waited
+//! for, may stay the real ones: a model has fewer steps without them.
+//!
+//! # Concurrency
+//! The checker knows one order of memory: it finds wrong orders of steps, not wrong memory
+//! orderings. `docs/TESTING.md` has the models ("Interleavings").
+#![forbid(unsafe_code)]
+
+pub mod atomic;
+#[cfg(extant_shuttle)]
+mod modelled;
+mod spin_mutex;
+
+pub use spin_mutex::SpinMutex;
+
+#[cfg(extant_shuttle)]
+pub use modelled::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(extant_shuttle))]
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(extant_shuttle)]
+pub use shuttle::{thread, thread_local};
+#[cfg(not(extant_shuttle))]
+pub use std::{thread, thread_local};
+
+/// Times that a thread looks at a word that is about to change before it sleeps. The checker
+/// decides which thread runs: there no thread is worth waiting for on the processor.
+pub const SPINS: u32 = if cfg!(extant_shuttle) { 0 } else { 60 };
