@@ -10,7 +10,7 @@
 //! - A pointer that is null where a value is needed gives `-EFAULT`. A string is read up to the
 //!   longest that the call accepts, and never further. A length that no object can have gives
 //!   `-EINVAL`.
-//! - The functions here and the declarations of the header agree, which `tests/header.rs` checks.
+//! - The functions here and the declarations of the header agree, which `tests/interface` checks.
 //!
 //! # Concurrency
 //! Every handle may be used by many threads at once. A call that takes a handle away

@@ -2,7 +2,7 @@
 //!
 //! The protocol is spoken here, on `/dev/fuse`, and not through a library: what a mount costs is
 //! round trips and wake-ups, and the loop that reads requests (`pool`) decides about the second.
-//! `docs/ARCHITECTURE.md` has the figures.
+//! `docs/DECISIONS.md` says why.
 //!
 //! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked
 //! operations) → `server` (calls of the file system) → `reply`. `uring` takes the places of the
