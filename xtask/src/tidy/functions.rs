@@ -1,52 +1,96 @@
-//! The rule of functions: at most 70 lines each, from `fn` to the closing brace.
+//! The rules of functions: at most 70 lines each, from `fn` to the closing brace, and at most five
+//! parameters, of which a tuple counts as its parts.
 
 use std::path::Path;
 
-use super::blank::{balanced, line_of, words};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
 use super::finding::Finding;
+use super::tokens::{each_level, group, is_punct, is_word, line, parts, word};
 
 /// Longest function, in lines.
 const LONGEST: usize = 70;
+/// Most parameters, beside `self`.
+const PARAMETERS: usize = 5;
 
-/// The functions of a blanked source that are too long.
-pub(super) fn check(file: &Path, code: &str) -> Vec<Finding> {
+/// The functions of a source that are too long.
+pub(super) fn check(file: &Path, tokens: &TokenStream) -> Vec<Finding> {
     let mut all = Vec::new();
-    let mut words = words(code);
-    while let Some((at, word)) = words.next() {
-        if word != "fn" {
-            continue;
-        }
-        let Some((name_at, name)) = words.next() else {
-            break;
-        };
-        // A type `fn(..)` has no name right behind the word.
-        let between = code.get(at + 2..name_at).unwrap_or_default();
-        let Some(len) = body_len(code.get(name_at..).unwrap_or_default()) else {
-            continue;
-        };
-        let first = line_of(code, at);
-        let lines = line_of(code, name_at + len) - first + 1;
-        if between.trim().is_empty() && lines > LONGEST {
+    each_function(tokens, &mut |first, name, rest| {
+        let lines = end_of_body(rest).map_or(0, |end| end - first + 1);
+        if lines > LONGEST {
             let what = format!("fn {name} has {lines} lines, more than {LONGEST}");
             all.push(Finding::at(file, first, what));
         }
-    }
+    });
     all
 }
 
-/// The length from a function's name to the end of its body; none where it has no body.
-fn body_len(from: &str) -> Option<usize> {
-    let mut depth = 0_usize;
-    for (at, c) in from.char_indices() {
-        match c {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth = depth.checked_sub(1)?,
-            ';' if depth == 0 => return None,
-            '{' if depth == 0 => return Some(at + balanced(from.get(at..)?, '{', '}') - 1),
-            _ => {}
+/// The functions of a source that have too many parameters.
+pub(super) fn check_parameters(file: &Path, tokens: &TokenStream) -> Vec<Finding> {
+    let mut all = Vec::new();
+    each_function(tokens, &mut |first, name, rest| {
+        let count = parameters(rest);
+        if count > PARAMETERS {
+            let what = format!("fn {name} takes {count} values, more than {PARAMETERS}");
+            all.push(Finding::at(file, first, what));
         }
+    });
+    all
+}
+
+/// Calls `visit` with the line and the name of each function, and with what follows the name.
+fn each_function(tokens: &TokenStream, visit: &mut impl FnMut(usize, &str, &[TokenTree])) {
+    each_level(tokens, &mut |level| {
+        for (at, token) in level.iter().enumerate() {
+            // A type `fn(..)` has no name right behind the word.
+            let name = word(level.get(at + 1)).filter(|_| is_word(Some(token), "fn"));
+            if let (Some(name), Some(rest)) = (name, level.get(at + 2..)) {
+                visit(line(token), &name, rest);
+            }
+        }
+    });
+}
+
+/// The number of values that a function takes beside `self`, each part of a tuple counted.
+fn parameters(rest: &[TokenTree]) -> usize {
+    let (mut angles, mut before) = (0, ' ');
+    let list = rest.iter().find_map(|token| {
+        if let TokenTree::Punct(punct) = token {
+            let c = punct.as_char();
+            angles += i32::from(c == '<') - i32::from(c == '>' && !"-=".contains(before));
+            before = c;
+        }
+        group(Some(token), Delimiter::Parenthesis).filter(|_| angles == 0)
+    });
+    let all = list.map(parts).unwrap_or_default();
+    all.iter().map(|parameter| values(parameter)).sum()
+}
+
+/// The number of values in a parameter.
+fn values(parameter: &[TokenTree]) -> usize {
+    let colon = parameter
+        .iter()
+        .position(|token| is_punct(Some(token), ':'));
+    let has_self = parameter.iter().any(|token| is_word(Some(token), "self"));
+    match (
+        colon.and_then(|colon| parameter.get(colon + 1..)),
+        parameter.last(),
+    ) {
+        (None, _) if has_self => 0,
+        (Some([tuple]), _) => group(Some(tuple), Delimiter::Parenthesis).map_or(1, |tuple| {
+            let parts = parts(tuple);
+            parts.len().max(1)
+        }),
+        _ => 1,
     }
-    None
+}
+
+/// The line that the body of a function ends in; none where it has no body.
+fn end_of_body(rest: &[TokenTree]) -> Option<usize> {
+    let mut heads = rest.iter().take_while(|token| !is_punct(Some(token), ';'));
+    let body = heads.find_map(|token| group(Some(token), Delimiter::Brace))?;
+    Some(body.span_close().end().line)
 }
 
 #[cfg(test)]
@@ -55,28 +99,35 @@ mod tests {
 
     #[test]
     fn long_functions_are_found() {
-        let check = |text: &str| check(Path::new("a.rs"), text);
+        let check = |text: &str| check(Path::new("a.rs"), &text.parse().unwrap());
         let function = |lines: usize| {
-            format!(
-                "fn a(x: [u8; 4]) -> u8\n{{\n{}}}\n",
-                "x;\n".repeat(lines - 3)
-            )
+            let body = "x;\n".repeat(lines - 3);
+            format!("fn a(x: [u8; 4]) -> u8\n{{\n{body}}}\n")
         };
         assert!(check(&function(LONGEST)).is_empty());
-        let two = format!(
-            "{}trait T {{ fn b(&self); }}\n{}",
-            function(20),
-            function(LONGEST + 2)
-        );
+        let short = function(20);
+        let two = format!("{short}m! {{ fn b(&self); {}}}", function(LONGEST + 1));
         let found = check(&two);
         assert_eq!(found.len(), 1);
-        assert_eq!(found.first().and_then(|f| f.line), Some(22));
-        assert!(
-            check(&format!(
-                "type F = fn(u8); struct S {{ {}}}",
-                "a: u8,\n".repeat(90)
-            ))
-            .is_empty()
+        assert_eq!(found.first().and_then(|f| f.line), Some(21));
+        let fields = "a: u8,\n".repeat(90);
+        assert!(check(&format!("type F = fn(u8); struct S {{ {fields}}}")).is_empty());
+    }
+    #[test]
+    fn a_tuple_counts_as_its_parts() {
+        let count = |text: &str| {
+            let tokens = text.parse().unwrap();
+            check_parameters(Path::new("a.rs"), &tokens).len()
+        };
+        assert_eq!(
+            count("fn f<F: Fn(u8, u8)>(&self, a: A<u8, u8>, b: B, c: C, d: (D, D)) {}"),
+            0
+        );
+        assert_eq!(count("fn f(a: A, b: B, (c, d): (C, D), e: E, f: F) {}"), 1);
+        assert_eq!(count("fn f(a: A, b: B, c: C, d: D, e: E, f: F);"), 1);
+        assert_eq!(
+            count("fn f(mut self, a: A, b: B, c: C, d: D, e: &dyn Fn(u8, u8)) {}"),
+            0
         );
     }
 }

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::blank::without_tests;
-use super::imports::{self, Named};
+use proc_macro2::TokenStream;
+
+use super::imports::{Named, Names};
 
 /// Re-exports of re-exports end somewhere.
 const DEEPEST: usize = 16;
@@ -33,28 +34,20 @@ pub(super) struct Graph {
 
 #[derive(Debug, Default)]
 struct File {
-    named: Vec<Named>,
     path: PathBuf,
-    items: BTreeSet<String>,
-    /// What stands outside of `use` declarations.
-    words: BTreeSet<String>,
+    names: Names,
 }
 
 impl Graph {
-    /// Adds a file, by its path below `src` and its blanked code.
-    pub(super) fn add(&mut self, inside: &Path, code: &str) {
-        let Some(module) = module_of(inside) else {
-            return;
-        };
-        let code = without_tests(code);
-        let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
-        let file = File {
-            named: imports::read(&code),
-            path: inside.to_path_buf(),
-            items: owned(imports::items(&code)),
-            words: owned(imports::words_outside(&code)),
-        };
-        self.modules.insert(module, file);
+    /// Adds a file, by its path below `src` and its tokens without tests.
+    pub(super) fn add(&mut self, inside: &Path, tokens: &TokenStream) {
+        if let Some(module) = module_of(inside) {
+            let file = File {
+                path: inside.to_path_buf(),
+                names: Names::read(tokens),
+            };
+            self.modules.insert(module, file);
+        }
     }
 
     /// The file of a module, of a crate with its sources in `sources`.
@@ -65,31 +58,22 @@ impl Graph {
         }
     }
 
-    /// The names of the modules right below one.
-    pub(super) fn children(&self, parent: &Module) -> BTreeSet<String> {
-        let below = self.modules.keys().filter_map(|module| {
-            let inside = module.strip_prefix(parent.as_slice())?;
-            inside.first().cloned()
-        });
-        below.collect()
-    }
-
-    /// Whether a module is there, or one in it.
-    pub(super) fn has(&self, module: &Module) -> bool {
-        let mut all = self.modules.keys();
-        all.any(|known| known.starts_with(module))
+    /// The names of the modules at the top.
+    pub(super) fn top(&self) -> BTreeSet<String> {
+        let names = self.modules.keys().filter_map(|module| module.first());
+        names.cloned().collect()
     }
 
     /// All uses of one file by another, a parent's declaration of its children left out.
     pub(super) fn uses(&self) -> Vec<Use> {
         let mut all = Vec::new();
         for (module, file) in &self.modules {
-            for named in &file.named {
+            for named in &file.names.named {
                 let Some(to) = self.target(module, named) else {
                     continue;
                 };
                 // What a module only re-exports is used where it is named.
-                let own = |alias: &String| file.words.contains(alias);
+                let own = |alias: &String| file.names.words.contains(alias);
                 let passes_on = named.is_public && !named.alias.as_ref().is_some_and(own);
                 // The import of a path's first name has shown this use already.
                 let roots = ["crate", "self", "super"];
@@ -100,7 +84,11 @@ impl Graph {
                 let shown = named.alias.is_none()
                     && !is_rooted
                     && all.iter().any(|u: &Use| u.from == *module && u.to == to);
-                if to != *module && !passes_on && !shown {
+                // The name of a folder around this file, for the paths that begin with it.
+                let is_around = named.alias.is_some()
+                    && module.starts_with(&to)
+                    && named.segments.last() == to.last();
+                if to != *module && !passes_on && !shown && !is_around {
                     all.push(Use {
                         from: module.clone(),
                         to,
@@ -143,7 +131,7 @@ impl Graph {
                 // A name that is imported here, or something of another crate.
                 let depth = depth.checked_sub(1)?;
                 let file = self.modules.get(&self.file_of(here))?;
-                let mut imports = file.named.iter();
+                let mut imports = file.names.named.iter();
                 let import = imports.find(|n| n.alias.as_deref() == Some(name))?;
                 if import.segments.first().is_some_and(|first| first == name) {
                     return None;
@@ -167,22 +155,31 @@ impl Graph {
         }
         let file = self.modules.get(&self.file_of(from))?;
         let depth = depth.checked_sub(1)?;
-        let imported = file.named.iter().find(|n| n.alias.as_deref() == Some(name));
+        let imported = file
+            .names
+            .named
+            .iter()
+            .find(|n| n.alias.as_deref() == Some(name));
         if let Some(imported) = imported {
             let mut path = imported.segments.clone();
             path.extend(rest.iter().cloned());
             return self.resolve(from, &path, depth);
         }
-        if file.items.contains(name) {
+        if file.names.items.contains(name) {
             return Some(self.file_of(from));
         }
         let globs = file
+            .names
             .named
             .iter()
             .filter(|n| n.alias.as_deref() == Some("*"));
         for glob in globs {
             let target = self.resolve(from, &glob.segments, depth);
-            let has_it = |m: &Module| self.modules.get(m).is_some_and(|f| f.items.contains(name));
+            let has_it = |m: &Module| {
+                self.modules
+                    .get(m)
+                    .is_some_and(|f| f.names.items.contains(name))
+            };
             if let Some(target) = target.filter(has_it) {
                 return Some(target);
             }
@@ -200,38 +197,45 @@ impl Graph {
         module
     }
 
-    /// Sets of files each of which uses, over others, itself.
-    pub(super) fn circles(&self) -> Vec<BTreeSet<Module>> {
-        let mut next: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
-        for used in self.uses() {
-            next.entry(used.from).or_default().insert(used.to);
+    /// Sets of parts of a folder, each with that folder, of which each uses itself over others. A
+    /// part is a file or a folder as a whole; the folder's own file has no name.
+    pub(super) fn circles(&self) -> BTreeSet<(Module, BTreeSet<String>)> {
+        let mut folders: BTreeMap<Module, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+        for Use { from, to, .. } in self.uses() {
+            let same = from.iter().zip(&to).take_while(|(from, to)| from == to);
+            let depth = same.count();
+            let part = |module: &Module| module.get(depth).cloned().unwrap_or_default();
+            let folder = from.iter().take(depth).cloned().collect();
+            let parts = folders.entry(folder).or_default();
+            parts.entry(part(&from)).or_default().insert(part(&to));
         }
-        let reached = |start: &Module| {
-            let mut seen = BTreeSet::new();
-            let mut open = vec![start.clone()];
-            while let Some(at) = open.pop() {
-                for to in next.get(&at).into_iter().flatten() {
-                    if seen.insert(to.clone()) {
-                        open.push(to.clone());
-                    }
+        let mut all = BTreeSet::new();
+        for (folder, next) in folders {
+            for part in next.keys() {
+                let there = reached(&next, part);
+                let back = |other: &&String| reached(&next, other).contains(part);
+                let circle: BTreeSet<String> = there.iter().filter(back).cloned().collect();
+                if !circle.is_empty() {
+                    all.insert((folder.clone(), circle));
                 }
             }
-            seen
-        };
-        let all: BTreeMap<&Module, BTreeSet<Module>> = next
-            .keys()
-            .map(|module| (module, reached(module)))
-            .collect();
-        let mut circles: BTreeSet<BTreeSet<Module>> = BTreeSet::new();
-        for (module, seen) in &all {
-            let back = |other: &&Module| all.get(*other).is_some_and(|s| s.contains(*module));
-            let circle: BTreeSet<Module> = seen.iter().filter(back).cloned().collect();
-            if circle.len() > 1 {
-                circles.insert(circle);
+        }
+        all
+    }
+}
+
+/// The parts that one leads to.
+fn reached(next: &BTreeMap<String, BTreeSet<String>>, start: &str) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![start];
+    while let Some(at) = open.pop() {
+        for to in next.get(at).into_iter().flatten() {
+            if seen.insert(to.clone()) {
+                open.push(to);
             }
         }
-        circles.into_iter().collect()
     }
+    seen
 }
 
 /// The module of a file below `src`; none if it is a test's.
@@ -256,12 +260,13 @@ fn is_test(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tokens::without_tests;
     use super::*;
 
     fn graph(files: &[(&str, &str)]) -> Graph {
         let mut graph = Graph::default();
         for (file, code) in files {
-            graph.add(Path::new(file), code);
+            graph.add(Path::new(file), &without_tests(code.parse().unwrap()));
         }
         graph
     }
@@ -331,6 +336,20 @@ mod tests {
                 .is_empty()
         );
         let circles = graph(&[lib, a, ("b.rs", "use super::c::C;"), c]).circles();
-        assert_eq!(circles.iter().map(BTreeSet::len).collect::<Vec<_>>(), [3]);
+        let names = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(circles, [(Vec::new(), names.into())].into());
+    }
+
+    #[test]
+    fn folders_count_as_a_whole() {
+        let files = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a/mod.rs", "mod low; mod high;"),
+            ("a/low.rs", ""),
+            ("a/high.rs", "use crate::b::B;"),
+            ("b.rs", "use crate::a::low::L;"),
+        ];
+        let names = ["a", "b"].map(str::to_owned);
+        assert_eq!(graph(&files).circles(), [(Vec::new(), names.into())].into());
     }
 }

@@ -1,6 +1,9 @@
-//! The paths in a source file: what it imports, and what it names by a path.
+//! The names in a source file: what it imports, what it names by a path, and what it declares.
 
-use super::blank::{balanced, line_of, words};
+use std::collections::BTreeSet;
+
+use super::tokens::{group, is_punct, is_word, line, word};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// A path as written, with the inline modules that it stands in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,201 +18,139 @@ pub(super) struct Named {
     pub(super) is_public: bool,
 }
 
-/// The `use` declarations and paths of a source that is blanked and has no tests.
-pub(super) fn read(code: &str) -> Vec<Named> {
-    let modules = inline_modules(code);
-    let mut all = Vec::new();
-    let mut skip_to = 0;
-    for (at, word) in words(code) {
-        if at < skip_to {
-            continue;
+/// What stands in a source that has no tests.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    pub(super) named: Vec<Named>,
+    /// The items that it declares.
+    pub(super) items: BTreeSet<String>,
+    /// The words outside of `use` declarations.
+    pub(super) words: BTreeSet<String>,
+}
+
+/// What introduces an item's name.
+const KINDS: &[&str] = &[
+    "struct", "enum", "trait", "type", "fn", "const", "static", "union",
+];
+
+impl Names {
+    pub(super) fn read(tokens: &TokenStream) -> Names {
+        let mut names = Names::default();
+        names.scan(tokens.clone(), &[]);
+        names
+    }
+
+    fn scan(&mut self, tokens: TokenStream, inside: &[String]) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut at = 0;
+        while let Some(token) = tokens.get(at) {
+            let (next, after) = (tokens.get(at + 1), tokens.get(at + 2));
+            if let TokenTree::Group(group) = token {
+                self.scan(group.stream(), inside);
+            }
+            let Some(name) = word(Some(token)) else {
+                at += 1;
+                continue;
+            };
+            if name == "use" && !is_punct(next, '<') {
+                at += self.declaration(&tokens, at, inside);
+                continue;
+            }
+            if let (Some(declared), true) = (word(next), KINDS.contains(&name.as_str())) {
+                self.items.insert(declared);
+            } else if name == "macro_rules" {
+                self.items.extend(word(after));
+            }
+            let body = group(after, Delimiter::Brace).filter(|_| name == "mod");
+            if let (Some(body), Some(module)) = (body, word(next)) {
+                self.scan(body.stream(), &[inside, &[module]].concat());
+            }
+            if name == "mod" {
+                at += 3;
+                continue;
+            }
+            // `pub(in PATH)` only says where an item is visible.
+            if name == "pub" && group(next, Delimiter::Parenthesis).is_some() {
+                at += 2;
+                continue;
+            }
+            let segments = path(tokens.get(at..).unwrap_or_default());
+            let goes_on = is_punct(next, ':') && is_punct(after, ':');
+            let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+            // The rest of a path, or a macro's `$crate`.
+            let is_within = is_punct(before, ':') && at >= 2 && is_punct(tokens.get(at - 2), ':');
+            let len = segments.len() * 3 - 2;
+            self.words.extend(segments.iter().cloned());
+            if goes_on && !is_within && !is_punct(before, '$') {
+                self.named.push(Named {
+                    line: line(token),
+                    inside: inside.to_vec(),
+                    segments,
+                    alias: None,
+                    is_public: false,
+                });
+            }
+            at += len;
         }
-        let rest = code.get(at + word.len()..).unwrap_or_default();
-        let (line, inside) = (line_of(code, at), || around(&modules, at));
-        if word == "use" && rest.starts_with(char::is_whitespace) {
-            let len = rest.find(';').unwrap_or(rest.len());
-            skip_to = at + word.len() + len;
-            let is_public = is_public(code, at);
-            let mut found = Vec::new();
-            branches(&[], rest.get(..len).unwrap_or_default(), &mut found);
-            all.extend(found.into_iter().map(|(segments, alias)| Named {
+    }
+
+    /// Takes the `use` declaration at `at`, and returns its length.
+    fn declaration(&mut self, tokens: &[TokenTree], at: usize, inside: &[String]) -> usize {
+        let rest = tokens.get(at..).unwrap_or_default();
+        let end = rest.iter().position(|token| is_punct(Some(token), ';'));
+        let len = end.map_or(rest.len(), |end| end + 1);
+        let before = |by: usize| at.checked_sub(by).and_then(|at| tokens.get(at));
+        let in_part = group(before(1), Delimiter::Parenthesis).is_some();
+        let is_public = is_word(before(1), "pub") || in_part && is_word(before(2), "pub");
+        let mut found = Vec::new();
+        let tree = rest.get(1..end.unwrap_or(len)).unwrap_or_default();
+        branches(&[], tree, &mut found);
+        let line = rest.first().map_or(0, line);
+        self.named
+            .extend(found.into_iter().map(|(segments, alias)| Named {
                 line,
-                inside: inside(),
+                inside: inside.to_vec(),
                 segments,
                 alias: Some(alias),
                 is_public,
             }));
-        } else if rest.starts_with("::") && !is_within_path(code, at) && !is_visibility(code, at) {
-            let segments = path(code.get(at..).unwrap_or_default());
-            all.push(Named {
-                line,
-                inside: inside(),
-                segments,
-                alias: None,
-                is_public: false,
-            });
+        len
+    }
+}
+
+/// The path at the start of `tokens`.
+fn path(tokens: &[TokenTree]) -> Vec<String> {
+    let mut all: Vec<String> = word(tokens.first()).into_iter().collect();
+    for three in tokens.get(1..).unwrap_or_default().chunks_exact(3) {
+        match (three.first(), three.get(1), word(three.last())) {
+            (a, b, Some(name)) if is_punct(a, ':') && is_punct(b, ':') => all.push(name),
+            _ => break,
         }
     }
     all
 }
 
-/// The words that do not stand in `use` declarations.
-pub(super) fn words_outside(code: &str) -> Vec<&str> {
-    let mut skip_to = 0;
-    let mut all = Vec::new();
-    for (at, word) in words(code) {
-        let rest = code.get(at..).unwrap_or_default();
-        if at >= skip_to && word == "use" {
-            skip_to = at + rest.find(';').unwrap_or_default();
-        } else if at >= skip_to {
-            all.push(word);
+/// Adds the paths of a tree below `prefix`, each with its name.
+fn branches(prefix: &[String], tree: &[TokenTree], all: &mut Vec<(Vec<String>, String)>) {
+    if let Some(group) = group(tree.first(), Delimiter::Brace) {
+        let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+        for branch in inside.split(|token| is_punct(Some(token), ',')) {
+            branches(prefix, branch, all);
+        }
+    } else if is_punct(tree.first(), '*') {
+        all.push((prefix.to_vec(), "*".to_owned()));
+    } else if let Some(name) = word(tree.first()) {
+        let is_self = name == "self" && !prefix.is_empty();
+        let own = (!is_self).then_some(name);
+        let whole: Vec<String> = prefix.iter().cloned().chain(own).collect();
+        if is_punct(tree.get(1), ':') {
+            branches(&whole, tree.get(3..).unwrap_or_default(), all);
+        } else {
+            let renamed = word(tree.get(2)).filter(|_| is_word(tree.get(1), "as"));
+            let alias = renamed.or_else(|| whole.last().cloned());
+            all.push((whole, alias.unwrap_or_default()));
         }
     }
-    all
-}
-
-/// Whether the `use` at `at` is a re-export.
-fn is_public(code: &str, at: usize) -> bool {
-    let before = code.get(..at).unwrap_or_default().trim_end();
-    before.ends_with("pub")
-        || (before.ends_with(')')
-            && before.rfind("pub(").is_some_and(|p| {
-                before
-                    .get(p..)
-                    .is_some_and(|rest| rest.matches([')', ';', '{']).count() == 1)
-            }))
-}
-
-/// Whether the word at `at` goes on with a path, or belongs to a macro's `$crate`.
-fn is_within_path(code: &str, at: usize) -> bool {
-    let before = code.get(..at).unwrap_or_default();
-    before.ends_with("::") || before.ends_with('$')
-}
-
-/// Whether the word at `at` begins a path that only says where an item is visible: `pub(in PATH)`.
-fn is_visibility(code: &str, at: usize) -> bool {
-    let before = code.get(..at).unwrap_or_default().trim_end();
-    before
-        .strip_suffix("in")
-        .is_some_and(|before| before.trim_end().ends_with("pub("))
-}
-
-/// The path at the start of `text`.
-fn path(text: &str) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut rest = text;
-    loop {
-        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-        let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
-        if word.is_empty() {
-            return all;
-        }
-        all.push(word.to_owned());
-        match after.strip_prefix("::") {
-            Some(deeper) => rest = deeper,
-            None => return all,
-        }
-    }
-}
-
-/// Adds the paths of the tree that `text` begins with, below `prefix`; returns what follows it.
-fn branches<'a>(prefix: &[String], text: &'a str, all: &mut Vec<(Vec<String>, String)>) -> &'a str {
-    let text = text.trim_start();
-    if let Some(inner) = text.strip_prefix('{') {
-        let mut rest = inner;
-        loop {
-            rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
-            if let Some(after) = rest.strip_prefix('}') {
-                return after;
-            }
-            let after = branches(prefix, rest, all);
-            if after.len() == rest.len() {
-                return rest;
-            }
-            rest = after;
-        }
-    }
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '*');
-    let (name, rest) = text.split_at(end.unwrap_or(text.len()));
-    if name.is_empty() {
-        return rest;
-    }
-    let mut whole = prefix.to_vec();
-    if name != "self" || prefix.is_empty() {
-        whole.push(name.to_owned());
-    }
-    if let Some(deeper) = rest.strip_prefix("::") {
-        return branches(&whole, deeper, all);
-    }
-    let (alias, rest) = match rest.trim_start().strip_prefix("as ") {
-        Some(renamed) => {
-            let renamed = renamed.trim_start();
-            let end = renamed.find(|c: char| !c.is_alphanumeric() && c != '_');
-            renamed.split_at(end.unwrap_or(renamed.len()))
-        }
-        None => (name, rest),
-    };
-    let alias = match alias {
-        "self" => whole.last().cloned().unwrap_or_default(),
-        "*" => {
-            whole.pop();
-            "*".to_owned()
-        }
-        alias => alias.to_owned(),
-    };
-    all.push((whole, alias));
-    rest
-}
-
-/// The modules with a body in this file: where they begin and end, and their names.
-fn inline_modules(code: &str) -> Vec<(usize, usize, String)> {
-    let mut all = Vec::new();
-    let mut words = words(code);
-    while let Some((_, word)) = words.next() {
-        if word != "mod" {
-            continue;
-        }
-        let Some((at, name)) = words.next() else {
-            break;
-        };
-        let rest = code.get(at + name.len()..).unwrap_or_default();
-        if rest.trim_start().starts_with('{') {
-            let end = at + name.len() + balanced(rest, '{', '}');
-            all.push((at, end, name.to_owned()));
-        }
-    }
-    all
-}
-
-fn around(modules: &[(usize, usize, String)], at: usize) -> Vec<String> {
-    let around = modules
-        .iter()
-        .filter(|(from, to, _)| *from < at && at < *to);
-    around.map(|(_, _, name)| name.clone()).collect()
-}
-
-/// The names of the items that a blanked source declares.
-pub(super) fn items(code: &str) -> Vec<&str> {
-    const KINDS: &[&str] = &[
-        "struct",
-        "enum",
-        "trait",
-        "type",
-        "fn",
-        "const",
-        "static",
-        "union",
-        "macro_rules",
-    ];
-    let mut all = Vec::new();
-    let mut before = "";
-    for (_, word) in words(code) {
-        if KINDS.contains(&before) {
-            all.push(word);
-        }
-        before = word;
-    }
-    all
 }
 
 #[cfg(test)]
@@ -219,34 +160,38 @@ mod tests {
     #[test]
     fn trees_and_paths_are_read() {
         let code = "use crate::{low::{self, A as B}, high::*};\npub use super::C;\n\
-                    fn f() { self::g::h(std::i) }\nmod m { use super::n; }\n$crate::x();\n\
-                    pub(in crate::o) fn p() {}";
-        let all = read(code);
-        let shown: Vec<String> = all
+                    fn f() { self::g::h(std::i) }\nmod m { use super::n; }\n\
+                    pub(in crate::o) fn p() { x!(q::r) }";
+        let names = Names::read(&code.parse().unwrap());
+        let shown: Vec<String> = names
+            .named
             .iter()
             .map(|n| {
                 let alias = n.alias.as_deref().unwrap_or("-");
                 format!(
-                    "{} {} {} {alias}",
+                    "{} {} {} {alias} {}",
                     n.line,
                     n.inside.join("/"),
-                    n.segments.join("::")
+                    n.segments.join("::"),
+                    u8::from(n.is_public),
                 )
             })
             .collect();
         let expected = [
-            "1  crate::low low",
-            "1  crate::low::A B",
-            "1  crate::high *",
-            "2  super::C C",
-            "3  self::g::h -",
-            "3  std::i -",
-            "4 m super::n n",
+            "1  crate::low low 0",
+            "1  crate::low::A B 0",
+            "1  crate::high * 0",
+            "2  super::C C 1",
+            "3  self::g::h - 0",
+            "3  std::i - 0",
+            "4 m super::n n 0",
+            "5  q::r - 0",
         ];
         assert_eq!(shown, expected);
-        assert_eq!(
-            items("pub(crate) struct A; const fn b() {}"),
-            ["A", "fn", "b"]
-        );
+        let declared = "pub(crate) struct A; const fn b() { c } macro_rules! d { () => {} }";
+        let names = Names::read(&declared.parse().unwrap());
+        let items = ["A", "b", "d", "fn"].map(str::to_owned);
+        assert_eq!(names.items, items.into());
+        assert!(names.words.contains("c"));
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::blank::line_of;
 use super::finding::Finding;
 
 /// The list.
@@ -14,7 +13,7 @@ pub(super) const DOCUMENT: &str = "docs/INVARIANTS.md";
 pub(super) fn check<'a>(
     document: &str,
     sources: impl Iterator<Item = (&'a Path, &'a str)>,
-    words: &BTreeSet<&str>,
+    words: &BTreeSet<String>,
 ) -> Vec<Finding> {
     let mut all = Vec::new();
     let rows: BTreeMap<u32, Row<'_>> = rows(document).map(|row| (row.number, row)).collect();
@@ -48,7 +47,7 @@ struct Row<'a> {
 
 impl Row<'_> {
     /// A row whose number no source has must name a test, or say why there is none.
-    fn check(&self, is_spoken_of: bool, words: &BTreeSet<&str>) -> Vec<Finding> {
+    fn check(&self, is_spoken_of: bool, words: &BTreeSet<String>) -> Vec<Finding> {
         let finding = |what: String| Finding::at(Path::new(DOCUMENT), self.line, what);
         let mut all = Vec::new();
         let mut named = false;
@@ -73,7 +72,7 @@ impl Row<'_> {
 }
 
 /// Whether a name in backticks exists; none if it is no name of an item or a file.
-fn exists(name: &str, words: &BTreeSet<&str>) -> Option<bool> {
+fn exists(name: &str, words: &BTreeSet<String>) -> Option<bool> {
     let last = name.rsplit("::").next().unwrap_or_default();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '*';
     if !last.contains('_') || !last.chars().all(is_name) {
@@ -98,6 +97,11 @@ fn rows(document: &str) -> impl Iterator<Item = Row<'_>> {
             shown,
         })
     })
+}
+
+/// The line, from one on, of a position.
+fn line_of(text: &str, at: usize) -> usize {
+    text.get(..at).unwrap_or_default().matches('\n').count() + 1
 }
 
 /// The numbers behind a J in a source, as in `J7` and `j7_a_test`, with their positions.
@@ -135,9 +139,8 @@ mod tests {
         "| # | a | b |\n|---|---|---|\n| J1 | x | walk; `j1_*` |\n| J2 | y | debug |\n";
 
     fn findings(document: &str, code: &str) -> Vec<String> {
-        let words = super::super::blank::words(code)
-            .map(|(_, word)| word)
-            .collect();
+        let words = super::super::tokens::words_of(code);
+        let words = words.map(str::to_owned).collect();
         let sources = [(Path::new("a.rs"), code)];
         let all = check(document, sources.into_iter(), &words);
         all.into_iter().map(|f| f.to_string()).collect()

@@ -1,7 +1,6 @@
 //! Rules that no compiler checks. Each finding is a line `file:line: what is wrong (rule)`, and an
 //! error: no rule has exemptions.
 
-mod blank;
 mod circles;
 mod columns;
 mod commands;
@@ -14,11 +13,13 @@ mod graph;
 mod imports;
 mod invariants;
 mod layers;
+mod limits;
 mod links;
 mod listed_changes;
 mod manifests;
 mod module_order;
-mod modules;
+mod names;
+mod openers;
 mod pages;
 #[cfg(test)]
 mod planted;
@@ -28,13 +29,15 @@ mod seeds;
 mod sources;
 mod spans;
 mod subjects;
+mod tokens;
 mod type_names;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use doc_names::Known;
 use finding::Finding;
 use repository::Repository;
 
@@ -83,18 +86,21 @@ fn check(repository: &Repository) -> Findings {
     all.insert("file-names", file_names::check(&repository.files));
     all.insert("pages", pages::check(repository));
     let types = repository.with("rs");
-    let types = types.map(|s| (s.path.as_path(), s.code.as_str()));
+    let types = types.map(|s| (s.path.as_path(), &s.product));
     all.insert("type-names", type_names::check(types));
     all.insert("commits", subjects::check(&repository.commits));
     let graphs = graphs(repository);
-    all.insert("order", module_order::check(&graphs));
+    let map = repository.text(module_order::DOCUMENT);
+    all.insert("order", module_order::check(map, &graphs));
     all.insert("circles", circles::check(&graphs));
-    let words = repository.words();
     let source = |file: &str| repository.text_of(file);
     let survivors = listed_changes::check(&repository.survivors, source);
     all.insert("survivors", survivors);
-    all.insert("invariants", check_invariants(repository, &words));
-    all.insert("doc-names", check_documents(repository, words));
+    let rust = repository.with("rs");
+    let sources = rust.map(|s| (s.path.as_path(), &s.tokens));
+    let known = Known::new(&repository.files, sources);
+    all.insert("invariants", check_invariants(repository, &known));
+    all.insert("doc-names", check_documents(repository, &known));
     let basic = all.entry("basic").or_default();
     if repository.files.is_empty() {
         basic.push(Finding::new(root, "git lists no files"));
@@ -117,49 +123,64 @@ fn check_files(repository: &Repository) -> Findings {
         add("words", words::check(file, text));
         if source.is("rs") {
             add("basic", sources::check(file, text));
-            add("functions", functions::check(file, &source.code));
+            if source.tokens.is_empty() {
+                add("basic", vec![Finding::new(file, "cannot be read as Rust")]);
+            }
+            add("functions", functions::check(file, &source.tokens));
+            add(
+                "parameters",
+                functions::check_parameters(file, &source.product),
+            );
+            add("openers", openers::check(file, text));
+            add("names", names::check(file, &source.tokens));
         } else if file.ends_with("Cargo.toml") {
             add("basic", layers::check(file, text));
         } else if source.is("md") {
             add("basic", links::check(&repository.root, file, text));
         }
     }
+    for rule in ["parameters", "openers", "names"] {
+        let found = all.remove(rule).unwrap_or_default();
+        all.insert(rule, limits::beyond(rule, found));
+    }
     all
 }
 
 /// The graph of each crate's sources.
-fn graphs(repository: &Repository) -> module_order::Graphs {
-    let mut all = module_order::Graphs::new();
+fn graphs(repository: &Repository) -> circles::Graphs {
+    let mut all = circles::Graphs::new();
     for source in repository.with("rs") {
         let dir = source.path.ancestors().find(|dir| dir.ends_with("src"));
         if let Some(dir) = dir {
             let inside = source.path.strip_prefix(dir).unwrap_or(&source.path);
             let graph = all.entry(dir.to_path_buf()).or_default();
-            graph.add(inside, &source.code);
+            graph.add(inside, &source.product);
         }
     }
     all
 }
 
-fn check_invariants(repository: &Repository, words: &BTreeSet<&str>) -> Vec<Finding> {
+fn check_invariants(repository: &Repository, known: &Known<'_>) -> Vec<Finding> {
     let document = repository.text(invariants::DOCUMENT);
     // The numbers in this program's tests are no invariants.
     let code = repository
         .with("rs")
         .filter(|s| !s.path.starts_with("xtask"));
     let code = code.map(|s| (s.path.as_path(), s.text.as_str()));
-    invariants::check(document, code, words)
+    invariants::check(document, code, &known.words)
 }
 
-/// The rules for what documents name. The changelog speaks of the past.
-fn check_documents(repository: &Repository, words: BTreeSet<&str>) -> Vec<Finding> {
-    let known = doc_names::Known::new(&repository.files, words);
+/// The rules for what documents and headers name. The changelog speaks of the past.
+fn check_documents(repository: &Repository, known: &Known<'_>) -> Vec<Finding> {
     let commands = commands::Commands::read(&repository.root);
     let mut all = commands.check_themselves();
     let documents = repository.with("md");
     for document in documents.filter(|s| !s.path.ends_with("CHANGELOG.md")) {
         all.extend(known.check(&document.path, &document.text));
         all.extend(commands.check(&document.path, &document.text));
+    }
+    for source in repository.with("rs") {
+        all.extend(known.check(&source.path, &doc_names::header(&source.text)));
     }
     all
 }

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::check;
 use super::repository::{Repository, Source};
-use super::{blank, check};
 
 /// A rule (none where another file offends with this one), a file, and its text.
-fn offences() -> Vec<(&'static str, &'static str, String)> {
+type Offence = (&'static str, &'static str, String);
+
+fn in_files() -> Vec<Offence> {
     let person = concat!("some", "body");
     let long = "let x = 1;\n".repeat(80);
-    let all = [
+    vec![
         ("columns", "a.md", "x".repeat(120)),
         (
             "words",
@@ -38,6 +40,11 @@ fn offences() -> Vec<(&'static str, &'static str, String)> {
             "crates/a/src/three.rs",
             "//! H.\nmod within {\n    struct Same;\n}\n".into(),
         ),
+    ]
+}
+
+fn between_files() -> Vec<Offence> {
+    vec![
         (
             "circles",
             "crates/a/src/left.rs",
@@ -50,10 +57,36 @@ fn offences() -> Vec<(&'static str, &'static str, String)> {
         ),
         (
             "order",
-            "crates/capi/src/outcome.rs",
-            "//! H.\nuse crate::queue::Q;\n".into(),
+            "crates/b/src/below.rs",
+            "//! H.\nuse crate::above::Q;\n".into(),
         ),
-        ("", "crates/capi/src/queue.rs", "//! H.\n".into()),
+        ("", "crates/b/src/above.rs", "//! H.\n".into()),
+        (
+            "",
+            "docs/ARCHITECTURE.md",
+            "| modules of `b` | x |\n|---|---|\n| `below` |\n| `above` |\n".into(),
+        ),
+        (
+            "parameters",
+            "crates/a/src/many.rs",
+            "//! H.\nfn many((a, b): (u8, u8), c: u8, d: u8, e: u8, f: u8) {}\n".into(),
+        ),
+        (
+            "openers",
+            "crates/a/src/opener.rs",
+            "//! What it is.\n".into(),
+        ),
+        (
+            "names",
+            "crates/a/src/generic.rs",
+            "//! H.\nstruct Wish;\n".into(),
+        ),
+        (
+            "doc-names",
+            "crates/a/src/head.rs",
+            "//! See `gone.rs`.\n".into(),
+        ),
+        ("basic", "crates/a/src/open.rs", "//! H.\nfn f() {\n".into()),
         (
             "invariants",
             "crates/a/src/rows.rs",
@@ -69,19 +102,14 @@ fn offences() -> Vec<(&'static str, &'static str, String)> {
             "[package]\nname = \"extant-disk\"\n[dependencies]\nextant-engine.workspace = true\n"
                 .into(),
         ),
-    ];
-    all.into()
+    ]
 }
 
 #[test]
 fn each_rule_finds_what_is_planted() {
-    let offences = offences();
+    let offences = [in_files(), between_files()].concat();
     let sources = offences.iter().filter(|(.., text)| !text.is_empty());
-    let sources = sources.map(|(_, file, text)| Source {
-        path: PathBuf::from(file),
-        text: text.clone(),
-        code: blank::blank(text),
-    });
+    let sources = sources.map(|(_, file, text)| Source::new(PathBuf::from(file), text.clone()));
     let sources: Vec<Source> = sources.collect();
     let repository = Repository {
         root: PathBuf::from("/nowhere"),

@@ -10,9 +10,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::blank::balanced;
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
 use super::finding::Finding;
 use super::repository::Repository;
+use super::tokens::{group, is_punct, is_word, render, word};
 
 /// The crates whose items users of the library can name, by the names of their folders.
 const CRATES: &[&str] = &["extant", "engine", "check", "mkfs"];
@@ -61,7 +63,7 @@ fn items(repository: &Repository, name: &str) -> BTreeSet<String> {
         let is_test = source.path.ends_with("tests.rs") || source.path.iter().any(|p| p == "tests");
         source.path.starts_with(&sources) && !is_test
     });
-    let all: BTreeSet<String> = ours.flat_map(|source| items_of(&source.code)).collect();
+    let all: BTreeSet<String> = ours.flat_map(|source| items_of(&source.tokens)).collect();
     let public: BTreeSet<String> = all.iter().filter_map(|item| type_of(item)).collect();
     let is_named = |item: &String| match item.strip_prefix("impl") {
         Some(header) if !header.contains(": pub ") => {
@@ -88,70 +90,80 @@ fn first_word(text: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// The public items of one blanked source: methods and fields with what they belong to.
-fn items_of(code: &str) -> Vec<String> {
+/// The public items of one source: methods and fields with what they belong to.
+fn items_of(tokens: &TokenStream) -> Vec<String> {
     let mut all = Vec::new();
-    // The implementation or structure that the line is in, and its end.
-    let (mut around, mut end) = (String::new(), 0);
-    let mut at = 0;
-    for line in code.split_inclusive('\n') {
-        let rest = code.get(at..).unwrap_or_default();
-        let opens = line.starts_with("impl") || line.starts_with("pub struct");
-        if line.trim_start().starts_with("pub ") {
-            let item = item(rest.trim_start());
-            match at < end {
-                true => all.push(format!("{around}: {item}")),
-                false => all.push(item),
-            }
-        }
-        if opens {
-            let header = up_to(rest, &['{', ';']);
-            if line.starts_with("impl") && header.contains(" for ") {
-                all.push(header.clone());
-            }
-            let is_block = line.starts_with("impl") || !header.ends_with(')');
-            let len = rest
-                .find("\n}")
-                .filter(|_| is_block && !line.ends_with(";\n"));
-            (around, end) = (header, at + len.unwrap_or(0));
-        }
-        at += line.len();
-    }
+    collect(tokens.clone(), "", &mut all);
     all
 }
 
-/// The item that `rest` begins with: with its body where users can name what is in there.
-fn item(rest: &str) -> String {
-    let words: Vec<&str> = rest.split_whitespace().take(2).collect();
-    match words.last().copied().unwrap_or_default() {
-        "enum" | "trait" => {
-            let from = rest.find('{').unwrap_or(rest.len());
-            let body = balanced(rest.get(from..).unwrap_or_default(), '{', '}');
-            squeezed(rest.get(..from + body).unwrap_or(rest))
+/// Adds the public items among `tokens`, which stand in the implementation or structure `around`.
+fn collect(tokens: TokenStream, around: &str, all: &mut Vec<String>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut inside = around.to_owned();
+    for (at, token) in tokens.iter().enumerate() {
+        let rest = tokens.get(at..).unwrap_or_default();
+        let begins_line = token.span().start().column == 0;
+        let is_public =
+            is_word(Some(token), "pub") && group(rest.get(1), Delimiter::Parenthesis).is_none();
+        if is_public {
+            let item = item(rest);
+            match around {
+                "" => all.push(item.clone()),
+                around => all.push(format!("{around}: {item}")),
+            }
+            if begins_line && is_word(rest.get(1), "struct") {
+                inside = item;
+            }
         }
-        "fn" | "struct" | "mod" | "unsafe" | "async" | "extern" => up_to(rest, &['{', ';']),
-        "use" => up_to(rest, &[';']),
-        "const" | "static" | "type" => up_to(rest, &['{', ';']),
-        // A field.
-        _ => up_to(rest, &[',', '}', '{', ';']),
+        if begins_line && is_word(Some(token), "impl") {
+            inside = render(up_to(rest, false, &[';']));
+            if inside.contains(" for ") {
+                all.push(inside.clone());
+            }
+        }
+        if let TokenTree::Group(group) = token {
+            collect(group.stream(), &inside, all);
+            if group.delimiter() == Delimiter::Brace {
+                inside = around.to_owned();
+            }
+        }
     }
 }
 
-/// The start of `rest`, up to one of `ends` outside of brackets.
-fn up_to(rest: &str, ends: &[char]) -> String {
-    let mut depth = 0_i32;
-    let mut before = ' ';
-    let end = rest.find(|c: char| {
-        let closes_angle = c == '>' && before != '-' && before != '=';
-        depth += i32::from("([<".contains(c)) - i32::from(")]".contains(c) || closes_angle);
-        before = c;
-        depth <= 0 && ends.contains(&c)
-    });
-    squeezed(rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest))
+/// The item that `rest` begins with: with its body where users can name what is in there.
+fn item(rest: &[TokenTree]) -> String {
+    let kind = word(rest.get(1)).unwrap_or_default();
+    render(match kind.as_str() {
+        "enum" | "trait" => up_to(rest, true, &[';']),
+        "use" => up_to(rest, true, &[';']),
+        "fn" | "struct" | "mod" | "unsafe" | "async" | "extern" | "const" | "static" | "type" => {
+            up_to(rest, false, &[';'])
+        }
+        // A field.
+        _ => up_to(rest, false, &[',', ';']),
+    })
 }
 
-fn squeezed(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// The start of `rest`, up to its first group in braces (with that, if `with_body`) or to one of
+/// `ends` outside of angle brackets.
+fn up_to<'a>(rest: &'a [TokenTree], with_body: bool, ends: &[char]) -> &'a [TokenTree] {
+    let (mut angles, mut before) = (0, ' ');
+    for (at, token) in rest.iter().enumerate() {
+        if group(Some(token), Delimiter::Brace).is_some() {
+            return rest.get(..at + usize::from(with_body)).unwrap_or(rest);
+        }
+        if angles == 0 && ends.iter().any(|end| is_punct(Some(token), *end)) {
+            return rest.get(..at).unwrap_or(rest);
+        }
+        let c = match token {
+            TokenTree::Punct(punct) => punct.as_char(),
+            _ => ' ',
+        };
+        angles += i32::from(c == '<') - i32::from(c == '>' && !"-=".contains(before));
+        before = c;
+    }
+    rest
 }
 
 #[cfg(test)]
@@ -178,7 +190,7 @@ mod tests {
             "pub enum I { J { k: u8 }, }",
             "pub const M: u8 = 5",
         ];
-        assert_eq!(items_of(code), expected);
+        assert_eq!(items_of(&code.parse().unwrap()), expected);
     }
 
     #[test]

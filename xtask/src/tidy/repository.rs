@@ -1,11 +1,13 @@
 //! The files under version control, and the texts among them.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use proc_macro2::TokenStream;
+
+use super::listed_changes;
 use super::subjects::{self, Commit};
-use super::{blank, listed_changes};
+use super::tokens::without_tests;
 
 /// What the rules look at.
 pub(super) struct Repository {
@@ -22,8 +24,10 @@ pub(super) struct Repository {
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) text: String,
-    /// Of a Rust source: itself without comments and strings.
-    pub(super) code: String,
+    /// Of a Rust source: its tokens, and those without tests. Empty if its
+    /// brackets do not fit.
+    pub(super) tokens: TokenStream,
+    pub(super) product: TokenStream,
 }
 
 impl Source {
@@ -37,15 +41,21 @@ impl Source {
             None => is_script() || file.ends_with("Makefile"),
         };
         let text = is_text.then(|| std::fs::read_to_string(root.join(file)).ok())??;
-        let code = match extension {
-            Some("rs") => blank::blank(&text),
-            _ => String::new(),
-        };
-        Some(Source {
-            path: file.to_path_buf(),
+        Some(Source::new(file.to_path_buf(), text))
+    }
+
+    pub(super) fn new(path: PathBuf, text: String) -> Source {
+        let is_rust = path.extension().is_some_and(|e| e == "rs");
+        let tokens: TokenStream = is_rust
+            .then(|| text.parse().ok())
+            .flatten()
+            .unwrap_or_default();
+        Source {
+            path,
             text,
-            code,
-        })
+            product: without_tests(tokens.clone()),
+            tokens,
+        }
     }
 
     pub(super) fn is(&self, extension: &str) -> bool {
@@ -80,12 +90,6 @@ impl Repository {
     /// A source's text, empty if there is none.
     pub(super) fn text(&self, file: &str) -> &str {
         self.text_of(file).unwrap_or_default()
-    }
-
-    /// All words of the Rust sources, comments and strings included.
-    pub(super) fn words(&self) -> BTreeSet<&str> {
-        let all = self.with("rs").flat_map(|s| blank::words(&s.text));
-        all.map(|(_, word)| word).collect()
     }
 }
 

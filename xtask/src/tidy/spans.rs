@@ -15,6 +15,8 @@ pub(super) fn code_spans(text: &str) -> impl Iterator<Item = Span<'_>> {
     let mut fenced = false;
     let mut after_blank = true;
     let mut indented = false;
+    // A piece that goes on in the next line is no name.
+    let mut open = false;
     text.lines().enumerate().flat_map(move |(i, line)| {
         let is_fence = line.trim_start().starts_with("```");
         fenced ^= is_fence;
@@ -24,8 +26,16 @@ pub(super) fn code_spans(text: &str) -> impl Iterator<Item = Span<'_>> {
         after_blank = line.trim().is_empty();
         let is_block = !is_fence && (fenced || indented);
         let block = is_block.then(|| line.trim()).into_iter();
-        let odd = if is_block || is_fence { 0 } else { usize::MAX };
-        let inline = line.split('`').skip(1).step_by(2).take(odd);
+        let is_text = !(is_block || is_fence || after_blank);
+        let marks = if is_text {
+            line.matches('`').count()
+        } else {
+            0
+        };
+        let was_open = is_text && open;
+        open = was_open ^ (marks % 2 == 1);
+        let first = 1 + usize::from(was_open);
+        let inline = line.split('`').take(marks).skip(first).step_by(2);
         block.chain(inline).map(move |text| Span {
             line: i + 1,
             text,
@@ -40,7 +50,7 @@ mod tests {
 
     #[test]
     fn all_code_is_found() {
-        let text = "a `b` c `d`\n```sh\ne `f`\n```\n\n    g\n    h\n\ni\n    `j` k\n";
+        let text = "a `b` c `d`\n```sh\ne `f`\n```\n\n    g\n    h\n\ni\n    `j` k\nl `m\nn` `o`\n";
         let spans: Vec<_> = code_spans(text)
             .map(|s| (s.line, s.text, s.is_block))
             .collect();
@@ -51,6 +61,7 @@ mod tests {
             (6, "g", true),
             (7, "h", true),
             (10, "j", false),
+            (12, "o", false),
         ];
         assert_eq!(spans, expected);
     }

@@ -3,30 +3,28 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::blank::{line_of, without_tests, words};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
 use super::file_names::sources_of;
 use super::finding::Finding;
+use super::tokens::{group, line, word};
 
 /// What introduces a type.
 const KINDS: &[&str] = &["struct", "enum", "union", "trait", "type"];
-/// Spaces of a line for each module that it stands in, as rustfmt writes them.
-const INDENT: usize = 4;
 
-/// The types, of blanked sources by path, whose name another file of their crate has too. A file
-/// may have variants of a type, one for each configuration.
-pub(super) fn check<'a>(sources: impl Iterator<Item = (&'a Path, &'a str)>) -> Vec<Finding> {
-    let stripped: Vec<(&Path, String)> = sources
-        .filter(|(file, _)| !file.ends_with("tests.rs"))
-        .map(|(file, code)| (file, without_tests(code)))
-        .collect();
-    let mut by_name: BTreeMap<(&Path, &str), BTreeMap<&Path, usize>> = BTreeMap::new();
-    for (file, code) in &stripped {
+/// The types, of sources by path and without tests, whose name another file of their crate has too.
+/// A file may have variants of a type, one for each configuration.
+pub(super) fn check<'a>(
+    sources: impl Iterator<Item = (&'a Path, &'a TokenStream)>,
+) -> Vec<Finding> {
+    let mut by_name: BTreeMap<(&Path, String), BTreeMap<&Path, usize>> = BTreeMap::new();
+    for (file, tokens) in sources.filter(|(file, _)| !file.ends_with("tests.rs")) {
         let Some(folder) = sources_of(file) else {
             continue;
         };
-        for (line, name) in types(code) {
+        for (line, name) in types(tokens.clone()) {
             let files = by_name.entry((folder, name)).or_default();
-            files.entry(*file).or_insert(line);
+            files.entry(file).or_insert(line);
         }
     }
     let mut all = Vec::new();
@@ -41,39 +39,34 @@ pub(super) fn check<'a>(sources: impl Iterator<Item = (&'a Path, &'a str)>) -> V
 
 /// The types of a source, at its top and in modules within it, with their lines. Those within
 /// functions, traits and implementations do not count.
-fn types(code: &str) -> Vec<(usize, &str)> {
+fn types(tokens: TokenStream) -> Vec<(usize, String)> {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut all = Vec::new();
-    // Of each open brace, whether a module is inside.
-    let mut modules: Vec<bool> = Vec::new();
-    let (mut before, mut last, mut end) = ("", "", 0);
-    let mut words = words(code).peekable();
-    while let Some((at, word)) = words.next() {
-        for c in code.get(end..at).unwrap_or_default().chars() {
-            match c {
-                '{' => modules.push(before == "mod"),
-                '}' => drop(modules.pop()),
-                _ => {}
-            }
+    for (at, token) in tokens.iter().enumerate() {
+        let Some((kind, name)) = word(Some(token)).zip(word(tokens.get(at + 1))) else {
+            continue;
+        };
+        if KINDS.contains(&kind.as_str()) {
+            all.push((line(token), name));
+        } else if let ("mod", Some(body)) = (&*kind, group(tokens.get(at + 2), Delimiter::Brace)) {
+            all.extend(types(body.stream()));
         }
-        let line = code.get(..at).unwrap_or_default();
-        let line = line.rsplit('\n').next().unwrap_or_default();
-        let indent = line.len() - line.trim_start().len();
-        let is_item = indent == INDENT * modules.len() && modules.iter().all(|is| *is);
-        if is_item && KINDS.contains(&word) {
-            all.extend(words.peek().map(|(_, name)| (line_of(code, at), *name)));
-        }
-        (before, last, end) = (last, word, at + word.len());
     }
     all
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tokens::without_tests;
     use super::*;
 
     fn count(files: &[(&str, &str)]) -> usize {
-        let files = files.iter().map(|(path, code)| (Path::new(*path), *code));
-        check(files).len()
+        let files = files.iter().map(|(path, code)| {
+            let tokens = without_tests(code.parse().unwrap());
+            (Path::new(*path), tokens)
+        });
+        let files: Vec<_> = files.collect();
+        check(files.iter().map(|(path, tokens)| (*path, tokens))).len()
     }
 
     #[test]
