@@ -1,17 +1,7 @@
 //! The test binaries of a workspace: built by cargo, named, and run one by one.
-//!
-//! Cargo tells what it would run by running it, so a listing run has this program as its runner
-//! (`cargo xtask note BINARY ARGS`), which writes the binary down and ends.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-
-use crate::watch;
-
-/// Names the file in which the runner of the listing run notes the binaries.
-const NOTES: &str = "EXTANT_BINARY_NOTES";
+use std::process::{Command, Stdio};
 
 /// A test binary, and the directory in which cargo runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +9,7 @@ pub(crate) struct Binary {
     /// Its crate and its target: `jbd2.linux`.
     pub(crate) name: String,
     dir: PathBuf,
-    command: Vec<String>,
+    pub(crate) program: PathBuf,
 }
 
 /// Variables by which a make tells programs that it runs about itself: for other makes, which a
@@ -57,145 +47,97 @@ pub(crate) fn target(root: &Path) -> PathBuf {
 /// Builds the command that most suites run, and its example, with the features that the tests of
 /// the whole workspace have: the build of these has made it already. Without them every crate would
 /// be compiled twice. They add failpoints, none of which is on. No suite then builds anything while
-/// another one runs. `target` is cargo's target directory; `args` may name a profile. Returns the
-/// command's path.
-pub(crate) fn build_command(
-    root: &Path,
-    target: &Path,
-    args: &[String],
-) -> std::io::Result<PathBuf> {
+/// another one runs. Returns the command's path.
+pub(crate) fn build_command(root: &Path) -> std::io::Result<PathBuf> {
     let mut build = cargo(root);
     // An example has the features that tests have.
     build.args(["build", "-q", "--workspace", "--bin", "extant"]);
     build.args(["--example", "hand_over"]);
-    let named = args.iter().position(|arg| arg == "--profile");
-    let profile = named.and_then(|at| args.get(at + 1));
-    if let Some(profile) = profile {
-        build.args(["--profile", profile]);
-    }
     let built = build.status()?;
     if !built.success() {
         return Err(std::io::Error::other(format!("cargo build: {built}")));
     }
-    let dir = profile.map_or("debug", String::as_str);
-    Ok(target.join(dir).join("extant"))
+    Ok(target(root).join("debug/extant"))
 }
 
-/// Has cargo build the test binaries that `args` choose (all, if empty) and name them. `notes` is
-/// a file for the names.
-pub(crate) fn build(root: &Path, notes: &Path, args: &[String]) -> std::io::Result<Vec<Binary>> {
-    if let Some(dir) = notes.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    File::create(notes)?;
-    let xtask = std::env::current_exe()?.display().to_string();
-    let runner = format!("target.'cfg(all())'.runner = [{xtask:?}, \"note\"]");
+/// Has cargo build the test binaries that `args` choose, with `env` around it, and name them.
+pub(crate) fn build(
+    root: &Path,
+    args: &[String],
+    env: &[(&str, &str)],
+) -> std::io::Result<Vec<Binary>> {
     let mut cargo = cargo(root);
-    cargo.args(["test", "--quiet", "--tests"]);
-    cargo.args(["--config", &runner]);
-    if args.is_empty() {
-        cargo.arg("--workspace");
+    cargo.args(["test", "--quiet", "--no-run"]);
+    cargo.arg("--message-format=json-render-diagnostics");
+    cargo.args(args).envs(env.iter().copied());
+    let built = cargo.stderr(Stdio::inherit()).output()?;
+    if !built.status.success() {
+        let why = format!("cargo test: {}", built.status);
+        return Err(std::io::Error::other(why));
     }
-    let built = cargo.args(args).env(NOTES, notes).status()?;
-    if !built.success() {
-        return Err(std::io::Error::other(format!("cargo test: {built}")));
-    }
-    let notes = std::fs::read_to_string(notes)?;
-    Ok(notes.lines().filter_map(Binary::noted).collect())
-}
-
-/// Writes down a test binary, in its stead: cargo's runner of the listing run.
-pub(crate) fn note(args: &[String]) -> ExitCode {
-    let noted = || -> std::io::Result<()> {
-        let notes = std::env::var_os(NOTES).ok_or(std::io::ErrorKind::NotFound)?;
-        let mut notes = OpenOptions::new().append(true).create(true).open(notes)?;
-        let dir = std::env::current_dir()?;
-        writeln!(notes, "{}\t{}", dir.display(), args.join("\t"))
-    };
-    match noted() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("cannot note {args:?}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let said = String::from_utf8_lossy(&built.stdout);
+    Ok(said.lines().filter_map(Binary::told).collect())
 }
 
 impl Binary {
-    /// The binary that a note tells of: named by its crate and its target.
-    fn noted(line: &str) -> Option<Binary> {
-        let mut parts = line.split('\t');
-        let dir = PathBuf::from(parts.next()?);
-        let command: Vec<String> = parts.map(str::to_owned).collect();
-        let file = Path::new(command.first()?).file_name()?.to_str()?;
+    /// The binary that a message of cargo tells of.
+    fn told(message: &str) -> Option<Binary> {
+        let field = |name: &str| {
+            let (_, rest) = message.split_once(&format!("\"{name}\":\""))?;
+            rest.split('"').next()
+        };
+        let program = PathBuf::from(field("executable")?);
+        let (_, profile) = message.split_once("\"profile\":{")?;
+        let is_test = profile.split('}').next()?.contains("\"test\":true");
+        let dir = Path::new(field("manifest_path")?).parent()?.to_path_buf();
+        let file = program.file_name()?.to_str()?;
         let target = file.rsplit_once('-').map_or(file, |(target, _)| target);
         let name = format!("{}.{target}", dir.file_name()?.to_str()?);
-        Some(Binary { name, dir, command })
+        is_test.then_some(Binary { name, dir, program })
     }
 
-    /// A line that [`parse`](Self::parse) reads.
-    pub(crate) fn line(&self) -> String {
-        let (name, dir) = (&self.name, self.dir.display());
-        format!("{name}\t{dir}\t{}\n", self.command.join("\t"))
-    }
-
-    /// What [`line`](Self::line) wrote, without the line's end.
-    pub(crate) fn parse(line: &str) -> Option<Binary> {
-        let mut parts = line.split('\t');
-        Some(Binary {
-            name: parts.next()?.to_owned(),
-            dir: parts.next()?.into(),
-            command: parts.map(str::to_owned).collect(),
-        })
-    }
-
-    /// Has runs take the file as it is now, whatever cargo builds meanwhile.
-    pub(crate) fn keep_in(&mut self, dir: &Path) -> std::io::Result<()> {
-        let kept = dir.join(&self.name);
-        let _ = std::fs::remove_file(&kept);
-        if let Some(program) = self.command.first_mut() {
-            std::fs::hard_link(&*program, &kept)?;
-            *program = kept.display().to_string();
-        }
-        Ok(())
-    }
-
-    /// Gives the binary arguments more, and its environment `env`.
-    pub(crate) fn narrow(&mut self, env: &[&str], args: &[&str]) {
-        let own = |texts: &[&str]| {
-            texts
-                .iter()
-                .map(|&text| text.to_owned())
-                .collect::<Vec<_>>()
+    /// The command that runs the binary as cargo does, in a mount namespace of its own where this
+    /// process may make one: what a test mounts is then in no namespace that a test of another
+    /// binary makes, and in use there.
+    pub(crate) fn command(&self) -> Command {
+        let unshare = ["--mount", "--propagation=private"];
+        let mut probe = Command::new("unshare");
+        let probe = probe.args(unshare).arg("true").stderr(Stdio::null());
+        let mut command = if probe.status().is_ok_and(|status| status.success()) {
+            let mut command = Command::new("unshare");
+            command.args(unshare).arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
         };
-        if !env.is_empty() {
-            let first = ["env".to_owned()].into_iter().chain(own(env));
-            self.command.splice(..0, first);
-        }
-        self.command.extend(own(args));
-    }
-
-    /// Runs the binary as cargo does, but watched: none may hang. Each of its tests is run in
-    /// every round out of `turns`.
-    pub(crate) fn watched(&self, turns: usize) -> std::io::Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("watch");
-        if turns > 1 {
-            command.args([watch::TURNS, &turns.to_string()]);
-        }
         command
-            .args(&self.command)
             .current_dir(&self.dir)
             .env("CARGO_MANIFEST_DIR", &self.dir)
             .stdin(Stdio::null());
         without_make(&mut command);
-        Ok(command)
+        command
+    }
+
+    /// The tests that the binary has and `args` choose.
+    pub(crate) fn tests(&self, args: &[String]) -> Vec<String> {
+        let mut list = Command::new(&self.program);
+        list.args(args).args(["--list", "--format", "terse"]);
+        let listed = list.stderr(Stdio::null()).output();
+        let listed = listed.ok().filter(|output| output.status.success());
+        let listed = listed.map(|output| output.stdout).unwrap_or_default();
+        let listed = String::from_utf8_lossy(&listed);
+        let names = listed.lines().filter_map(|it| it.strip_suffix(": test"));
+        names.map(str::to_owned).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TOLD: &str = r#"{"reason":"compiler-artifact","manifest_path":"/c/jbd2/Cargo.toml",
+        "target":{"test":true},"profile":{"opt_level":"1","test":true},
+        "executable":"/t/deps/lost_flush-00ff"}"#;
 
     #[test]
     fn no_program_learns_of_the_make_that_ran_this_one() {
@@ -205,17 +147,19 @@ mod tests {
             OF_MAKE.iter().all(|name| hidden.contains(name))
         };
         assert!(hidden(&cargo(Path::new("/"))));
-        let binary = Binary::noted("/c/jbd2\t/t/deps/lost_flush-00ff").unwrap();
-        assert!(hidden(&binary.watched(1).unwrap()));
+        assert!(hidden(&Binary::told(TOLD).unwrap().command()));
     }
 
     #[test]
-    fn a_note_names_a_binary_by_its_crate_and_target() {
-        let binary = Binary::noted("/c/jbd2\t/t/deps/lost_flush-00ff\tfilter").unwrap();
+    fn a_binary_is_named_by_its_crate_and_target() {
+        let binary = Binary::told(TOLD).unwrap();
         assert_eq!(binary.name, "jbd2.lost_flush");
         assert_eq!(binary.dir, Path::new("/c/jbd2"));
-        assert_eq!(binary.command, ["/t/deps/lost_flush-00ff", "filter"]);
-        assert_eq!(Binary::noted("/c/jbd2"), None);
-        assert_eq!(Binary::parse(binary.line().trim_end()), Some(binary));
+        assert_eq!(binary.program, Path::new("/t/deps/lost_flush-00ff"));
+        assert_eq!(
+            Binary::told(&TOLD.replace("\"1\",\"test\":true", "\"1\"")),
+            None
+        );
+        assert_eq!(Binary::told(&TOLD.replace("executable", "none")), None);
     }
 }

@@ -42,7 +42,7 @@ fn make(root: &Path, target: &Path) -> io::Result<()> {
     let _ = fs::remove_dir_all(&staged);
     let pages = staged.join("src");
     copy(&root.join("docs"), &pages, Path::new(""))?;
-    let reference = reference(root, target)?;
+    let reference = reference(root)?;
     for (path, _, text) in &reference {
         write(&pages.join(path), text)?;
     }
@@ -152,8 +152,8 @@ fn with_reference(summary: &str, reference: &Pages) -> io::Result<String> {
 }
 
 /// The pages that are made.
-fn reference(root: &Path, target: &Path) -> io::Result<Pages> {
-    let extant = binaries::build_command(root, target, &[])?;
+fn reference(root: &Path) -> io::Result<Pages> {
+    let extant = binaries::build_command(root)?;
     let help = |args: &[&str]| output(Command::new(&extant).args(args).env("COLUMNS", "90"));
     let page = |path: &str, title: &str, intro: &str, language: &str, text: &str| {
         let text = format!(

@@ -4,24 +4,19 @@
 //! - `tidy`: rules that no compiler checks (layers, circles, lengths, words, names in documents,
 //!   manifests). `--api` writes the lists of public items.
 //! - `lint`: format, `tidy`, clippy, rustdoc, licences.
-//! - `test [ARGS]`: all suites, some at once, or `cargo test --workspace ARGS`; skips and totals
-//!   counted over all of them, and at the end what failed. `test --lint` has `lint` as well: what
-//!   takes seconds first, the rest beside the suites.
-//! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test`
-//!   and `soak`.
-//! - `rounds N [--timed] [ARGS]`: all test binaries N times, ten at once, or those that another
-//!   round can give another result; goes on where it was stopped.
+//! - `test [ARGS]`: all suites, some at once, or those that arguments of cargo test choose; skips
+//!   and totals counted over all of them, and at the end what failed. `test --lint` has `lint` as
+//!   well: what takes seconds first, the rest beside the suites.
+//! - `rounds N [ARGS]`: all test binaries N times, ten at once.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 
 mod binaries;
 mod book;
-mod failures;
 mod lint;
 mod mutations;
-mod rounds;
+mod outcome;
 mod soak;
-mod steady;
 mod suite;
 mod tidy;
 mod watch;
@@ -38,14 +33,12 @@ fn main() -> ExitCode {
         Some("lint") => lint::run(&root()),
         Some("test") if matches!(rest, [only] if only == "--lint") => test_and_lint(&root()),
         Some("test") => suite::test(&root(), rest, None),
-        Some("watch") => watch::run(rest),
-        Some("rounds") => rounds::run(&root(), rest),
-        Some("note") => binaries::note(rest),
+        Some("rounds") => suite::rounds(&root(), rest),
         Some("soak") => soak::run_all(&root(), rest),
         _ => {
             eprintln!(
                 "usage: cargo xtask book | tidy | lint | test [--lint | cargo test's arguments] | \
-                 rounds N [--timed] [cargo test's arguments] | soak [minutes] [stages]"
+                 rounds N [cargo test's arguments] | soak [minutes] [stages]"
             );
             ExitCode::from(2)
         }

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::mutations;
-use crate::suite::{INTERLEAVINGS, Logs, MODELLED, Totals, conclude, run};
+use crate::outcome::Outcome;
+use crate::suite::{INTERLEAVINGS, Logs, MODELLED, Run};
 
 /// A part of a soak.
 struct Stage {
@@ -250,25 +251,28 @@ pub(crate) fn run_all(root: &Path, args: &[String]) -> ExitCode {
     });
     let weights: u64 = stages.clone().map(|s| s.weight).sum();
     let logs = Logs::fresh(root);
-    let mut all = Totals::default();
     for stage in stages {
         let seconds = minutes * 60 * stage.weight / weights.max(1);
-        all += stage.run(root, seconds, &logs);
-        if !all.fine() {
+        stage.run(root, seconds, &logs);
+        if !logs.is_fine() {
             break;
         }
     }
-    conclude(all, &logs)
+    logs.conclude()
 }
 
 impl Stage {
     /// Runs the stage for about `seconds`.
-    fn run(&self, root: &Path, seconds: u64, logs: &Logs) -> Totals {
+    fn run(&self, root: &Path, seconds: u64, logs: &Logs) {
         let end = Instant::now() + Duration::from_secs(seconds);
         if self.changes_source {
-            return mutations::run(root, seconds, fresh_seed());
+            logs.add(Outcome::counted(mutations::run(
+                root,
+                seconds,
+                fresh_seed(),
+            )));
+            return;
         }
-        let mut totals = Totals::default();
         for seed in fresh_seed().. {
             let left = end.saturating_duration_since(Instant::now()).as_secs();
             let part = self.round.map_or(left, |round| round.min(left)).max(1);
@@ -276,22 +280,20 @@ impl Stage {
             // Whatever a stage does with its time, it is over long before that.
             let limit = (600 + 3 * part).to_string();
             let (seed, part) = (seed.to_string(), part.to_string());
-            let mut env = vec![
+            let mut run = Run::of(self.suites);
+            run.env.extend([
                 ("EXTANT_SEED", seed.as_str()),
                 ("EXTANT_SECONDS", part.as_str()),
                 ("EXTANT_TEST_LIMIT", limit.as_str()),
-            ];
-            env.extend_from_slice(self.env);
-            let tests: Vec<String> = match self.tests {
-                [] => Vec::new(),
-                tests => ["--"].iter().chain(tests).map(|t| (*t).into()).collect(),
-            };
-            totals += run(root, self.suites, &tests, &env, logs);
-            if self.round.is_none() || !totals.fine() || Instant::now() >= end {
+            ]);
+            run.env.extend_from_slice(self.env);
+            run.tests
+                .extend(self.tests.iter().map(|test| (*test).to_owned()));
+            logs.run(root, &run);
+            if self.round.is_none() || !logs.is_fine() || Instant::now() >= end {
                 break;
             }
         }
-        totals
     }
 }
 

@@ -9,17 +9,26 @@
 //! the same reason another check may run beside them.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::binaries::{self, Binary};
-use crate::failures::Failures;
+use crate::outcome::{Outcome, Totals};
+use crate::watch::watch;
 
 /// Test binaries that a run of all suites has run at once.
-const AT_ONCE: usize = 3;
+const AT_ONCE: u64 = 3;
+/// Test binaries that a round under load has run at once, unless the environment says otherwise.
+const UNDER_LOAD: u64 = 10;
+/// How far the order of the binaries moves from round to round.
+const STRIDE: usize = 7;
+/// The limit of a test in seconds, unless the environment has another: several times what the
+/// slowest takes on a busy machine. Under load it gets a small part of a processor.
+const LIMIT: u64 = 600;
+const LIMIT_UNDER_LOAD: u64 = 3600;
 /// The suites that take longest, and so begin first: a long one at the end would run alone.
 const LONGEST: &[&str] = &[
     "tests.exerciser",
@@ -35,38 +44,6 @@ const LONGEST: &[&str] = &[
     "tests.matrix",
     "extant.consistency",
 ];
-
-/// Results over all test binaries of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-}
-
-impl Totals {
-    /// So many that passed, and that failed.
-    pub(crate) fn of(passed: u64, failed: u64) -> Self {
-        Self {
-            passed,
-            failed,
-            skipped: 0,
-        }
-    }
-
-    /// Whether nothing failed so far.
-    pub(crate) fn fine(self) -> bool {
-        self.failed == 0
-    }
-}
-
-impl std::ops::AddAssign for Totals {
-    fn add_assign(&mut self, more: Totals) {
-        self.passed += more.passed;
-        self.failed += more.failed;
-        self.skipped += more.skipped;
-    }
-}
 
 /// Suites that a run of all has run over rings of io_uring too, where the kernel knows them. The
 /// longer ones are the stage `rings` of a soak.
@@ -90,109 +67,166 @@ pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree
 /// What that build is made with.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 
+/// What is run, and how.
+#[derive(Default)]
+pub(crate) struct Run<'a> {
+    /// Cargo test's arguments that choose what is built.
+    pub(crate) suites: Vec<String>,
+    /// The test binaries' arguments.
+    pub(crate) tests: Vec<String>,
+    /// More of the environment.
+    pub(crate) env: Vec<(&'a str, &'a str)>,
+}
+
+impl Run<'_> {
+    /// The suites that `words` choose.
+    pub(crate) fn of(words: &str) -> Self {
+        Run {
+            suites: words.split_whitespace().map(str::to_owned).collect(),
+            ..Run::default()
+        }
+    }
+
+    /// The suites that cargo test's arguments choose, of the workspace if they name no package.
+    /// What stands behind `--` is for the test binaries.
+    fn by(args: &[String]) -> Self {
+        let mut parts = args.splitn(2, |arg| arg == "--");
+        let suites = parts.next().unwrap_or_default();
+        let names_one = |arg: &String| ["-p", "--package", "--workspace"].contains(&arg.as_str());
+        let all = (!suites.iter().any(names_one)).then(|| "--workspace".to_owned());
+        Run {
+            suites: all.into_iter().chain(suites.iter().cloned()).collect(),
+            tests: parts.next().unwrap_or_default().to_vec(),
+            env: Vec::new(),
+        }
+    }
+}
+
 /// All suites with the interleavings and the examples of the documentation, their noise left out,
-/// their totals at the end, and `beside` them what else is checked. With arguments, `cargo test
-/// --workspace` with these.
+/// their totals at the end, and `beside` them what else is checked. With arguments, the suites that
+/// these choose.
 pub(crate) fn test(root: &Path, args: &[String], beside: Option<Beside<'_>>) -> ExitCode {
     let logs = Logs::fresh(root);
-    let all = if args.is_empty() {
-        run_all(root, beside, &logs)
+    if args.is_empty() {
+        if let Err(error) = run_all(root, beside, &logs) {
+            logs.add(Outcome::broken(
+                "the build of the tests",
+                vec![error.to_string()],
+            ));
+        }
     } else {
-        run(root, "--workspace", args, &[], &logs)
-    };
-    conclude(all, &logs)
+        logs.run(root, &Run::by(args));
+    }
+    logs.conclude()
 }
 
 /// A check that runs beside the suites: the number of its parts that failed, and what it says.
 pub(crate) type Beside<'a> = &'a (dyn Fn() -> (u64, Vec<u8>) + Sync);
 
 /// Builds all suites and runs them, some at once.
-fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> Totals {
-    let built = binaries::build(root, &logs.binaries, &[])
-        .and_then(|built| Ok((built, binaries::build_command(root, &logs.target, &[])?)));
-    let (mut built, command) = match built {
+fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> io::Result<()> {
+    let mut built = binaries::build(root, &Run::of("--workspace --tests").suites, &[])?;
+    let command = binaries::build_command(root)?.display().to_string();
+    let rank = |binary: &Binary| LONGEST.iter().position(|name| *name == binary.name);
+    built.sort_by_key(|binary| rank(binary).unwrap_or(LONGEST.len()));
+    let plain = Run {
+        env: vec![("EXTANT_BIN", &command)],
+        ..Run::default()
+    };
+    let rings = Run {
+        env: vec![("EXTANT_BIN", &command), ("EXTANT_TRANSPORT", "uring")],
+        ..Run::default()
+    };
+    let has_rings = Path::new(RINGS).exists();
+    let over_rings = |one: &&Binary| has_rings && OVER_RINGS.contains(&one.name.as_str());
+    let again = built.iter().filter(over_rings).map(|one| (one, &rings));
+    let queue: VecDeque<_> = built.iter().map(|one| (one, &plain)).chain(again).collect();
+    std::thread::scope(|scope| {
+        let beside = beside.map(|check| scope.spawn(check));
+        let suites = scope.spawn(|| logs.run_at_once(AT_ONCE, queue));
+        let mut models = Run::of(INTERLEAVINGS);
+        models.env.push(MODELLED);
+        logs.run(root, &models);
+        let mut examples = binaries::cargo(root);
+        examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+        logs.add(logs.watched(examples, Duration::MAX, Vec::new, |line| println!("{line}")));
+        let ended = [
+            suites.join().is_ok(),
+            beside.is_none_or(|beside| match beside.join() {
+                Ok((failed, said)) => {
+                    print!("{}", String::from_utf8_lossy(&said));
+                    failed == 0
+                }
+                Err(_) => false,
+            }),
+        ];
+        for (what, _) in ["a suite", "the lint"]
+            .iter()
+            .zip(ended)
+            .filter(|(_, fine)| !fine)
+        {
+            logs.add(Outcome::broken(what, Vec::new()));
+        }
+    });
+    Ok(())
+}
+
+/// Rounds of test binaries under load: `cargo xtask rounds N [CARGO TEST'S ARGUMENTS]`. Each has as
+/// many threads as the machine has processors, and many run at once. The order differs from round
+/// to round, and with it the neighbours.
+pub(crate) fn rounds(root: &Path, args: &[String]) -> ExitCode {
+    let rounds = args.first().and_then(|first| first.parse::<usize>().ok());
+    let Some(rounds) = rounds else {
+        eprintln!("usage: cargo xtask rounds N [cargo test's arguments]");
+        return ExitCode::from(2);
+    };
+    let logs = Logs::fresh(root);
+    let chosen = args.get(1..).unwrap_or_default();
+    let run = Run::by(chosen);
+    let built = binaries::build(root, &[&run.suites[..], &["--tests".into()]].concat(), &[]);
+    let mut built = match built {
         Ok(built) => built,
         Err(error) => {
             eprintln!("the tests were not built: {error}");
-            return Totals::of(0, 1);
+            return ExitCode::FAILURE;
         }
     };
-    let place = |binary: &Binary| LONGEST.iter().position(|name| *name == binary.name);
-    built.sort_by_key(|binary| place(binary).unwrap_or(LONGEST.len()));
-    let has_rings = Path::new(RINGS).exists();
-    let over_rings = |binary: &Binary| has_rings && OVER_RINGS.contains(&binary.name.as_str());
-    let again: Vec<_> = built
-        .iter()
-        .filter(|one| over_rings(one))
-        .cloned()
-        .collect();
-    let mut runs: VecDeque<_> = built.into_iter().map(|binary| (binary, false)).collect();
-    runs.extend(again.into_iter().map(|binary| (binary, true)));
-    let left = Mutex::new(runs);
-    let next = || {
-        let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.pop_front()
-    };
-    let worker = || {
-        let mut totals = Totals::default();
-        while let Some((binary, over_rings)) = next() {
-            totals += run_binary(&binary, over_rings, &command, logs);
-        }
-        totals
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
-        let beside = beside.map(|check| scope.spawn(check));
-        let mut all = run(root, INTERLEAVINGS, &[], &[MODELLED], logs);
-        all += run(root, "--workspace --doc", &[], &[], logs);
-        for worker in workers {
-            // A worker that panicked lost the results of its binaries.
-            all += worker.join().unwrap_or(Totals::of(0, 1));
-        }
-        if let Some(beside) = beside {
-            let (failed, said) = beside.join().unwrap_or((1, Vec::new()));
-            print!("{}", String::from_utf8_lossy(&said));
-            all += Totals::of(0, failed);
-        }
-        all
-    })
-}
-
-/// Runs one binary to its end, and then prints what it said. It uses `extant`, which was built.
-fn run_binary(binary: &Binary, over_rings: bool, extant: &Path, logs: &Logs) -> Totals {
-    let begin = Instant::now();
-    let mut said = String::new();
-    let totals = match binary.watched(1) {
-        Ok(mut command) => {
-            command.env("EXTANT_BIN", extant);
-            if over_rings {
-                command.env("EXTANT_TRANSPORT", "uring");
-            }
-            logs.run(command, |line| {
-                said += line;
-                said.push('\n');
-            })
-        }
-        Err(error) => {
-            eprintln!("cannot run {}: {error}", binary.name);
-            Totals::of(0, 1)
-        }
-    };
-    if totals != Totals::default() {
-        let how = if over_rings { " over rings" } else { "" };
-        let seconds = begin.elapsed().as_secs();
-        print!("{}{how} ({seconds} s)\n{said}", binary.name);
+    let limit = number("EXTANT_TEST_LIMIT").unwrap_or(LIMIT_UNDER_LOAD);
+    let limit = limit.to_string();
+    let at_once = number("EXTANT_AT_ONCE").unwrap_or(UNDER_LOAD);
+    for round in 1..=rounds {
+        println!("round {round}: {} binaries, load {}", built.len(), load());
+        let by = STRIDE % built.len().max(1);
+        built.rotate_left(by);
+        let limited = Run {
+            tests: run.tests.clone(),
+            env: vec![("EXTANT_TEST_LIMIT", &limit)],
+            ..Run::default()
+        };
+        logs.run_at_once(at_once, built.iter().map(|one| (one, &limited)).collect());
     }
-    totals
+    logs.conclude()
 }
 
-/// Where the tests leave what they skipped and what they measured; and what failed so far.
+/// The threads that ran or wanted to, averaged over the last minute.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace()
+        .next()
+        .unwrap_or("unknown")
+        .to_owned()
+}
+
+/// The number that a variable of the environment has.
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Where the tests leave what they skipped and what they measured; and what came of them so far.
 pub(crate) struct Logs {
-    target: PathBuf,
     skips: PathBuf,
     reports: PathBuf,
-    binaries: PathBuf,
-    failures: Mutex<Failures>,
+    outcome: Mutex<Outcome>,
 }
 
 impl Logs {
@@ -202,9 +236,7 @@ impl Logs {
         let logs = Logs {
             skips: target.join("skipped-tests.log"),
             reports: target.join("test-reports.log"),
-            binaries: target.join("test-binaries.log"),
-            target,
-            failures: Mutex::default(),
+            outcome: Mutex::default(),
         };
         for file in [&logs.skips, &logs.reports] {
             // Missing is what a first run finds.
@@ -213,150 +245,125 @@ impl Logs {
         logs
     }
 
-    /// Runs what prints as the test harness does. `say` gets the lines that are not noise.
-    fn run(&self, mut command: Command, mut say: impl FnMut(&str)) -> Totals {
+    /// Adds what came of a part of the run.
+    pub(crate) fn add(&self, part: Outcome) {
+        let outcome = self.outcome.lock();
+        outcome.unwrap_or_else(PoisonError::into_inner).append(part);
+    }
+
+    /// Returns whether nothing failed so far.
+    pub(crate) fn is_fine(&self) -> bool {
+        let outcome = self.outcome.lock();
+        outcome
+            .unwrap_or_else(PoisonError::into_inner)
+            .totals
+            .failed
+            == 0
+    }
+
+    /// Builds the suites of a run and runs them one after the other.
+    pub(crate) fn run(&self, root: &Path, run: &Run<'_>) {
+        match binaries::build(root, &run.suites, &run.env) {
+            Ok(built) => {
+                for binary in &built {
+                    self.run_binary(binary, run);
+                }
+            }
+            Err(error) => self.add(Outcome::broken(
+                "the build of a suite",
+                vec![error.to_string()],
+            )),
+        }
+    }
+
+    /// Runs binaries, so many at once.
+    fn run_at_once(&self, at_once: u64, queue: VecDeque<(&Binary, &Run<'_>)>) {
+        let queue = Mutex::new(queue);
+        let next = || {
+            queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop_front()
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let Some((binary, run)) = next() {
+                        self.run_binary(binary, run);
+                    }
+                });
+            }
+        });
+    }
+
+    /// Runs one binary to its end, and then prints what it said.
+    fn run_binary(&self, binary: &Binary, run: &Run<'_>) {
+        let begin = Instant::now();
+        let mut said = String::new();
+        let mut command = binary.command();
+        command.args(&run.tests).envs(run.env.iter().copied());
+        let named = run
+            .env
+            .iter()
+            .find(|(name, _)| *name == "EXTANT_TEST_LIMIT");
+        let named = named.and_then(|(_, seconds)| seconds.parse().ok());
+        let limit = named
+            .or_else(|| number("EXTANT_TEST_LIMIT"))
+            .unwrap_or(LIMIT);
+        let limit = Duration::from_secs(limit);
+        let tests = || binary.tests(&run.tests);
+        let outcome = self.watched(command, limit, tests, |line| {
+            said += line;
+            said.push('\n');
+        });
+        if outcome.totals != Totals::default() {
+            let over_rings = run.env.contains(&("EXTANT_TRANSPORT", "uring"));
+            let how = if over_rings { " over rings" } else { "" };
+            let seconds = begin.elapsed().as_secs();
+            print!("{}{how} ({seconds} s)\n{said}", binary.name);
+        }
+        self.add(outcome);
+    }
+
+    /// Runs what prints as the test harness does.
+    fn watched(
+        &self,
+        mut command: std::process::Command,
+        limit: Duration,
+        tests: impl Fn() -> Vec<String>,
+        say: impl FnMut(&str),
+    ) -> Outcome {
         command
             .env("EXTANT_SKIP_LOG", &self.skips)
-            .env("EXTANT_REPORT_LOG", &self.reports)
-            .stdout(Stdio::piped());
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(error) => {
-                eprintln!("cannot run {:?}: {error}", command.get_program());
-                return Totals::of(0, 1);
-            }
-        };
-        let mut totals = Totals::default();
-        let mut failures = Failures::default();
-        let out = child.stdout.take().map(BufReader::new);
-        for line in out.into_iter().flat_map(|out| out.split(b'\n')) {
-            let Ok(line) = line else { break };
-            let line = String::from_utf8_lossy(&line);
-            failures.line(&line);
-            match parse(&line) {
-                Some(result) => {
-                    totals += result;
-                    if result != Totals::default() {
-                        say(&line);
-                    }
-                }
-                None if is_noise(&line) => {}
-                None => say(&line),
-            }
+            .env("EXTANT_REPORT_LOG", &self.reports);
+        let what = format!("{:?}", command.get_program());
+        let outcome = watch(command, limit, tests, say);
+        outcome.unwrap_or_else(|error| Outcome::broken(&what, vec![error.to_string()]))
+    }
+
+    /// Prints what was reported and skipped, what failed, and the totals.
+    pub(crate) fn conclude(self) -> ExitCode {
+        let read = |p: &Path| std::fs::read_to_string(p).unwrap_or_default();
+        let outcome = self.outcome.into_inner();
+        let outcome = outcome.unwrap_or_else(PoisonError::into_inner);
+        let mut all = outcome.totals;
+        for line in read(&self.reports).lines() {
+            println!("report: {}", line.replace('\t', ": "));
         }
-        failures.binary_ended();
-        self.failures().append(failures);
-        let fine = child.wait().is_ok_and(|status| status.success());
-        if !fine && totals.failed == 0 {
-            // It did not build, or a test binary died before it could say what failed.
-            totals.failed = 1;
+        for line in read(&self.skips).lines() {
+            println!("skipped: {}", line.replace('\t', ": "));
+            all.skipped += 1;
+            all.passed = all.passed.saturating_sub(1);
         }
-        totals
-    }
-
-    fn failures(&self) -> std::sync::MutexGuard<'_, Failures> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Cargo's arguments that have this program run the test binaries: none of them may hang.
-fn runner() -> Vec<String> {
-    let Ok(program) = std::env::current_exe() else {
-        return Vec::new();
-    };
-    let runner = format!(
-        "target.'cfg(all())'.runner = [{:?}, \"watch\"]",
-        program.display().to_string()
-    );
-    vec!["--config".to_owned(), runner]
-}
-
-/// `cargo test`, with `what` to choose the suites, `args` behind that, and `env` around it.
-pub(crate) fn run(
-    root: &Path,
-    what: &str,
-    args: &[String],
-    env: &[(&str, &str)],
-    logs: &Logs,
-) -> Totals {
-    let mut cargo = binaries::cargo(root);
-    cargo
-        .arg("test")
-        .args(what.split_whitespace())
-        .arg("--no-fail-fast")
-        .args(runner())
-        .args(args);
-    cargo.envs(env.iter().copied());
-    logs.run(cargo, |line| println!("{line}"))
-}
-
-/// Prints what was reported and skipped, and the totals.
-pub(crate) fn conclude(mut all: Totals, logs: &Logs) -> ExitCode {
-    let read = |p: &Path| std::fs::read_to_string(p).unwrap_or_default();
-    for line in read(&logs.reports).lines() {
-        println!("report: {}", line.replace('\t', ": "));
-    }
-    for line in read(&logs.skips).lines() {
-        println!("skipped: {}", line.replace('\t', ": "));
-        all.skipped += 1;
-        all.passed = all.passed.saturating_sub(1);
-    }
-    for line in logs.failures().report() {
-        println!("{line}");
-    }
-    println!(
-        "{} passed, {} failed, {} skipped",
-        all.passed, all.failed, all.skipped
-    );
-    if all.failed == 0 && all.passed > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
-}
-
-/// The counts in `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
-fn parse(line: &str) -> Option<Totals> {
-    let counts = line.strip_prefix("test result: ")?;
-    let count = |word: &str| {
-        let part = counts
-            .split([';', '.'])
-            .find(|p| p.trim_end().ends_with(word))?;
-        part.split_whitespace().next()?.parse().ok()
-    };
-    Some(Totals {
-        passed: count(" passed")?,
-        failed: count(" failed")?,
-        skipped: count(" ignored")?,
-    })
-}
-
-/// Lines of cargo test that only say that all is well.
-fn is_noise(line: &str) -> bool {
-    let passed =
-        line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored"));
-    let count = line.starts_with("running ") && line.split_whitespace().count() == 3;
-    passed || count || line.is_empty()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Totals, is_noise, parse};
-
-    #[test]
-    fn results_are_understood() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; \
-                    0 measured; 0 filtered out; finished in 1.05s";
-        assert_eq!(
-            parse(line),
-            Some(Totals {
-                passed: 12,
-                failed: 3,
-                skipped: 1
-            })
-        );
-        assert_eq!(parse("test a::b ... ok"), None);
-        assert!(is_noise("test a::b ... ok") && is_noise("running 3 tests"));
-        assert!(!is_noise("test a::b ... FAILED"));
+        for line in outcome.report() {
+            println!("{line}");
+        }
+        let (passed, failed, skipped) = (all.passed, all.failed, all.skipped);
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        if failed == 0 && passed > 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::binaries;
-use crate::suite::{MODELLED, Totals};
+use crate::outcome::Totals;
+use crate::suite::MODELLED;
 use parts::Subject;
 use survivors::{Found, without_place};
 

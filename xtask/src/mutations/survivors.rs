@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::suite::Totals;
+use crate::outcome::Totals;
 
 /// Where the list is.
 pub(crate) const LIST: &str = "xtask/survivors.txt";
