@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 
 use crate::binaries;
 
-/// Where readers of the book find what is not a page of it.
+/// The address of all files that are no pages of the book.
 const REPOSITORY: &str = "https://github.com/extant-fs/extant/blob/main";
 /// The heading of `SUMMARY.md` below which the reference is listed.
 const REFERENCE: &str = "# Reference\n\n";
@@ -87,7 +87,7 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
     fs::write(file, text)
 }
 
-/// What a program prints to both of its outputs.
+/// Runs a program and returns the text of both of its outputs.
 fn output(command: &mut Command) -> io::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let named = |error| io::Error::other(format!("{name}: {error}"));

@@ -1,4 +1,4 @@
-//! What needs no run of the code: format, the project's own rules, clippy, rustdoc, licences.
+//! Checks that run no code of the project: format, its own rules, clippy, rustdoc, licences.
 //!
 //! [`quick`] takes seconds and finds simple mistakes before anything else is built. The slow part
 //! compiles the workspace once more and takes minutes: in a run of all suites it goes on beside

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What of the lint takes seconds, then all suites with the rest of the lint beside them.
+/// Runs the part of the lint that takes seconds, then all suites with the rest of it beside them.
 fn test_and_lint(root: &Path) -> ExitCode {
     if !lint::quick(root) {
         return ExitCode::FAILURE;

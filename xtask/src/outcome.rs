@@ -1,5 +1,5 @@
-//! What test binaries said of their tests: how many passed, which run long, and what failed, to be
-//! shown once more at the end of a run. There a log is read first, and often alone.
+//! The results that test binaries print: how many tests passed, which run long, and what failed, to
+//! be shown once more at the end of a run. There a log is read first, and often alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;

@@ -15,7 +15,7 @@ use crate::suite::{INTERLEAVINGS, Logs, MODELLED, Run};
 
 /// A part of a soak.
 struct Stage {
-    /// What the command line calls it.
+    /// Its name on the command line.
     name: &'static str,
     /// Its part of the time, against the other stages' weights.
     weight: u64,
@@ -33,7 +33,7 @@ struct Stage {
     changes_source: bool,
 }
 
-/// What most stages have.
+/// The values that most stages have.
 const PLAIN: Stage = Stage {
     name: "",
     weight: 1,

@@ -64,10 +64,10 @@ const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree \
     -p extant-range-lock -p extant-name-cache --test interleavings \
     --target-dir target/interleavings";
-/// What that build is made with.
+/// The variable of the environment that makes that build.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 
-/// What is run, and how.
+/// A choice of test binaries, and how they are run.
 #[derive(Default)]
 pub(crate) struct Run<'a> {
     /// Cargo test's arguments that choose what is built.
@@ -88,7 +88,7 @@ impl Run<'_> {
     }
 
     /// The suites that cargo test's arguments choose, of the workspace if they name no package.
-    /// What stands behind `--` is for the test binaries.
+    /// The arguments behind `--` are for the test binaries.
     fn by(args: &[String]) -> Self {
         let mut parts = args.splitn(2, |arg| arg == "--");
         let suites = parts.next().unwrap_or_default();
@@ -222,7 +222,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Where the tests leave what they skipped and what they measured; and what came of them so far.
+/// The files in which tests leave what they skipped and measured, and the outcome so far.
 pub(crate) struct Logs {
     skips: PathBuf,
     reports: PathBuf,

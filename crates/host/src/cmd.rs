@@ -20,7 +20,7 @@ pub struct Cmd {
     stdin: Option<Vec<u8>>,
 }
 
-/// What a finished command left.
+/// The exit status and the texts of a finished command.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// The command line, for messages.
@@ -173,7 +173,7 @@ impl Running {
         }))
     }
 
-    /// What it has said so far.
+    /// The texts of both outputs so far.
     pub fn texts(&mut self) -> Result<(String, String)> {
         Ok((slurp(&mut self.out)?, slurp(&mut self.err)?))
     }

@@ -12,7 +12,7 @@ use rustix::fs::SeekFrom;
 use crate::error::{Context, Result};
 use crate::rng::Rng;
 
-/// What images are filled with before mke2fs, where a test looks for stale bytes.
+/// The byte that fills images before mke2fs, for tests that look for stale bytes.
 pub const JUNK: u8 = 0xee;
 
 /// The 8 bytes at positions `8 * word ..` of the content of `seed`.

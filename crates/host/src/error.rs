@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong, in words.
+/// An error, in words.
 pub struct Error(String);
 
 /// A result of the kit.

@@ -17,7 +17,7 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 /// The switch is set as wished until this is dropped; then it is as it was.
 #[derive(Debug)]
 pub struct FuseRings {
-    /// What it was, if that was something else.
+    /// The earlier value, if that was another one.
     before: Option<String>,
     /// Locked.
     _file: File,

@@ -97,7 +97,7 @@ impl Image {
         Ok(Image { _dir: dir, path })
     }
 
-    /// Where it is.
+    /// The path of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -240,7 +240,7 @@ impl Image {
         Ok(self.header("Block size")?.parse()?)
     }
 
-    /// Whether the journal waits for a replay.
+    /// Returns whether the journal waits for a replay.
     pub fn needs_recovery(&self) -> Result<bool> {
         Ok(self
             .header("Filesystem features")?

@@ -14,7 +14,7 @@ impl LoopDevice {
     /// Attaches `file`, with sectors of `sector` bytes.
     ///
     /// # Errors
-    /// What `losetup` says.
+    /// The message of `losetup`.
     pub fn over(file: &Path, sector: u32) -> Result<LoopDevice> {
         let made = Cmd::new("losetup")
             .args(["--find", "--show", "--sector-size", &sector.to_string()])
@@ -27,7 +27,7 @@ impl LoopDevice {
     /// Attaches `file` so that it cannot be written through the device.
     ///
     /// # Errors
-    /// What `losetup` says.
+    /// The message of `losetup`.
     pub fn read_only(file: &Path) -> Result<LoopDevice> {
         let made = Cmd::new("losetup")
             .args(["--find", "--show", "--read-only"])
@@ -40,7 +40,7 @@ impl LoopDevice {
     /// Attaches `file`, which the device reads and writes past the page cache (`O_DIRECT`).
     ///
     /// # Errors
-    /// What `losetup` says.
+    /// The message of `losetup`.
     pub fn past_cache(file: &Path) -> Result<LoopDevice> {
         let made = Cmd::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])
@@ -76,7 +76,7 @@ pub(crate) fn wait_until_cleared(file: &Path) {
     }
 }
 
-/// Whether a loop device that goes with its last user has its blocks from `file`.
+/// Returns whether a loop device that goes with its last user has its blocks from `file`.
 fn is_attached(file: &Path) -> bool {
     attached().any(|(device, of)| of == file && said(&device, "autoclear") == "1\n")
 }

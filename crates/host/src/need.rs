@@ -1,4 +1,4 @@
-//! What a program needs of the machine, and whether it is there.
+//! Needs of a program, and whether the machine has them.
 
 use std::path::Path;
 
@@ -69,7 +69,7 @@ impl Need {
     }
 }
 
-/// Whether this process runs as root.
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

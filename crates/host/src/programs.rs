@@ -1,4 +1,4 @@
-//! Where other programs are: on the path, and libfuse's `passthrough_ll` example.
+//! Other programs: those on the path, and libfuse's `passthrough_ll` example.
 //!
 //! The example is the distribution's own file, compiled where it is found; nothing of it is kept
 //! here.
@@ -40,7 +40,7 @@ pub fn missing_passthrough() -> Option<String> {
 /// Compiles libfuse's pass-through example into `dir`; returns where the program is.
 ///
 /// # Errors
-/// What the compiler says, or that there is none.
+/// The compiler's message, or that there is no compiler.
 pub fn passthrough_ll(dir: &Path) -> Result<PathBuf> {
     if let Some(why) = missing_passthrough() {
         crate::bail!("{why}");

@@ -18,7 +18,7 @@ pub struct TempDir {
 /// Free bytes below which `/dev/shm` is left alone (containers often get 64 MiB).
 const ENOUGH_ROOM: u64 = 3 << 30;
 
-/// Where temporary directories are made.
+/// The directory in which temporary directories are made.
 pub fn base() -> &'static Path {
     static BASE: OnceLock<PathBuf> = OnceLock::new();
     BASE.get_or_init(|| {

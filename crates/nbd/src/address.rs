@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a lost server is looked for, unless the address says otherwise.
 const RECONNECT: Duration = Duration::from_secs(30);
 
-/// Where an export is, and how it is used.
+/// The server and the name of an export, and how it is used.
 ///
 /// ```
 /// use extant_nbd::Address;
@@ -73,7 +73,7 @@ impl fmt::Debug for Prepared {
     }
 }
 
-/// Where a server listens.
+/// The socket that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     Tcp { host: String, port: u16 },

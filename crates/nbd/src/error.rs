@@ -10,9 +10,9 @@ pub enum NbdError {
     /// There is no connection to the server.
     #[error("cannot reach the server at {server}: {source}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The address that was tried.
         server: String,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// The connection ended during the handshake, or cannot be served.
@@ -20,14 +20,14 @@ pub enum NbdError {
     Handshake {
         /// How it ended.
         what: String,
-        /// What the host said.
+        /// The host's error.
         #[source]
         cause: io::Error,
     },
     /// The server broke the protocol.
     #[error("the server breaks the protocol: {what}")]
     Protocol {
-        /// What it did.
+        /// The server's mistake.
         what: String,
         /// The error behind it, if there is one.
         #[source]
@@ -44,7 +44,7 @@ pub enum NbdError {
     /// TLS was asked for and cannot be had.
     #[error("TLS: {what}")]
     Tls {
-        /// What is wrong, with the file that is to blame.
+        /// The mistake, with the file that is to blame.
         what: String,
         /// The error behind it, if there is one.
         #[source]

@@ -1,4 +1,4 @@
-//! What a server says of an export.
+//! The properties of an export, as a server tells them.
 
 use std::io;
 

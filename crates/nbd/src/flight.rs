@@ -48,7 +48,7 @@ struct Open {
     request: Request,
     /// The change, with its number in the log.
     change: Option<(u64, Arc<[u8]>)>,
-    /// Where it was sent, and until when the reply is waited for.
+    /// The connection that it was sent over, and until when the reply is waited for.
     connection: Arc<Connection>,
     generation: u64,
     deadline: Instant,

@@ -13,7 +13,7 @@
 //! - Only a reply believes a request. A write whose reply has come is kept in the write log until
 //!   the reply of a flush that was sent later. When a connection is lost, the log is written again
 //!   over new connections before any other request is sent.
-//! - Where a write may still be carried out by the server later (its reply timed out), or the log
+//! - If a write may still be carried out by the server later (its reply timed out), or the log
 //!   cannot be written again, the device fails for good: no later flush succeeds.
 //! - The server is not trusted. A reply of it fills at most the buffer of the request that it
 //!   names; every wait has an end.

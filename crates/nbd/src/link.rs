@@ -231,7 +231,7 @@ impl Link {
         }
     }
 
-    /// What it means that the server was not found in time.
+    /// Returns why the link stops if the server was not found in time.
     fn not_found(&self, cause: &str) -> Stop {
         let seconds = self.address.reconnect.as_secs();
         let why = format!("the server was not reached again within {seconds} s: {cause}");

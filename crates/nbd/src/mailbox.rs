@@ -1,4 +1,4 @@
-//! Where a caller finds the outcomes of its requests.
+//! The mailbox in which a caller finds the outcomes of its requests.
 //!
 //! # Locks
 //! One mutex, a leaf.
@@ -9,7 +9,7 @@ use std::time::Instant;
 use extant_blockdev::IoBuf;
 use parking_lot::{Condvar, Mutex};
 
-/// What became of a request over one connection.
+/// The outcome of a request over one connection.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The server has carried it out.

@@ -14,15 +14,15 @@ use crate::write_log::WriteLog;
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) request: Request,
-    /// Where the bytes of a read go: as long as the request says.
+    /// The buffer of a read: as long as the request says.
     pub(crate) buf: IoBuf,
     /// The bytes of a read that have come.
     pub(crate) coverage: Coverage,
-    /// What a chunk has said before the last one.
+    /// The error that a chunk before the last one has brought.
     pub(crate) error: Option<io::Error>,
     /// The number of chunks that have said so.
     pub(crate) errors: u32,
-    /// Where the outcome goes, and the request's number there.
+    /// The mailbox that gets the outcome, and the request's number there.
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) number: u64,
     /// The log that has the change, and the change's number there.

@@ -25,7 +25,7 @@ pub(crate) struct NbdQueue {
 
 struct Tag {
     tag: u64,
-    /// What a flush covers once it has succeeded.
+    /// The mark of the writes that a flush covers once it has succeeded.
     mark: Option<u64>,
 }
 

@@ -43,7 +43,7 @@ fn at(path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) -> NbdError {
     }
 }
 
-/// What a session begins with: the certificates, read from their files.
+/// Returns the configuration of a session: the certificates, read from their files.
 ///
 /// # Errors
 /// A certificate or a key cannot be used.

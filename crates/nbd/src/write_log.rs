@@ -110,7 +110,7 @@ impl WriteLog {
         entry.is_none_or(|entry| entry.reply.is_some())
     }
 
-    /// What a flush that is sent now covers.
+    /// Returns the mark of the writes that a flush covers which is sent now.
     pub(crate) fn mark(&self) -> u64 {
         self.changes.lock().replies
     }

@@ -15,8 +15,8 @@
 //! address or a path in memory, such as `connect`, `sendmsg` or `statx`, are not made at all: the
 //! keeper of a mount makes them, and hands the descriptor over.
 //!
-//! What is refused with an error is what the C library and the standard library try for
-//! information and do without. Only foreign code makes any other call. A process that runs such
+//! Calls that are refused with an error are those that the C library and the standard library try
+//! for information and do without. Only foreign code makes any other call. A process that runs such
 //! code must not write to an image any more.
 
 use libc::*;
@@ -129,7 +129,7 @@ pub(crate) const OLDER: &[(Call, &str)] = &[
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const OLDER: &[(Call, &str)] = &[];
 
-/// What an argument has to be.
+/// A condition on an argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {
     /// This value.

@@ -1,8 +1,8 @@
-//! What a process goes on to need after it has confined itself.
+//! The needs of a process after it has confined itself.
 
-/// What a process goes on to need.
+/// The needs of a process that confines itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Profile {
-    /// Whether it uses io_uring rings that it has made before.
+    /// The use of io_uring rings that it has made before.
     pub rings: bool,
 }

@@ -1,8 +1,8 @@
-//! What is in force.
+//! The confinement in force.
 
 use rustix::thread::{capabilities, no_new_privs};
 
-/// What confines a process, as numbers for `extant stats`.
+/// The confinement of a process, as numbers for `extant stats`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     seccomp: bool,
@@ -12,7 +12,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What confines this process, which did not call [`crate::enter`].
+    /// The report of a process that did not call [`crate::enter`].
     #[must_use]
     pub fn unconfined() -> Report {
         Report::of_this_thread(0)
@@ -34,7 +34,7 @@ impl Report {
         self
     }
 
-    /// What the kernel lacks of what was asked for; empty if nothing.
+    /// Returns the parts that were asked for and the kernel lacks; empty if it has all.
     #[must_use]
     pub fn missing(&self) -> &'static str {
         match (self.seccomp, self.landlock > 0) {

@@ -28,7 +28,7 @@ use rustix::process::{Resource, Rlimit, Signal, getppid, getrlimit, kill_process
 use rustix::stdio::stdout;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What an attempt comes to.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Outcome {
     Done,
@@ -146,7 +146,7 @@ const ATTEMPTS: &[Attempt] = &[
     ("abort", |_| std::process::abort()),
 ];
 
-/// What a process reports of itself, instead of an attempt: counters by their place.
+/// Counters that a process reports of itself, instead of an attempt, by their index.
 const REPORTED: &[(&str, usize)] = &[
     ("landlock", 1),
     ("no new privileges", 2),
@@ -170,7 +170,8 @@ fn profile(name: &str) -> Profile {
     Profile { rings }
 }
 
-/// What the processes of the tests below run. It does nothing in a run of the suite itself.
+/// The main function of the processes of the tests below. It does nothing in a run of the suite
+/// itself.
 #[test]
 fn child() {
     let Ok(words) = env::var(VARIABLE) else {
@@ -200,7 +201,7 @@ fn run(profile: &str, name: &str, port: u16) -> ExitStatus {
     child.stdout(Stdio::null()).status().unwrap()
 }
 
-/// What the attempt `name` comes to in a process with that profile.
+/// Returns the outcome of the attempt `name` in a process with that profile.
 fn outcome(profile: &str, name: &str, port: u16) -> Outcome {
     let status = run(profile, name, port);
     match (status.signal(), status.code()) {

@@ -21,9 +21,9 @@ use crate::binaries;
 use crate::outcome::Totals;
 use crate::suite::MODELLED;
 use parts::Subject;
-use survivors::{Found, without_place};
+use survivors::{Found, without_position};
 
-/// What a change takes: building the package and running its suites.
+/// Seconds that a change takes: building the package and running its suites.
 const SECONDS_EACH: u64 = 30;
 /// How long the suites may take for one change, in seconds; more if they take long without one.
 const LIMIT: &str = "60";
@@ -75,7 +75,7 @@ struct Round<'a> {
     /// The copy of the sources that is changed.
     copy: &'a Path,
     subject: &'a Subject,
-    /// Where `cargo mutants` leaves its logs and lists.
+    /// The directory in which `cargo mutants` leaves its logs and lists.
     out: PathBuf,
 }
 
@@ -97,7 +97,7 @@ impl Round<'_> {
         }
         let (tried, missed) = (found.noticed.len() + found.missed.len(), found.missed.len());
         println!("mutations: {name}: {count} changes, {tried} tried, {missed} survive");
-        found.all = all.iter().map(|line| without_place(line)).collect();
+        found.all = all.iter().map(|line| without_position(line)).collect();
         Ok(found)
     }
 
@@ -128,7 +128,7 @@ impl Round<'_> {
         }
     }
 
-    /// Every change that there is, with its place.
+    /// Every change that there is, with its position.
     fn list(&self) -> Result<Vec<String>, String> {
         let listed = self.mutants().arg("--list").output();
         let listed = listed.map_err(|error| error.to_string())?;
@@ -154,7 +154,7 @@ impl Round<'_> {
             let text = std::fs::read_to_string(out.join("mutants.out").join(name));
             text.map_err(|error| format!("{name}: {error}"))
         };
-        let names = |text: &str| text.lines().map(without_place).collect::<Vec<_>>();
+        let names = |text: &str| text.lines().map(without_position).collect::<Vec<_>>();
         let mut noticed = names(&read("caught.txt")?);
         // A hang is noticed, too.
         noticed.extend(names(&read("timeout.txt")?));

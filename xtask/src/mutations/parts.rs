@@ -1,10 +1,10 @@
-//! What the stage of mutations changes: parts of the heart, each with the short suites that are to
-//! notice.
+//! The parts of the heart that the stage of mutations changes, each with the short suites that are
+//! to notice.
 
 /// A part of the source, and the suites that look after it.
 #[derive(Debug)]
 pub(super) struct Subject {
-    /// What output and `EXTANT_MUTATE` call it.
+    /// Its name in output and in `EXTANT_MUTATE`.
     pub(super) name: &'static str,
     pub(super) package: &'static str,
     /// Its files.

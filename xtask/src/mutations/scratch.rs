@@ -9,7 +9,7 @@ use std::io::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the copy has of its own.
+/// The folder that the copy has of its own.
 const BUILT: &str = "target";
 
 /// Brings the copy up to date, and returns where it is.
@@ -24,7 +24,7 @@ pub(super) fn update(root: &Path) -> std::result::Result<PathBuf, String> {
     Ok(copy)
 }
 
-/// What git has of `root`, and what it does not ignore.
+/// The files of `root` that git has or does not ignore.
 fn sources(root: &Path) -> Result<BTreeSet<PathBuf>> {
     let mut git = Command::new("git");
     git.args([

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use crate::outcome::Totals;
 
-/// Where the list is.
+/// The path of the list.
 pub(crate) const LIST: &str = "xtask/survivors.txt";
 
-/// What became of the changes of a round, by their names.
+/// The results of a round, as names of changes.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Every change that there is, tried or not.
@@ -54,11 +54,11 @@ pub(crate) fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
 }
 
 /// `a/b.rs:12:5: replace ...` without its line and column, which move.
-pub(super) fn without_place(line: &str) -> String {
-    let Some((place, what)) = line.split_once(": ") else {
+pub(super) fn without_position(line: &str) -> String {
+    let Some((position, what)) = line.split_once(": ") else {
         return line.to_owned();
     };
-    let file = place.split(':').next().unwrap_or(place);
+    let file = position.split(':').next().unwrap_or(position);
     format!("{file}: {what}")
 }
 
@@ -125,8 +125,8 @@ mod tests {
         ];
         let mut found = Found {
             all: names(&all).into_iter().collect(),
-            noticed: vec![without_place("s/c.rs:1:1: replace h with ()")],
-            missed: vec![without_place("s/a.rs:12:5: replace f with ()")],
+            noticed: vec![without_position("s/c.rs:1:1: replace h with ()")],
+            missed: vec![without_position("s/a.rs:12:5: replace f with ()")],
         };
         assert_eq!(found.judge(&known, "s/**"), Totals::of(1, 0));
         found.missed.push("s/c.rs: replace i with ()".into());

@@ -7,10 +7,10 @@ use std::path::Path;
 use super::finding::Finding;
 use super::spans::code_spans;
 
-/// Where the subcommands of `extant` stand.
+/// The file with the subcommands of `extant`.
 const GRAMMAR: &str = "crates/cli/src/args/mod.rs";
 const MAKEFILE: &str = "Makefile";
-/// Where the chores of `cargo xtask` stand.
+/// The file with the chores of `cargo xtask`.
 const CHORES: &str = "xtask/src/main.rs";
 
 /// The words that may follow each command.

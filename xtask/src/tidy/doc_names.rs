@@ -10,13 +10,13 @@ use super::finding::Finding;
 use super::spans::code_spans;
 use super::tokens::{each_level, group, is_punct, word, words_of_code};
 
-/// What has members.
+/// The words that introduce something with members.
 const OWNERS: &[&str] = &["struct", "enum", "union", "trait", "impl"];
 
-/// What the rows of a workload of `extant bench` begin with: a crate has its name.
+/// The beginning of the rows of a workload of `extant bench` that has a crate's name.
 const WORKLOAD: &str = "build/";
 
-/// What names may refer to.
+/// The files and items that names may refer to.
 pub(super) struct Known<'a> {
     files: &'a [PathBuf],
     /// The folders of all files, and the paths of sources without their ending.

@@ -1,4 +1,4 @@
-//! What a rule found.
+//! A broken rule, with its file and line.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

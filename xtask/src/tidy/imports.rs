@@ -18,7 +18,7 @@ pub(super) struct Named {
     pub(super) is_public: bool,
 }
 
-/// What stands in a source that has no tests.
+/// The names in a source without tests.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) named: Vec<Named>,
@@ -28,7 +28,7 @@ pub(super) struct Names {
     pub(super) words: BTreeSet<String>,
 }
 
-/// What introduces an item's name.
+/// The words that introduce an item's name.
 const KINDS: &[&str] = &[
     "struct", "enum", "trait", "type", "fn", "const", "static", "union",
 ];

@@ -71,7 +71,7 @@ impl Row<'_> {
     }
 }
 
-/// Whether a name in backticks exists; none if it is no name of an item or a file.
+/// Returns whether a name in backticks exists; none if it is no name of an item or a file.
 fn exists(name: &str, words: &BTreeSet<String>) -> Option<bool> {
     let last = name.rsplit("::").next().unwrap_or_default();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '*';

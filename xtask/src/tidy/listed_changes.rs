@@ -23,7 +23,7 @@ pub(super) fn check<'a>(
     faults.collect()
 }
 
-/// What is wrong with a line.
+/// Returns the fault of a line.
 fn fault<'a>(entry: &Entry<'_>, source: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
     if entry.reason.is_empty() {
         return Some("a line without a reason".to_owned());

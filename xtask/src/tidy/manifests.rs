@@ -6,7 +6,7 @@ use std::path::Path;
 use super::finding::Finding;
 use super::repository::Repository;
 
-/// What a published crate inherits from the workspace.
+/// The fields that a published crate inherits from the workspace.
 const INHERITED: &[&str] = &[
     "version",
     "edition",
@@ -72,7 +72,7 @@ fn wrong_versions(workspace: &str, unpublished: &[&str]) -> Vec<Finding> {
         .collect()
 }
 
-/// What is wrong with the manifest of a published crate.
+/// Returns the faults of the manifest of a published crate.
 fn wrong(file: &Path, text: &str, unpublished: &[&str]) -> Vec<Finding> {
     let mut all = Vec::new();
     let missing = INHERITED.iter().filter(|key| {

@@ -10,7 +10,7 @@ use super::graph::Graph;
 
 /// The page with the tables.
 pub(super) const DOCUMENT: &str = "docs/ARCHITECTURE.md";
-/// What the head of such a table begins with.
+/// The beginning of the head of such a table.
 const HEAD: &str = "| modules of `";
 
 /// Checks all orders of the page.

@@ -119,13 +119,13 @@ fn each_rule_finds_what_is_planted() {
         survivors: "crates/a/src/one.rs: replace gone with () # no reason\n".into(),
     };
     let found = check(&repository);
-    for (rule, place) in [
+    for (rule, file) in [
         ("commits", "commit/abc"),
         ("survivors", "xtask/survivors.txt"),
     ] {
         let of_rule = found.get(rule).map(Vec::as_slice).unwrap_or_default();
-        let hit = of_rule.iter().any(|f| f.file == Path::new(place));
-        assert!(hit, "{rule} says nothing of {place}: {of_rule:?}");
+        let hit = of_rule.iter().any(|f| f.file == Path::new(file));
+        assert!(hit, "{rule} says nothing of {file}: {of_rule:?}");
     }
     // A rule that is not planted here would not be asked.
     let planted = offences.iter().map(|(rule, ..)| *rule);

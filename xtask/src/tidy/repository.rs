@@ -9,7 +9,7 @@ use super::listed_changes;
 use super::subjects::{self, Commit};
 use super::tokens::without_tests;
 
-/// What the rules look at.
+/// The files and commits that the rules look at.
 pub(super) struct Repository {
     pub(super) root: PathBuf,
     pub(super) files: Vec<PathBuf>,

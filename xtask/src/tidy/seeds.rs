@@ -7,7 +7,7 @@ use std::path::Path;
 use super::finding::Finding;
 
 const DOCUMENT: &str = "docs/SEEDS.md";
-/// Where the names of counters stand.
+/// The files with the names of counters.
 const COUNTERS: &[&str] = &[
     "crates/engine/src/state/volume/stats.rs",
     "crates/engine/src/api/inspect/layer_counters.rs",
@@ -44,7 +44,7 @@ fn tests(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What is wrong with the document.
+/// Returns the faults of the document.
 fn wrong(document: &str, tests: &BTreeSet<&str>, counters: &str) -> Vec<String> {
     let rows: Vec<SeedRow<'_>> = rows(document).collect();
     let mut all = Vec::new();
@@ -108,7 +108,7 @@ fn rows(document: &str) -> impl Iterator<Item = SeedRow<'_>> {
     })
 }
 
-/// What is in backticks and looks like the name of a test or counter.
+/// The words in backticks that look like the name of a test or counter.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2).filter(|name| {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

@@ -13,7 +13,7 @@ const UNSAFE: &[&str] = &[
     "crates/capi/",
     "crates/fuse/",
 ];
-/// What must not be left in a commit.
+/// Macros that must not be left in a commit.
 const UNFINISHED: &[&str] = &[
     concat!("todo", "!("),
     concat!("unimplemented", "!("),

@@ -52,7 +52,7 @@ pub(super) fn check(commits: &[Commit]) -> Vec<Finding> {
         .collect()
 }
 
-/// What is wrong with a commit's message.
+/// Returns the faults of a commit's message.
 fn wrong(id: &str, message: &str) -> Vec<Finding> {
     let commit = Path::new("commit").join(id);
     let subject = message.lines().next().unwrap_or_default();

@@ -9,7 +9,7 @@ use super::file_names::sources_of;
 use super::finding::Finding;
 use super::tokens::{group, line, word};
 
-/// What introduces a type.
+/// The words that introduce a type.
 const KINDS: &[&str] = &["struct", "enum", "union", "trait", "type"];
 
 /// The types, of sources by path and without tests, whose name another file of their crate has too.

@@ -36,7 +36,7 @@ pub struct Mount {
     daemon: Option<Daemon>,
     umount: Vec<PathBuf>,
     live: bool,
-    /// What a loop device of the mount's own has its blocks from.
+    /// The file behind a loop device of the mount's own.
     image: Option<PathBuf>,
     _parent: TempDir,
 }
@@ -45,7 +45,7 @@ impl Mount {
     /// Mounts with fuse2fs, in our foreground.
     ///
     /// # Errors
-    /// What fuse2fs says.
+    /// The message of fuse2fs.
     pub fn by_fuse2fs(image: &Path, options: &str) -> Result<Mount> {
         let options = if options.is_empty() {
             "rw".into()
@@ -98,7 +98,7 @@ impl Mount {
     /// Mounts a block device with a file system of Linux's.
     ///
     /// # Errors
-    /// What `mount` says.
+    /// The message of `mount`.
     pub fn by_linux_on(kind: &'static str, device: &Path, options: &str) -> Result<Mount> {
         let options = if options.is_empty() { "rw" } else { options };
         let cmd = |dir: &Path| {
@@ -114,7 +114,7 @@ impl Mount {
     /// mount answers, the daemon goes to the background.
     ///
     /// # Errors
-    /// What the command says.
+    /// The message of the command.
     pub fn by_extant_in_background(bin: &Path, image: &Path, options: &str) -> Result<Mount> {
         let options = &with_transport(options);
         let _switched = FuseRings::for_options(options)?;
@@ -131,7 +131,7 @@ impl Mount {
     /// Mounts `source` again through libfuse's `passthrough_ll` at `bin`, with extra `options`.
     ///
     /// # Errors
-    /// What the program says.
+    /// The message of the program.
     pub fn passthrough(bin: &Path, source: &Path, options: &str) -> Result<Mount> {
         let mut all = format!("source={}", source.display());
         if !options.is_empty() {
@@ -207,7 +207,7 @@ impl Mount {
         }
     }
 
-    /// Where it is mounted.
+    /// The directory of the mount.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -280,7 +280,7 @@ impl Mount {
         detach(&self.dir)
     }
 
-    /// What the daemon has printed, if it runs in our foreground.
+    /// Returns the output of the daemon, if it runs in our foreground.
     fn daemon_said(&mut self) -> String {
         let said = self.daemon.as_mut().and_then(|d| d.running().texts().ok());
         said.map_or_else(String::new, |(out, err)| {

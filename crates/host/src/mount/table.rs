@@ -4,7 +4,7 @@
 use crate::{Result, cmd::read_text};
 use std::path::{Path, PathBuf};
 
-/// Whether something is mounted exactly on `dir`.
+/// Returns whether something is mounted exactly on `dir`.
 pub(super) fn is_mounted(dir: &Path) -> Result<bool> {
     Ok(mount_points()?.iter().any(|mounted| mounted == dir))
 }

@@ -75,7 +75,7 @@ impl Drop for Hostile {
     }
 }
 
-/// What a sound server says until requests may be sent.
+/// The bytes that a sound server sends until requests may be sent.
 fn handshake(structured: bool) -> Vec<u8> {
     let kind = if structured { 1 } else { 1 << 31 | 1 };
     let export = joined(&[&[0, 0], &LEN.to_be_bytes(), &[1, 0x6D]]);
@@ -195,7 +195,7 @@ fn at(offset: u64, rest: &[u8]) -> Vec<u8> {
     joined(&[&offset.to_be_bytes(), rest])
 }
 
-/// Whether structured replies were agreed on, a reply, and what is wrong with it.
+/// Bad replies: whether structured ones were agreed on, the bytes, and what is wrong with them.
 fn bad_replies() -> Vec<(bool, Vec<u8>, &'static str)> {
     let hole = |offset, len: u32| at(offset, &len.to_be_bytes());
     vec![
@@ -286,8 +286,8 @@ fn random_replies_end() {
             simple(0, 1, &[5; 512])
         };
         for _ in 0..rng.below(4) {
-            let place = rng.index(bytes.len().min(40));
-            bytes[place] ^= 1 << rng.below(8);
+            let at = rng.index(bytes.len().min(40));
+            bytes[at] ^= 1 << rng.below(8);
         }
         let server = Hostile::start([handshake(structured), bytes].concat(), round % 2 == 0);
         let Ok(device) = server.connect() else {

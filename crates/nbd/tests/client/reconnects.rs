@@ -209,7 +209,7 @@ fn an_export_that_changed_is_not_used() {
     assert!(error.to_string().contains("not what it was"), "{error}");
 }
 
-/// What a new server refuses was acknowledged: no flush may succeed.
+/// A write that a new server refuses was acknowledged: no flush may succeed.
 #[test]
 fn a_log_that_is_refused_ends_the_device() {
     let crashed = Arc::new(AtomicBool::new(false));

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::ops::Range;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,7 @@ pub(crate) struct Seen {
     pub(crate) command: u16,
 }
 
-/// What the server does with a request.
+/// The server's way with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     /// Carries it out and replies.
@@ -47,7 +48,7 @@ pub(crate) enum Act {
 
 type Plan = Box<dyn Fn(Seen) -> Act + Send + Sync>;
 
-/// What a server offers.
+/// The export and the features that a server offers.
 pub(crate) struct Offer {
     pub(crate) len: usize,
     pub(crate) flags: u16,
@@ -165,7 +166,7 @@ impl Server {
         text.parse().unwrap()
     }
 
-    /// What a crash would leave now.
+    /// The bytes that a crash would leave now.
     pub(crate) fn durable(&self) -> Vec<u8> {
         self.shared.disk.lock().unwrap().durable.clone()
     }
@@ -264,7 +265,7 @@ impl Shared {
     /// Serves one request; false when the connection ends.
     fn request(&self, mut stream: &UnixStream, structured: bool, life: u64) -> io::Result<bool> {
         let header: [u8; 28] = array(stream)?;
-        let field = |range: std::ops::Range<usize>| {
+        let field = |range: Range<usize>| {
             let bytes = header[range].iter();
             bytes.fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
         };
@@ -312,8 +313,8 @@ impl Shared {
                 return Ok(true);
             }
         }
-        let change = (command, flags & 1 != 0);
-        let Some(bytes) = self.carry_out(life, change, offset, len, &data) else {
+        let (durable, range) = (flags & 1 != 0, offset..offset + len);
+        let Some(bytes) = self.carry_out(life, command, durable, range, &data) else {
             return Ok(false);
         };
         if act == Act::ServeAndHang {
@@ -327,16 +328,15 @@ impl Shared {
     fn carry_out(
         &self,
         life: u64,
-        (command, durable): (u64, bool),
-        offset: usize,
-        len: usize,
+        command: u64,
+        durable: bool,
+        range: Range<usize>,
         data: &[u8],
     ) -> Option<Vec<u8>> {
         let mut disk = self.disk.lock().unwrap();
         if disk.deaths != life {
             return None;
         }
-        let range = offset..offset + len;
         match command {
             0 => return Some(disk.seen[range].to_vec()),
             1 => disk.seen[range.clone()].copy_from_slice(data),
@@ -367,16 +367,16 @@ impl Shared {
         }
         // Two chunks, the second one first; a hole where there are only zeros.
         let (first, second) = bytes.split_at(bytes.len() / 2);
-        let place = |at: usize| (offset as u64 + at as u64).to_be_bytes();
+        let offset_of = |at: usize| (offset as u64 + at as u64).to_be_bytes();
         for (at, part) in [(first.len(), second), (0, first)] {
             if part.is_empty() {
                 continue;
             }
             if part.iter().all(|&byte| byte == 0) {
                 let len = u32::try_from(part.len()).unwrap().to_be_bytes();
-                chunk(stream, 2, &cookie, &joined(&[&place(at), &len]))?;
+                chunk(stream, 2, &cookie, &joined(&[&offset_of(at), &len]))?;
             } else {
-                chunk(stream, 1, &cookie, &joined(&[&place(at), part]))?;
+                chunk(stream, 1, &cookie, &joined(&[&offset_of(at), part]))?;
             }
         }
         stream.write_all(&joined(&[
