@@ -47,17 +47,21 @@ pub(crate) fn target(root: &Path) -> PathBuf {
 /// Builds the command that most suites run, and its example, with the features that the tests of
 /// the whole workspace have: the build of these has made it already. Without them every crate would
 /// be compiled twice. They add failpoints, none of which is on. No suite then builds anything while
-/// another one runs. Returns the command's path.
-pub(crate) fn build_command(root: &Path) -> std::io::Result<PathBuf> {
+/// another one runs. `args` may name a profile. Returns the command's path.
+pub(crate) fn build_command(root: &Path, args: &[String]) -> std::io::Result<PathBuf> {
     let mut build = cargo(root);
     // An example has the features that tests have.
     build.args(["build", "-q", "--workspace", "--bin", "extant"]);
     build.args(["--example", "hand_over"]);
-    let built = build.status()?;
+    let named = args.iter().position(|arg| arg == "--profile");
+    let profile = named.and_then(|at| args.get(at + 1));
+    let profile = profile.map_or("dev", String::as_str);
+    let built = build.args(["--profile", profile]).status()?;
     if !built.success() {
         return Err(std::io::Error::other(format!("cargo build: {built}")));
     }
-    Ok(target(root).join("debug/extant"))
+    let dir = if profile == "dev" { "debug" } else { profile };
+    Ok(target(root).join(dir).join("extant"))
 }
 
 /// Has cargo build the test binaries that `args` choose, with `env` around it, and name them.

@@ -126,7 +126,7 @@ pub(crate) type Beside<'a> = &'a (dyn Fn() -> (u64, Vec<u8>) + Sync);
 /// Builds all suites and runs them, some at once.
 fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> io::Result<()> {
     let mut built = binaries::build(root, &Run::of("--workspace --tests").suites, &[])?;
-    let command = binaries::build_command(root)?.display().to_string();
+    let command = binaries::build_command(root, &[])?.display().to_string();
     let rank = |binary: &Binary| LONGEST.iter().position(|name| *name == binary.name);
     built.sort_by_key(|binary| rank(binary).unwrap_or(LONGEST.len()));
     let plain = Run {
@@ -183,9 +183,11 @@ pub(crate) fn rounds(root: &Path, args: &[String]) -> ExitCode {
     let logs = Logs::fresh(root);
     let chosen = args.get(1..).unwrap_or_default();
     let run = Run::by(chosen);
-    let built = binaries::build(root, &[&run.suites[..], &["--tests".into()]].concat(), &[]);
-    let mut built = match built {
-        Ok(built) => built,
+    let suites = [&run.suites[..], &["--tests".to_owned()]].concat();
+    let built = binaries::build(root, &suites, &[])
+        .and_then(|built| Ok((built, binaries::build_command(root, &run.suites)?)));
+    let (mut built, command) = match built {
+        Ok((built, command)) => (built, command.display().to_string()),
         Err(error) => {
             eprintln!("the tests were not built: {error}");
             return ExitCode::FAILURE;
@@ -200,7 +202,7 @@ pub(crate) fn rounds(root: &Path, args: &[String]) -> ExitCode {
         built.rotate_left(by);
         let limited = Run {
             tests: run.tests.clone(),
-            env: vec![("EXTANT_TEST_LIMIT", &limit)],
+            env: vec![("EXTANT_TEST_LIMIT", &limit), ("EXTANT_BIN", &command)],
             ..Run::default()
         };
         logs.run_at_once(at_once, built.iter().map(|one| (one, &limited)).collect());
