@@ -115,7 +115,7 @@ fn lock(others: u64, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let tree = bed.tree()?;
     let piece = |number: u64| range(number * PIECE, PIECE);
     let held: Vec<_> = (0..others)
-        .map(|number| tree.lock(piece(2 * number)))
+        .map(|number| tree.lock(piece(2 * number), Bits::LOCKED))
         .collect();
     let outcome = counted(bed, |_| {
         let mut all = Cleared::default();
@@ -124,7 +124,7 @@ fn lock(others: u64, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
             let start = Instant::now();
             for number in 0..PIECES * WRITERS {
                 // All over them, in no order that helps.
-                drop(tree.lock(piece(2 * (number * 37 % WRITERS) + 1)));
+                drop(tree.lock(piece(2 * (number * 37 % WRITERS) + 1), Bits::LOCKED));
             }
             round.took = start.elapsed();
             round.clears = PIECES * WRITERS;

@@ -34,22 +34,14 @@ pub struct OwnedRangeGuard<H: Hooks = NoHooks> {
 }
 
 impl<H: Hooks> IoTree<H> {
-    /// Locks `range` ([`Bits::LOCKED`]); waits while another holder has a byte of it. See
-    /// [`IoTree::lock_bits`] for which caller must not wait.
+    /// Sets the lock bits `bits` all over `range`; waits until no byte of it has one of them. Holds
+    /// nothing while waiting.
+    ///
+    /// A thread that holds a range must not wait for another of the same tree with the same bits:
+    /// two that do can wait for each other. To hold several, as with many requests in flight,
+    /// [try](IoTree::try_lock), and release some if that fails.
     #[inline]
-    pub fn lock(&self, range: ByteRange) -> RangeGuard<'_, H> {
-        self.lock_with(range, Bits::LOCKED)
-    }
-
-    /// Locks `range` if no byte of it is locked; as [`IoTree::try_lock_bits`].
-    #[inline]
-    pub fn try_lock(&self, range: ByteRange) -> Option<RangeGuard<'_, H>> {
-        self.try_lock_with(range, Bits::LOCKED)
-    }
-
-    /// [`IoTree::lock`] with other lock bits.
-    #[inline]
-    pub fn lock_with(&self, range: ByteRange, bits: Bits) -> RangeGuard<'_, H> {
+    pub fn lock(&self, range: ByteRange, bits: Bits) -> RangeGuard<'_, H> {
         let first = self.take(range, bits);
         RangeGuard {
             tree: self,
@@ -57,9 +49,10 @@ impl<H: Hooks> IoTree<H> {
         }
     }
 
-    /// [`IoTree::try_lock`] with other lock bits.
+    /// [`IoTree::lock`], unless it would have to wait. Also refuses what a thread that has lost many
+    /// times waits for, so that it gets its turn.
     #[inline]
-    pub fn try_lock_with(&self, range: ByteRange, bits: Bits) -> Option<RangeGuard<'_, H>> {
+    pub fn try_lock(&self, range: ByteRange, bits: Bits) -> Option<RangeGuard<'_, H>> {
         let first = self.try_take(range, bits)?;
         Some(RangeGuard {
             tree: self,
@@ -67,16 +60,7 @@ impl<H: Hooks> IoTree<H> {
         })
     }
 
-    /// [`IoTree::lock_with`], for a guard that keeps the tree.
-    pub fn lock_owned(self: &Arc<Self>, range: ByteRange, bits: Bits) -> OwnedRangeGuard<H> {
-        let first = self.take(range, bits);
-        OwnedRangeGuard {
-            tree: Arc::clone(self),
-            held: Held { range, bits, first },
-        }
-    }
-
-    /// [`IoTree::try_lock_with`], for a guard that keeps the tree.
+    /// [`IoTree::try_lock`], for a guard that owns a reference to the tree.
     pub fn try_lock_owned(
         self: &Arc<Self>,
         range: ByteRange,
@@ -117,16 +101,6 @@ macro_rules! guard {
             /// What is locked.
             pub fn range(&self) -> ByteRange {
                 self.held.range
-            }
-
-            /// The lock bits it is locked with.
-            pub fn bits(&self) -> Bits {
-                self.held.bits
-            }
-
-            /// Its tree.
-            pub fn tree(&self) -> &IoTree<H> {
-                &self.tree
             }
         }
 

@@ -39,8 +39,6 @@ pub use bits::Bits;
 pub use changeset::Changeset;
 pub use guard::{OwnedRangeGuard, RangeGuard};
 pub use hooks::{Hooks, NoHooks};
-pub use locking::Conflict;
-pub use ops::Cached;
 pub use probe::{ClearProbe, probed};
 pub use range::ByteRange;
 pub use stats::{Totals, TreeStats};

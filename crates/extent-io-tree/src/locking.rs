@@ -36,24 +36,7 @@ pub(crate) enum Blocked {
     Behind(WaiterId),
 }
 
-/// A byte of what was to be locked is locked, or wanted by the preferred waiter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Conflict {
-    /// The first such byte of the range.
-    pub at: u64,
-}
-
 impl<H: Hooks> State<H> {
-    /// Where a request for `range` is blocked.
-    pub(crate) fn conflict(&self, range: ByteRange, blocked: Blocked) -> Conflict {
-        let start = match blocked {
-            Blocked::By(record) => self.records.get(record).start,
-            Blocked::Behind(waiter) => self.waiters.get(waiter).range.start(),
-        };
-        let at = start.max(range.start());
-        Conflict { at }
-    }
-
     /// Locks all of `range` or nothing of it. `me` is the caller's waiter, if it has one.
     /// Returns the record of the first byte.
     #[inline]

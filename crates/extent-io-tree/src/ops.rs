@@ -1,4 +1,4 @@
-//! State bits: set, clear, convert, and what is asked about them.
+//! State bits: set, clear, and what is asked about them.
 
 use extant_sync::MutexGuard;
 
@@ -11,27 +11,16 @@ use crate::record::Id;
 use crate::state::State;
 use crate::tree::{IoTree, ROOM};
 
-/// A place in a tree that a caller remembers between calls: the record that it met last. Saves
-/// the search if that still is in the tree and has the bytes asked for, and never leads astray.
-#[derive(Clone, Copy, Debug)]
-pub struct Cached(Id);
-
-impl Default for Cached {
-    fn default() -> Self {
-        Self(Id::NONE)
-    }
-}
-
 impl<H: Hooks> IoTree<H> {
     /// Sets state bits all over `range`. Lock bits are not set this way: see
-    /// [`IoTree::try_lock_bits`].
+    /// [`IoTree::try_lock`].
     pub fn set(&self, range: ByteRange, bits: Bits) {
-        self.set_in_full(range, bits, None, &mut Cached::default());
+        self.set_in_full(range, bits, None);
     }
 
     /// [`IoTree::set`], that adds to `changes` what really changed.
     pub fn set_with_changes(&self, range: ByteRange, bits: Bits, changes: &mut Changeset) {
-        self.set_in_full(range, bits, Some(changes), &mut Cached::default());
+        self.set_in_full(range, bits, Some(changes));
     }
 
     /// [`IoTree::set`], after `account` has changed the owner's accounts under the same lock: they
@@ -47,78 +36,40 @@ impl<H: Hooks> IoTree<H> {
         self.leave(state);
     }
 
-    /// [`IoTree::set`], that remembers the place.
-    pub fn set_cached(&self, range: ByteRange, bits: Bits, cached: &mut Cached) {
-        self.set_in_full(range, bits, None, cached);
-    }
-
-    fn set_in_full(
-        &self,
-        range: ByteRange,
-        bits: Bits,
-        mut changes: Option<&mut Changeset>,
-        cached: &mut Cached,
-    ) {
+    fn set_in_full(&self, range: ByteRange, bits: Bits, mut changes: Option<&mut Changeset>) {
         let what = unlocked(bits.resolve());
         if what.state.is_empty() {
             return;
         }
         let mut state = self.enter_for(what, changes.as_deref_mut());
-        let id = state.records.find(range.start(), cached.0);
-        cached.0 = state.set(range, what, changes, id);
+        let id = state.records.find(range.start(), Id::NONE);
+        state.set(range, what, changes, id);
         self.leave(state);
     }
 
     /// Clears state bits all over `range`, with what they imply: [`Bits::CLEAR_ALL`] is every
     /// state bit, and [`Bits::DELALLOC`] takes [`Bits::NORESERVE`] with it. Lock bits stay:
-    /// their holders clear them by [`IoTree::unlock`].
+    /// a guard clears them.
     pub fn clear(&self, range: ByteRange, bits: Bits) {
-        self.clear_in_full(range, bits, None, &mut Cached::default());
+        self.clear_in_full(range, bits, None);
     }
 
     /// [`IoTree::clear`], that adds to `changes` what really changed.
     pub fn clear_with_changes(&self, range: ByteRange, bits: Bits, changes: &mut Changeset) {
-        self.clear_in_full(range, bits, Some(changes), &mut Cached::default());
+        self.clear_in_full(range, bits, Some(changes));
     }
 
-    /// [`IoTree::clear`], that begins at the remembered place, and forgets it.
-    pub fn clear_cached(&self, range: ByteRange, bits: Bits, cached: &mut Cached) {
-        self.clear_in_full(range, bits, None, cached);
-    }
-
-    fn clear_in_full(
-        &self,
-        range: ByteRange,
-        bits: Bits,
-        mut changes: Option<&mut Changeset>,
-        cached: &mut Cached,
-    ) {
+    fn clear_in_full(&self, range: ByteRange, bits: Bits, mut changes: Option<&mut Changeset>) {
         let what = unlocked(bits.to_clear());
         if what.state.is_empty() {
             return;
         }
         probed(self.probe, || {
             let mut state = self.enter_for(what, changes.as_deref_mut());
-            let hint = std::mem::take(cached).0;
-            let id = state.records.find(range.start(), hint);
+            let id = state.records.find(range.start(), Id::NONE);
             state.clear(range, what, changes, id);
             self.leave(state);
         });
-    }
-
-    /// Sets some state bits all over `range`, then clears others, in one step. Not for lock bits.
-    pub fn convert(&self, range: ByteRange, set: Bits, clear: Bits) {
-        let (set, clear) = (unlocked(set.resolve()), unlocked(clear.to_clear()));
-        let mut state = self.enter_for(set, None);
-        let mut id = state.records.find(range.start(), Id::NONE);
-        if !set.state.is_empty() {
-            let hint = state.set(range, set, None, id);
-            id = state.records.find(range.start(), hint);
-        }
-        if !clear.state.is_empty() {
-            state.clear(range, clear, None, id);
-        }
-        self.leave(state);
     }
 
     /// Takes the tree's lock, with room for a call's changes unless that is not to wait.
@@ -134,22 +85,6 @@ impl<H: Hooks> IoTree<H> {
             changes.reserve();
         }
         self.enter(ROOM)
-    }
-
-    /// The first record with one of `bits` that has `from`, or lies behind it: its bytes from
-    /// `from` on, and all its bits.
-    pub fn find_first(&self, from: u64, bits: Bits) -> Option<(ByteRange, Bits)> {
-        let state = self.state.lock();
-        let mut id = state.records.find(from, Id::NONE);
-        while id.is_some() {
-            let record = state.records.get(id);
-            if record.bits.intersects(bits) {
-                let range = ByteRange::new(record.start.max(from), record.last)?;
-                return Some((range, record.bits));
-            }
-            id = record.next;
-        }
-        None
     }
 
     /// The first run of bytes, from `from` on, that have all of `bits`: over as many records as
@@ -170,37 +105,6 @@ impl<H: Hooks> IoTree<H> {
             id = record.next;
         }
         run
-    }
-
-    /// The first run of bytes, from `from` on, that have none of `bits`; `None` if that is not
-    /// before the end.
-    pub fn find_clear(&self, from: u64, bits: Bits) -> Option<ByteRange> {
-        let state = self.state.lock();
-        let mut id = state.records.find(from, Id::NONE);
-        let mut start = from;
-        while id.is_some() {
-            let record = state.records.get(id);
-            if record.bits.intersects(bits) {
-                if record.start > start {
-                    return ByteRange::new(start, record.start - 1);
-                }
-                start = record.last.checked_add(1)?;
-            }
-            id = record.next;
-        }
-        Some(ByteRange::to_infinity(start))
-    }
-
-    /// Whether a byte of `range` has one of `bits`.
-    pub fn test_any(&self, range: ByteRange, bits: Bits) -> bool {
-        self.find_first(range.start(), bits)
-            .is_some_and(|(found, _)| found.start() <= range.last())
-    }
-
-    /// Whether every byte of `range` has all of `bits`.
-    pub fn test_all(&self, range: ByteRange, bits: Bits) -> bool {
-        self.find_run(range.start(), bits)
-            .is_some_and(|found| found.covers(range))
     }
 
     /// How many bytes of `range` have all of `bits`; `u64::MAX` if all 2^64 have.

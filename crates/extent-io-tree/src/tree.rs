@@ -13,7 +13,7 @@ use extant_sync::{MutexGuard, SPINS, SpinMutex};
 
 use crate::bits::{Bits, Resolved};
 use crate::hooks::{Hooks, NoHooks};
-use crate::locking::{Blocked, Conflict};
+use crate::locking::Blocked;
 use crate::probe::{ClearProbe, probed};
 use crate::range::ByteRange;
 use crate::record::Id;
@@ -193,29 +193,14 @@ impl<H: Hooks> IoTree<H> {
         locked & (low | high) != 0
     }
 
-    /// Sets the lock bits `bits` all over `range`, if no byte of it has one of them. Nothing is
-    /// taken otherwise, and the error says where the first such byte is.
-    ///
-    /// Also refuses what a thread that has lost many times waits for, so that it gets its turn.
-    pub fn try_lock_bits(&self, range: ByteRange, bits: Bits) -> Result<(), Conflict> {
-        let mut state = self.enter(ROOM);
-        let taken = state.try_lock(range, bits, WaiterId::NONE);
-        let taken = taken.map_err(|blocked| state.conflict(range, blocked));
-        self.leave(state);
-        taken.map(drop)
-    }
-
-    /// Sets the lock bits `bits` all over `range`; waits until no byte of it has one of them.
-    /// Holds nothing while waiting.
-    ///
-    /// A thread that holds a range must not wait for another of the same tree with the same
-    /// bits: two that do can wait for each other. To hold several, as with many requests in
-    /// flight, [try](IoTree::try_lock_bits), and let go of some if that fails.
+    /// [`IoTree::lock`] without a guard: for tests that [unlock](IoTree::unlock) any part.
+    #[doc(hidden)]
     pub fn lock_bits(&self, range: ByteRange, bits: Bits) {
         self.take(range, bits);
     }
 
-    /// Clears lock bits that the caller has set, and wakes the waiters for them.
+    /// Clears lock bits of [`IoTree::lock_bits`], and wakes the waiters for them.
+    #[doc(hidden)]
     pub fn unlock(&self, range: ByteRange, bits: Bits) {
         self.release(range, bits, Id::NONE);
     }
@@ -223,14 +208,8 @@ impl<H: Hooks> IoTree<H> {
     /// Waits until no byte of `range` has [`Bits::LOCKED`]. It may be locked again by the time
     /// this returns.
     pub fn wait_unlocked(&self, range: ByteRange) {
-        self.wait_unlocked_by(range, Bits::LOCKED);
-    }
-
-    /// Waits until no byte of `range` has one of the lock bits `bits`; as
-    /// [`IoTree::wait_unlocked`].
-    pub fn wait_unlocked_by(&self, range: ByteRange, bits: Bits) {
+        let bits = Bits::LOCKED;
         if self.may_be_locked(bits) {
-            let bits = bits & Bits::LOCKS;
             self.wait_until(range, bits, true, |state, _| {
                 let id = state.records.find(range.start(), Id::NONE);
                 match state.owned(range, bits, id) {
@@ -241,7 +220,7 @@ impl<H: Hooks> IoTree<H> {
         }
     }
 
-    /// [`IoTree::lock_bits`], with the record of the first byte.
+    /// [`IoTree::lock`], with the record of the first byte.
     #[inline]
     pub(crate) fn take(&self, range: ByteRange, bits: Bits) -> Id {
         self.try_take(range, bits).unwrap_or_else(|| {
@@ -251,7 +230,7 @@ impl<H: Hooks> IoTree<H> {
         })
     }
 
-    /// [`IoTree::try_lock_bits`], with the record of the first byte.
+    /// [`IoTree::try_lock`], with the record of the first byte.
     #[inline]
     pub(crate) fn try_take(&self, range: ByteRange, bits: Bits) -> Option<Id> {
         debug_assert!(Bits::LOCKS.contains(bits) && !bits.is_empty(), "{bits:?}");
@@ -261,7 +240,7 @@ impl<H: Hooks> IoTree<H> {
         taken
     }
 
-    /// [`IoTree::unlock`], with the record of the first byte, if it is still that.
+    /// Clears lock bits and wakes the waiters for them, with the record of the first byte, if it is still that.
     #[inline]
     pub(crate) fn release(&self, range: ByteRange, bits: Bits, hint: Id) {
         probed(self.probe, || self.give_back(range, bits, hint));

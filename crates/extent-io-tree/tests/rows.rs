@@ -82,7 +82,7 @@ fn io_tree_11_a_record_that_keeps_a_bit_is_cut() {
     let stats = tree.stats();
     assert_eq!((stats.trim_first, stats.splits), (0, 1));
     // Nor is one trimmed whose lock stays: that is not the caller's to clear.
-    tree.try_lock_bits(range(0, 49), Bits::LOCKED).unwrap();
+    let _held = tree.try_lock(range(0, 49), Bits::LOCKED).unwrap();
     tree.clear(range(20, 99), Bits::CLEAR_ALL);
     assert!(tree.is_locked(range(20, 49)));
     assert_eq!(tree.stats().trim_first, 0);
@@ -113,7 +113,7 @@ fn io_tree_06_a_changeset_has_what_was_flipped_either_way() {
 fn io_tree_08_without_waiters_no_thread_is_woken() {
     let tree = IoTree::default();
     for _ in 0..100 {
-        drop(tree.lock(range(0, 9)));
+        drop(tree.lock(range(0, 9), Bits::LOCKED));
     }
     tree.set(range(0, 9), BOTH);
     tree.clear(range(0, 9), BOTH);
@@ -121,8 +121,8 @@ fn io_tree_08_without_waiters_no_thread_is_woken() {
     // What is not locked needs no wake that could be left out.
     assert_eq!((stats.wakes, stats.wakes_skipped), (0, 100));
     std::thread::scope(|scope| {
-        let held = tree.lock(range(0, 9));
-        scope.spawn(|| drop(tree.lock(range(9, 9))));
+        let held = tree.lock(range(0, 9), Bits::LOCKED);
+        scope.spawn(|| drop(tree.lock(range(9, 9), Bits::LOCKED)));
         while tree.stats().lock_waits == 0 {
             std::thread::yield_now();
         }
@@ -167,7 +167,7 @@ fn what_trees_did_adds_up_when_they_are_gone() {
     let totals = Arc::new(Totals::default());
     for trees in 0..3 {
         let tree = IoTree::counted(tuning(true), &totals);
-        drop(tree.lock(range(0, 9)));
+        drop(tree.lock(range(0, 9), Bits::LOCKED));
         let gone = totals.get();
         assert_eq!(
             (gone.sets, gone.clears, gone.wakes_skipped),
@@ -202,7 +202,7 @@ fn a_probe_learns_of_every_clear() {
         })),
         ..TreeTuning::default()
     });
-    drop(tree.lock(range(0, 9)));
+    drop(tree.lock(range(0, 9), Bits::LOCKED));
     tree.set(range(0, 9), BOTH);
     tree.clear(range(0, 4), Bits::CLEAR_ALL);
     assert_eq!(CALLS.load(Ordering::Relaxed), tree.stats().clears);

@@ -249,9 +249,9 @@ impl RangeLock {
     fn lock_record(&self, range: ByteRange, bits: Bits) -> RangeGuard<'_> {
         if self.omitted.is(Step::RecordIsPublishedFirst) {
             self.wait_for_words(Own::Record(bits), range);
-            return self.records.lock_with(range, bits);
+            return self.records.lock(range, bits);
         }
-        let record = self.records.lock_with(range, bits);
+        let record = self.records.lock(range, bits);
         if self.meets(Own::Record(bits), range, &Unrelated) {
             self.wait_for_words(Own::Record(bits), range);
         }
@@ -260,7 +260,7 @@ impl RangeLock {
 
     #[inline]
     fn try_lock_record(&self, range: ByteRange, bits: Bits) -> Option<RangeGuard<'_>> {
-        let record = self.records.try_lock_with(range, bits)?;
+        let record = self.records.try_lock(range, bits)?;
         let met = self.meets(Own::Record(bits), range, &Unrelated);
         (!met).then_some(record)
     }

@@ -40,7 +40,7 @@ impl Shared {
 
     /// Has `range` for a moment, during which no other thread may have a byte of it.
     fn use_alone(&self, range: ByteRange) {
-        let held = self.tree.lock(range);
+        let held = self.tree.lock(range, Bits::LOCKED);
         let mut others = 0;
         for owners in self.mine(range) {
             others += owners.fetch_add(1, Ordering::SeqCst);
@@ -206,7 +206,7 @@ fn overwrite_without_a_range(tree: IoTree, looks_inside: bool) {
     let folio = Arc::new(Mutex::new([0_u64; 2]));
     let (other, other_folio) = (shared.clone(), folio.clone());
     let locker = thread::spawn(move || {
-        let held = other.tree.lock(range(0, 1));
+        let held = other.tree.lock(range(0, 1), Bits::LOCKED);
         other_folio.lock().unwrap()[0] = 1;
         other_folio.lock().unwrap()[1] = 1;
         drop(held);
@@ -251,7 +251,7 @@ fn followed(order: bool) {
         let shared = shared.clone();
         thread::spawn(move || shared.use_alone(part))
     });
-    let mut held = shared.tree.lock(range(0, 5));
+    let mut held = shared.tree.lock(range(0, 5), Bits::LOCKED);
     let use_part = |part: ByteRange| {
         for owners in shared.mine(part) {
             assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");
@@ -287,7 +287,7 @@ fn touching_what_was_released_is_seen() {
 /// The rest may stay locked for ever: waiters for the front alone go on.
 fn front_released(tree: IoTree) {
     let shared = Shared::over(tree);
-    let mut held = shared.tree.lock(range(0, 5));
+    let mut held = shared.tree.lock(range(0, 5), Bits::LOCKED);
     let followers = [range(0, 2), range(1, 1)].map(|part| {
         let shared = shared.clone();
         thread::spawn(move || shared.use_alone(part))

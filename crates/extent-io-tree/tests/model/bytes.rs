@@ -70,15 +70,13 @@ impl Bytes {
         Flipped(changed.collect())
     }
 
-    pub(crate) fn lock(&mut self, range: ByteRange, bits: Bits) -> Result<(), u64> {
-        if let Some(at) = self
-            .first(range.start(), bits)
-            .filter(|&at| range.contains(at))
-        {
-            return Err(at);
+    pub(crate) fn lock(&mut self, range: ByteRange, bits: Bits) -> bool {
+        let taken = self.first(range.start(), bits);
+        if taken.is_some_and(|at| range.contains(at)) {
+            return false;
         }
         self.at(range).for_each(|(_, had)| *had |= bits);
-        Ok(())
+        true
     }
 
     pub(crate) fn unlock(&mut self, range: ByteRange, bits: Bits) {
@@ -95,25 +93,11 @@ impl Bytes {
         from_here.find(|(_, had)| wanted(**had)).map(|(at, _)| at)
     }
 
-    /// From `from` on, the first bytes that are `wanted`.
-    fn stretch(&self, from: u64, wanted: impl Fn(Bits) -> bool) -> Option<ByteRange> {
-        let start = self.next(from, &wanted)?;
-        let end = self.next(start, |had| !wanted(had));
-        ByteRange::new(start, end.map_or(u64::MAX, |end| end - 1))
-    }
-
+    /// The first bytes from `from` on that have all of `bits`.
     pub(crate) fn run(&self, from: u64, bits: Bits) -> Option<ByteRange> {
-        self.stretch(from, |had| had.contains(bits))
-    }
-
-    pub(crate) fn gap(&self, from: u64, bits: Bits) -> Option<ByteRange> {
-        self.stretch(from, |had| !had.intersects(bits))
-    }
-
-    /// Whether all of `range` has exactly `bits`.
-    pub(crate) fn has(&self, range: ByteRange, bits: Bits) -> bool {
-        let mut all = (0..).zip(&self.0).filter(|(at, _)| range.contains(*at));
-        all.all(|(_, had)| *had == bits)
+        let start = self.next(from, |had| had.contains(bits))?;
+        let end = self.next(start, |had| !had.contains(bits));
+        ByteRange::new(start, end.map_or(u64::MAX, |end| end - 1))
     }
 
     pub(crate) fn count(&self, range: ByteRange, bits: Bits) -> u64 {

@@ -8,9 +8,11 @@
 mod accounts;
 mod bytes;
 
+use std::sync::Arc;
+
 use accounts::Accounts;
 use bytes::{BYTES, Bytes, end_of};
-use extant_extent_io_tree::{Bits, ByteRange, Cached, Changeset, IoTree, TreeTuning};
+use extant_extent_io_tree::{Bits, ByteRange, Changeset, IoTree, OwnedRangeGuard, TreeTuning};
 use extant_testkit::Rng;
 
 fn given(name: &str) -> Option<u64> {
@@ -20,25 +22,21 @@ fn given(name: &str) -> Option<u64> {
 /// The three that are to agree, and what random operations remember.
 struct Course {
     rng: Rng,
-    trims: IoTree<Accounts>,
-    splits: IoTree<Accounts>,
+    trims: Arc<IoTree<Accounts>>,
+    splits: Arc<IoTree<Accounts>>,
     bytes: Bytes,
     /// Locks that were taken, and not given back since.
-    held: Vec<(ByteRange, Bits)>,
-    /// Remembered places, good or stale.
-    places: [Cached; 2],
+    held: Vec<([OwnedRangeGuard<Accounts>; 2], Bits)>,
 }
 
 impl Course {
     fn new(seed: u64) -> Self {
         let tree = |trim_on_clear| {
-            IoTree::with_hooks(
-                TreeTuning {
-                    trim_on_clear,
-                    ..TreeTuning::default()
-                },
-                Accounts::default(),
-            )
+            let tuning = TreeTuning {
+                trim_on_clear,
+                ..TreeTuning::default()
+            };
+            Arc::new(IoTree::with_hooks(tuning, Accounts::default()))
         };
         Self {
             rng: Rng::new(seed),
@@ -46,7 +44,6 @@ impl Course {
             splits: tree(false),
             bytes: Bytes::default(),
             held: Vec::new(),
-            places: [Cached::default(); 2],
         }
     }
 
@@ -84,18 +81,13 @@ impl Course {
     fn set(&mut self) {
         let (range, bits) = (self.range(), self.bits());
         let flipped = self.bytes.set(range, bits);
-        match self.rng.below(3) {
+        match self.rng.below(2) {
             0 => {
                 let mut changes = [Changeset::new(), Changeset::new()];
                 self.trims.set_with_changes(range, bits, &mut changes[0]);
                 self.splits.set_with_changes(range, bits, &mut changes[1]);
                 assert_eq!(changes[0], changes[1]);
                 flipped.assert_are(&changes[0]);
-            }
-            1 => {
-                let [a, b] = &mut self.places;
-                self.trims.set_cached(range, bits, a);
-                self.splits.set_cached(range, bits, b);
             }
             _ => {
                 self.trims.set(range, bits);
@@ -112,18 +104,13 @@ impl Course {
             self.bits()
         };
         let flipped = self.bytes.clear(range, bits);
-        match self.rng.below(3) {
+        match self.rng.below(2) {
             0 => {
                 let mut changes = [Changeset::new(), Changeset::new()];
                 self.trims.clear_with_changes(range, bits, &mut changes[0]);
                 self.splits.clear_with_changes(range, bits, &mut changes[1]);
                 assert_eq!(changes[0], changes[1]);
                 flipped.assert_are(&changes[0]);
-            }
-            1 => {
-                let [a, b] = &mut self.places;
-                self.trims.clear_cached(range, bits, a);
-                self.splits.clear_cached(range, bits, b);
             }
             _ => {
                 self.trims.clear(range, bits);
@@ -132,23 +119,14 @@ impl Course {
         }
     }
 
-    fn convert(&mut self) {
-        let (range, set, clear) = (self.range(), self.bits(), self.bits());
-        self.bytes.set(range, set);
-        self.bytes.clear(range, clear);
-        self.trims.convert(range, set, clear);
-        self.splits.convert(range, set, clear);
-    }
-
     fn lock(&mut self) {
         let range = self.range();
         let bits = [Bits::LOCKED, Bits::DIO_LOCKED, Bits::LOCKS][self.rng.index(3)];
-        let locked = self.trims.try_lock_bits(range, bits);
-        assert_eq!(locked, self.splits.try_lock_bits(range, bits));
+        let locked = [&self.trims, &self.splits].map(|tree| tree.try_lock_owned(range, bits));
         let expected = self.bytes.lock(range, bits);
-        assert_eq!(locked.map_err(|conflict| conflict.at), expected);
-        if locked.is_ok() {
-            self.held.push((range, bits));
+        assert!(locked.iter().all(|locked| locked.is_some() == expected));
+        if let [Some(trims), Some(splits)] = locked {
+            self.held.push(([trims, splits], bits));
         }
     }
 
@@ -157,18 +135,19 @@ impl Course {
             return;
         }
         let held = self.rng.index(self.held.len());
-        let (mut range, bits) = self.held.swap_remove(held);
+        let (mut guards, bits) = self.held.swap_remove(held);
+        let range = guards[0].range();
         let (first, last) = (range.start(), range.last().min(BYTES - 1));
         if self.rng.chance(10) && last > first {
             // First a part, so that the rest stays locked.
-            let at = first + self.rng.below(last - first);
-            let rest = ByteRange::new(at + 1, range.last()).unwrap();
-            self.held.push((rest, bits));
-            range = ByteRange::new(first, at).unwrap();
+            let at = first + 1 + self.rng.below(last - first);
+            guards.iter_mut().for_each(|guard| guard.release_before(at));
+            self.held.push((guards, bits));
+            self.bytes
+                .unlock(ByteRange::new(first, at - 1).unwrap(), bits);
+            return;
         }
         self.bytes.unlock(range, bits);
-        self.trims.unlock(range, bits);
-        self.splits.unlock(range, bits);
     }
 
     fn ask(&mut self) {
@@ -178,28 +157,11 @@ impl Course {
             return;
         }
         let (tree, bytes) = (&self.trims, &self.bytes);
-        let found = tree.find_first(range.start(), bits);
-        assert_eq!(found.map(|f| f.0.start()), bytes.first(range.start(), bits));
-        if let Some((found, had)) = found {
-            assert!(bytes.has(found, had));
-        }
         assert_eq!(
             tree.find_run(range.start(), bits),
             bytes.run(range.start(), bits)
         );
-        assert_eq!(
-            tree.find_clear(range.start(), bits),
-            bytes.gap(range.start(), bits)
-        );
-        assert_eq!(
-            tree.test_all(range, bits),
-            bytes.count(range, bits) == range.bytes()
-        );
         assert_eq!(tree.count(range, bits), bytes.count(range, bits));
-        let any = bytes
-            .first(range.start(), bits)
-            .is_some_and(|at| at <= range.last());
-        assert_eq!(tree.test_any(range, bits), any);
         let locked = bytes.first(range.start(), Bits::LOCKED);
         assert_eq!(
             tree.is_locked(range),
@@ -210,8 +172,7 @@ impl Course {
     fn step(&mut self) {
         match self.rng.below(100) {
             0..30 => self.set(),
-            30..60 => self.clear(),
-            60..65 => self.convert(),
+            30..65 => self.clear(),
             65..75 => self.lock(),
             75..88 => self.unlock(),
             _ => self.ask(),
