@@ -167,7 +167,8 @@ impl<D: BlockDevice> CowDevice<D> {
     }
 
     /// Bytes of memory that the changes take.
-    pub fn memory(&self) -> u64 {
+    #[cfg(test)]
+    fn memory(&self) -> u64 {
         self.changes.read().memory()
     }
 

@@ -38,6 +38,7 @@ mod lent_device;
 mod loops;
 mod lossy;
 mod memory;
+#[cfg(test)]
 mod null;
 mod open_file;
 mod open_queue;
@@ -58,7 +59,6 @@ pub use latched_device::LatchedDevice;
 pub use loops::LoopUse;
 pub use lossy::{Loss, LossyDevice};
 pub use memory::MemoryDevice;
-pub use null::NullDevice;
 pub use open_file::{
     OpenError, OpenMode, open_exclusively, refuse_file_in_use, refuse_in_use, refuse_target_in_use,
 };
@@ -67,5 +67,4 @@ pub use queue::{Completion, IoOp, IoQueue, IoRequest, Queueing};
 pub use recorder::{Event, Recorder};
 pub use ring_refusal::RingRefusal;
 pub use share::memory_share;
-pub use thread_queue::ThreadQueue;
 pub use uring::io_uring;

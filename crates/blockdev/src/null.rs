@@ -7,15 +7,14 @@ use extant_units::DevOff;
 use crate::device::{BlockDevice, check_range};
 use crate::queue::Queueing;
 
-/// A device that discards writes and reads as zeros, to measure the cost of the code above a
-/// device.
-pub struct NullDevice {
+/// A device that discards writes and reads as zeros.
+pub(crate) struct NullDevice {
     len: u64,
 }
 
 impl NullDevice {
     /// A device of `len` bytes.
-    pub const fn new(len: u64) -> Self {
+    pub(crate) const fn new(len: u64) -> Self {
         Self { len }
     }
 }

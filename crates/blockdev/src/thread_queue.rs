@@ -26,7 +26,7 @@ use crate::queue::{Completion, IoQueue, IoRequest};
 const MAX_THREADS: usize = 16;
 
 /// A queue over any device.
-pub struct ThreadQueue {
+pub(crate) struct ThreadQueue {
     shared: Arc<Shared>,
     depth: usize,
     in_flight: usize,
@@ -54,7 +54,7 @@ struct Lists {
 impl ThreadQueue {
     /// A queue of threads for up to `depth` requests to `device`, whatever the device would choose;
     /// `depth` 0 counts as 1.
-    pub fn new(device: Arc<dyn BlockDevice>, depth: usize) -> Self {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, depth: usize) -> Self {
         Self {
             shared: Arc::new(Shared {
                 device,

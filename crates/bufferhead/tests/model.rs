@@ -7,10 +7,10 @@ mod toy;
 
 use std::sync::atomic::Ordering;
 
-use extant_iomap::{Miss, WritebackControl, read, truncate_page};
+use extant_iomap::{Miss, WritebackControl, read};
 use extant_units::{BlockSize, Pos};
 use rig::{Dry, Rig};
-use toy::{Rng, STALE, Setup};
+use toy::{Rng, STALE, Setup, zero_block_rest};
 
 struct Run {
     /// Two files that are treated alike: one stops its walks early, the other never.
@@ -88,7 +88,7 @@ impl Run {
     fn truncate(&mut self) {
         let size = self.rng.below(self.span);
         for rig in &self.rigs {
-            if size < self.model.len() as u64 && truncate_page(rig, Pos::new(size)).unwrap() {
+            if size < self.model.len() as u64 && zero_block_rest(rig, size) {
                 let end = Pos::new(size).saturating_add(1);
                 extant_bufferhead::write_back(
                     rig,

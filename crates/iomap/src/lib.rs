@@ -53,4 +53,4 @@ pub use seek::{Whence, seek};
 pub use view::{MAX_VIEW, ReadView, edit, view};
 pub use write::{extend, overwrite, usable_after_short_copy, write};
 pub use writeback::{WritebackControl, write_back};
-pub use zero::{truncate_page, zero_range};
+pub use zero::zero_range;

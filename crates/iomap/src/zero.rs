@@ -43,20 +43,6 @@ pub fn zero_range<O: IomapOps + ?Sized>(
     Ok(changed)
 }
 
-/// Zeroes from `pos` to the end of its block; nothing if a block begins at `pos`. Returns whether
-/// any byte changed.
-///
-/// # Errors
-/// As [`zero_range`].
-pub fn truncate_page<O: IomapOps + ?Sized>(ops: &O, pos: Pos) -> Result<bool, Stopped<O::Error>> {
-    let block = ops.address_space().block_size();
-    let inside = block.offset_in_block(pos);
-    if inside == 0 {
-        return Ok(false);
-    }
-    zero_range(ops, pos, (block.bytes() - inside) as u64)
-}
-
 /// Zeroes what the cache holds over a hole or unwritten space. What is not cached is zero already,
 /// unless the mapping has become stale.
 fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -> (Outcome, bool) {

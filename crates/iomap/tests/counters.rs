@@ -150,7 +150,7 @@ fn zeroing_what_is_zero_dirties_nothing() {
     toy.sync().unwrap();
     toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     // The tail behind the end is zero on the device: looking at it is enough.
-    assert!(!truncate_page(&*toy, Pos::new(1500)).unwrap());
+    assert!(!toy::zero_block_rest(&*toy, 1500));
     assert_eq!(toy.pages.dirty_bytes(), 0);
     zero_range(&*toy, Pos::new(2048), 1 << 20).unwrap();
     assert_eq!(toy.pages.folio_count(), 1, "holes stay holes");

@@ -160,12 +160,14 @@ impl Journal {
         self.shared.flush()
     }
 
-    /// Requests the commit of `tid`, if it runs, and does not wait.
+    /// Requests the commit of `tid`, if it runs, and does not wait: for tests.
+    #[doc(hidden)]
     pub fn request_commit(&self, tid: Tid) {
         self.shared.request_commit(tid);
     }
 
-    /// Returns whether `tid` is neither running nor committing.
+    /// Returns whether `tid` is neither running nor committing: for tests.
+    #[doc(hidden)]
     pub fn is_durable(&self, tid: Tid) -> bool {
         let state = self.shared.state.lock();
         !state.is_live(tid)

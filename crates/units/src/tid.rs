@@ -34,12 +34,6 @@ impl Tid {
         let ahead = self.0.wrapping_sub(other.0);
         ahead != 0 && ahead < 1 << 31
     }
-
-    /// Whether this transaction is `other` or comes later.
-    #[inline]
-    pub const fn is_at_or_after(self, other: Self) -> bool {
-        self.0 == other.0 || self.is_after(other)
-    }
 }
 
 impl fmt::Debug for Tid {
@@ -64,6 +58,5 @@ mod tests {
         assert!(last.next().is_after(last));
         assert!(!last.is_after(last.next()));
         assert!(!last.is_after(last));
-        assert!(last.is_at_or_after(last));
     }
 }

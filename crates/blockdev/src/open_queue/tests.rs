@@ -9,8 +9,10 @@ use extant_units::DevOff;
 
 use super::*;
 use crate::io_buf::IoBuf;
+use crate::null::NullDevice;
 use crate::queue::{Completion, IoOp, IoRequest};
-use crate::{Event, Fault, FaultyDevice, MemoryDevice, NullDevice, Recorder, Request};
+use crate::thread_queue::ThreadQueue;
+use crate::{Event, Fault, FaultyDevice, MemoryDevice, Recorder, Request};
 
 fn request(op: IoOp, offset: u64, buf: IoBuf, tag: u64) -> IoRequest {
     IoRequest {

@@ -203,7 +203,8 @@ impl Tiny {
     /// Cuts the file; without `drops_cache` folios stay over blocks that are freed.
     pub fn truncate(&self, size: u64, drops_cache: bool) {
         let _mine = self.lock_by_size(|old| to_the_end(old.min(size)));
-        if truncate_page(self, Pos::new(size)).unwrap() {
+        let rest = size.next_multiple_of(BLOCK as u64) - size;
+        if zero_range(self, Pos::new(size), rest).unwrap() {
             self.sync();
         }
         let no_fills = self.pages.invalidate_lock().write();

@@ -140,6 +140,16 @@ impl Setup {
     }
 }
 
+/// Zeroes from byte `size` to the end of its block. Returns whether any byte changed.
+pub fn zero_block_rest<O: IomapOps>(ops: &O, size: u64) -> bool
+where
+    O::Error: std::fmt::Debug,
+{
+    let pos = Pos::new(size);
+    let end = ops.address_space().block_size().round_up(pos).unwrap();
+    zero_range(ops, pos, end.since(pos)).unwrap()
+}
+
 impl Toy {
     pub fn write(&self, pos: u64, data: &[u8]) -> Result<usize, Stopped<ToyError>> {
         let old = self.size();
@@ -169,7 +179,7 @@ impl Toy {
             map.disk_size = map.disk_size.max(size);
             return;
         }
-        if truncate_page(self, Pos::new(size)).unwrap() {
+        if zero_block_rest(self, size) {
             let end = Pos::new(size).saturating_add(1);
             write_back(self, WritebackControl::integrity(Pos::new(size), end)).unwrap();
         }
