@@ -120,7 +120,7 @@ pub trait BlockDevice: Send + Sync {
     /// what is behind them.
     fn release(&self) {}
 
-    /// What does the work of a queue of `depth` requests. Callers use [`crate::open_queue()`],
+    /// The machinery of a queue of `depth` requests. Callers use [`crate::open_queue()`],
     /// which asks this.
     fn queueing(&self, depth: usize) -> Queueing {
         let _ = depth;

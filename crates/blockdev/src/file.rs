@@ -23,14 +23,14 @@ use crate::uring::{self, UringQueue};
 /// How a file is read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileIo {
-    /// Whether I/O goes past the host's page cache (`O_DIRECT`), if statx reports the alignment for
+    /// I/O goes past the host's page cache (`O_DIRECT`), if statx reports the alignment for
     /// that. Otherwise the host caches, and written data is in its memory until a flush.
     pub direct: bool,
-    /// What does the work of queues.
+    /// The machinery of queues.
     pub queues: FileQueues,
 }
 
-/// What does the work of a file's queues.
+/// The machinery of a file's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FileQueues {
     /// Threads that make system calls.
@@ -69,7 +69,7 @@ pub struct FileDevice {
     host: Arc<HostFile>,
     /// The loop devices that were over the file when it was opened.
     loops: Vec<LoopUse>,
-    /// Whether the kernel makes rings for this file, once that was tried.
+    /// The kernel's answer to rings for this file, once that was tried.
     rings: OnceLock<Result<(), RingRefusal>>,
 }
 
@@ -140,7 +140,7 @@ impl FileDevice {
     }
 
     /// Takes over a file that another process has opened, and locks it, for [`FileIo::SYSCALLS`].
-    /// What was opened for reading only is read-only, and keeps no writer away.
+    /// A device opened for reading is read-only, and excludes no writer.
     /// A block device is exclusive only if it was opened with `O_EXCL`. Messages name it as `name`.
     ///
     /// # Errors

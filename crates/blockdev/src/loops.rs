@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub struct LoopUse {
     /// The device, such as `/dev/loop0`.
     pub device: PathBuf,
-    /// Whether Linux cannot write through the device.
+    /// Linux cannot write through the device.
     pub read_only: bool,
 }
 

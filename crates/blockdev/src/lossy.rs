@@ -32,7 +32,7 @@ pub struct Loss {
     pub after: u64,
     /// Chooses the sectors that are lost, and about how many eighths of all.
     pub seed: u64,
-    /// Whether reads return the new content of lost sectors until [`LossyDevice::drop_cache`].
+    /// Reads return the new content of lost sectors until [`LossyDevice::drop_cache`].
     /// Otherwise they return the old content at once.
     pub cached: bool,
 }

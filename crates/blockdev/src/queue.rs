@@ -95,7 +95,7 @@ pub trait IoQueue: Send {
     }
 }
 
-/// What does the work of a device's queues.
+/// The machinery of a device's queues.
 pub enum Queueing {
     /// The submitting thread makes each request, as the device's synchronous calls never wait.
     Immediate,

@@ -1,4 +1,4 @@
-//! What can be said of a range of bytes, and what steers a call.
+//! State bits of a range of bytes, and control bits of a call.
 //!
 //! Both come in one word, as callers want to give them together; [`Bits::resolve`] is the only
 //! place that takes them apart again, and does so before anything is decided by them.

@@ -28,7 +28,7 @@ impl Changeset {
         self.bytes
     }
 
-    /// Where, in the order in which they changed; neighbours of one call are one range.
+    /// The changed ranges in the order in which they changed; neighbours of one call are one range.
     pub fn ranges(&self) -> &[ByteRange] {
         &self.ranges
     }
@@ -44,7 +44,7 @@ impl Changeset {
         self.ranges.reserve(RESERVED);
     }
 
-    /// Whether the next range needs memory.
+    /// Returns whether the next range needs memory.
     pub(crate) fn is_full(&self) -> bool {
         self.ranges.len() == self.ranges.capacity()
     }

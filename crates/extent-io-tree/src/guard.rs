@@ -9,7 +9,7 @@ use crate::range::ByteRange;
 use crate::record::Id;
 use crate::tree::IoTree;
 
-/// What a guard knows of its lock.
+/// A guard's lock.
 #[derive(Clone, Copy)]
 struct Held {
     range: ByteRange,
@@ -49,8 +49,8 @@ impl<H: Hooks> IoTree<H> {
         }
     }
 
-    /// [`IoTree::lock`], unless it would have to wait. Also refuses what a thread that has lost many
-    /// times waits for, so that it gets its turn.
+    /// [`IoTree::lock`], unless it would have to wait. Also refuses what a thread that has lost
+    /// many times waits for, so that it gets its turn.
     #[inline]
     pub fn try_lock(&self, range: ByteRange, bits: Bits) -> Option<RangeGuard<'_, H>> {
         let first = self.try_take(range, bits)?;
@@ -98,7 +98,7 @@ macro_rules! guard {
                 }
             }
 
-            /// What is locked.
+            /// The locked range.
             pub fn range(&self) -> ByteRange {
                 self.held.range
             }

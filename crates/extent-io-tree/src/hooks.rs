@@ -1,4 +1,4 @@
-//! What the owner of a tree hears about it, to keep accounts.
+//! Calls by which the owner of a tree maintains accounts.
 
 use crate::bits::Bits;
 use crate::range::ByteRange;

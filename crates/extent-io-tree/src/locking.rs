@@ -55,7 +55,7 @@ impl<H: Hooks> State<H> {
         Ok(self.set(range, Resolved { state, control }, None, id))
     }
 
-    /// What keeps a request of `me` for `range` from being granted.
+    /// The obstacle of a request of `me` for `range`, if any.
     pub(crate) fn blocked(&self, range: ByteRange, bits: Bits, me: WaiterId) -> Option<Blocked> {
         let id = self.records.find(range.start(), Id::NONE);
         self.blocked_from(id, range, bits, me)

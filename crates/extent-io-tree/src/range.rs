@@ -66,19 +66,19 @@ impl ByteRange {
         (self.last - self.start).saturating_add(1)
     }
 
-    /// Whether both have a byte in common.
+    /// Returns whether both have a byte in common.
     #[inline]
     pub const fn overlaps(self, other: Self) -> bool {
         self.start <= other.last && other.start <= self.last
     }
 
-    /// Whether `at` is one of the bytes.
+    /// Returns whether `at` is one of the bytes.
     #[inline]
     pub const fn contains(self, at: u64) -> bool {
         self.start <= at && at <= self.last
     }
 
-    /// Whether every byte of `other` is one of ours.
+    /// Returns whether every byte of `other` is one of ours.
     #[inline]
     pub const fn covers(self, other: Self) -> bool {
         self.start <= other.start && other.last <= self.last

@@ -88,7 +88,7 @@ impl Record {
         }
     }
 
-    /// Whether neighbours with the same bits may become one with it.
+    /// Returns whether neighbours with the same bits may become one with it.
     #[inline]
     pub(crate) fn may_merge(bits: Bits) -> bool {
         !bits.intersects(Bits::LOCKS)

@@ -31,7 +31,7 @@ pub(crate) struct Records {
     free: Id,
     free_len: usize,
     len: usize,
-    /// Where ranks come from.
+    /// Source of ranks.
     random: u32,
 }
 
@@ -59,7 +59,7 @@ impl Records {
         self.slots.capacity()
     }
 
-    /// Whether fewer than `need` records can be inserted without new memory.
+    /// Returns whether fewer than `need` records can be inserted without new memory.
     #[inline]
     pub(crate) fn wants_room(&self, need: usize) -> bool {
         self.free_len + (self.slots.capacity() - self.slots.len()) < need
@@ -392,7 +392,7 @@ mod tests {
         assert!(small.surplus().is_none() && small.capacity() == KEPT_SLOTS);
     }
 
-    /// What tests rely on sees each kind of damage, and nothing in a sound tree.
+    /// The check that tests rely on sees each kind of damage, and nothing in a sound tree.
     #[test]
     fn every_damage_is_a_fault() {
         type Damage = fn(&mut Records, &[Id]);

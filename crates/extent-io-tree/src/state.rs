@@ -1,4 +1,4 @@
-//! What is under the tree's lock: setting, clearing, cutting, merging.
+//! The state under the tree's lock: setting, clearing, cutting, merging.
 //!
 //! Invariants: records are disjoint, none is without bits, neighbours with the same bits are
 //! one unless locked; the lock count is that of the records; a waiter stands in the
@@ -27,12 +27,12 @@ pub(crate) struct State<H> {
     pub(crate) to_wake: Queue,
     /// The waiter that no other request may overtake: it lost too many times.
     pub(crate) preferred: WaiterId,
-    /// Whether clears trim records in place.
+    /// Clears trim records in place.
     trim: bool,
     pub(crate) omitted: Omitted,
 }
 
-/// What a record with these bits adds to the count: one in the lower half if locked, one in the
+/// A record's part of the count by its bits: one in the lower half if locked, one in the
 /// upper half for direct I/O.
 #[inline]
 pub(crate) fn lock_count(bits: Bits) -> u64 {

@@ -1,8 +1,8 @@
-//! What a tree did: counters for proofs, kept under the tree's lock.
+//! Counters of a tree's work for proofs, under the tree's lock.
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// What a tree did so far.
+        /// Counters of a tree's work so far.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         #[non_exhaustive]
         pub struct TreeStats {
@@ -24,7 +24,7 @@ macro_rules! counters {
     };
 }
 
-/// What trees did that are gone: each adds its counters when it is dropped.
+/// Counters of trees that are gone: each adds its own when it is dropped.
 #[derive(Default)]
 pub struct Totals(extant_sync::Mutex<TreeStats>);
 

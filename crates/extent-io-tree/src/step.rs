@@ -9,7 +9,7 @@
 pub enum Step {
     /// A request for a lock looks whether another holder has a byte of its range.
     RequestSeesOwners,
-    /// What is published without the tree's lock says that something is locked.
+    /// The count that is read without the tree's lock says that something is locked.
     LockIsPublished,
     /// A record that loses its locks wakes its waiters.
     ClearWakes,

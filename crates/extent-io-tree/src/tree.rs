@@ -27,7 +27,7 @@ use crate::waiters::{Parker, Waiter, WaiterId, Waiters};
 /// filled with memory taken inside of the lock, if the free ones do not suffice.
 pub(crate) const ROOM: usize = 3;
 
-/// What can be switched in a tree. Fixed for its life.
+/// Switches of a tree. Fixed for its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeTuning {
     /// Clearing all bits of a part of the first or the last record of a range trims that record
@@ -54,7 +54,7 @@ pub struct IoTree<H = NoHooks> {
     /// Grows with every release of lock bits: what a thread looks at before it sleeps. Changes
     /// under the lock only.
     releases: AtomicU32,
-    /// Where the counters go in the end.
+    /// Totals that get the counters in the end.
     totals: Option<Arc<Totals>>,
     pub(crate) probe: Option<ClearProbe>,
 }
@@ -123,7 +123,7 @@ impl<H: Hooks> IoTree<H> {
         look(&mut self.state.lock().hooks)
     }
 
-    /// What the tree did so far.
+    /// The counters so far.
     pub fn stats(&self) -> TreeStats {
         self.state.lock().stats
     }
@@ -133,7 +133,7 @@ impl<H: Hooks> IoTree<H> {
         self.state.lock().records.len()
     }
 
-    /// Whether a byte of `range` has [`Bits::LOCKED`].
+    /// Returns whether a byte of `range` has [`Bits::LOCKED`].
     ///
     /// One atomic load if nothing in the tree is locked. The answer is about the past. A caller
     /// that excludes lock holders by other means (a folio lock that each of them takes while it
@@ -144,7 +144,7 @@ impl<H: Hooks> IoTree<H> {
         self.is_locked_by(range, Bits::LOCKED)
     }
 
-    /// Whether a byte of `range` has one of the lock bits `bits`; as [`IoTree::is_locked`].
+    /// Returns whether a byte of `range` has one of the lock bits `bits`; as [`IoTree::is_locked`].
     #[inline]
     pub fn is_locked_by(&self, range: ByteRange, bits: Bits) -> bool {
         self.may_be_locked(bits) && self.is_owned(range, bits)
@@ -157,7 +157,7 @@ impl<H: Hooks> IoTree<H> {
         state.owned(range, bits, id).is_some()
     }
 
-    /// Whether a request to lock `range` with `bits` would have to wait: a byte of it is
+    /// Returns whether a request to lock `range` with `bits` would have to wait: a byte of it is
     /// locked, or a waiter that lost many times must not be overtaken. One atomic load if
     /// nothing in the tree is locked.
     #[inline]
@@ -176,7 +176,7 @@ impl<H: Hooks> IoTree<H> {
         self.state.lock().stats.lock_waits += 1;
     }
 
-    /// Whether any record has one of the lock bits.
+    /// Returns whether any record has one of the lock bits.
     #[inline]
     fn may_be_locked(&self, bits: Bits) -> bool {
         let locked = self.locked.load(Ordering::SeqCst);
@@ -240,7 +240,8 @@ impl<H: Hooks> IoTree<H> {
         taken
     }
 
-    /// Clears lock bits and wakes the waiters for them, with the record of the first byte, if it is still that.
+    /// Clears lock bits and wakes the waiters for them, with the record of the first byte, if it is
+    /// still that.
     #[inline]
     pub(crate) fn release(&self, range: ByteRange, bits: Bits, hint: Id) {
         probed(self.probe, || self.give_back(range, bits, hint));
@@ -423,8 +424,8 @@ mod tests {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tree.verify())).is_ok()
     }
 
-    /// What tests rely on sees a wrong count of locks, a waiter that nothing wakes, and what is
-    /// wrong with the records.
+    /// The check that tests rely on sees a wrong count of locks, a waiter that nothing wakes, and
+    /// what is wrong with the records.
     #[test]
     fn every_damage_is_seen() {
         type Damage = fn(&IoTree, Id);

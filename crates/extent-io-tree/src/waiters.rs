@@ -76,7 +76,7 @@ impl Queue {
     }
 }
 
-/// What a thread waits for.
+/// A request that a thread waits for.
 #[derive(Clone)]
 pub(crate) struct Waiter {
     pub(crate) range: ByteRange,
@@ -105,7 +105,7 @@ impl Waiter {
         }
     }
 
-    /// Whether `self` cannot have what it wants while `range` has, or is about to have, the
+    /// Returns whether `self` cannot have what it wants while `range` has, or is about to have, the
     /// lock bits `held`.
     pub(crate) fn minds(&self, range: ByteRange, held: Bits) -> bool {
         self.wanted.intersects(held) && self.range.overlaps(range)
@@ -127,7 +127,7 @@ impl Waiters {
         }
     }
 
-    /// Whether [`Waiters::insert`] needs memory.
+    /// Returns whether [`Waiters::insert`] needs memory.
     pub(crate) fn wants_room(&self) -> bool {
         self.free.is_none() && self.slots.len() == self.slots.capacity()
     }

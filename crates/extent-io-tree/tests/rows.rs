@@ -132,7 +132,7 @@ fn io_tree_08_without_waiters_no_thread_is_woken() {
     assert_eq!((stats.wakes, stats.wakes_skipped), (1, 101));
 }
 
-/// What [`Bits::NOWAIT`] may not wait for is taken inside of the tree's lock; nothing else ever is.
+/// Memory of a call with [`Bits::NOWAIT`] is taken inside of the tree's lock; no other ever is.
 #[test]
 fn memory_comes_from_outside_of_the_lock() {
     let tree = IoTree::default();
@@ -209,7 +209,7 @@ fn a_probe_learns_of_every_clear() {
     assert_eq!(tree.stats().clears, 2);
 }
 
-/// What has been paid for, and what is set.
+/// Bytes that were paid for, and bytes that are set.
 #[derive(Default)]
 struct Account {
     paid: u64,

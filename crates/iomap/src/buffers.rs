@@ -1,4 +1,4 @@
-//! Where the bytes of writes come from and the bytes of reads go: one buffer, or several as one.
+//! Sources of written bytes and targets of reads: one buffer, or several as one.
 //!
 //! A vectored call is one operation: it looks at the cache once for each folio, whatever the number
 //! of buffers, and each folio is read or written whole.
@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 
-/// Where written bytes come from.
+/// A source of written bytes.
 pub trait Source {
     /// Copies bytes from `offset` of the source to `into`; returns how many there were. Called with
     /// a folio locked: must not touch the same file system.
@@ -46,12 +46,12 @@ impl<S: Source + ?Sized> Source for Behind<'_, S> {
     }
 }
 
-/// Where the bytes of a read go: one buffer, or several as if they were one.
+/// A target of a read: one buffer, or several as if they were one.
 pub trait Target {
     /// Length in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there is no room at all.
+    /// Returns whether there is no room at all.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -99,7 +99,7 @@ pub trait Payload {
     /// Length in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are no bytes at all.
+    /// Returns whether there are no bytes at all.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

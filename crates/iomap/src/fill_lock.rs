@@ -1,4 +1,4 @@
-//! What a thread locks before it reads a file's blocks from the device into the cache.
+//! The locks that a thread takes before it reads a file's blocks from the device into the cache.
 //!
 //! A direct write to a block that is being read could tear the read, or let it cache what the block
 //! held before: an old block after its newer one was read. So once a file is written directly at
@@ -30,7 +30,7 @@ use crate::ops::IomapOps;
 /// The right to read a range of the file from the device: its blocks keep their place, and no
 /// thread writes them directly.
 pub(crate) struct FillLock<'a> {
-    /// What may be read, whole blocks.
+    /// The range that may be read, whole blocks.
     pub(crate) range: Range<Pos>,
     // Dropped in this order.
     pub(crate) invalidate: InvalidateShared<'a>,

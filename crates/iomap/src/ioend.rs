@@ -4,7 +4,7 @@ use extant_units::{DevOff, Pos};
 
 use crate::map::{Iomap, IomapKind};
 
-/// What the run's space was when it was submitted.
+/// The state of the run's space when it was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoendKind {
     /// Written space: nothing to convert.
@@ -20,9 +20,9 @@ pub struct Ioend {
     pub pos: Pos,
     /// The number of bytes: whole blocks.
     pub len: u64,
-    /// Where they go.
+    /// The device byte of the first.
     pub at: DevOff,
-    /// What the space was.
+    /// The state of the space.
     pub kind: IoendKind,
     /// The end of the last run before this one that the same pass failed to write into written
     /// space. What the device holds there past the end of the file must not come to lie inside of

@@ -2,7 +2,7 @@
 
 use extant_units::{DevOff, Pos};
 
-/// What is behind a range.
+/// The space behind a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IomapKind {
     /// Nothing: reads as zero. Never the answer to a write.
@@ -23,7 +23,7 @@ pub struct Iomap {
     pub offset: Pos,
     /// The number of bytes, at least one block.
     pub length: u64,
-    /// What is there.
+    /// The space behind the bytes.
     pub kind: IomapKind,
     /// The space was made for this operation: the blocks have no content yet, and
     /// [`crate::IomapOps::end`] gives back what the operation does not use.
@@ -48,7 +48,7 @@ impl Iomap {
         self.end().distance_from(pos).unwrap_or(0).min(len)
     }
 
-    /// Whether a write to the range needs no more space.
+    /// Returns whether a write to the range needs no more space.
     pub(crate) fn has_space(&self) -> bool {
         !matches!(self.kind, IomapKind::Hole)
     }

@@ -1,4 +1,4 @@
-//! What a file system implements.
+//! The traits that a file system implements. `docs/IOMAP.md` is the guide to them.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use crate::fill_guard::FillGuard;
 use crate::ioend::Ioend;
 use crate::map::Iomap;
 
-/// What a mapping is wanted for.
+/// The operation that wants a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum IomapOp {
@@ -70,9 +70,9 @@ impl fmt::Display for DeviceRequest {
 #[derive(Debug, thiserror::Error)]
 #[error("{request} of {len} bytes at byte {at} of the device: {source}")]
 pub struct DeviceFault {
-    /// What was asked of the device.
+    /// The request that failed.
     pub request: DeviceRequest,
-    /// Where.
+    /// Its first byte.
     pub at: DevOff,
     /// How many bytes.
     pub len: u64,
@@ -136,9 +136,10 @@ pub trait IomapOps: Sync {
         self.is_current(map)
     }
 
-    /// Whether the file is written directly, or was: reads of the device then need a [`FillGuard`].
-    /// Once true, it stays so. It becomes true before the first direct write, which then takes the
-    /// invalidate lock exclusively for a moment and so waits for fills that have not seen it.
+    /// Returns whether the file is written directly, or was: reads of the device then need a
+    /// [`FillGuard`]. Once true, it stays so. It becomes true before the first direct write, which
+    /// then takes the invalidate lock exclusively for a moment and so waits for fills that have not
+    /// seen it.
     fn has_direct_writes(&self) -> bool {
         false
     }
@@ -177,6 +178,6 @@ pub trait WritebackOps: IomapOps {
         error
     }
 
-    /// What to record for fsync.
+    /// The fault to record for fsync.
     fn fault_of(error: &Self::Error) -> WritebackFault;
 }

@@ -14,7 +14,7 @@ use crate::iter::Stopped;
 use crate::map::IomapKind;
 use crate::ops::{IomapOp, IomapOps, Outcome};
 
-/// What a read does about bytes that are not cached.
+/// The way of a read to bytes that are not cached.
 #[derive(Clone, Copy)]
 pub enum Miss<'a> {
     /// Fills the cache, and reads ahead.

@@ -14,7 +14,7 @@ use crate::iter::{Stopped, apply};
 use crate::map::IomapKind;
 use crate::ops::{IomapOp, IomapOps, Outcome};
 
-/// What to look for.
+/// The target of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whence {
     /// The next byte that may be other than zero.

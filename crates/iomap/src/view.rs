@@ -27,7 +27,7 @@ use crate::read::zeros_at;
 /// The most bytes that one view shows: a bound for the memory of its list of folios.
 pub const MAX_VIEW: usize = 256 << 20;
 
-/// What a view shows of holes.
+/// The zeros that views show of holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Bytes of a file, shown where they lie in the cache.
@@ -57,7 +57,7 @@ impl ReadView {
         self.len
     }
 
-    /// Whether there are none: the view was taken at or past the end of the file.
+    /// Returns whether there are none: the view was taken at or past the end of the file.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

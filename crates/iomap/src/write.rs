@@ -1,6 +1,6 @@
 //! Buffered writes.
 //!
-//! Where a folio is cached and the blocks of the range are uptodate and have space, the block map
+//! If a folio is cached and the blocks of the range are uptodate and have space, the block map
 //! is not asked at all. [`overwrite`] and [`extend`] are the fast paths: they write to one folio or
 //! a few under no other lock than theirs. [`write()`] checks each folio on its way for the same.
 //! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is
@@ -64,7 +64,7 @@ pub fn extend<O: IomapOps + ?Sized>(
     matches!(done, FastWrite::Done)
 }
 
-/// What the fast path did with one folio.
+/// The outcome of the fast path on one folio.
 enum FastWrite {
     Done,
     /// One folio has only the first of the bytes.

@@ -40,14 +40,14 @@ const BATCH_FOLIOS: usize = 4096;
 /// enough that a writer waits for a batch no longer than for a few of those.
 const BATCH_BYTES: u64 = 16 << 20;
 
-/// What a pass writes.
+/// The extent of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WritebackControl {
     /// The first byte.
     pub start: Pos,
     /// The byte after the last; data is written in whole folios.
     pub end: Pos,
-    /// Whether everything that is dirty now must be written.
+    /// Everything that is dirty now must be written.
     pub integrity: bool,
     /// About how many bytes to write.
     pub max_bytes: u64,

@@ -130,8 +130,8 @@ fn zero_mapped<O: IomapOps + ?Sized>(
     Ok((outcome, changed))
 }
 
-/// Whether a part of one block that is not cached is zero on the device already: the usual case for
-/// the rest of the block at the end of a file. If so, the block is uptodate afterwards.
+/// Returns whether a part of one block that is not cached is zero on the device already: the usual
+/// case for the rest of the block at the end of a file. If so, the block is uptodate afterwards.
 fn already_zero<O: IomapOps + ?Sized>(
     ops: &O,
     map: &Iomap,

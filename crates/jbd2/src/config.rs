@@ -9,16 +9,16 @@ use extant_failpoint::ActiveFailpoint;
 pub struct Config {
     /// The age at which a running transaction is committed (`commit=`).
     pub commit_interval: Duration,
-    /// Whether commits and checkpoints flush the device (`barrier`). Without flushes a crash may
+    /// Commits and checkpoints flush the device (`barrier`). Without flushes a crash may
     /// lose writes or reorder them.
     pub barrier: bool,
-    /// Whether the log is written with checksums v3 (file systems with `metadata_csum`). A log that
+    /// The log is written with checksums v3 (file systems with `metadata_csum`). A log that
     /// has v2 or v3 already keeps its checksums in either case.
     pub checksums: bool,
-    /// Whether a handle that uses more credits than it declared is only counted. If false, it fails
+    /// A handle that uses more credits than it declared is only counted. If false, it fails
     /// an assertion; that is the default of builds with debug assertions.
     pub tolerate_overflow: bool,
-    /// Whether each start of a handle first commits the handles before it and waits for the
+    /// Each start of a handle first commits the handles before it and waits for the
     /// commit. For tests: a crash then shows the state between any two handles of one operation,
     /// which otherwise mostly share a transaction.
     pub commit_each_handle: bool,

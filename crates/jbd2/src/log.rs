@@ -33,7 +33,7 @@ pub(crate) struct Log {
     pub(crate) ring: Ring,
     barrier: bool,
     failpoint: ActiveFailpoint,
-    /// Whether the blocks live on another device than the log. A flush of the log's device then
+    /// The blocks live on another device than the log. A flush of the log's device then
     /// does not flush them.
     pub(crate) external: bool,
     superblock: Mutex<OnDisk>,

@@ -23,7 +23,7 @@ pub(crate) struct Grant {
     pub(crate) revokes: u32,
 }
 
-/// What a handle has used.
+/// Credits that a handle has used.
 pub(crate) type Usage = Grant;
 
 impl Grant {
@@ -35,7 +35,7 @@ impl Grant {
         }
     }
 
-    /// What is left of `self` once `other`, a part of it, is taken back.
+    /// The rest of `self` once `other`, a part of it, is taken back.
     fn without(self, other: Self) -> Self {
         debug_assert!(
             self.credits >= other.credits && self.revokes >= other.revokes,
@@ -86,7 +86,7 @@ pub(crate) struct Committing {
     pub(crate) tid: Tid,
     /// Log blocks that it takes at most.
     pub(crate) log_blocks: u64,
-    /// Whether its last flush of the device has begun. Later writes are not covered by it.
+    /// Its last flush of the device has begun. Later writes are not covered by it.
     pub(crate) flushing: bool,
 }
 

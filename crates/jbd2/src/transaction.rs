@@ -28,7 +28,7 @@ pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 /// One transaction.
 pub(crate) struct Transaction {
     pub(crate) tid: Tid,
-    /// Whether anything was added. An empty transaction needs no commit.
+    /// Something was added. An empty transaction needs no commit.
     dirty: AtomicBool,
     parts: Mutex<Option<Parts>>,
 }

@@ -90,7 +90,7 @@ impl Key<'_> {
         whole.chain((!rest.is_empty()).then_some(self.rest))
     }
 
-    /// Whether `stored(i)` is word `i` of the name for all of them.
+    /// Returns whether `stored(i)` is word `i` of the name for all of them.
     #[inline]
     pub(crate) fn has_words(&self, stored: impl Fn(usize) -> u64) -> bool {
         let (whole, rest) = self.name.as_chunks::<8>();

@@ -49,8 +49,8 @@ impl NameCache {
         }
     }
 
-    /// What is known of `name` in `dir`: true at a moment of this call, if the user keeps the rules
-    /// of the crate. The ticket is for [`NameCache::holds`].
+    /// The entry of `name` in `dir`, if known: true at a moment of this call, if the user keeps the
+    /// rules of the crate. The ticket is for [`NameCache::holds`].
     #[inline]
     pub fn get(&self, dir: Ino, name: &[u8]) -> Option<(Entry, Ticket)> {
         let long = name.len() > SHORT;
@@ -63,8 +63,8 @@ impl NameCache {
         Some((entry, ticket))
     }
 
-    /// Whether the entry that came with `ticket` has held until now. The answer may be no although
-    /// it has: another name of its set was entered or forgotten.
+    /// Returns whether the entry that came with `ticket` has held until now. The answer may be no
+    /// although it has: another name of its set was entered or forgotten.
     #[inline]
     pub fn holds(&self, ticket: &Ticket) -> bool {
         self.table(ticket.long).is_at(ticket.set, ticket.sequence)

@@ -45,7 +45,7 @@ const TAGS: usize = 2;
 /// Words before the name in its lines.
 const FIXED: usize = 2;
 
-/// What a directory says of a name.
+/// A directory's answer for a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// The directory does not have the name.
@@ -84,7 +84,7 @@ pub(crate) struct Table {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Set(usize);
 
-/// What a writer did.
+/// The outcome of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stored {
     /// The entry went to a free way, or was there.
@@ -110,7 +110,7 @@ impl Table {
         }
     }
 
-    /// What the table has of `key`, with its set and the sequence of that.
+    /// The entry of `key`, with its set and the sequence of that.
     #[inline]
     pub(crate) fn get(&self, key: Key<'_>) -> Option<(Entry, Set, u64)> {
         let set = self.set_of(key)?;
@@ -133,8 +133,8 @@ impl Table {
         None
     }
 
-    /// Whether `set` is as it was at `sequence`. The caller has taken its reference before, under a
-    /// lock.
+    /// Returns whether `set` is as it was at `sequence`. The caller has taken its reference before,
+    /// under a lock.
     #[inline]
     pub(crate) fn is_at(&self, set: Set, sequence: u64) -> bool {
         self.omitted.is(Step::TicketIsCompared)

@@ -38,7 +38,7 @@ use crate::folio_guard::{FolioGuard, FolioRef};
 use crate::folio_tree::{FolioTree, Tag};
 use crate::locks::{InvalidateLock, PassLock, WritebackPass};
 
-/// What an address space is made with.
+/// Parameters of an address space.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpaceParams {
     /// The block size that uptodate and dirty state is kept in.
@@ -59,7 +59,7 @@ pub struct AddressSpace {
     folios: AtomicUsize,
     invalidate: InvalidateLock,
     pass: PassLock,
-    /// Whether folios are locked inside of a handle. Only the check of the lock order reads it.
+    /// Folios are locked inside of a handle. Only the check of the lock order reads it.
     folios_in_handle: AtomicBool,
     dirty: DirtyState,
     errors: WritebackErrors,
@@ -142,7 +142,7 @@ impl AddressSpace {
         self.pass.try_lock()
     }
 
-    /// Whether a pass runs.
+    /// Returns whether a pass runs.
     #[doc(hidden)] // For the engine's tests, which look whether a pass waits or has ended.
     pub fn is_in_pass(&self) -> bool {
         self.pass.is_held()
@@ -163,8 +163,9 @@ impl AddressSpace {
         self.index.read().len()
     }
 
-    /// Whether there are no folios. Takes no lock; sequentially consistent with insertions: if the
-    /// caller has seen what another thread did after an insertion, it sees the insertion here.
+    /// Returns whether there are no folios. Takes no lock; sequentially consistent with insertions:
+    /// if the caller has seen what another thread did after an insertion, it sees the insertion
+    /// here.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.folios.load(Ordering::SeqCst) == 0

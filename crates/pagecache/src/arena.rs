@@ -272,7 +272,7 @@ pub(crate) struct FolioMemory {
     owner: Owner,
 }
 
-/// What keeps a block's memory alive.
+/// The owner of a block's memory.
 enum Owner {
     Arena(Arc<Arena>),
     /// A chunk of its own, held for its drop.

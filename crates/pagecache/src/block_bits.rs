@@ -56,7 +56,7 @@ impl BlockBits {
         self.set == 0
     }
 
-    /// Whether every bit of `range` is set.
+    /// Returns whether every bit of `range` is set.
     #[inline]
     pub(crate) fn contains(&self, range: Range<u32>) -> bool {
         debug_assert!(range.end <= self.len);

@@ -1,4 +1,4 @@
-//! What all address spaces of a cache share: memory, accounts, limits, the dirty list.
+//! The state that all address spaces of a cache share: memory, accounts, limits, the dirty list.
 //!
 //! # Invariants
 //! * `dirty_bytes` and `writeback_bytes` are the sums over all folios (J4).
@@ -175,7 +175,7 @@ impl CacheState {
         self.progress.notify_all();
     }
 
-    /// Whether flushers work although no file's dirty data has expired.
+    /// Flushers work although no file's dirty data has expired.
     pub(crate) fn is_over_background(&self) -> bool {
         self.dirty_bytes.load(Ordering::Relaxed) > self.config.background_bytes
             || self.pressure.load(Ordering::Relaxed)
@@ -216,9 +216,10 @@ impl CacheState {
         }
     }
 
-    /// Whether a writer of `file` waits now. At the limit every writer does. Halfway between the
-    /// background limit and the limit, a writer waits if its file has more than an equal share of
-    /// what may be dirty: so a file that is written a lot leaves room for files written little.
+    /// Returns whether a writer of `file` waits now. At the limit every writer does. Halfway
+    /// between the background limit and the limit, a writer waits if its file has more than an
+    /// equal share of what may be dirty: so a file that is written a lot leaves room for files
+    /// written little.
     fn is_too_dirty(&self, file: &DirtyState) -> bool {
         let (limit, background) = (self.config.dirty_limit_bytes, self.config.background_bytes);
         let total = self.dirty_and_writeback();

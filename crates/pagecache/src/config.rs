@@ -1,4 +1,4 @@
-//! What a page cache may use.
+//! Limits and settings of a page cache.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a cache counts, and the snapshot that callers get.
+//! Counters of a cache, and the snapshot that callers get.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};

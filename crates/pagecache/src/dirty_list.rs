@@ -73,7 +73,7 @@ pub(crate) struct DirtyState {
 pub(crate) trait DirtyFile: Send + Sync {
     fn dirty(&self) -> &DirtyState;
     fn weak(&self) -> Weak<dyn DirtyFile>;
-    /// Whether a writeback pass runs on it.
+    /// A writeback pass runs on it.
     fn is_in_pass(&self) -> bool;
 }
 
@@ -94,7 +94,7 @@ impl DirtyState {
         self.key.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the owner still exists.
+    /// Returns whether the owner still exists.
     pub(crate) fn has_owner(&self) -> bool {
         self.owner.strong_count() > 0
     }

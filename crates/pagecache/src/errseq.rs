@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What went wrong while dirty data was being written.
+/// A fault of a write of dirty data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WritebackFault {
     /// The device, the block map or the journal failed.
@@ -55,7 +55,7 @@ impl WritebackErrors {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 
-    /// Whether there is a fault that no opener has been told of.
+    /// Returns whether there is a fault that no opener has been told of.
     pub fn has_unseen(&self) -> bool {
         let now = self.0.load(Ordering::Acquire);
         now != 0 && now & SEEN == 0

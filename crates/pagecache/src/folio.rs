@@ -44,7 +44,7 @@ pub struct Folio {
     pub(crate) state: RwLock<FolioState>,
 }
 
-/// What the folio lock protects.
+/// The state that the folio lock protects.
 pub(crate) struct FolioState {
     pub(crate) memory: PinnableMemory,
     pub(crate) uptodate: BlockBits,
@@ -156,7 +156,8 @@ impl Folio {
         self.start().saturating_add(self.len() as u64)
     }
 
-    /// Whether the folio covers `page` and has not been detached as far as this thread can see.
+    /// Returns whether the folio covers `page` and has not been detached as far as this thread can
+    /// see.
     #[inline]
     pub(crate) fn covers(&self, page: PageIdx) -> bool {
         page.get() >> self.order == self.index.get() >> self.order
@@ -184,7 +185,7 @@ impl Folio {
         PageIdx::new(self.index.get() + (1 << self.order))
     }
 
-    /// Whether bytes of the folio are under writeback.
+    /// Returns whether bytes of the folio are under writeback.
     #[inline]
     pub fn is_under_writeback(&self) -> bool {
         self.writeback.load(Ordering::Acquire) != 0

@@ -60,7 +60,7 @@ impl<'a> FolioRef<'a> {
         FolioLocked(PhantomData)
     }
 
-    /// Whether the folio is still part of its address space.
+    /// Returns whether the folio is still part of its address space.
     #[inline]
     pub(crate) fn is_attached(&self) -> bool {
         self.state.attached
@@ -76,7 +76,7 @@ impl<'a> FolioRef<'a> {
         &self.state.memory
     }
 
-    /// Whether every block that `bytes` touches is uptodate.
+    /// Returns whether every block that `bytes` touches is uptodate.
     #[inline]
     pub fn is_uptodate(&self, bytes: Range<usize>) -> bool {
         self.state.uptodate.contains(self.folio.blocks(&bytes))
@@ -195,7 +195,7 @@ impl<'a> FolioGuard<'a> {
             .bytes_mut(|order| owner.allocate_copy(order))
     }
 
-    /// Whether every block that `bytes` touches is uptodate.
+    /// Returns whether every block that `bytes` touches is uptodate.
     #[inline]
     pub fn is_uptodate(&self, bytes: Range<usize>) -> bool {
         self.state.uptodate.contains(self.folio.blocks(&bytes))
@@ -216,20 +216,20 @@ impl<'a> FolioGuard<'a> {
         }
     }
 
-    /// Whether every block that `bytes` touches is dirty.
+    /// Returns whether every block that `bytes` touches is dirty.
     #[inline]
     pub fn is_dirty(&self, bytes: Range<usize>) -> bool {
         self.state.dirty.contains(self.folio.blocks(&bytes))
     }
 
-    /// Whether no block that `bytes` touches is dirty.
+    /// Returns whether no block that `bytes` touches is dirty.
     pub(crate) fn is_clean(&self, bytes: Range<usize>) -> bool {
         let blocks = self.folio.blocks(&bytes);
         let next = self.state.dirty.next_run(blocks.start);
         next.is_none_or(|run| run.start >= blocks.end)
     }
 
-    /// Whether any block is dirty.
+    /// Returns whether any block is dirty.
     #[inline]
     pub fn has_dirty(&self) -> bool {
         !self.state.dirty.is_empty()
@@ -313,7 +313,7 @@ impl<'a> FolioGuard<'a> {
         }
     }
 
-    /// Whether a data path has attached private state.
+    /// Returns whether a data path has attached private state.
     pub(crate) fn has_private(&self) -> bool {
         self.state.private.is_some()
     }
@@ -332,8 +332,8 @@ impl<'a> FolioGuard<'a> {
         self.state.private = Some(private);
     }
 
-    /// Whether a write to `bytes` needs no block map: all of its blocks are uptodate and have
-    /// space.
+    /// Returns whether a write to `bytes` needs no block map: all of its blocks are uptodate and
+    /// have space.
     #[inline]
     pub fn can_overwrite(&self, bytes: Range<usize>) -> bool {
         let blocks = self.folio.blocks(&bytes);

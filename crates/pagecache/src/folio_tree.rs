@@ -33,7 +33,7 @@ pub enum Tag {
 }
 const TAGS: usize = 2;
 
-/// What can be put in the tree.
+/// A value of the tree.
 pub(crate) trait Entry {
     /// The first page number, a multiple of the entry's size.
     fn index(&self) -> u64;
@@ -127,7 +127,7 @@ impl<T> Node<T> {
         extant_units::index((index >> self.shift) & (SLOTS as u64 - 1))
     }
 
-    /// Whether a node of this height at the root covers `index`.
+    /// Returns whether a node of this height at the root covers `index`.
     #[inline]
     fn covers(&self, index: u64) -> bool {
         self.shift + SHIFT >= INDEX_BITS || index >> (self.shift + SHIFT) == 0

@@ -34,7 +34,7 @@ impl InvalidateLock {
         }
     }
 
-    /// Whether a thread has the lock exclusively, or waits for readers to leave.
+    /// Returns whether a thread has the lock exclusively, or waits for readers to leave.
     #[doc(hidden)] // For the engine's tests, which wait until another thread has come this far.
     pub fn is_wanted_exclusively(&self) -> bool {
         self.0.try_read().is_none()

@@ -37,7 +37,7 @@ enum PinnedBytes {
 }
 
 impl Pinned {
-    /// Whether the bytes are the cache's own, rather than a copy.
+    /// Returns whether the bytes are the cache's own, rather than a copy.
     pub fn is_shared(&self) -> bool {
         matches!(self.bytes, PinnedBytes::Shared { .. })
     }

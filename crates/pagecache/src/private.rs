@@ -1,4 +1,4 @@
-//! What a data path keeps beside a folio's own state.
+//! State that a data path attaches to a folio.
 //!
 //! The folio's bitmaps say which blocks are uptodate and dirty, whichever path asks. A path that
 //! needs more, such as a record per block, attaches it to the folio as [`FolioPrivate`], like

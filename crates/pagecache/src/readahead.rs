@@ -22,7 +22,7 @@ const ORDER_STEP: u32 = 2;
 /// No marker: there is no window.
 const NOWHERE: u64 = u64::MAX;
 
-/// What to read: `pages` pages from page `start`, in folios of at most `order`.
+/// A window to read: `pages` pages from page `start`, in folios of at most `order`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// The first page.
@@ -61,7 +61,7 @@ impl Readahead {
         }
     }
 
-    /// Whether a cached read of the pages before `end` calls for [`Readahead::advance`].
+    /// Returns whether a cached read of the pages before `end` calls for [`Readahead::advance`].
     #[inline]
     pub fn wants_more(&self, end: u64) -> bool {
         end > self.marker.load(Ordering::Relaxed)

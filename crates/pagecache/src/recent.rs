@@ -44,7 +44,7 @@ pub struct RecentFolios {
     number: u64,
 }
 
-/// What a thread caches for an opener.
+/// The recent folios of one opener in a thread's cache.
 struct Cached {
     /// Zero: of none.
     opener: u64,

@@ -90,7 +90,7 @@ impl EofWord {
         self.sleepers.wait_while(omitted, || self.reaches(last))
     }
 
-    /// Whether a thread sleeps for the word.
+    /// Returns whether a thread sleeps for the word.
     pub(crate) fn has_sleepers(&self) -> bool {
         self.sleepers.are_there()
     }

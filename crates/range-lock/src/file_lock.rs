@@ -6,9 +6,10 @@
 
 use extant_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What the protocol reads of a file's lock.
+/// A file's lock as far as the protocol reads it.
 pub trait FileLock {
-    /// Whether a thread holds the lock exclusively, or has announced that and waits for sharers.
+    /// Returns whether a thread holds the lock exclusively, or has announced that and waits for
+    /// sharers.
     ///
     /// A load without an order of its own: the caller has the fences.
     fn is_exclusive(&self) -> bool;

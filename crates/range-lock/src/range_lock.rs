@@ -32,7 +32,7 @@ pub struct RangeLock {
     omitted: Omitted,
 }
 
-/// What a thread has published, by which it looks for the others' words.
+/// The word that a thread has published, by which it looks for the others' words.
 #[derive(Clone, Copy)]
 enum Own {
     /// A record with these lock bits.
@@ -212,9 +212,9 @@ impl RangeLock {
         self.eof.publish(from, self.omitted)
     }
 
-    /// Whether another thread has locked a byte of `range` against changes, or holds the file's
-    /// lock exclusively. For a thread that holds the locks of all folios of `range` and changes
-    /// them in one step, without a lock of this crate; see "Without a lock" in the crate's
+    /// Returns whether another thread has locked a byte of `range` against changes, or holds the
+    /// file's lock exclusively. For a thread that holds the locks of all folios of `range` and
+    /// changes them in one step, without a lock of this crate; see "Without a lock" in the crate's
     /// documentation.
     #[inline(always)]
     pub fn is_locked(&self, range: ByteRange, file: &impl FileLock) -> bool {
@@ -354,12 +354,12 @@ impl RangeLock {
         }
     }
 
-    /// What was done with the records; a wait for a slot or the EOF word counts as one of them.
+    /// Counters of the records; a wait for a slot or the EOF word counts as one of them.
     pub fn stats(&self) -> TreeStats {
         self.records.stats()
     }
 
-    /// Whether any part is locked by a record or a slot: for tests.
+    /// Returns whether any part is locked by a record or a slot: for tests.
     #[doc(hidden)]
     pub fn is_range_locked(&self) -> bool {
         let all = ByteRange::ALL;
@@ -368,20 +368,20 @@ impl RangeLock {
             || slots.is_some_and(|table| table.overlaps(all))
     }
 
-    /// Whether any part is locked, in whichever form: for tests.
+    /// Returns whether any part is locked, in whichever form: for tests.
     #[doc(hidden)]
     pub fn is_any_locked(&self) -> bool {
         self.is_range_locked() || self.is_eof_locked()
     }
 
-    /// Whether the EOF word is held: for tests.
+    /// Returns whether the EOF word is held: for tests.
     #[doc(hidden)]
     pub fn is_eof_locked(&self) -> bool {
         self.eof.reaches(u64::MAX)
     }
 
-    /// Whether a thread sleeps for a slot or the EOF word: for tests. Threads that sleep for a
-    /// record are counted by [`TreeStats::lock_waits`] before they do.
+    /// Returns whether a thread sleeps for a slot or the EOF word: for tests. Threads that sleep
+    /// for a record are counted by [`TreeStats::lock_waits`] before they do.
     #[doc(hidden)]
     pub fn has_sleepers(&self) -> bool {
         let slots = self.slots.get();

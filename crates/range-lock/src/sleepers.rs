@@ -66,7 +66,7 @@ impl Sleepers {
         self.changed.notify_all();
     }
 
-    /// Whether a thread sleeps or is about to.
+    /// Returns whether a thread sleeps or is about to.
     #[inline]
     pub(crate) fn are_there(&self) -> bool {
         self.count.load(Ordering::SeqCst) != 0

@@ -70,7 +70,7 @@ fn decode(word: u64) -> Option<ByteRange> {
     ByteRange::new(first << UNIT_SHIFT, last)
 }
 
-/// Whether the slot `word` has a byte of `range`.
+/// Returns whether the slot `word` has a byte of `range`.
 #[inline]
 fn is_within(word: &AtomicU64, range: ByteRange) -> bool {
     let locked = decode(word.load(Ordering::Acquire));
@@ -151,7 +151,7 @@ impl SlotTable {
         self.sleepers.wait_while(omitted, || self.overlaps(range))
     }
 
-    /// Whether a thread sleeps for a slot.
+    /// Returns whether a thread sleeps for a slot.
     pub(crate) fn has_sleepers(&self) -> bool {
         self.sleepers.are_there()
     }

@@ -57,7 +57,7 @@ enum Record<'a> {
 impl Form {
     const ALL: [Self; 3] = [Self::Change, Self::Fill, Self::Direct];
 
-    /// Whether it excludes changes, and fills.
+    /// Returns whether it excludes changes, and fills.
     fn excludes(self) -> (bool, bool) {
         (self != Self::Fill, self != Self::Change)
     }
@@ -111,7 +111,7 @@ fn a_slot_excludes_every_other_form() {
     file.locks.verify();
 }
 
-/// What tests ask about the locks of a file says which forms are held.
+/// The questions of tests about a file's locks tell which forms are held.
 #[test]
 fn each_form_that_is_held_is_told() {
     let file = File::default();
@@ -163,7 +163,7 @@ fn a_record_keeps_new_slots_out_and_is_woken_by_the_last() {
     assert_eq!(file.locks.records(), 0);
 }
 
-/// Whether it sleeps for a slot, for the EOF word or for one after the other.
+/// A thread that waits is told apart: for a slot, for the EOF word, or for one after the other.
 #[test]
 fn a_wait_for_words_is_counted_once() {
     let _limit = Watchdog::new(LIMIT);

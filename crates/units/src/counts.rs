@@ -26,7 +26,7 @@ impl Blocks {
         self.0
     }
 
-    /// Whether the count is zero.
+    /// Returns whether the count is zero.
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0

@@ -28,7 +28,7 @@ impl Tid {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Whether this transaction comes later than `other`, across a wrap as well.
+    /// Returns whether this transaction comes later than `other`, across a wrap as well.
     #[inline]
     pub const fn is_after(self, other: Self) -> bool {
         let ahead = self.0.wrapping_sub(other.0);

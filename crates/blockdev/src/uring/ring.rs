@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct Finished {
     pub(super) request: IoRequest,
     pub(super) moved: Result<usize, Errno>,
-    /// Whether it used a registered buffer.
+    /// It used a registered buffer.
     pub(super) registered: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn set_up(depth: usize) -> io::Result<IoUring> {
 pub(super) struct Ring {
     io: IoUring,
     file: Arc<File>,
-    /// Whether the file is registered, as number 0.
+    /// The file is registered, as number 0.
     file_registered: bool,
     /// The requests in flight, by the number that the kernel returns with the completion.
     slots: Vec<Option<IoRequest>>,
@@ -89,7 +89,7 @@ pub(super) struct Ring {
     /// Registered buffers, from the first request for one on. Their numbers are the kernel's.
     pool: Option<Arc<BufPool>>,
     pool_refused: bool,
-    /// Whether the kernel refuses to be entered: nothing more is submitted.
+    /// The kernel refuses to be entered: nothing more is submitted.
     dead: bool,
     #[cfg(test)]
     pub(super) refuse_next_enter: Option<Errno>,

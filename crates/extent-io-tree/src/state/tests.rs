@@ -1,4 +1,4 @@
-//! What only shows under the lock: queues, reports, and what becomes of records.
+//! Behaviour that only shows under the lock: queues, reports, and the fate of records.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -44,7 +44,7 @@ impl State<NoHooks> {
         std::iter::from_fn(|| self.waiters.pop(&mut self.to_wake)).collect()
     }
 
-    /// What a woken waiter does: takes its range, or sleeps again.
+    /// The part of a woken waiter: it takes its range, or sleeps again.
     fn retries(&mut self, id: WaiterId) -> bool {
         let range = self.waiters.get(id).range;
         match self.try_lock(range, Bits::LOCKED, id) {

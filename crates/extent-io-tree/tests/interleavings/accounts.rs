@@ -13,7 +13,7 @@ use shuttle::thread;
 
 use super::{check, range};
 
-/// What a tree's owner knows of its delayed bytes.
+/// The owner's account of delayed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Account {
     /// Bytes that were paid for, and are delayed still.

@@ -163,7 +163,7 @@ fn waiters_that_are_not_divided_sleep_for_ever() {
     check_fails(|| cut_under_waiters(IoTree::omitting(Step::CutDividesWaiters)));
 }
 
-/// What is left of a range may stay locked for ever: those beside it go on when their part is
+/// The rest of a range may stay locked for ever: those beside it go on when their part is
 /// unlocked, be it the end or the beginning.
 #[test]
 fn a_part_that_is_unlocked_wakes_the_waiters_for_it_alone() {

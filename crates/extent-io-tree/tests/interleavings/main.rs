@@ -1,7 +1,7 @@
 //! The tree under a model checker that chooses every switch between threads (shuttle). Built with
 //! `--cfg extant_shuttle` only: `cargo xtask test` does that.
 //!
-//! What a model is for is shown by its broken twin: a second test that leaves a step out and
+//! Each model has a broken twin that shows its use: a second test that leaves a step out and
 //! expects the failure.
 #![cfg(extant_shuttle)]
 

@@ -24,7 +24,7 @@ fn extents(range: ByteRange) -> i128 {
 }
 
 impl Accounts {
-    /// What they are for these records.
+    /// The accounts of these records.
     pub(crate) fn of(records: &[(ByteRange, Bits)]) -> Self {
         let mut all = Self::default();
         for (range, bits) in records {

@@ -51,7 +51,7 @@ pub use replay::SkippedCopy;
 /// The result of a recovery.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// Whether the log was empty, so that nothing was done.
+    /// The log was empty, so that nothing was done.
     pub was_clean: bool,
     /// Complete transactions that the log held.
     pub transactions: u64,

@@ -17,7 +17,7 @@ const BYTES: usize = 256;
 const GENERATION: u32 = 9;
 const KIND: u8 = 1;
 
-/// What a model leaves out.
+/// The step or rule that a model leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Omitted {
     None,
@@ -53,7 +53,7 @@ struct Inodes {
     made: u32,
 }
 
-/// What is modelled.
+/// The modelled directory.
 ///
 /// A fault is noted and reported when all threads have ended: a panic under a guard would unwind
 /// through steps of the checker, which it cannot schedule.

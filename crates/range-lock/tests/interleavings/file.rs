@@ -15,7 +15,7 @@ const BLOCKS: usize = 4;
 const BLOCK: u64 = 1024;
 const CELL: u64 = 512;
 
-/// What another file put into a block that was freed.
+/// Content that another file put into a block that was freed.
 const FOREIGN: u8 = 0xbb;
 
 /// A folio of one block: its two cells, while they are cached.
@@ -45,7 +45,7 @@ pub(crate) struct File {
     size: AtomicU64,
     folios: [Mutex<Folio>; BLOCKS],
     device: [Mutex<[u8; 2]>; BLOCKS],
-    /// What must not happen has happened: see `World` for why that is noted.
+    /// A fault that was seen: see `World` for why it is noted.
     fault_seen: AtomicBool,
 }
 

@@ -120,7 +120,7 @@ fn a_direct_write_that_does_not_look_at_the_end() {
     check_fails(|| truncation_and_direct_write(Fault::Lock(Step::SlotSeesEof)));
 }
 
-/// What was written before the cache was dropped is on the device, whichever path it took.
+/// Data written before the cache was dropped is on the device, whichever path it took.
 fn collapse_and_writes(fault: Fault) {
     let file = File::new(5, 3, fault);
     both(

@@ -14,7 +14,7 @@ pub(crate) fn sectors(first: u64, count: u64) -> ByteRange {
     ByteRange::from_len(first * 512, count * 512).unwrap()
 }
 
-/// What is modelled.
+/// The modelled file and its users.
 ///
 /// A fault is noted and reported when all threads have ended and the lock is gone: a panic under a
 /// guard would unwind through steps of the checker, which it cannot schedule.
