@@ -1,4 +1,4 @@
-//! Claims: the locks that keep a second user of an image away.
+//! Claims: the locks that exclude a second user of an image.
 //!
 //! # Responsibility
 //! One process of this host may write an image, or several may read it. The locks are those of open

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - The base is never written, but by [`CowDevice::write_through`].
-//! - A changed block is kept as a whole. Of a block of zeros only that fact is kept.
+//! - A changed block is stored as a whole. Of a block of zeros only that fact is stored.
 //! - The memory of the changes stays within the limit, if there is one. A write that would exceed
 //!   it fails; the blocks before the one that did not fit are changed, the others are not.
 //!
@@ -89,11 +89,11 @@ impl Changes {
         let block = if zeros {
             Block::Zeros
         } else {
-            let mut kept = Vec::new();
-            kept.try_reserve_exact(BLOCK).map_err(no_memory)?;
-            kept.extend_from_slice(bytes);
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(BLOCK).map_err(no_memory)?;
+            copy.extend_from_slice(bytes);
             self.bytes += BLOCK_U64;
-            Block::Bytes(kept.into_boxed_slice())
+            Block::Bytes(copy.into_boxed_slice())
         };
         self.blocks.insert(index, block);
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! The kernel says only that a device is busy. What it has mounted, swaps to or has made another
 //! device of is listed, and so are the files that processes have open, as far as this process may
-//! look. A device whose user is in no list is held for a moment, or in a place that cannot be seen.
+//! look. A device whose user is in no list is held for a moment, or by a holder that cannot be
+//! seen.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -16,8 +17,8 @@ use crate::loops::LoopUse;
 pub(crate) fn of_kernel(device: u64) -> Option<String> {
     let family = family(device);
     let mounted = mounts().find(|(number, _)| family.contains(number));
-    if let Some((_, place)) = mounted {
-        return Some(format!("Linux, which has it mounted on {place}"));
+    if let Some((_, directory)) = mounted {
+        return Some(format!("Linux, which has it mounted on {directory}"));
     }
     let made = family.iter().find_map(|&one| holder(one));
     if let Some(made) = made {
@@ -105,7 +106,7 @@ fn holder(device: u64) -> Option<String> {
     Some(format!("/dev/{}", name.to_string_lossy()))
 }
 
-/// The device number and the place of each mount.
+/// The device number and the directory of each mount.
 fn mounts() -> impl Iterator<Item = (u64, String)> {
     let all = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let all = String::from_utf8_lossy(&all).into_owned();
@@ -113,7 +114,7 @@ fn mounts() -> impl Iterator<Item = (u64, String)> {
     mounts.into_iter()
 }
 
-/// The device number and the place of a line of `mountinfo`.
+/// The device number and the directory of a line of `mountinfo`.
 fn mount(line: &str) -> Option<(u64, String)> {
     let mut fields = line.split(' ').skip(2);
     let number = parse_number(fields.next()?)?;

@@ -24,10 +24,10 @@ use crate::io_counters::IoCounters;
 
 /// The longest copy in bytes; longer requests are made in pieces.
 const MAX_COPY: usize = 1 << 20;
-/// Copies of at most this many bytes are kept for reuse.
-const MAX_KEPT_LEN: usize = 128 << 10;
-/// The most copies that are kept.
-const MAX_KEPT: usize = 16;
+/// Copies of at most this many bytes are cached for reuse.
+const MAX_CACHED_LEN: usize = 128 << 10;
+/// The most copies that are cached.
+const MAX_CACHED: usize = 16;
 
 /// The alignment that a descriptor with `O_DIRECT` requires.
 pub(crate) struct Direct {
@@ -187,16 +187,16 @@ impl Direct {
         len: usize,
         work: impl FnOnce(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let kept = self.copies.lock().pop_if(|copy| copy.capacity() >= len);
-        let mut copy = match kept {
+        let cached = self.copies.lock().pop_if(|copy| copy.capacity() >= len);
+        let mut copy = match cached {
             Some(mut copy) => {
                 copy.set_len(len);
                 copy
             }
-            // A short copy is made as large as any that is kept, so that it fits later requests.
+            // A short copy is made as large as any that is cached, so that it fits later requests.
             None => {
-                let mut copy = IoBuf::zeroed(if len <= MAX_KEPT_LEN {
-                    MAX_KEPT_LEN
+                let mut copy = IoBuf::zeroed(if len <= MAX_CACHED_LEN {
+                    MAX_CACHED_LEN
                 } else {
                     len
                 });
@@ -205,9 +205,9 @@ impl Direct {
             }
         };
         let result = work(&mut copy);
-        if copy.capacity() <= MAX_KEPT_LEN {
+        if copy.capacity() <= MAX_CACHED_LEN {
             let mut copies = self.copies.lock();
-            if copies.len() < MAX_KEPT {
+            if copies.len() < MAX_CACHED {
                 copies.push(copy);
             }
         }

@@ -105,9 +105,9 @@ impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> FaultyDevice<D, 
             Fault::Pass | Fault::Delay(_) => write(buf),
             Fault::Fail(kind) => Err(kind.into()),
             Fault::Drop => Ok(()),
-            Fault::Tear(keep) => {
-                let keep = keep.min(buf.len() as u64);
-                self.inner.write_at(offset, &buf[..index(keep)])?;
+            Fault::Tear(whole) => {
+                let whole = whole.min(buf.len() as u64);
+                self.inner.write_at(offset, &buf[..index(whole)])?;
                 Err(io::Error::other("the write was torn"))
             }
             Fault::Flip(bit) => {

@@ -151,8 +151,8 @@ impl FlushLatch {
                 Ok(())
             }
             Err(error) => {
-                let (kept, returned) = both(error);
-                run.failure = Some(kept);
+                let (remembered, returned) = both(error);
+                run.failure = Some(remembered);
                 Err(returned)
             }
         }
@@ -162,12 +162,12 @@ impl FlushLatch {
 /// One error for the latch and one for the caller, with the same kind, errno and text.
 fn both(error: io::Error) -> (Arc<io::Error>, io::Error) {
     let (errno, kind) = (error.raw_os_error(), error.kind());
-    let kept = Arc::new(error);
+    let remembered = Arc::new(error);
     let returned = match errno {
         Some(errno) => io::Error::from_raw_os_error(errno),
-        None => io::Error::new(kind, Arc::clone(&kept)),
+        None => io::Error::new(kind, Arc::clone(&remembered)),
     };
-    (kept, returned)
+    (remembered, returned)
 }
 
 /// The error of every flush after the first failed one.

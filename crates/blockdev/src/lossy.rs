@@ -112,7 +112,7 @@ impl<D: BlockDevice> LossyDevice<D> {
         old.iter().try_for_each(&mut write)
     }
 
-    /// Keeps the content of the sectors of `[offset, offset + len)` before they are written.
+    /// Preserves the content of the sectors of `[offset, offset + len)` before they are written.
     fn note_old(&self, state: &mut LossyState, offset: DevOff, len: usize) -> io::Result<()> {
         let sector = SECTOR as u64;
         let end = offset.get() + len as u64;
@@ -178,8 +178,8 @@ impl<D: BlockDevice> BlockDevice for LossyDevice<D> {
             state.unflushed.clear();
             return Ok(());
         }
-        let (mut lost, kept) = chosen(std::mem::take(&mut state.unflushed), loss.seed);
-        state.unflushed = kept;
+        let (mut lost, rest) = chosen(std::mem::take(&mut state.unflushed), loss.seed);
+        state.unflushed = rest;
         state.failures += 1;
         state.lost_sectors += lost.len() as u64;
         if loss.cached {

@@ -6,7 +6,7 @@ use crate::range::ByteRange;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Full;
 
-/// Places reserved before the tree is locked.
+/// Slots reserved before the tree is locked.
 const RESERVED: usize = 8;
 
 /// The bytes that calls really flipped, and where: what already was as wanted is not in it.

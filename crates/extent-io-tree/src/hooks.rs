@@ -3,7 +3,7 @@
 use crate::bits::Bits;
 use crate::range::ByteRange;
 
-/// Accounts that are kept beside a tree.
+/// Accounts beside a tree.
 ///
 /// Called under the tree's lock, in the order of what happens, with the ranges of records as
 /// they are *before* it happens. They must not block, allocate, or call the tree. Whether a

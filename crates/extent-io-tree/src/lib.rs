@@ -13,7 +13,7 @@
 //! tree has none. Clearing all bits of a part of a record trims the record in place
 //! ([`TreeTuning::trim_on_clear`]).
 //!
-//! Nothing is known here of files, folios or devices; the owner's accounts are kept by its
+//! Nothing is known here of files, folios or devices; the owner's accounts belong to its
 //! [`Hooks`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]

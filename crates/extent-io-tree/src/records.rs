@@ -177,7 +177,7 @@ impl Records {
         };
         self.len += 1;
         self.link_neighbours(prev, id, id, next);
-        // Of two neighbours one is below the other, so one of these places is empty.
+        // Of two neighbours one is below the other, so one of these links is empty.
         if prev.is_some() && self.get(prev).right.is_none() {
             self.get_mut(prev).right = id;
             self.get_mut(id).parent = prev;

@@ -1,6 +1,6 @@
 //! How a tree ends a process that it can no longer serve: an invariant of its own does not hold.
 
-/// Panics with the place that noticed, what was being done, and the record in question.
+/// Panics with the source line that noticed, what was being done, and the record in question.
 ///
 /// A macro, so that the report names the line of its caller; the branch that gets here is a
 /// cold one.

@@ -59,7 +59,7 @@ impl<H: Hooks> State<H> {
     /// merged since: a hint.
     ///
     /// `id` is the first record that ends at the start of the range or behind it, as for all
-    /// that begin with a place found.
+    /// that begin with a record found.
     pub(crate) fn set(
         &mut self,
         range: ByteRange,

@@ -379,12 +379,12 @@ impl<H: Hooks> IoTree<H> {
     fn leave_and_wake(&self, mut state: MutexGuard<'_, State<H>>) {
         let mut parkers = [const { None }; 8];
         let mut to_wake = state.to_wake;
-        for place in &mut parkers {
+        for parker in &mut parkers {
             let Some(id) = state.waiters.pop(&mut to_wake) else {
                 break;
             };
             state.stats.wakes += 1;
-            *place = state.waiters.parker(id);
+            *parker = state.waiters.parker(id);
         }
         state.to_wake = to_wake;
         let more = !to_wake.is_empty();

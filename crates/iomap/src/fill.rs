@@ -10,7 +10,7 @@
 //!
 //! # Locks
 //! `fill` locks its range against direct writes where the file has any ([`crate::FillGuard`]),
-//! takes the invalidate lock shared, so that no block of the window loses its place, makes the
+//! takes the invalidate lock shared, so that no block of the window moves, makes the
 //! folios, locks them in ascending order, and maps and reads with all of them locked.
 
 use std::io::IoSliceMut;

@@ -4,32 +4,29 @@ use std::ops::Range;
 
 use extant_units::Pos;
 
-/// Whatever keeps a range locked until it is dropped.
-trait Keeper {}
+/// A lock of any type, held until it is dropped.
+trait Lock {}
 
-impl<T> Keeper for T {}
+impl<T> Lock for T {}
 
 /// A range that no thread writes directly until this is dropped.
 pub struct FillGuard<'a> {
     range: Range<Pos>,
-    _keeper: Option<Box<dyn Keeper + 'a>>,
+    _lock: Option<Box<dyn Lock + 'a>>,
 }
 
 impl<'a> FillGuard<'a> {
-    /// `range`, for as long as `keeper` lives.
-    pub fn new(range: Range<Pos>, keeper: impl Sized + 'a) -> Self {
+    /// `range`, for as long as `lock` lives.
+    pub fn new(range: Range<Pos>, lock: impl Sized + 'a) -> Self {
         Self {
             range,
-            _keeper: Some(Box::new(keeper)),
+            _lock: Some(Box::new(lock)),
         }
     }
 
     /// `range` of a file that is never written directly.
     pub(crate) fn without_lock(range: Range<Pos>) -> Self {
-        Self {
-            range,
-            _keeper: None,
-        }
+        Self { range, _lock: None }
     }
 
     /// The locked range.

@@ -27,7 +27,7 @@ use extant_units::{PAGE_SHIFT, Pos};
 use crate::fill_guard::FillGuard;
 use crate::ops::IomapOps;
 
-/// The right to read a range of the file from the device: its blocks keep their place, and no
+/// The right to read a range of the file from the device: its blocks do not move, and no
 /// thread writes them directly.
 pub(crate) struct FillLock<'a> {
     /// The range that may be read, whole blocks.

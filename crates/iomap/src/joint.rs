@@ -1,6 +1,6 @@
 //! Joint writeback: a small file's part in a write of many files.
 //!
-//! The file system places the data of many new files in one run of blocks, writes it in one
+//! The file system allocates the data of many new files in one run of blocks, writes it in one
 //! request, and then enters all of it. What the files have in common is its own. A
 //! [`JointWrite`] is one file's part: its dirty folios under writeback, their bytes, and the way
 //! back to a pass of the file's own.

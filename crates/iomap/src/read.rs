@@ -76,7 +76,7 @@ pub fn read<O: IomapOps + ?Sized>(
 
 /// Reads from the device what no folio holds of the `want` bytes at `pos`, up to the end of `out`,
 /// the next folio and the end of the mapping. Returns the number of bytes, zero if a folio is there
-/// or the first page would be cut. The fill lock keeps the blocks in place meanwhile.
+/// or the first page would be cut. The fill lock keeps the blocks from moving meanwhile.
 fn read_uncached<O: IomapOps + ?Sized>(
     ops: &O,
     pos: Pos,

@@ -132,13 +132,13 @@ fn write_several_folios<O: IomapOps + ?Sized>(
     let end = pos.saturating_add(bytes.len() as u64);
     let written = recent.with_folios(pages, pos, end, |folios| {
         let mut guards = [const { None }; RecentFolios::MAX_FOLIOS];
-        for (&folio, place) in folios.iter().zip(&mut guards) {
+        for (&folio, slot) in folios.iter().zip(&mut guards) {
             let guard = pages.try_lock_stable(folio)?;
             let range = folio.offset_of(pos)..folio.offset_of(end);
             if !guard.can_overwrite(range.clone()) {
                 return None;
             }
-            *place = Some((guard, range));
+            *slot = Some((guard, range));
         }
         if !allowed() {
             return None;

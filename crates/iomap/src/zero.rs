@@ -22,7 +22,7 @@ use crate::ops::{IomapOp, IomapOps, Outcome};
 use crate::write::prepare;
 
 /// Zeroes `len` bytes at `pos`; returns whether any byte changed (and is dirty now). The caller
-/// keeps writers away from the range, and has no handle open.
+/// excludes writers from the range, and has no handle open.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes processed before it.

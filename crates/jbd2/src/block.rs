@@ -9,7 +9,7 @@
 //!   entries of the cache, failed reads and freed blocks are in this state.
 //! - *Attached*: `attached` names the transaction that modified the block last and has not taken
 //!   its snapshot yet. If the next transaction modifies the block before the committing one took
-//!   its snapshot, the older bytes are kept in `frozen`. At most one transaction runs and one
+//!   its snapshot, the older bytes stay in `frozen`. At most one transaction runs and one
 //!   commits, so one such slot is enough.
 //!
 //! # Locks
@@ -207,8 +207,8 @@ impl BlockGuard<'_> {
         self.state.attached == Some(tid)
     }
 
-    /// Attaches the block to `tid`, and keeps the bytes for an older transaction that has yet to
-    /// take its snapshot.
+    /// Attaches the block to `tid`, and preserves the bytes for an older transaction that has yet
+    /// to take its snapshot.
     pub(crate) fn attach(&mut self, tid: Tid) {
         if let Some(older) = self.state.attached.replace(tid)
             && older != tid
@@ -230,7 +230,7 @@ impl BlockGuard<'_> {
         self.state.frozen.is_some()
     }
 
-    /// Keeps the bytes as the version of the committing transaction `older`, before the running
+    /// Preserves the bytes as the version of the committing transaction `older`, before the running
     /// transaction `tid` changes them.
     fn freeze(&mut self, older: Tid, tid: Tid) {
         debug_assert!(tid.is_after(older), "{tid} runs while {older} commits");

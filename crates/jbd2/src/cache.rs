@@ -72,7 +72,7 @@ pub(crate) struct CacheStats {
 }
 
 impl BlockCache {
-    /// A cache of `dev`'s blocks that keeps about `budget_bytes` of them, and every block that is
+    /// A cache of `dev`'s blocks that holds about `budget_bytes` of them, and every block that is
     /// referenced.
     pub fn new(dev: Arc<dyn BlockDevice>, block_size: BlockSize, budget_bytes: usize) -> Arc<Self> {
         let hash = NumberHash::default();
@@ -302,11 +302,11 @@ impl Shard {
             let Some(key) = self.clock.pop_front() else {
                 return;
             };
-            let keep = self
+            let stays = self
                 .map
                 .get(&key)
                 .is_some_and(|block| !block.is_unreferenced() || block.take_referenced());
-            if keep {
+            if stays {
                 self.clock.push_back(key);
             } else {
                 self.map.remove(&key);

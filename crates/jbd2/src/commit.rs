@@ -9,7 +9,7 @@
 //! 2. ORDERED: the commit waits for ordered data ([`crate::OrderedData`]). The preflush of the
 //!    commit record makes that data durable (J26).
 //! 3. FLUSH: the commit takes a snapshot of each block. For a block that the next transaction
-//!    modified earlier, the modifying thread has kept the older bytes (`block.rs`); no thread
+//!    modified earlier, the modifying thread has preserved the older bytes (`block.rs`); no thread
 //!    waits.
 //! 4. COMMIT: revoke blocks, descriptors and copies are written to the log, in large contiguous
 //!    writes.

@@ -79,7 +79,7 @@ mod tests {
         })
     }
 
-    /// A table takes the low bits of a hash for the place and the top seven for a quick look. Both
+    /// A table takes the low bits of a hash for the slot and the top seven for a quick look. Both
     /// must depend on all bits of a number, the upper ones of 48 as well.
     #[test]
     fn neighbours_and_strides_spread() {

@@ -227,11 +227,11 @@ impl Log {
         at: u32,
         blocks: impl Iterator<Item = &'a [u8]>,
     ) -> Result<(), JournalError> {
-        let placed: Result<Vec<(Pblk, &[u8])>, JournalError> = (0..)
+        let located: Result<Vec<(Pblk, &[u8])>, JournalError> = (0..)
             .zip(blocks)
             .map(|(i, bytes)| Ok((self.device_block(at, i)?, bytes)))
             .collect();
-        write_blocks(&*self.dev, self.bs, placed?).map_err(JournalError::io("writing the log"))
+        write_blocks(&*self.dev, self.bs, located?).map_err(JournalError::io("writing the log"))
     }
 
     /// Writes the commit record of `tid` at log block `at`. With barriers it is durable, and

@@ -65,7 +65,7 @@ struct Resident {
 struct Pending {
     tid: Tid,
     data: Arc<[u8]>,
-    /// Keeps the block in the cache: the device does not have this version yet.
+    /// Pins the block in the cache: the device does not have this version yet.
     _block: Block,
 }
 

@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// Stops the journal. The first reason is kept.
+    /// Stops the journal. The first reason stays.
     pub(crate) fn abort(&self, why: impl Into<StopReason>) {
         let why = why.into();
         let words = Arc::clone(why.what());

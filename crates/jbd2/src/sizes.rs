@@ -21,7 +21,7 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// The sizes for a log of `log_blocks` usable blocks. A transaction may fill a quarter of it,
-    /// and a sixteenth of that is kept for revoke records.
+    /// and a sixteenth of that is reserved for revoke records.
     pub(crate) fn for_log(log_blocks: u32, tags_per_block: u32, revokes_per_block: u32) -> Self {
         assert!(
             log_blocks >= MIN_LOG_BLOCKS,
@@ -72,7 +72,7 @@ impl Sizes {
         u64::from(blocks) + u64::from(descriptors) + u64::from(revoke_blocks) + 1
     }
 
-    /// Returns whether a transaction of that size keeps within its part of the log.
+    /// Returns whether a transaction of that size stays within its part of the log.
     pub(crate) fn fits(&self, blocks: u32, revokes: u32) -> bool {
         self.log_blocks(blocks, revokes) <= self.max_log_blocks.into()
     }

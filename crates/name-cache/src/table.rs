@@ -285,7 +285,7 @@ impl Table {
     }
 
     /// The way for a new name: a free one, else one that was not found lately, beginning at a
-    /// place that the name decides. A walk over more names than there is room for so keeps some.
+    /// way that the name decides. A walk over more names than there is room for so retains some.
     fn victim(&self, set: Set, key: Key<'_>) -> usize {
         let head = self.head(set);
         let free = |way: &usize| head[TAGS + way].load(Ordering::Relaxed) == 0;

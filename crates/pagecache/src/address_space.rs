@@ -41,7 +41,7 @@ use crate::locks::{InvalidateLock, PassLock, WritebackPass};
 /// Parameters of an address space.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpaceParams {
-    /// The block size that uptodate and dirty state is kept in.
+    /// The block size of the uptodate and dirty state.
     pub block_size: BlockSize,
     /// The largest folio order; the cache's own limit applies as well.
     pub max_order: u32,

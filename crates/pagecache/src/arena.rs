@@ -247,12 +247,12 @@ impl Arena {
         Some(state)
     }
 
-    /// Gives unused chunks back to the host until at most `keep` bytes are held. Returns the bytes
+    /// Gives unused chunks back to the host until at most `limit` bytes are held. Returns the bytes
     /// given back.
-    pub(crate) fn trim(&self, keep: u64) -> u64 {
+    pub(crate) fn trim(&self, limit: u64) -> u64 {
         let mut freed = 0;
         let mut state = self.state.lock();
-        while ((state.live as u64) << (self.chunk_order + PAGE_SHIFT)) > keep {
+        while ((state.live as u64) << (self.chunk_order + PAGE_SHIFT)) > limit {
             let Some(number) = state.buddy.take_chunk() else {
                 break;
             };

@@ -1,7 +1,7 @@
 //! One bit per block of a folio.
 //!
 //! Bits come in words of 64. A word whose bits are all equal is one bit of a summary, so most
-//! folios own no bitmap. Only words with both kinds of bits are kept, in memory that is allocated
+//! folios own no bitmap. Only words with both kinds of bits are stored, in memory that is allocated
 //! when the first such word appears. An operation touches the summary and the words of its range,
 //! however large the folio; the search for a bit looks at two words at most.
 //!
@@ -154,7 +154,7 @@ impl BlockBits {
         if self.mixed & bit != 0 {
             return match &self.words {
                 Words::None => {
-                    debug_assert!(false, "a mixed word is kept (J3)");
+                    debug_assert!(false, "a mixed word is stored (J3)");
                     0
                 }
                 Words::One(bits) => *bits,
@@ -178,11 +178,11 @@ impl BlockBits {
             self.full |= bit;
         } else if bits != 0 {
             self.mixed |= bit;
-            self.keep(word, bits);
+            self.store_mixed(word, bits);
         }
     }
 
-    fn keep(&mut self, word: u32, bits: u64) {
+    fn store_mixed(&mut self, word: u32, bits: u64) {
         match &mut self.words {
             Words::Many(words) => words[word as usize] = bits,
             _ if self.len <= WORD => self.words = Words::One(bits),

@@ -60,7 +60,7 @@ impl Clock {
                 break;
             }
             looks += batch.len();
-            let mut kept = Vec::new();
+            let mut in_use = Vec::new();
             for weak in batch {
                 let Some(folio) = weak.upgrade() else {
                     continue;
@@ -70,10 +70,10 @@ impl Clock {
                     freed += folio.len() as u64;
                     bump(&counters.reclaimed);
                 } else {
-                    kept.push(weak);
+                    in_use.push(weak);
                 }
             }
-            self.put_back(kept);
+            self.put_back(in_use);
         }
         freed
     }

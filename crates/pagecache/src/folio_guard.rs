@@ -325,7 +325,7 @@ impl<'a> FolioGuard<'a> {
         private.downcast().ok()
     }
 
-    /// Attaches private state, in the place of any other.
+    /// Attaches private state, instead of any other.
     #[inline]
     pub fn put_private<T: FolioPrivate>(&mut self, private: Box<T>) {
         debug_assert!(self.state.attached, "a detached folio has no state");

@@ -224,10 +224,10 @@ impl<T: Entry> FolioTree<T> {
     fn insert_in_node(&mut self, entry: T) -> Result<(), Occupied> {
         let level = entry.order() / SHIFT * SHIFT;
         let mut root = self.take_root(entry.index(), level);
-        let placed = place(&mut root, entry, level);
+        let inserted = insert_below(&mut root, entry, level);
         self.root = Root::Node(root);
-        self.len += usize::from(placed.is_ok());
-        placed
+        self.len += usize::from(inserted.is_ok());
+        inserted
     }
 
     /// The root, grown until it covers `index` and has slots of `2^level` pages at least. The
@@ -311,7 +311,7 @@ impl<T: Entry> FolioTree<T> {
 }
 
 /// Adds `entry`, which overlaps no other, below `node`, in slots of `2^level` pages.
-fn place<T: Entry>(mut node: &mut Node<T>, entry: T, level: u32) -> Result<(), Occupied> {
+fn insert_below<T: Entry>(mut node: &mut Node<T>, entry: T, level: u32) -> Result<(), Occupied> {
     let (index, order) = (entry.index(), entry.order());
     while node.shift > level {
         let at = node.slot(index);

@@ -7,7 +7,7 @@ use extant_sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// The lock between a file's cache and its block map: Linux's `invalidate_lock`.
 pub struct InvalidateLock(RwLock<()>);
 
-/// The invalidate lock, held shared: the file's cached blocks keep their place on the device.
+/// The invalidate lock, held shared: the file's cached blocks do not move on the device.
 #[must_use]
 pub struct InvalidateShared<'a> {
     _held: Locked<RwLockReadGuard<'a, ()>>,
@@ -26,7 +26,7 @@ impl Default for InvalidateLock {
 }
 
 impl InvalidateLock {
-    /// Keeps the file's blocks in their place.
+    /// Keeps the file's blocks from moving.
     #[track_caller]
     pub fn read(&self) -> InvalidateShared<'_> {
         InvalidateShared {

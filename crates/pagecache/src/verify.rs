@@ -2,7 +2,7 @@
 //! and for debugging.
 //!
 //! # Locks
-//! Takes the index and then, one at a time, the folios, shared. The caller keeps writers,
+//! Takes the index and then, one at a time, the folios, shared. The caller excludes writers,
 //! truncation, fills (by the invalidate lock) and writeback (by the pass) away: only readers may
 //! run meanwhile.
 

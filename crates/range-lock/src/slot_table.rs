@@ -20,7 +20,7 @@ use crate::step::Omitted;
 const LINES: usize = if cfg!(extant_shuttle) { 2 } else { 128 };
 /// Words of a line: a cache line of 64 bytes, or as many as a model checker can afford.
 const WORDS: usize = if cfg!(extant_shuttle) { 2 } else { 8 };
-/// Positions are kept in units of so many bytes (binary logarithm): a sector of a disk.
+/// Positions are stored in units of so many bytes (binary logarithm): a sector of a disk.
 const UNIT_SHIFT: u32 = 9;
 /// A slot's range lies within an aligned chunk of so many bytes (binary logarithm).
 const CHUNK_SHIFT: u32 = 14;

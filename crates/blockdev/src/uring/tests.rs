@@ -157,9 +157,9 @@ fn a_short_transfer_is_finished_by_calls() {
 fn registered_buffers_are_used_again_and_outlive_the_queue() {
     let Some(rig) = rig(64 << 10) else { return };
     let mut queue = rig.queue(2).unwrap();
-    let mut kept = None;
+    let mut last = None;
     for round in 0..5 {
-        drop(kept.take());
+        drop(last.take());
         let mut done = Vec::new();
         for at in 0..2 {
             let mut buf = queue.buffer(4096);
@@ -172,13 +172,13 @@ fn registered_buffers_are_used_again_and_outlive_the_queue() {
         }
         queue.drain(&mut done);
         assert!(done.iter().all(|c| c.result.is_ok()));
-        kept = done.pop();
+        last = done.pop();
     }
     let registered = count(&rig.host.counters().registered);
     // Locked memory may be limited; then none is.
     assert!(registered == 10 || queue.ring.buffer(1).is_none());
     drop(queue);
-    assert!(kept.unwrap().buf.iter().all(|&b| b == 4));
+    assert!(last.unwrap().buf.iter().all(|&b| b == 4));
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn a_waiter_that_lost_too_often_is_not_overtaken() {
     let wide = state.waits(range(0, 99));
     for i in 0..PATIENCE - 1 {
         assert!(state.preferred.is_none());
-        // Another request is faster, at another place, each time it was woken.
+        // Another request is faster, for other bytes, each time it was woken.
         let (old, new) = (50 + u64::from(i), 51 + u64::from(i));
         state.locks(range(new, new)).unwrap();
         state.clears(range(old, old), Bits::LOCKED);

@@ -177,14 +177,14 @@ fn the_budget_is_kept_and_referenced_blocks_stay() {
     for p in 0..20_000 {
         cache.read_unchecked(Pblk::new(p)).unwrap();
     }
-    let kept: usize = cache.shards.iter().map(|s| s.0.lock().map.len()).sum();
-    assert!(kept <= 1024 + 500, "{kept} blocks kept");
+    let cached: usize = cache.shards.iter().map(|s| s.0.lock().map.len()).sum();
+    assert!(cached <= 1024 + 500, "{cached} blocks");
     let reads = dev.reads();
     for block in &held {
         cache.read_unchecked(block.pblk()).unwrap();
     }
     assert_eq!(dev.reads(), reads, "a held block was dropped");
-    assert!(cache.stats().evictions >= 20_000 - kept as u64);
+    assert!(cache.stats().evictions >= 20_000 - cached as u64);
 }
 
 #[test]

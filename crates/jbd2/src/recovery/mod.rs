@@ -4,7 +4,7 @@
 //! # Responsibility
 //! 1. SCAN walks the log from its tail and collects the copies and revoke blocks of the complete
 //!    transactions (`scan.rs`).
-//! 2. REVOKE voids copies that a later transaction revoked, and keeps of each block only the last
+//! 2. REVOKE voids copies that a later transaction revoked, and retains of each block only the last
 //!    copy (`last_copies.rs`).
 //! 3. Everything is checked before anything is written: targets, checksums of all copies to be
 //!    used, fast commits.
@@ -17,8 +17,8 @@
 //! - J28: a revoked copy is never replayed.
 //! - The log comes from an untrusted image. Every loop is bounded by the length of the log, which
 //!   is bounded by the device. Memory is bounded by the number of copies: of the revoke records,
-//!   only those of logged blocks are kept. The number of copies has a limit of its own, because the
-//!   log of a sparse image can have far more blocks than the image has bytes. A copy may go
+//!   only those of logged blocks are stored. The number of copies has a limit of its own, because
+//!   the log of a sparse image can have far more blocks than the image has bytes. A copy may go
 //!   anywhere on the file system except into the log itself.
 //! - A copy of zeros is not written where the device has zeros already. So the copies of a sparse
 //!   log, whose holes are such copies, do not make the image grow.
