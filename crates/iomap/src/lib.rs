@@ -2,7 +2,8 @@
 //!
 //! A file system describes ranges of a file by [`Iomap`]s, as long as it can make them, through
 //! [`IomapOps`]. On that basis this crate moves bytes between callers, the page cache and the
-//! device. It knows no on-disk format and no journal.
+//! device. It knows no on-disk format and no journal. `docs/IOMAP.md` is the guide to an
+//! implementation; the example `preallocated` is a small one.
 //!
 //! # Invariants
 //! * [`IomapOps::begin`] answers with one mapping that covers at least the first byte asked for. No
