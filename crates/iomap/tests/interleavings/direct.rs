@@ -46,11 +46,11 @@ impl Tiny {
         let bytes =
             |range: &Range<Pos>| ByteRange::new(range.start.get(), range.end.get() - 1).unwrap();
         let bits = Bits::DIO_LOCKED;
-        if let Some(guard) = self.ranges.try_lock_with(bytes(&wanted), bits) {
+        if let Some(guard) = self.ranges.try_lock(bytes(&wanted), bits) {
             return Some(FillGuard::new(wanted, guard));
         }
         let needed = needed?;
-        let guard = self.ranges.lock_with(bytes(&needed), bits);
+        let guard = self.ranges.lock(bytes(&needed), bits);
         Some(FillGuard::new(needed, guard))
     }
 
@@ -62,7 +62,7 @@ impl Tiny {
         if care.waits {
             drop(self.pages.invalidate_lock().write());
         }
-        let lock = || self.ranges.lock_with(mine.range(), Bits::DIO_LOCKED);
+        let lock = || self.ranges.lock(mine.range(), Bits::DIO_LOCKED);
         let _fills = care.locks.then(lock);
         let (start, end) = (Pos::new(pos), Pos::new(pos + BLOCK as u64));
         if !self.pages.invalidate(start, end, false) {

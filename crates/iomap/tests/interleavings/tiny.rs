@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_extent_io_tree::{ByteRange, IoTree, RangeGuard};
+use extant_extent_io_tree::{Bits, ByteRange, IoTree, RangeGuard};
 use extant_iomap::*;
 use extant_pagecache::*;
 use extant_units::{BlockSize, DevOff, Pos};
@@ -168,7 +168,7 @@ impl Tiny {
 
     fn lock_by_size(&self, wanted: impl Fn(u64) -> ByteRange) -> RangeGuard<'_> {
         loop {
-            let guard = self.ranges.lock(wanted(self.size()));
+            let guard = self.ranges.lock(wanted(self.size()), Bits::LOCKED);
             if guard.range().covers(wanted(self.size())) {
                 return guard;
             }
