@@ -48,13 +48,6 @@ impl Failure {
             ..what.into().into()
         }
     }
-
-    /// Returns whether the host reports that what was asked for is in use (`EBUSY`).
-    pub(crate) fn is_busy(&self) -> bool {
-        let cause = self.cause.as_deref();
-        let error = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
-        error.is_some_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
-    }
 }
 
 impl fmt::Display for Failure {

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs::Metadata;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use extant::device::OpenMode;
-use extant::{Cred, Filesystem, Tuning};
+use extant::{Cred, FileIdentity, Filesystem, Tuning};
 use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
 
@@ -30,26 +29,7 @@ pub(crate) struct Images {
     umask: u16,
     open: Vec<(PathBuf, Rc<Filesystem>)>,
     /// What the open ones are, whatever they are called.
-    known: Vec<Identity>,
-}
-
-/// Identifies a file of the host. All nodes of one block device have the same identity.
-#[derive(PartialEq, Eq)]
-enum Identity {
-    File { device: u64, inode: u64 },
-    Device(u64),
-}
-
-impl Identity {
-    fn of(metadata: &Metadata) -> Identity {
-        if metadata.file_type().is_block_device() {
-            return Identity::Device(metadata.rdev());
-        }
-        Identity::File {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        }
-    }
+    known: Vec<FileIdentity>,
 }
 
 impl Images {
@@ -122,7 +102,7 @@ impl Images {
         let fs = unreadable::advised(path, fs)?;
         if !source::is_remote(path) {
             let metadata = real.metadata().at(path.display())?;
-            self.known.push(Identity::of(&metadata));
+            self.known.push(FileIdentity::of(&metadata));
         }
         tracing::debug!(page_cache_bytes = budget(&fs), "{} is open", path.display());
         let fs = Rc::new(fs);
@@ -139,10 +119,15 @@ impl Images {
     /// remove it would destroy what is read. To be asked with the metadata of the file as it was
     /// opened, before it is truncated.
     pub(crate) fn spare(&self, path: &Path, output: &Metadata) -> Result<(), Failure> {
-        if self.known.contains(&Identity::of(output)) {
+        if self.known.contains(&FileIdentity::of(output)) {
             return Err(Failure::at(path.display(), "the image itself"));
         }
         Ok(())
+    }
+
+    /// The files of the host that the open images are.
+    pub(crate) fn identities(&self) -> &[FileIdentity] {
+        &self.known
     }
 
     /// The user and the group that new files belong to.

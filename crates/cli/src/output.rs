@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+pub(crate) use extant::sides::{device_number, device_numbers};
 use extant::{Attr, FileKind, Metadata, Timestamp};
 use rustix::fs::{FileType as RustixType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek};
 use rustix::io::Errno;
@@ -219,19 +220,6 @@ pub(crate) fn mode_word(kind: FileKind, perm: u16) -> String {
         });
     }
     word
-}
-
-/// Major and minor number of a device node.
-pub(crate) fn device_numbers(rdev: u32) -> (u32, u32) {
-    (
-        (rdev >> 8) & 0xfff,
-        (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00),
-    )
-}
-
-/// The number of a device node, in Linux's 32-bit encoding: at most 12 bits, and 20.
-pub(crate) fn device_number(major: u32, minor: u32) -> u32 {
-    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
 /// A time in UTC, as RFC 3339 writes it, with nanoseconds.

@@ -12,10 +12,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use extant::sides::DirNames;
 use extant::{Attr, Error, FileKind, Filesystem, Ino, Node};
 
 use crate::failure::{At, Failure};
-use crate::names::DirNames;
 use crate::operand::ImagePath;
 use crate::visited::Visited;
 
@@ -171,7 +171,7 @@ impl Walk<'_> {
             };
             return Err(Failure::at(self.place(), what));
         }
-        let names = DirNames::of(self.fs, dir).at(self.place())?;
+        let names = DirNames::of(self.fs.volume(), dir).at(self.place())?;
         let len = self.path.len();
         self.stack.push(WalkedDir { len, ino, names });
         self.make_room();

@@ -33,7 +33,7 @@
 //! | opening: read-only or not, mount options by Linux's names, credentials | [`Options`] |
 //! | paths, as `std::fs` | [`Filesystem`], [`File`], [`OpenOptions`], [`Metadata`] |
 //! | inodes and names, for front ends (FUSE, a VMM), beside paths | [`Volume`], [`Node`] |
-//! | copies of trees: from the host, to it, between volumes | [`Filesystem::copy_in`] and so on |
+//! | copies of trees: from the host, to it, between volumes | [`Filesystem::copy_in`], [`copy()`] |
 //! | another device than an image file | [`device`] |
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
@@ -68,7 +68,9 @@
 
 mod check;
 mod contents;
+mod copy;
 mod cursor;
+mod dir_names;
 mod file;
 mod file_attributes;
 mod filesystem;
@@ -80,9 +82,7 @@ mod options;
 mod position;
 mod read_dir;
 mod rename;
-mod sides;
 pub mod testing;
-mod tree_copy;
 mod trees;
 mod vectored;
 mod walk;
@@ -99,6 +99,10 @@ pub use extant_resize as resize;
 pub use check::{
     CheckOptions, Finding, Report, check, check_image, find_superblock_copy, with_superblock_copy,
 };
+pub use copy::{
+    CopyEnd, CopyError, CopyOptions, CopyRefusal, CopySide, CopyWatch, Existing, FileIdentity,
+    Sparse, copy, copy_size,
+};
 pub use extant_engine::{
     AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented,
     DirectQueue, DirectTarget, Dirent, DirtyBound, Error, ErrorsPolicy, Extent, ExtentState,
@@ -107,6 +111,13 @@ pub use extant_engine::{
     MountOptions, Node, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason,
     Timestamp, Tuning, Volume, VolumeOptions, XattrMode, device,
 };
+/// The sides of a copy, for comparisons of trees.
+#[doc(hidden)]
+pub mod sides {
+    pub use crate::copy::sides::*;
+    pub use crate::copy::{HostTree, VolumeTree, device_number, device_numbers};
+    pub use crate::dir_names::DirNames;
+}
 #[doc(hidden)]
 pub use extant_engine::{DataBudget, Verifier};
 pub use file::File;
@@ -116,5 +127,4 @@ pub use metadata::{FileTimes, Metadata, Permissions};
 pub use open_options::OpenOptions;
 pub use options::Options;
 pub use read_dir::{DirEntry, ReadDir};
-pub use tree_copy::CopyError;
 pub use walk_dir::WalkDir;

@@ -46,11 +46,12 @@ impl Filesystem {
     /// twice, or not at all; what is in it is returned once at most.
     pub fn walk_dir(&self, path: impl AsRef<Path>) -> Result<WalkDir<'_>> {
         let path = path.as_ref();
-        let top = self.node(path, true)?;
+        let mut entered = Entered::default();
+        entered.note(self.volume(), self.node(path, true)?.ino(), None)?;
         Ok(WalkDir {
             fs: PhantomData,
             open: vec![self.read_dir(path)?],
-            entered: Entered::from_top(top.ino()),
+            entered,
             next: None,
         })
     }
@@ -76,8 +77,8 @@ impl WalkDir<'_> {
         if ino != dir.ino() && self.entered.has(ino) {
             return Ok(());
         }
-        let name = dir.name().as_bytes();
-        if !self.entered.note(dir.volume(), ino, (dir.parent(), name))? {
+        let found = (dir.parent(), dir.name().as_bytes());
+        if !self.entered.note(dir.volume(), ino, Some(found))? {
             return Ok(());
         }
         self.open.push(dir.read_dir(node)?);
@@ -87,21 +88,17 @@ impl WalkDir<'_> {
 
 /// Directories that were entered, and the one that each was found in, if that is known: none is
 /// entered again, as damage could lead into a walk without an end.
-#[derive(Debug)]
-pub(crate) struct Entered(HashMap<Ino, Option<Ino>>);
+#[derive(Debug, Default)]
+pub struct Entered(HashMap<Ino, Option<Ino>>);
 
 impl Entered {
-    /// Of a walk that begins in `top`, which is not found again below itself.
-    pub(crate) fn from_top(top: Ino) -> Self {
-        Self(HashMap::from([(top, None)]))
-    }
-
-    /// Whether `ino` was entered.
+    /// Returns whether `ino` was entered.
     fn has(&self, ino: Ino) -> bool {
         self.0.contains_key(&ino)
     }
 
-    /// Notes the directory `ino`, found by a name in `dir`. Returns whether it is a new one.
+    /// Notes the directory `ino`, found by a name in a directory; by none at the top of a walk.
+    /// Returns whether it is a new one.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it has both this name and the one by which it was entered.
@@ -109,14 +106,17 @@ impl Entered {
         &mut self,
         volume: &Volume,
         ino: Ino,
-        found: (&Node, &[u8]),
+        found: Option<(&Node, &[u8])>,
     ) -> Result<bool> {
         let mut first = match self.0.entry(ino) {
             Slot::Vacant(slot) => {
-                slot.insert(Some(found.0.ino()));
+                slot.insert(found.map(|(dir, _)| dir.ino()));
                 return Ok(true);
             }
             Slot::Occupied(first) => first,
+        };
+        let Some(found) = found else {
+            return Ok(false);
         };
         let moved = check_moved(volume, ino, *first.get(), found);
         if matches!(moved, Err(Error::Corrupt { .. })) {

@@ -27,7 +27,7 @@ pub(crate) use making::{Extended, ExtendedList, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm, Setfattr, Touch};
-pub(crate) use transfer::{Cp, Export, Sparse, Tar, Untar};
+pub(crate) use transfer::{Cp, Export, Tar, Untar};
 pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
 
 /// The part of the help that is about all commands.

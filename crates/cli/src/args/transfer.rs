@@ -39,7 +39,7 @@ pub(crate) struct Cp {
     /// Holes: auto keeps those of the source, always makes holes of zeros too, never writes them as
     /// zeros
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
-    pub(crate) sparse: Sparse,
+    pub(crate) sparse: SparseWhen,
     #[command(flatten)]
     pub(crate) given: Given,
     /// Never show a progress bar. It shows on a terminal only, for copies that take long
@@ -55,15 +55,25 @@ pub(crate) struct Cp {
     pub(crate) operands: Vec<Operand>,
 }
 
-/// What a copy does with holes.
+/// The use of holes in a copy, as an argument of the command.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sparse {
+pub(crate) enum SparseWhen {
     /// The holes of the source are holes of the copy.
     Auto,
     /// Zeros become holes too.
     Always,
     /// Holes are written as zeros.
     Never,
+}
+
+impl From<SparseWhen> for extant::Sparse {
+    fn from(when: SparseWhen) -> extant::Sparse {
+        match when {
+            SparseWhen::Auto => extant::Sparse::Auto,
+            SparseWhen::Always => extant::Sparse::Always,
+            SparseWhen::Never => extant::Sparse::Never,
+        }
+    }
 }
 
 /// Write an image, or a directory of it, to an archive

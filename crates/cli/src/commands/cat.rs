@@ -1,9 +1,8 @@
 //! `extant cat`: files to standard output.
 
-use extant::{DataBudget, Error, File, Filesystem, SeekTarget};
+use extant::{CopyRefusal, DataBudget, Error, File, Filesystem, SeekTarget};
 
 use crate::args::Cat;
-use crate::copy::TOO_MUCH;
 use crate::failure::{At, Failure, Failures, Outcome, filled};
 use crate::images::Images;
 use crate::operand::ImagePath;
@@ -57,7 +56,7 @@ fn cat(
         }
         let end = file.find(SeekTarget::Hole(pos)).at(at)?.min(size);
         if !budget.take(end - pos) {
-            return Err(Failure::at(at, TOO_MUCH));
+            return Err(Failure::at(at, CopyRefusal::TooMuchData.to_string()));
         }
         pos = data(&file, at, pos..end, buf, out)?;
     }

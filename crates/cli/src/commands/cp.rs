@@ -1,19 +1,29 @@
 //! `extant cp`: copying into, out of and between images.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use extant::{FileKind, Filesystem};
+use extant::sides::{FileTree, HostTree, VolumeTree};
+use extant::{
+    CopyEnd, CopyError, CopyOptions, CopyRefusal, CopySide, CopyWatch, Existing, FileKind,
+    Filesystem, copy_size,
+};
+use tracing::warn;
 
 use crate::args::Cp;
-use crate::copy::{CopyRules, FileTree, Host, Inside, Job, STDIN, size};
-use crate::failure::{At, Failure, Failures, Outcome};
+use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::source;
+
+/// The name of standard input.
+const STDIN: &str = "-";
 
 pub(crate) fn run(args: &Cp) -> Outcome {
     match super::split_sources(&args.operands, "a destination") {
@@ -46,22 +56,33 @@ fn copied(args: &Cp, sources: &[Operand], to: &Operand) -> Outcome {
         let (uid, gid) = write.maker();
         *owner = (owner.0.or(Some(uid)), owner.1.or(Some(gid)));
     }
-    let rules = CopyRules {
+    let umask = write.umask();
+    let permit = |perm, is_dir| given.perm(perm, is_dir, umask);
+    let (uid, gid) = given.owner.unwrap_or_default();
+    let preserve = args.preserve || args.archive;
+    let options = CopyOptions {
         recursive: args.recursive || args.archive,
-        preserve: args.preserve || args.archive,
-        archive: args.archive,
-        no_clobber: args.no_clobber,
-        sparse: args.sparse,
-        given,
-        umask: write.umask(),
+        preserve,
+        owners: preserve,
+        hard_links: args.archive,
+        xattrs: args.archive,
+        existing: match args.no_clobber {
+            true => Existing::Skip,
+            false => Existing::Rewrite,
+        },
+        sparse: args.sparse.into(),
+        uid,
+        gid,
+        permit: given.mode.as_ref().map(|_| &permit as _),
+        umask,
+        ..CopyOptions::default()
     };
     let progress = Progress::new(args.quiet);
+    let operands = (sources, to);
     let copied = copy(
-        sources,
-        to,
-        &rules,
-        &mut read,
-        &mut write,
+        operands,
+        &options,
+        (&mut read, &mut write),
         &progress,
         &mut failures,
     );
@@ -83,17 +104,14 @@ fn told(progress: &Progress) -> Result<(), Failure> {
 }
 
 fn copy(
-    sources: &[Operand],
-    to: &Operand,
-    rules: &CopyRules,
-    read: &mut Images,
-    write: &mut Images,
+    (sources, to): (&[Operand], &Operand),
+    options: &CopyOptions<'_>,
+    (read, write): (&mut Images, &mut Images),
     progress: &Progress,
     failures: &mut Failures,
 ) -> Result<(), Failure> {
-    let target = OpenOperand::open(to, None, write)?;
-    let into = target.tree(read).item(target.path(), true).at(to)?;
-    let into = into.is_some_and(|found| found.attributes().kind == FileKind::Directory);
+    let target = OpenOperand::open(to, write)?;
+    let into = target.kind(true).at(to)? == Some(FileKind::Directory);
     if sources.len() > 1 && !into {
         return Err(Failure::at(to, extant::Error::NotDir));
     }
@@ -104,100 +122,174 @@ fn copy(
             failures.note::<()>(Err(Failure::at(to, what)));
             continue;
         }
-        if let Some(source) = failures.note(OpenOperand::open(from, Some(to), read)) {
+        if let Some(source) = failures.note(OpenOperand::open_source(from, (to, &target), read)) {
             let name = source.path().file_name();
             let below = name.filter(|_| into && !from.means_content());
             let below = below.map(OsStr::to_owned);
-            // The destination's own image is open for writing already.
-            jobs.push((source.resolve(&target), below));
+            jobs.push((source, below));
         }
     }
-    let read = &*read;
-    let tree = target.tree(read);
     let mut total = 0;
     let slash = !into && to.ends_in_slash();
     for (source, below) in &jobs {
-        let from = source.tree(read);
-        if slash && !is_dir(&*from, source.path(), rules.recursive) {
+        if slash && !source.is_dir(options.recursive) {
             return Err(Failure::at(to, extant::Error::NotDir));
         }
         if progress.wanted() {
-            total += size(&*from, source.path(), rules.clone());
+            total += copy_size(&source.end(source.path()), options);
             progress.expect(total);
         }
-        let same = source.same(&target);
-        let mut job = Job::new(&*from, &*tree, same, rules.clone(), progress, failures);
-        match below {
-            Some(name) => job.copy(source.path(), &target.path().join(name), false),
-            None => job.copy(source.path(), target.path(), true),
-        }
+        let path = below.as_ref().map(|name| target.path().join(name));
+        let options = CopyOptions {
+            is_named: path.is_none(),
+            spared: read.identities(),
+            ..options.clone()
+        };
+        let mut watch = Watch {
+            source,
+            target: &target,
+            progress,
+            failures: &mut *failures,
+        };
+        let from = source.end(source.path());
+        let to = target.end(path.as_deref().unwrap_or(target.path()));
+        // Each failure was printed.
+        let _ = extant::copy(&from, &to, &options, &mut watch);
     }
     Ok(())
 }
 
-fn is_dir<'a>(tree: &dyn FileTree<'a>, path: &Path, recursive: bool) -> bool {
-    let found = tree.item(path, !recursive).ok().flatten();
-    // What is missing says so when it is copied.
-    found.is_none_or(|found| found.attributes().kind == FileKind::Directory)
+/// Shows a copy and prints its failures; none ends it.
+struct Watch<'w> {
+    source: &'w OpenOperand,
+    target: &'w OpenOperand,
+    progress: &'w Progress,
+    failures: &'w mut Failures,
+}
+
+impl CopyWatch for Watch<'_> {
+    fn begin(&mut self, from: &Path) {
+        self.progress.begin(|| self.source.show(from));
+    }
+
+    fn copied(&mut self, _: &Path, bytes: u64) -> bool {
+        self.progress.add(bytes);
+        true
+    }
+
+    fn left_out(&self, to: &Path, xattr: &str, why: &str) {
+        warn!("{}: {xattr} is left out: {why}", self.target.show(to));
+    }
+
+    fn failed(&mut self, error: CopyError) -> Result<(), CopyError> {
+        let operand = match error.side() {
+            CopySide::Source => self.source,
+            CopySide::Target => self.target,
+        };
+        let failure = operand.failure(error);
+        let failures = &mut *self.failures;
+        self.progress.pause(|| failures.note::<()>(Err(failure)));
+        Ok(())
+    }
 }
 
 /// One operand, with its image open.
 enum OpenOperand {
     Host(PathBuf),
+    Stdin(File),
     Image(Rc<Filesystem>, ImagePath),
-    /// In the image of the destination.
-    Shared(ImagePath),
 }
 
 impl OpenOperand {
-    fn open(
+    fn open(operand: &Operand, images: &mut Images) -> Result<OpenOperand, Failure> {
+        match operand {
+            Operand::Host(path) if path == Path::new(STDIN) => {
+                let file = io::stdin().as_fd().try_clone_to_owned().at(STDIN)?;
+                Ok(OpenOperand::Stdin(file.into()))
+            }
+            Operand::Host(path) => Ok(OpenOperand::Host(path.clone())),
+            Operand::Image(at) => Ok(OpenOperand::Image(images.of(at)?, at.clone())),
+        }
+    }
+
+    /// Opens a source; the image of the target is open for writing already.
+    fn open_source(
         operand: &Operand,
-        other: Option<&Operand>,
+        (to, target): (&Operand, &OpenOperand),
         images: &mut Images,
     ) -> Result<OpenOperand, Failure> {
-        let at = match operand {
-            Operand::Host(path) => return Ok(OpenOperand::Host(path.clone())),
-            Operand::Image(at) => at,
-        };
-        if let Some(Operand::Image(other)) = other
-            && source::real(&other.image)? == source::real(&at.image)?
+        if let (Operand::Image(at), Operand::Image(to)) = (operand, to)
+            && let OpenOperand::Image(fs, _) = target
+            && source::real(&to.image)? == source::real(&at.image)?
         {
-            return Ok(OpenOperand::Shared(at.clone()));
+            return Ok(OpenOperand::Image(Rc::clone(fs), at.clone()));
         }
-        Ok(OpenOperand::Image(images.of(at)?, at.clone()))
+        OpenOperand::open(operand, images)
     }
 
-    /// This side, with the destination's image where it is in that.
-    fn resolve(&self, target: &OpenOperand) -> OpenOperand {
-        match (self, target) {
-            (OpenOperand::Shared(at), OpenOperand::Image(fs, _)) => {
-                OpenOperand::Image(Rc::clone(fs), at.clone())
-            }
-            (OpenOperand::Host(path), _) => OpenOperand::Host(path.clone()),
-            (OpenOperand::Image(fs, at), _) => OpenOperand::Image(Rc::clone(fs), at.clone()),
-            (OpenOperand::Shared(at), _) => OpenOperand::Shared(at.clone()),
-        }
-    }
-
-    /// The files there; `images` are those that are read from, which no output may be.
-    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn FileTree<'a> + 'a> {
+    /// This end of a copy, at a path of its own.
+    fn end<'a>(&'a self, path: &'a Path) -> CopyEnd<'a> {
         match self {
-            OpenOperand::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
-            OpenOperand::Host(_) | OpenOperand::Shared(_) => Box::new(Host::beside(images)),
+            OpenOperand::Image(fs, _) => CopyEnd::Volume(fs, path),
+            OpenOperand::Host(_) => CopyEnd::Host(path),
+            OpenOperand::Stdin(file) => CopyEnd::Stream(file),
         }
     }
 
     fn path(&self) -> &Path {
         match self {
             OpenOperand::Host(path) => path,
-            OpenOperand::Image(_, at) | OpenOperand::Shared(at) => &at.path,
+            OpenOperand::Image(_, at) => &at.path,
+            OpenOperand::Stdin(_) => Path::new(STDIN),
         }
     }
 
-    fn same(&self, other: &OpenOperand) -> bool {
-        match (self, other) {
-            (OpenOperand::Image(one, _), OpenOperand::Image(two, _)) => Rc::ptr_eq(one, two),
-            _ => false,
+    /// The kind of the file there; `None` if there is nothing.
+    fn kind(&self, follow: bool) -> io::Result<Option<FileKind>> {
+        let found = match self {
+            OpenOperand::Image(fs, at) => VolumeTree(fs).item(&at.path, follow)?,
+            OpenOperand::Host(path) => HostTree.item(path, follow)?,
+            OpenOperand::Stdin(_) => return Ok(Some(FileKind::Regular)),
+        };
+        Ok(found.map(|found| found.attributes().kind))
+    }
+
+    /// Returns whether a directory is there. If nothing is, the copy says so.
+    fn is_dir(&self, recursive: bool) -> bool {
+        let kind = self.kind(!recursive).ok().flatten();
+        kind.is_none_or(|kind| kind == FileKind::Directory)
+    }
+
+    /// A path of this side, as messages show it.
+    fn show(&self, path: &Path) -> String {
+        match self {
+            OpenOperand::Image(_, at) => at.with_path(path).to_string(),
+            OpenOperand::Host(_) | OpenOperand::Stdin(_) => path.display().to_string(),
         }
+    }
+
+    /// The failure of a copy on this side, with the options of the command in its words.
+    fn failure(&self, error: CopyError) -> Failure {
+        let place = self.show(error.path());
+        let above = || {
+            error
+                .path()
+                .parent()
+                .map_or(String::new(), |above| self.show(above))
+        };
+        let what = match (error.refusal(), error.xattr()) {
+            (Some(CopyRefusal::Directory), _) => "a directory (copy it with -r)".to_owned(),
+            (Some(CopyRefusal::Special), _) => {
+                "a device node, pipe or socket (copy it with -r)".to_owned()
+            }
+            (Some(CopyRefusal::Owner), _) => "--owner: Operation not permitted".to_owned(),
+            (Some(CopyRefusal::MissingParent), _) => {
+                let above = above();
+                format!("its directory is missing: extant mkdir -p {above} makes it")
+            }
+            (_, Some(xattr)) => format!("{xattr}: {}", plain(error.error())),
+            (_, None) => plain(error.error()),
+        };
+        Failure::at(place, Failure::caused_by(error, what))
     }
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use extant::Filesystem;
+use extant::sides::{FileTree, HostTree, VolumeTree};
 use serde_json::{Value as Json, json};
 
 use crate::args::Diff;
-use crate::compare::{self, Archive, CompareRules, Comparison, Difference, Side, Value};
-use crate::copy::{FileTree, Host, Inside};
+use crate::compare::{self, Archive, CompareRules, Comparison, Difference, Side, Top, Value};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
@@ -64,8 +64,8 @@ fn compare(
 ) -> Result<u64, Failure> {
     let left = Operated::open(left, images)?;
     let right = Operated::open(right, images)?;
-    let images = &*images;
-    let (ours, theirs) = (left.tree(images), right.tree(images));
+    let (ours, theirs) = (left.tree(), right.tree());
+    let (our_prefix, their_prefix) = (left.prefix(), right.prefix());
     let rules = CompareRules {
         times: !args.no_times,
         owners: !args.no_owners,
@@ -81,8 +81,16 @@ fn compare(
         failures,
         broken: Ok(()),
     };
-    let left = (&*ours, left.path());
-    let right = (&*theirs, right.path());
+    let left = Top {
+        tree: &*ours,
+        prefix: &our_prefix,
+        path: left.path(),
+    };
+    let right = Top {
+        tree: &*theirs,
+        prefix: &their_prefix,
+        path: right.path(),
+    };
     Comparison::new(left, right, rules, &mut show).run();
     show.broken?;
     show.out.finish()?;
@@ -110,11 +118,20 @@ impl Operated {
         }
     }
 
-    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn FileTree<'a> + 'a> {
+    fn tree<'a>(&'a self) -> Box<dyn FileTree<'a> + 'a> {
         match self {
-            Operated::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
-            Operated::Host(_) => Box::new(Host::beside(images)),
+            Operated::Image(fs, _) => Box::new(VolumeTree(fs)),
+            Operated::Host(_) => Box::new(HostTree),
             Operated::Archive(archive) => Box::new(archive),
+        }
+    }
+
+    /// The part of a path in messages that names the image or the archive.
+    fn prefix(&self) -> String {
+        match self {
+            Operated::Image(_, at) => format!("{}:", at.image.display()),
+            Operated::Host(_) => String::new(),
+            Operated::Archive(archive) => format!("{}:", archive.path().display()),
         }
     }
 

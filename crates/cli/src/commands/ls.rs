@@ -7,12 +7,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use extant::sides::DirNames;
 use extant::{Attr, Error, FileKind, Filesystem, Node};
 
 use crate::args::Ls;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
-use crate::names::DirNames;
 use crate::operand::ImagePath;
 use crate::output::{Output, attr_json, device_numbers, enter, mode_word, time_word};
 use crate::size;
@@ -116,7 +116,7 @@ impl Listing<'_> {
         mut show: impl FnMut(&mut Self, Result<ListedEntry<'_>, Failure>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let volume = fs.volume();
-        for name in DirNames::of(fs, dir.clone()).at(at)? {
+        for name in DirNames::of(fs.volume(), dir.clone()).at(at)? {
             let name = name.at(at)?;
             if self.out.closed() {
                 break;

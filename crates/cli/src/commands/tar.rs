@@ -12,12 +12,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use extant::build::NewFile;
-use extant::{DataBudget, Error, FileKind, Filesystem, Node, SeekTarget, Volume};
+use extant::{
+    CopyEnd, CopyOptions, CopyRefusal, DataBudget, Error, FileKind, Filesystem, Node, SeekTarget,
+    Volume, copy_size,
+};
 use extant_archive::{MAX_PIECES, Member, Piece, Timestamp, Writer, kind};
 use tracing::warn;
 
 use crate::args::Tar;
-use crate::copy::{CopyRules, Inside, TOO_MUCH, size};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
@@ -83,9 +85,8 @@ impl PackedTree<'_> {
     /// Tells the progress bar how much there is, if there is one.
     fn announce(&self) {
         if self.progress.wanted() {
-            let tree = Inside::new(self.fs, &self.top.image);
-            self.progress
-                .expect(size(&tree, &self.top.path, CopyRules::whole()));
+            let top = CopyEnd::Volume(self.fs, &self.top.path);
+            self.progress.expect(copy_size(&top, &CopyOptions::whole()));
         }
     }
 }
@@ -282,7 +283,7 @@ impl<W: Write> Pack<'_, W> {
         self.budget
             .begin(step.attr.ino.get().into(), step.attr.nlink.into());
         if !self.budget.take(bytes) {
-            return Err(Failure::at(at, TOO_MUCH).into());
+            return Err(Failure::at(at, CopyRefusal::TooMuchData.to_string()).into());
         }
         let mut content = TarContent {
             volume,

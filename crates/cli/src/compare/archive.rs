@@ -11,10 +11,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use extant::sides::{Attributes, Id, Xattr};
 use extant::{FileKind, Timestamp};
 use extant_archive::{Member, Piece, Reader, Window, acl, kind};
 
-use crate::copy::{Attributes, Id, Xattr};
 use crate::failure::Failure;
 use crate::output::device_number;
 use crate::owner;
@@ -96,7 +96,7 @@ impl Archive {
     }
 
     /// The path of the archive.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

@@ -3,15 +3,17 @@
 //! A range that is a hole on both sides is not read. Where one side has a hole, the other must have
 //! zeros.
 
+use std::io;
+
+use extant::sides::Source;
+
 use super::difference::Side;
-use crate::copy::Source;
-use crate::failure::Failure;
 
 /// Bytes read at once from each side.
 const CHUNK: usize = 1 << 20;
 
-/// A failure, and the side that it happened on.
-pub(super) type Sided<T> = Result<T, (Side, Failure)>;
+/// An error, and the side that it happened on.
+pub(super) type Sided<T> = Result<T, (Side, io::Error)>;
 
 /// Room for a part of each file.
 pub(super) struct Buffers {
@@ -35,7 +37,7 @@ impl Buffers {
         size: u64,
     ) -> Sided<Option<u64>> {
         let data = |of: &dyn Source, side, pos| {
-            let found = of.next_data(pos).map_err(|failure| (side, failure))?;
+            let found = of.next_data(pos).map_err(|error| (side, error))?;
             let (start, end) = found.unwrap_or((size, size));
             Ok((start.clamp(pos, size), end.clamp(pos, size)))
         };
@@ -93,7 +95,7 @@ fn part<'b>(
     buf: &'b mut [u8],
     len: usize,
     pos: u64,
-) -> Result<Option<&'b [u8]>, Failure> {
+) -> io::Result<Option<&'b [u8]>> {
     let Some(from) = from else {
         return Ok(None);
     };
@@ -102,9 +104,8 @@ fn part<'b>(
         let rest = &mut buf[done..len];
         match from.read_at(rest, pos + done as u64)? {
             0 => {
-                return Err(Failure::new(
-                    "it became shorter while it was being compared",
-                ));
+                let what = "it became shorter while it was being compared";
+                return Err(io::Error::other(what));
             }
             more => done += more,
         }
@@ -120,7 +121,7 @@ mod tests {
     struct Sparse(Vec<u8>, u64);
 
     impl Source for Sparse {
-        fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize, Failure> {
+        fn read_at(&self, buf: &mut [u8], pos: u64) -> io::Result<usize> {
             let from = self.0.get(usize::try_from(pos).unwrap()..).unwrap_or(&[]);
             // A short read, as a signal may cause.
             let len = buf.len().min(from.len()).min(700);
@@ -128,11 +129,11 @@ mod tests {
             Ok(len)
         }
 
-        fn len(&self) -> Result<u64, Failure> {
+        fn len_now(&self) -> io::Result<u64> {
             Ok(self.0.len() as u64)
         }
 
-        fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
+        fn next_data(&self, pos: u64) -> io::Result<Option<(u64, u64)>> {
             let unit = usize::try_from(self.1).unwrap();
             let units: Vec<bool> = (self.0.chunks(unit))
                 .map(|chunk| chunk.iter().any(|&byte| byte != 0))

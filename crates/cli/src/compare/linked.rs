@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use extant::sides::{Attributes, Id};
+
 use super::difference::Difference;
-use crate::copy::{Attributes, Id};
 
 /// The files with several names of both sides, as far as they were met.
 #[derive(Default)]

@@ -14,4 +14,4 @@ mod pairs;
 
 pub(crate) use archive::Archive;
 pub(crate) use difference::{Difference, Side, Value};
-pub(crate) use pairs::{CompareRules, Comparison, Report};
+pub(crate) use pairs::{CompareRules, Comparison, Report, Top};

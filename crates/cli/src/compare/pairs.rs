@@ -1,7 +1,7 @@
 //! Walking two trees at once, name by name.
 //!
 //! # Invariants
-//! - No recursion. Directories far above are parked, see [`crate::copy`].
+//! - No recursion. Directories far above are parked, see [`extant::sides`].
 //! - A directory of an image is entered once: a second name of one is damage, and a graph of such
 //!   names has more paths than a walk could end.
 //!
@@ -9,18 +9,18 @@
 //! What cannot be read is reported, and the walk goes on with the next name.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use extant::FileKind;
 use extant::build::Pattern;
+use extant::sides::{FileTree, Found, Id, Names, Xattr};
 
-use super::bytes::Buffers;
+use super::bytes::{Buffers, Sided};
 use super::difference::{Difference, Side};
 use super::linked::{Linked, Pairing};
-use crate::copy::{Dir, FileTree, Found, Id, Names, Xattr};
 use crate::failure::Failure;
 use crate::visited::Visited;
 
@@ -52,6 +52,8 @@ pub(crate) trait Report {
 #[derive(Clone, Copy)]
 pub(crate) struct Top<'c, 'a> {
     pub(crate) tree: &'c dyn FileTree<'a>,
+    /// The image or archive with a colon, which messages have before a path.
+    pub(crate) prefix: &'c str,
     pub(crate) path: &'c Path,
 }
 
@@ -71,8 +73,8 @@ pub(crate) struct Comparison<'c, 'a> {
 
 /// A directory of both sides.
 struct DirPair<'a> {
-    left: Rc<dyn Dir<'a> + 'a>,
-    right: Rc<dyn Dir<'a> + 'a>,
+    left: Found<'a>,
+    right: Found<'a>,
     names: Merged,
 }
 
@@ -85,15 +87,14 @@ struct Pair<'a> {
 impl<'c, 'a> Comparison<'c, 'a> {
     /// Compares what is at two paths.
     pub(crate) fn new(
-        left: (&'c dyn FileTree<'a>, &'c Path),
-        right: (&'c dyn FileTree<'a>, &'c Path),
+        left: Top<'c, 'a>,
+        right: Top<'c, 'a>,
         rules: CompareRules<'c>,
         report: &'c mut dyn Report,
     ) -> Self {
-        let top = |(tree, path)| Top { tree, path };
         Comparison {
-            left: top(left),
-            right: top(right),
+            left,
+            right,
             rules,
             report,
             buffers: Buffers::new(),
@@ -119,8 +120,8 @@ impl<'c, 'a> Comparison<'c, 'a> {
             };
             let (name, only) = match named {
                 Ok(named) => named,
-                Err((side, failure)) => {
-                    self.fail(side, failure);
+                Err((side, error)) => {
+                    self.fail(side, error);
                     continue;
                 }
             };
@@ -136,8 +137,8 @@ impl<'c, 'a> Comparison<'c, 'a> {
     }
 
     fn top(&mut self, side: Side) -> Option<Found<'a>> {
-        let Top { tree, path } = self.side(side);
-        let missing = || Failure::new(extant::Error::NotFound);
+        let Top { tree, path, .. } = self.side(side);
+        let missing = || extant::Error::NotFound.into();
         let found = tree
             .item(path, true)
             .and_then(|found| found.ok_or_else(missing));
@@ -164,8 +165,8 @@ impl<'c, 'a> Comparison<'c, 'a> {
             }
             return None;
         }
-        let gone = || Failure::new("removed while it was being compared");
-        let find = |dir: &Rc<dyn Dir<'a> + 'a>| dir.find(name)?.ok_or_else(gone);
+        let gone = || io::Error::other("removed while it was being compared");
+        let find = |dir: &Found<'a>| dir.find(name)?.ok_or_else(gone);
         let left = self.note(Side::Left, find(&level.left))?;
         let right = self.note(Side::Right, find(&level.right))?;
         self.compare(&Pair { left, right })
@@ -173,8 +174,8 @@ impl<'c, 'a> Comparison<'c, 'a> {
 
     /// Whether this is the empty directory that each new file system has.
     fn is_untouched_lost_found(&self, level: &DirPair<'a>, side: Side) -> bool {
-        let Top { tree, path } = self.side(side);
-        if tree.live() || path.parent().is_some() || self.below != Path::new(LOST_FOUND) {
+        let Top { tree, path, .. } = self.side(side);
+        if tree.is_live() || path.parent().is_some() || self.below != Path::new(LOST_FOUND) {
             return false;
         }
         let dir = match side {
@@ -282,7 +283,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
         match self.buffers.first_difference(&*ours, &*theirs, left.size) {
             Ok(None) => {}
             Ok(Some(at)) => self.found(&Difference::Content(at)),
-            Err((side, failure)) => self.fail(side, failure),
+            Err((side, error)) => self.fail(side, error),
         }
     }
 
@@ -299,7 +300,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
 
     fn enter(&mut self, pair: &Pair<'a>) -> Option<DirPair<'a>> {
         for (side, found) in [(Side::Left, &pair.left), (Side::Right, &pair.right)] {
-            let live = self.side(side).tree.live();
+            let live = self.side(side).tree.is_live();
             let [left, right] = &mut self.entered;
             let entered = match side {
                 Side::Left => left,
@@ -308,7 +309,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
             // On the host, a directory may be mounted at several places.
             if !live && !entered.enter(found.attributes().id) {
                 let what = "a directory with a second name, compared by its first: damage";
-                self.fail(side, Failure::new(what));
+                self.fail(side, io::Error::other(what));
                 return None;
             }
         }
@@ -362,23 +363,24 @@ impl<'c, 'a> Comparison<'c, 'a> {
         }
     }
 
-    fn note<T>(&mut self, side: Side, result: Result<T, Failure>) -> Option<T> {
+    fn note<T>(&mut self, side: Side, result: io::Result<T>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
-            Err(failure) => {
-                self.fail(side, failure);
+            Err(error) => {
+                self.fail(side, error);
                 None
             }
         }
     }
 
-    fn fail(&mut self, side: Side, failure: Failure) {
-        let Top { tree, path } = self.side(side);
+    fn fail(&mut self, side: Side, error: io::Error) {
+        let Top { prefix, path, .. } = self.side(side);
         let path = match self.below.as_os_str().is_empty() {
             true => path.to_owned(),
             false => path.join(&self.below),
         };
-        self.report.failure(Failure::at(tree.show(&path), failure));
+        let place = format!("{prefix}{}", path.display());
+        self.report.failure(Failure::at(place, error));
     }
 }
 
@@ -391,7 +393,7 @@ struct Merged {
 }
 
 impl Iterator for Merged {
-    type Item = Result<(OsString, Option<Side>), (Side, Failure)>;
+    type Item = Sided<(OsString, Option<Side>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         use std::cmp::Ordering::{Equal, Greater, Less};
@@ -416,10 +418,7 @@ impl Iterator for Merged {
         };
         self.broken = name.is_err();
         let only = (order != Equal).then_some(side);
-        Some(
-            name.map(|name| (name, only))
-                .map_err(|failure| (side, failure)),
-        )
+        Some(name.map(|name| (name, only)).map_err(|error| (side, error)))
     }
 }
 
@@ -431,7 +430,7 @@ mod tests {
         let names = |names: &[&str]| -> Names {
             let names: Vec<_> = (names.iter())
                 .map(|name| match *name {
-                    "!" => Err(Failure::new("unreadable")),
+                    "!" => Err(io::Error::other("unreadable")),
                     name => Ok(OsString::from(name)),
                 })
                 .collect();

@@ -4,33 +4,30 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use std::rc::Rc;
 
+use extant_engine::FileKind;
 use extant_testkit::{Result, TempDir, ensure};
 
-use super::Host;
-use crate::copy::sides::{Dir, FileTree, First};
-use crate::images::Images;
+use super::HostTree;
+use crate::copy::sides::{FileTree, FirstName, Found};
 
 /// `in` is the directory of the copy; `out/file` and `out` are what links lead to.
-struct Place {
+struct Swapped {
     tmp: TempDir,
-    images: Images,
 }
 
-impl Place {
-    fn new() -> Result<Place> {
+impl Swapped {
+    fn new() -> Result<Swapped> {
         let tmp = TempDir::new("swap")?;
         fs::create_dir_all(tmp.join("in/sub"))?;
         fs::create_dir(tmp.join("out"))?;
         fs::write(tmp.join("in/file"), "mine")?;
         fs::write(tmp.join("out/file"), "theirs")?;
-        let images = Images::read();
-        Ok(Place { tmp, images })
+        Ok(Swapped { tmp })
     }
 
-    fn dir(&self, path: &str) -> Rc<dyn Dir<'_> + '_> {
-        let found = Host::beside(&self.images).item(&self.tmp.join(path), false);
+    fn dir(&self, path: &str) -> Found<'static> {
+        let found = HostTree.item(&self.tmp.join(path), false);
         let found = found.ok().flatten();
         found.and_then(|found| found.enter().ok()).expect(path)
     }
@@ -71,11 +68,11 @@ fn name(name: &str) -> &OsStr {
 
 #[test]
 fn a_directory_stays_the_one_that_was_opened() -> Result<()> {
-    let place = Place::new()?;
-    let sub = place.dir("in").find(name("sub")).unwrap().unwrap();
+    let swapped = Swapped::new()?;
+    let sub = swapped.dir("in").find(name("sub")).unwrap().unwrap();
     let entered = sub.enter().unwrap();
     // Between it was found and entered, and between it was entered and filled.
-    place.swap("in/sub", "")?;
+    swapped.swap("in/sub", "")?;
     let late = sub.enter().unwrap();
     for (dir, file) in [(&entered, "one"), (&late, "two")] {
         dir.create(name(file), 0o600).map(drop).unwrap();
@@ -87,19 +84,19 @@ fn a_directory_stays_the_one_that_was_opened() -> Result<()> {
             .unwrap();
         dir.set_perm(0o1755).unwrap();
     }
-    let filled = fs::read_dir(place.tmp.join("in/sub.away"))?.count();
+    let filled = fs::read_dir(swapped.tmp.join("in/sub.away"))?.count();
     ensure!(filled == 6, "{filled} names in the directory");
-    place.check()
+    swapped.check()
 }
 
 #[test]
 fn a_file_swapped_for_a_link_is_not_written() -> Result<()> {
-    let place = Place::new()?;
-    let dir = place.dir("in");
+    let swapped = Swapped::new()?;
+    let dir = swapped.dir("in");
     let file = dir.find(name("file")).unwrap().unwrap();
     let mut like = file.attributes().clone();
     like.mtime.secs = 77;
-    place.swap("in/file", "file")?;
+    swapped.swap("in/file", "file")?;
     let said = file.rewrite().err().map(|failure| failure.to_string());
     ensure!(
         said.as_deref() == Some("replaced while it was being copied"),
@@ -107,34 +104,37 @@ fn a_file_swapped_for_a_link_is_not_written() -> Result<()> {
     );
     ensure!(file.open().is_err(), "another file is read");
     // Attributes go to the file that was found.
-    file.change().set_perm(0o1600).unwrap();
-    file.change().set_times(&like).unwrap();
-    let away = fs::metadata(place.tmp.join("in/file.away"))?;
+    file.set_perm(0o1600).unwrap();
+    file.set_times(&like).unwrap();
+    let away = fs::metadata(swapped.tmp.join("in/file.away"))?;
     ensure!(
         away.mode() & 0o7777 == 0o1600 && away.mtime() == 77,
         "{away:?}"
     );
-    place.check()
+    swapped.check()
 }
 
 #[test]
 fn a_link_where_nothing_was_is_not_followed() -> Result<()> {
-    let place = Place::new()?;
-    let dir = place.dir("in");
+    let swapped = Swapped::new()?;
+    let dir = swapped.dir("in");
     ensure!(dir.find(name("new")).unwrap().is_none(), "it is there");
-    place.swap("in/new", "file")?;
+    swapped.swap("in/new", "file")?;
     ensure!(dir.create(name("new"), 0o600).is_err(), "created");
     ensure!(dir.mkdir(name("new"), 0o700).is_err(), "made");
-    symlink(place.tmp.join("out/created"), place.tmp.join("in/other"))?;
+    symlink(
+        swapped.tmp.join("out/created"),
+        swapped.tmp.join("in/other"),
+    )?;
     ensure!(dir.create(name("other"), 0o600).is_err(), "created outside");
-    place.check()
+    swapped.check()
 }
 
 #[test]
 fn links_and_pipes_swapped_after_they_were_made_keep_their_attributes_to_themselves() -> Result<()>
 {
-    let place = Place::new()?;
-    let dir = place.dir("in");
+    let swapped = Swapped::new()?;
+    let dir = swapped.dir("in");
     let mut like = dir
         .find(name("file"))
         .unwrap()
@@ -142,37 +142,37 @@ fn links_and_pipes_swapped_after_they_were_made_keep_their_attributes_to_themsel
         .attributes()
         .clone();
     let link = dir.symlink(name("link"), Path::new("nowhere")).unwrap();
-    like.kind = extant::FileKind::Fifo;
+    like.kind = FileKind::Fifo;
     like.mtime.secs = 77;
     let pipe = dir.make_node(name("pipe"), &like, 0o600).unwrap();
-    place.swap("in/link", "file")?;
-    place.swap("in/pipe", "file")?;
-    link.change().set_times(&like).unwrap();
-    pipe.change().set_times(&like).unwrap();
-    pipe.change().set_perm(0o1600).unwrap();
+    swapped.swap("in/link", "file")?;
+    swapped.swap("in/pipe", "file")?;
+    link.set_times(&like).unwrap();
+    pipe.set_times(&like).unwrap();
+    pipe.set_perm(0o1600).unwrap();
     for path in ["in/link.away", "in/pipe.away"] {
-        let away = fs::symlink_metadata(place.tmp.join(path))?;
+        let away = fs::symlink_metadata(swapped.tmp.join(path))?;
         ensure!(away.mtime() == 77, "{path}: {away:?}");
     }
-    place.check()
+    swapped.check()
 }
 
 #[test]
 fn another_name_is_given_to_the_first_copy_only() -> Result<()> {
-    let place = Place::new()?;
-    let dir = place.dir("in");
+    let swapped = Swapped::new()?;
+    let dir = swapped.dir("in");
     let id = dir.find(name("file")).unwrap().unwrap().attributes().id;
-    let first = |path: &str| First {
+    let first = |path: &str| FirstName {
         path: path.into(),
         id,
     };
     dir.hard_link(name("second"), &first("file")).unwrap();
-    place.swap("in/file", "file")?;
+    swapped.swap("in/file", "file")?;
     ensure!(
         dir.hard_link(name("third"), &first("file")).is_err(),
         "a link"
     );
-    place.swap("in/sub", "")?;
+    swapped.swap("in/sub", "")?;
     ensure!(
         dir.hard_link(name("fourth"), &first("sub/file")).is_err(),
         "through a link"
@@ -183,17 +183,17 @@ fn another_name_is_given_to_the_first_copy_only() -> Result<()> {
     );
     for made in ["in/third", "in/fourth", "in/fifth"] {
         ensure!(
-            fs::symlink_metadata(place.tmp.join(made)).is_err(),
+            fs::symlink_metadata(swapped.tmp.join(made)).is_err(),
             "{made}"
         );
     }
-    place.check()
+    swapped.check()
 }
 
 #[test]
 fn names_that_lead_elsewhere_are_refused() -> Result<()> {
-    let place = Place::new()?;
-    let dir = place.dir("in");
+    let swapped = Swapped::new()?;
+    let dir = swapped.dir("in");
     for bad in [
         "",
         ".",
@@ -209,13 +209,13 @@ fn names_that_lead_elsewhere_are_refused() -> Result<()> {
         ensure!(dir.mkdir(name(bad), 0o700).is_err(), "{bad:?} is made");
         ensure!(dir.remove(name(bad)).is_err(), "{bad:?} is removed");
     }
-    place.check()
+    swapped.check()
 }
 
 #[test]
 fn a_directory_that_was_moved_is_not_taken_for_the_one_above_it() -> Result<()> {
-    let place = Place::new()?;
-    let top = place.dir("in");
+    let swapped = Swapped::new()?;
+    let top = swapped.dir("in");
     let sub = top.find(name("sub")).unwrap().unwrap().enter().unwrap();
     let deep = sub.mkdir(name("deep"), 0o700).unwrap();
     sub.park();
@@ -226,11 +226,14 @@ fn a_directory_that_was_moved_is_not_taken_for_the_one_above_it() -> Result<()> 
     deep.restore_parent().unwrap();
     ensure!(sub.find(name("deep")).unwrap().is_some(), "it is not back");
     sub.park();
-    fs::rename(place.tmp.join("in/sub/deep"), place.tmp.join("out/deep"))?;
+    fs::rename(
+        swapped.tmp.join("in/sub/deep"),
+        swapped.tmp.join("out/deep"),
+    )?;
     ensure!(
         deep.restore_parent().is_err(),
         "another directory is taken for it"
     );
-    fs::remove_dir(place.tmp.join("out/deep"))?;
-    place.check()
+    fs::remove_dir(swapped.tmp.join("out/deep"))?;
+    swapped.check()
 }

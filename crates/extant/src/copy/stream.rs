@@ -6,10 +6,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
-use super::sides::{Change, Source, Target, UNKNOWN};
-use crate::failure::Failure;
+use super::sides::{AnyFile, Sink, Source, UNKNOWN};
 
 /// A file that only goes forward.
 pub(super) struct Stream {
@@ -26,7 +25,7 @@ impl Stream {
     }
 
     /// Writes zeros up to `pos`.
-    fn fill(&self, pos: u64) -> Result<(), Failure> {
+    fn fill(&self, pos: u64) -> io::Result<()> {
         static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
         while self.at.get() < pos {
             let left = usize::try_from(pos - self.at.get()).unwrap_or(usize::MAX);
@@ -35,7 +34,7 @@ impl Stream {
         Ok(())
     }
 
-    fn put(&self, data: &[u8]) -> Result<(), Failure> {
+    fn put(&self, data: &[u8]) -> io::Result<()> {
         self.file.borrow_mut().write_all(data)?;
         self.at.set(self.at.get() + data.len() as u64);
         Ok(())
@@ -43,30 +42,30 @@ impl Stream {
 }
 
 impl Source for Stream {
-    fn read_at(&self, buf: &mut [u8], _: u64) -> Result<usize, Failure> {
-        Ok(self.file.borrow_mut().read(buf)?)
+    fn read_at(&self, buf: &mut [u8], _: u64) -> io::Result<usize> {
+        self.file.borrow_mut().read(buf)
     }
 
-    fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
+    fn next_data(&self, pos: u64) -> io::Result<Option<(u64, u64)>> {
         Ok(Some((pos, UNKNOWN)))
     }
 
-    fn len(&self) -> Result<u64, Failure> {
+    fn len_now(&self) -> io::Result<u64> {
         Ok(UNKNOWN)
     }
 }
 
-impl Target for Stream {
-    fn write_at(&self, data: &[u8], pos: u64) -> Result<(), Failure> {
+impl<'a> Sink<'a> for Stream {
+    fn write_at(&self, data: &[u8], pos: u64) -> io::Result<()> {
         self.fill(pos)?;
         self.put(data)
     }
 
-    fn set_len(&self, len: u64) -> Result<(), Failure> {
+    fn set_len(&self, len: u64) -> io::Result<()> {
         self.fill(len)
     }
 
-    fn change(&self) -> Option<&dyn Change> {
+    fn file(&self) -> Option<&AnyFile<'a>> {
         None
     }
 }

@@ -1,8 +1,8 @@
 //! The names in a directory, in order, in bounded memory.
 //!
 //! # Invariants
-//! - At most [`KEPT`] bytes of names stay in memory, and twice as many while a directory is read. A
-//!   directory with more is read again for each part: a pass keeps the first names after the last
+//! - At most [`MEMORY`] bytes of names stay in memory, and twice as many while a directory is read.
+//!   A directory with more is read again for each part: a pass takes the first names after the last
 //!   one that was given out.
 //! - A name shows once, however often a damaged directory has it: a lookup leads to one file.
 //!
@@ -13,20 +13,22 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use extant::{Filesystem, Ino, Node, Volume};
+use extant_engine::{Node, Result, Volume};
+use extant_units::Ino;
 
-/// Bytes of names that are kept of a directory.
-const KEPT: usize = 8 << 20;
-/// What a name takes beside its bytes: its place in the queue, and what the allocator adds.
+/// Bytes of names of a directory that are in memory.
+const MEMORY: usize = 8 << 20;
+/// What a name takes beside its bytes: its entry in the queue, and what the allocator adds.
 const PER_NAME: usize = 40;
 /// Names whose inodes are read ahead at once.
 const AHEAD: usize = 4096;
 
 /// The names of one directory, `.` and `..` left out.
-pub(crate) struct DirNames {
+#[derive(Debug)]
+pub struct DirNames {
     volume: Volume,
     dir: Node,
-    kept: usize,
+    memory: usize,
     ready: VecDeque<Name>,
     /// Names in front of `ready` whose inodes were read ahead; `None` if that is not wanted.
     read_ahead: Option<usize>,
@@ -49,7 +51,7 @@ struct Name {
 
 /// The first names of a pass so far.
 struct Pass<'a> {
-    kept: usize,
+    memory: usize,
     after: Option<&'a [u8]>,
     /// Names behind this one are left to the next pass.
     limit: Option<Box<[u8]>>,
@@ -63,17 +65,17 @@ impl DirNames {
     ///
     /// # Errors
     /// Those of reading the directory.
-    pub(crate) fn of(fs: &Filesystem, dir: Node) -> extant::Result<DirNames> {
-        let mut names = DirNames::keeping(fs, dir, KEPT)?;
+    pub fn of(volume: &Volume, dir: Node) -> Result<DirNames> {
+        let mut names = DirNames::within(volume, dir, MEMORY)?;
         names.read_ahead = Some(0);
         Ok(names)
     }
 
-    fn keeping(fs: &Filesystem, dir: Node, kept: usize) -> extant::Result<DirNames> {
+    fn within(volume: &Volume, dir: Node, memory: usize) -> Result<DirNames> {
         let mut names = DirNames {
-            volume: fs.volume().clone(),
+            volume: volume.clone(),
             dir,
-            kept,
+            memory,
             ready: VecDeque::new(),
             read_ahead: None,
             bytes: 0,
@@ -86,30 +88,30 @@ impl DirNames {
     }
 
     /// The directory.
-    pub(crate) fn dir(&self) -> &Node {
+    pub fn dir(&self) -> &Node {
         &self.dir
     }
 
-    /// Whether no name follows.
-    pub(crate) fn at_end(&self) -> bool {
+    /// Returns whether no name follows.
+    pub fn at_end(&self) -> bool {
         self.ready.is_empty() && !self.more
     }
 
-    /// Bytes that are kept.
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes of names in memory.
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Gives the memory back; what was kept is read again when it is asked for.
-    pub(crate) fn shrink(&mut self) {
+    /// Gives the memory back; the names are read again when they are asked for.
+    pub fn shrink(&mut self) {
         self.more |= !self.ready.is_empty();
         self.ready = VecDeque::new();
         self.bytes = 0;
     }
 
-    fn fill(&mut self) -> extant::Result<()> {
+    fn fill(&mut self) -> Result<()> {
         let mut pass = Pass {
-            kept: self.kept,
+            memory: self.memory,
             after: self.after.as_deref(),
             limit: None,
             names: Vec::new(),
@@ -157,7 +159,7 @@ impl Pass<'_> {
             bytes: name.into(),
             ino,
         });
-        if self.bytes > 2 * self.kept {
+        if self.bytes > 2 * self.memory {
             self.cut();
         }
     }
@@ -170,7 +172,7 @@ impl Pass<'_> {
         let mut fit = 0;
         for Name { bytes: name, .. } in &self.names {
             // One at least, or the walk would stand still.
-            if fit > 0 && self.bytes + cost(name) > self.kept {
+            if fit > 0 && self.bytes + cost(name) > self.memory {
                 break;
             }
             (fit, self.bytes) = (fit + 1, self.bytes + cost(name));
@@ -188,9 +190,9 @@ fn cost(name: &[u8]) -> usize {
 }
 
 impl Iterator for DirNames {
-    type Item = extant::Result<OsString>;
+    type Item = Result<OsString>;
 
-    fn next(&mut self) -> Option<extant::Result<OsString>> {
+    fn next(&mut self) -> Option<Result<OsString>> {
         if self.ready.is_empty() && self.more {
             self.more = false;
             if let Err(error) = self.fill() {
@@ -210,31 +212,26 @@ impl Iterator for DirNames {
 mod tests {
     use std::path::Path;
 
-    use extant_testkit::{Image, Need, need};
-
     use super::*;
+    use crate::testing::filesystem;
 
     #[test]
     fn many_names_come_in_order_in_little_memory() {
-        if !need(&[Need::Tool("mke2fs")]) {
-            return;
-        }
-        let image = Image::of_mib(16).make().unwrap();
-        let mut options = Filesystem::options();
-        let fs = options.write(true).open(image.path()).unwrap();
+        let fs = filesystem(16 << 20).unwrap();
         fs.create_dir("/d").unwrap();
         let mut right: Vec<OsString> = (0..1000).map(|i| format!("{i:x}").into()).collect();
         for name in &right {
             fs.create(Path::new("/d").join(name)).unwrap();
         }
         right.sort();
-        let kept = 100 * (3 + PER_NAME);
-        let open = |kept| DirNames::keeping(&fs, fs.node("/d", true).unwrap(), kept).unwrap();
-        let mut names = open(kept);
+        let memory = 100 * (3 + PER_NAME);
+        let open =
+            |memory| DirNames::within(fs.volume(), fs.node("/d", true).unwrap(), memory).unwrap();
+        let mut names = open(memory);
         let mut all = Vec::new();
         while let Some(name) = names.next() {
             all.push(name.unwrap());
-            assert!(names.bytes() <= kept && names.ready.len() <= 110);
+            assert!(names.bytes() <= memory && names.ready.len() <= 110);
             assert_eq!(names.at_end(), all.len() == right.len());
             if all.len() == 550 {
                 names.shrink();
@@ -246,7 +243,7 @@ mod tests {
         assert!((10..=12).contains(&names.passes), "{}", names.passes);
         // One by one, if no more fits; at once, if everything does.
         assert_eq!(open(1).map(Result::unwrap).collect::<Vec<_>>(), right);
-        let mut names = open(KEPT);
+        let mut names = open(MEMORY);
         assert_eq!(names.by_ref().count(), right.len());
         assert_eq!(names.passes, 1);
     }
@@ -254,7 +251,7 @@ mod tests {
     #[test]
     fn a_name_that_is_there_again_and_again_shows_once() {
         let mut pass = Pass {
-            kept: 10 * (1 + PER_NAME),
+            memory: 10 * (1 + PER_NAME),
             after: Some(b"b"),
             limit: None,
             names: Vec::new(),

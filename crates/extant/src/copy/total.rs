@@ -1,24 +1,23 @@
 //! How much a copy will be, for its progress bar.
 
+use std::collections::HashSet;
 use std::path::Path;
-use std::rc::Rc;
 
-use extant::FileKind;
+use extant_engine::FileKind;
 
-use super::rules::CopyRules;
-use super::sides::{Dir, FileTree, Found, Id, Names};
-use crate::visited::Visited;
+use super::copy_options::CopyOptions;
+use super::sides::{FileTree, Found, Id, Names};
 
 /// Directories that the count has open at once. It leaves out what is deeper.
 const DEPTH_MAX: usize = 64;
 
 /// Bytes in the files of a tree, as far as they can be found out.
-pub(crate) fn size<'a>(tree: &dyn FileTree<'a>, top: &Path, rules: CopyRules) -> u64 {
-    let recursive = rules.recursive;
+pub(super) fn count<'a>(tree: &dyn FileTree<'a>, top: &Path, options: &CopyOptions<'_>) -> u64 {
+    let recursive = options.recursive;
     let mut count = Count {
-        rules,
+        options,
         total: 0,
-        visited: Visited::default(),
+        visited: HashSet::new(),
     };
     let mut stack = Vec::new();
     let top = tree.item(top, !recursive).ok().flatten();
@@ -37,28 +36,26 @@ pub(crate) fn size<'a>(tree: &dyn FileTree<'a>, top: &Path, rules: CopyRules) ->
     count.total
 }
 
-struct Count {
-    rules: CopyRules,
+struct Count<'o> {
+    options: &'o CopyOptions<'o>,
     total: u64,
-    visited: Visited<Id>,
+    visited: HashSet<Id>,
 }
 
-type Opened<'a> = (Rc<dyn Dir<'a> + 'a>, Names);
-
-impl Count {
+impl Count<'_> {
     /// Adds a file; opens a directory.
-    fn one<'a>(&mut self, found: &Found<'a>) -> Option<Opened<'a>> {
+    fn one<'a>(&mut self, found: &Found<'a>) -> Option<(Found<'a>, Names)> {
         let attributes = found.attributes();
         match attributes.kind {
             FileKind::Regular => {
-                let again = self.rules.archive && attributes.links > 1;
-                if !again || self.visited.enter(attributes.id) {
+                let again = self.options.hard_links && attributes.links > 1;
+                if !again || self.visited.insert(attributes.id) {
                     // For the progress bar; sizes of sparse files add up to anything.
                     self.total = self.total.saturating_add(attributes.size);
                 }
                 None
             }
-            FileKind::Directory if self.rules.recursive && self.visited.enter(attributes.id) => {
+            FileKind::Directory if self.options.recursive && self.visited.insert(attributes.id) => {
                 let dir = found.enter().ok()?;
                 let names = dir.names().ok()?;
                 Some((dir, names))
@@ -75,8 +72,7 @@ mod tests {
     use extant_testkit::{Result, TempDir, ensure};
 
     use super::*;
-    use crate::copy::Host;
-    use crate::images::Images;
+    use crate::copy::{CopyEnd, copy_size};
 
     #[test]
     fn files_in_directories_count_and_other_names_do_so_once() -> Result<()> {
@@ -85,13 +81,12 @@ mod tests {
         fs::write(tmp.join("a/b/one"), [0; 1000])?;
         fs::write(tmp.join("two"), [0; 200])?;
         fs::hard_link(tmp.join("two"), tmp.join("a/three"))?;
-        let images = Images::read();
-        let rules = |archive| CopyRules {
-            archive,
-            ..CopyRules::whole()
-        };
-        for (archive, right) in [(false, 1400), (true, 1200)] {
-            let counted = size(&Host::beside(&images), tmp.path(), rules(archive));
+        for (hard_links, right) in [(false, 1400), (true, 1200)] {
+            let options = CopyOptions {
+                hard_links,
+                ..CopyOptions::whole()
+            };
+            let counted = copy_size(&CopyEnd::Host(tmp.path()), &options);
             ensure!(counted == right, "{counted}, not {right}");
         }
         Ok(())
