@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use extant::{build, mkfs};
+use extant::{CopyError, build, mkfs};
 use pyo3::PyErr;
 use pyo3::exceptions::{PyOSError, PyValueError};
 
@@ -29,6 +29,11 @@ fn of_host(path: &Path, error: &std::io::Error) -> PyErr {
         Some(errno) => PyOSError::new_err((errno, text, path.as_os_str().to_owned())),
         None => PyOSError::new_err(format!("{}: {text}", path.display())),
     }
+}
+
+/// Why a file was not copied.
+pub(crate) fn of_copy(error: &CopyError) -> PyErr {
+    of_host(error.path(), error.error())
 }
 
 /// The error that Linux would report of a path, in words of its own.

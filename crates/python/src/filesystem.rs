@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use extant::{DataBudget, FileKind, Filesystem, SetAttr, SetTime, Timestamp};
-use parking_lot::{Mutex, RwLock};
+use extant::{
+    CopyEnd, CopyError, CopyOptions, CopyWatch, FileKind, Filesystem, SetAttr, SetTime, Timestamp,
+};
+use parking_lot::RwLock;
 use pyo3::prelude::*;
 
 use crate::failure;
@@ -14,25 +17,29 @@ use crate::stat::Stat;
 /// An open file system.
 #[pyclass(frozen, module = "extant._extant")]
 pub(crate) struct Volume {
-    /// None once it is closed.
-    open: RwLock<Option<Filesystem>>,
+    /// None once it is closed. A copy has a reference of its own, and no lock while it calls a
+    /// function of Python.
+    open: RwLock<Option<Arc<Filesystem>>>,
 }
 
 /// How a file is opened.
 #[derive(FromPyObject)]
 struct Access(bool, bool, bool, bool, bool, bool);
 
-/// The data that may still be read of an image.
-#[pyclass(frozen, module = "extant._extant")]
-pub(crate) struct Budget(Mutex<DataBudget>);
+/// Tells a function of Python what a copy has done.
+struct CopyProgress {
+    call: Option<Py<PyAny>>,
+    /// The exception of that function, which ends the copy.
+    raised: Option<PyErr>,
+}
 
-#[pymethods]
-impl Budget {
-    /// Takes the data of a file; false if the image cannot have so much.
-    fn take(&self, inode: u64, links: u64, data: u64) -> bool {
-        let mut budget = self.0.lock();
-        budget.begin(inode, links);
-        budget.take(data)
+impl CopyWatch for CopyProgress {
+    fn copied(&mut self, from: &Path, bytes: u64) -> bool {
+        if let Some(call) = &self.call {
+            let called = Python::attach(|py| call.call1(py, (from.as_os_str(), bytes)));
+            self.raised = called.err();
+        }
+        self.raised.is_none()
     }
 }
 
@@ -44,11 +51,44 @@ impl Volume {
         path: &Path,
         call: impl FnOnce(&Filesystem) -> extant::Result<T> + Send,
     ) -> PyResult<T> {
-        let done = py.detach(|| self.open.read().as_ref().map(call));
+        let done = py.detach(|| self.open.read().as_deref().map(call));
         match done {
             Some(done) => done.map_err(|error| failure::at(path, &error)),
             None => Err(failure::closed("file system")),
         }
+    }
+
+    /// A copy, without the GIL.
+    fn copy(
+        &self,
+        py: Python<'_>,
+        progress: Option<Py<PyAny>>,
+        copy: impl FnOnce(&Filesystem, &mut CopyProgress) -> Result<u64, CopyError> + Send,
+    ) -> PyResult<()> {
+        let mut watch = CopyProgress {
+            call: progress,
+            raised: None,
+        };
+        let copied = py.detach(|| {
+            let fs = self.open.read().clone()?;
+            Some(copy(&fs, &mut watch))
+        });
+        match (watch.raised, copied) {
+            (Some(raised), _) => Err(raised),
+            (None, None) => Err(failure::closed("file system")),
+            (None, Some(copied)) => copied.map(drop).map_err(|error| failure::of_copy(&error)),
+        }
+    }
+}
+
+/// The options of a copy between an image and the host: a device or pipe that was named is written
+/// to; none is copied.
+fn tree_options() -> CopyOptions<'static> {
+    CopyOptions {
+        xattrs: false,
+        no_special: true,
+        is_named: true,
+        ..CopyOptions::whole()
     }
 }
 
@@ -72,13 +112,20 @@ impl Volume {
         });
         let open = open.map_err(|error| failure::at(&image, &error))?;
         Ok(Volume {
-            open: RwLock::new(Some(open)),
+            open: RwLock::new(Some(Arc::new(open))),
         })
     }
 
     /// Writes everything home and closes the image.
     fn unmount(&self, py: Python<'_>) -> PyResult<()> {
-        let done = py.detach(|| self.open.write().take().map_or(Ok(()), Filesystem::unmount));
+        let done = py.detach(|| {
+            let open = self.open.write().take();
+            // A copy that is under way fails from now on.
+            open.map_or(Ok(()), |fs| match Arc::try_unwrap(fs) {
+                Ok(fs) => fs.unmount(),
+                Err(shared) => shared.volume().unmount(),
+            })
+        });
         done.map_err(|error| failure::of(&error))
     }
 
@@ -218,10 +265,48 @@ impl Volume {
         self.with(py, &path, |fs| fs.remove_xattr(&path, name))
     }
 
-    /// The data that a copy of all files may read.
-    fn budget(&self, py: Python<'_>) -> PyResult<Budget> {
-        let budget = self.with(py, Path::new("/"), |fs| DataBudget::of(fs.volume()))?;
-        Ok(Budget(Mutex::new(budget)))
+    /// Copies a file or a tree of the host into the image.
+    fn copy_in(
+        &self,
+        py: Python<'_>,
+        host: PathBuf,
+        path: PathBuf,
+        owner: Option<(u32, u32)>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        self.copy(py, progress, |fs, watch| {
+            let (uid, gid) = owner.unzip();
+            let options = CopyOptions {
+                uid,
+                gid,
+                ..tree_options()
+            };
+            let (from, to) = (CopyEnd::Host(&host), CopyEnd::Volume(fs, &path));
+            extant::copy(&from, &to, &options, watch)
+        })
+    }
+
+    /// Copies a file or a tree of the image to the host; the copies are the caller's.
+    fn copy_out(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        host: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        self.copy(py, progress, |fs, watch| {
+            let options = CopyOptions {
+                owners: false,
+                ..tree_options()
+            };
+            let (from, to) = (CopyEnd::Volume(fs, &path), CopyEnd::Host(&host));
+            extant::copy(&from, &to, &options, watch)
+        })
+    }
+
+    /// Copies content and permissions of a file inside of the image, with its holes.
+    fn copy_file(&self, py: Python<'_>, path: PathBuf, to: PathBuf) -> PyResult<()> {
+        self.with(py, &to, |fs| fs.copy(&path, &to).map(drop))
     }
 
     /// Block size, blocks, free ones, those for ordinary users; inodes, free ones.

@@ -2,7 +2,7 @@
 //!
 //! # Responsibility
 //! Paths, bytes and numbers go in and out; what Python programs see (paths, file objects, walks,
-//! copies, fsspec) is written in Python, in `python/extant`.
+//! fsspec) is written in Python, in `python/extant`.
 //!
 //! # Concurrency
 //! Each call releases the GIL before it takes a lock or does I/O, and takes the GIL again after it
@@ -25,7 +25,6 @@ use pyo3::prelude::*;
 fn _extant(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<filesystem::Volume>()?;
-    module.add_class::<filesystem::Budget>()?;
     module.add_class::<file::File>()?;
     module.add_class::<stat::Stat>()?;
     module.add_function(wrap_pyfunction!(making::mkfs, module)?)?;

@@ -110,8 +110,9 @@ def test_a_directory_below_itself_ends_a_walk(tmp_path):
     with extant.open(image) as fs:
         with pytest.raises(OSError, match="two names"):
             list(fs.walk("/"))
-        with pytest.raises(OSError, match="two names"):
+        with pytest.raises(OSError, match="contains itself") as raised:
             fs.copy_out("/", tmp_path / "never")
+        assert raised.value.errno == errno.EUCLEAN
 
 
 def test_devices_are_refused(fs, tmp_path):
@@ -135,6 +136,17 @@ def test_images_are_built_with_progress(tree, tmp_path):
     with extant.open(image) as fs:
         assert (fs / "sub/two").read_text() == "two"
         assert (fs / "one").stat().st_mtime == 1_700_000_000.0
+
+
+def test_a_callback_can_end_a_copy_and_close_the_image(fs, tree):
+    def stop(path, done):
+        raise KeyError(path)
+
+    with pytest.raises(KeyError, match="one"):
+        fs.copy_in(tree, "/first", progress=stop)
+    with pytest.raises(OSError) as raised:
+        fs.copy_in(tree, "/second", progress=lambda path, done: fs.close())
+    assert raised.value.errno == errno.EIO and fs.closed
 
 
 def test_what_a_callback_raises_is_raised(tree, tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as kinds
-from typing import IO, Any, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import IO, Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from . import _extant, trees
+from . import _extant
 from .files import opened
 from .path import Path
+
+Progress = Callable[[str, int], object]
 
 
 class Usage(NamedTuple):
@@ -96,7 +99,9 @@ class FileSystem:
         seen = set()
         while waiting:
             folder, inode = waiting.pop()
-            trees.enter(folder, inode, seen)
+            if inode in seen:
+                raise OSError(errno.EUCLEAN, "a directory with two names", folder)
+            seen.add(inode)
             inodes, folders, files = {}, [], []
             for name, mode, inode in self.volume.list(folder):
                 inodes[name] = inode
@@ -111,28 +116,29 @@ class FileSystem:
         path: Union[str, Path],
         *,
         owner: Optional[Tuple[int, int]] = None,
-        progress: Optional[trees.Progress] = None,
+        progress: Optional[Progress] = None,
     ) -> None:
-        """Copies a file or a tree of the host to ``path``, with modes, times and symbolic links.
+        """Copies a file or a tree of the host to ``path``, with modes, times and links.
 
-        A directory that is there is filled. ``owner`` is that of all that is made; without it, each
-        file keeps its own. ``progress(path, bytes)`` is called for each part that was copied.
+        A directory that is there is filled, what else is in the way is replaced. Devices, pipes
+        and sockets are refused with ``OSError``. ``owner`` is that of all that is made; without it,
+        each file keeps its own. ``progress(path, bytes)`` is called for each part that was copied.
         """
-        trees.copy(trees.Host(), os.fspath(source), trees.Image(self, owner), str(path), progress)
+        self.volume.copy_in(source, str(path), owner, progress)
 
     def copy_out(
         self,
         path: Union[str, Path],
         target: Union[str, "os.PathLike[str]"],
         *,
-        progress: Optional[trees.Progress] = None,
+        progress: Optional[Progress] = None,
     ) -> None:
-        """Copies a file or a tree to the host, with modes, times and symbolic links.
+        """Copies a file or a tree to the host, with modes, times and links.
 
         Names and links of an image never lead out of ``target``: a link is made as it is, and
         nothing is written through one.
         """
-        trees.copy(trees.Image(self, None), str(path), trees.Host(), os.fspath(target), progress)
+        self.volume.copy_out(str(path), target, progress)
 
     def usage(self) -> Usage:
         """Space and inodes, as ``shutil.disk_usage``."""

@@ -11,7 +11,7 @@ from fsspec.spec import AbstractFileSystem
 
 import extant
 
-from . import _extant, trees
+from . import _extant
 
 
 class ExtantFileSystem(AbstractFileSystem):
@@ -120,10 +120,7 @@ class ExtantFileSystem(AbstractFileSystem):
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
-        like = self.fs.volume.stat(path1, True)
-        image = trees.Image(self.fs, None)
-        with self.fs.open(path1, "rb", 0) as reader, self.fs.open(path2, "wb", 0) as writer:
-            trees.copy_content(image, path1, reader, writer, like, None)
+        self.fs.volume.copy_file(path1, path2)
 
     def get_file(self, rpath: str, lpath: Any, *args: Any, **options: Any) -> None:
         if isinstance(lpath, (str, os.PathLike)) and os.path.exists(lpath):
