@@ -16,23 +16,23 @@ use crate::printable::print_error_line;
 /// Why a command, or one operand of it, failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    place: String,
+    location: String,
     what: String,
     /// The error that `what` describes, if it is one.
     cause: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
-    /// A failure without a place.
+    /// A failure without a location.
     pub(crate) fn new(what: impl Into<Failure>) -> Failure {
         what.into()
     }
 
-    /// `what` happened at `place`.
-    pub(crate) fn at(place: impl fmt::Display, what: impl Into<Failure>) -> Failure {
+    /// `what` happened at `location`.
+    pub(crate) fn at(location: impl fmt::Display, what: impl Into<Failure>) -> Failure {
         let what = what.into();
         Failure {
-            place: place.to_string(),
+            location: location.to_string(),
             what: what.to_string(),
             cause: what.cause,
         }
@@ -52,10 +52,10 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.place.is_empty() {
+        if self.location.is_empty() {
             return f.write_str(&self.what);
         }
-        write!(f, "{}: {}", self.place, self.what)
+        write!(f, "{}: {}", self.location, self.what)
     }
 }
 
@@ -69,7 +69,7 @@ impl Error for Failure {
 impl From<String> for Failure {
     fn from(what: String) -> Failure {
         Failure {
-            place: String::new(),
+            location: String::new(),
             what,
             cause: None,
         }
@@ -153,24 +153,14 @@ impl From<Result<(), Failure>> for Outcome {
 
 /// Adds where an error happened.
 pub(crate) trait At<T> {
-    /// At this place.
-    fn at(self, place: impl fmt::Display) -> Result<T, Failure>;
+    /// At this location.
+    fn at(self, location: impl fmt::Display) -> Result<T, Failure>;
 }
 
 impl<T, E: Into<Failure>> At<T> for Result<T, E> {
-    fn at(self, place: impl fmt::Display) -> Result<T, Failure> {
-        self.map_err(|error| Failure::at(place, error))
+    fn at(self, location: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::at(location, error))
     }
-}
-
-/// The first `len` bytes of `buf`, which a call has said that it filled.
-///
-/// # Errors
-/// The buffer has fewer: a copy must not pass for complete.
-pub(crate) fn filled(buf: &[u8], len: usize) -> Result<&[u8], Failure> {
-    let had = buf.len();
-    let what = || format!("internal error: {len} bytes in a buffer of {had}");
-    buf.get(..len).ok_or_else(|| what().into())
 }
 
 /// An error of the host in words, without its number.
@@ -255,12 +245,6 @@ pub(crate) fn exit(command: &str, outcome: Outcome) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_buffer_that_cannot_have_been_filled_is_an_error() {
-        assert_eq!(filled(&[1, 2], 1).ok(), Some(&[1][..]));
-        assert!(filled(&[1, 2], 3).is_err());
-    }
 
     #[test]
     fn a_failure_keeps_the_error_behind_its_words() {

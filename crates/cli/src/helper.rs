@@ -1,4 +1,4 @@
-//! What mount(8) and umount(8) call: `/sbin/mount.fuse.extant` and `/sbin/umount.fuse.extant`,
+//! The helpers of mount(8) and umount(8): `/sbin/mount.fuse.extant` and `/sbin/umount.fuse.extant`,
 //! links to `extant`.
 //!
 //! `mount.fuse.extant SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`
@@ -111,19 +111,19 @@ fn granted(mut options: Vec<String>) -> Vec<String> {
 
 /// Changes the flags of the mount on `dir`.
 fn remount(dir: &Path, words: &str) -> Result<(), Failure> {
-    let place = dir.display();
-    let dir = dir.canonicalize().at(&place)?;
-    let counters = extant_fuse::stats(&dir).at(&place)?;
+    let location = dir.display();
+    let dir = dir.canonicalize().at(&location)?;
+    let counters = extant_fuse::stats(&dir).at(&location)?;
     let read_only = counters
         .iter()
         .any(|(name, value)| name == "read_only" && *value == 1);
     let stays = words.split(',').rfind(|word| ["ro", "rw"].contains(word)) == Some("ro");
     if read_only && !stays {
         let what = "the image is open for reading alone: umount it, and mount it with rw";
-        return Err(Failure::at(place, what));
+        return Err(Failure::at(location, what));
     }
-    for word in extant_fuse::remount(&dir, words).at(&place)? {
-        warn!("{place}: {word}: stays as it was mounted; umount and mount again to change it");
+    for word in extant_fuse::remount(&dir, words).at(&location)? {
+        warn!("{location}: {word}: stays as it was mounted; umount and mount again to change it");
     }
     Ok(())
 }

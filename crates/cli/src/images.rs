@@ -28,7 +28,7 @@ pub(crate) struct Images {
     shares: u64,
     umask: u16,
     open: Vec<(PathBuf, Rc<Filesystem>)>,
-    /// What the open ones are, whatever they are called.
+    /// The identities of the open ones, whatever they are called.
     known: Vec<FileIdentity>,
 }
 

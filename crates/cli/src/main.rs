@@ -39,7 +39,6 @@ mod topics;
 mod unfinished;
 mod unreadable;
 mod utab;
-mod visited;
 mod walk;
 
 use std::env;

@@ -28,7 +28,7 @@ enum Operator {
 enum Bits {
     /// These, repeated for all classes; and `X`: execution where it makes sense.
     Given { bits: u16, execute_if_any: bool },
-    /// What this class has; the shift says which.
+    /// The bits of another class; the shift says which.
     Copied { shift: u16 },
 }
 

@@ -23,7 +23,7 @@ const LEAST_MEMORY: u64 = 16 << 20;
 
 /// An image that can be mounted.
 pub(crate) struct MountSource {
-    /// What the table of mounts and messages call it.
+    /// Its name in the table of mounts and in messages.
     pub(crate) name: String,
     kind: Kind,
 }

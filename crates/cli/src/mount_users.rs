@@ -49,7 +49,7 @@ fn processes() -> impl Iterator<Item = (u32, PathBuf)> {
     })
 }
 
-/// What a process is called in a message.
+/// The name of a process in a message.
 fn name((number, path): (u32, PathBuf)) -> String {
     let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
     format!("{} ({number})", name.trim_end())

@@ -67,7 +67,7 @@ impl ImagePath {
         }
     }
 
-    /// Whether the path was written so that it means what is in a directory: `/`, `dir/.`
+    /// Returns whether the path was written so that it means what is in a directory: `/`, `dir/.`
     pub(crate) fn means_content(&self) -> bool {
         means_content(&self.path)
     }
@@ -82,12 +82,12 @@ impl Operand {
         }
     }
 
-    /// Whether this is `path` of the host, as it was written.
+    /// Returns whether this is `path` of the host, as it was written.
     pub(crate) fn is_host(&self, path: &str) -> bool {
         matches!(self, Operand::Host(host) if host.as_os_str() == path)
     }
 
-    /// Whether it was written as a directory: with a slash at its end.
+    /// Returns whether it was written as a directory: with a slash at its end.
     pub(crate) fn ends_in_slash(&self) -> bool {
         let path = match self {
             Operand::Image(at) => &at.path,
@@ -96,7 +96,7 @@ impl Operand {
         path.as_os_str().as_bytes().ends_with(b"/")
     }
 
-    /// Whether the path was written so that it means what is in a directory.
+    /// Returns whether the path was written so that it means what is in a directory.
     pub(crate) fn means_content(&self) -> bool {
         match self {
             Operand::Image(at) => at.means_content(),

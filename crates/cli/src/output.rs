@@ -1,4 +1,4 @@
-//! What commands print: names, modes, times.
+//! Output of commands: names, modes, times.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -145,12 +145,12 @@ impl Output {
         })
     }
 
-    /// Whether the output has ended: its reader has gone away, or it failed.
+    /// Returns whether the output has ended: its reader has gone away, or it failed.
     pub(crate) fn closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether it goes to a terminal.
+    /// Returns whether it goes to a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -170,7 +170,7 @@ impl Output {
     }
 }
 
-/// What became of text that was printed past [`Output`], as a whole: a reader that went away is no
+/// The result of text that was printed past [`Output`], as a whole: a reader that went away is no
 /// failure.
 pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
     match result {

@@ -69,7 +69,7 @@ impl Progress {
         }
     }
 
-    /// Whether a total is worth finding out.
+    /// Returns whether a total is worth finding out.
     pub(crate) fn wanted(&self) -> bool {
         self.wanted
     }

@@ -39,7 +39,7 @@ use crate::printable::print_error_line;
 use crate::supervisor::Supervisor;
 use crate::{address_space, mount_point, program, recovery, source};
 
-/// What the daemon says when the mount answers.
+/// The daemon's message when the mount answers.
 pub(crate) const READY: &[u8] = b"ready\n";
 
 /// Mounts, and serves until the mount is gone.
@@ -191,7 +191,7 @@ fn start_keeper(args: &Mount, source: &str, dir: &Path) -> Result<Arc<Keeper>, F
     keeper.map_err(|error| Failure::at("starting the keeper of the mount", error))
 }
 
-/// What the keeper does, started as above: it ends with its daemon.
+/// Runs the keeper, started as above: it ends with its daemon.
 pub(crate) fn keep(args: &Mount) -> Result<(), Failure> {
     let (Some(source), Some(dir)) = (&args.image, &args.dir) else {
         return Err(Failure::new("an image and a directory are needed"));
@@ -240,7 +240,7 @@ fn connect(
     }
 }
 
-/// Where a mount failed, and why.
+/// The failure of a mount, with the directory or the image that it is about.
 fn failure_of(image: &str, error: MountError) -> Failure {
     match error {
         MountError::Attach { dir, source } => Failure::at(dir.display(), source),
@@ -261,7 +261,7 @@ fn watch_signals(mut signals: Signals, unmounter: Unmounter) -> io::Result<()> {
     Ok(())
 }
 
-/// What a daemon needs to let go of its caller.
+/// The files that a daemon needs to detach from its caller.
 struct Detachment {
     null: File,
     log: Option<SystemLog>,

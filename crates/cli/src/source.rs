@@ -1,4 +1,5 @@
-//! What the operand IMAGE names: a file or block device of the host, or an export of an NBD server.
+//! The meaning of the operand IMAGE: a file or block device of the host, or an export of an NBD
+//! server.
 
 use std::error::Error;
 use std::os::unix::ffi::OsStrExt;
@@ -60,8 +61,8 @@ pub(crate) fn connect(
         return Ok(Some(device));
     };
     let by_copy = extant::with_superblock_copy(device, offset);
-    let place = format!("{}: its copy at {} KiB", image.display(), offset / 1024);
-    by_copy.at(place).map(Some)
+    let location = format!("{}: its copy at {} KiB", image.display(), offset / 1024);
+    by_copy.at(location).map(Some)
 }
 
 /// The address `image`.

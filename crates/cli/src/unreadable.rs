@@ -16,9 +16,9 @@ pub(crate) fn advised<T>(image: &Path, result: Result<T, Error>) -> Result<T, Fa
     result.map_err(|error| failure(image.display(), error, || open(image)))
 }
 
-/// The failure of opening what lies on a device at `place`, with advice.
+/// The failure of opening what lies on a device at `location`, with advice.
 pub(crate) fn failure(
-    place: impl fmt::Display,
+    location: impl fmt::Display,
     error: Error,
     device: impl FnOnce() -> Option<Arc<dyn BlockDevice>>,
 ) -> Failure {
@@ -26,7 +26,7 @@ pub(crate) fn failure(
         Some(advice) => format!("{error}; {advice}"),
         None => error.to_string(),
     };
-    Failure::at(place, Failure::caused_by(error, what))
+    Failure::at(location, Failure::caused_by(error, what))
 }
 
 fn advice(error: &Error, device: impl FnOnce() -> Option<Arc<dyn BlockDevice>>) -> Option<String> {

@@ -8,6 +8,7 @@
 //! - Memory: no recursion; the names that wait on all levels together take [`NAMES`] bytes and
 //!   those of one directory at most.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -17,7 +18,6 @@ use extant::{Attr, Error, FileKind, Filesystem, Ino, Node};
 
 use crate::failure::{At, Failure};
 use crate::operand::ImagePath;
-use crate::visited::Visited;
 
 /// Bytes of names above which outer directories give theirs back.
 const NAMES: usize = 32 << 20;
@@ -72,10 +72,10 @@ struct Walk<'a> {
     at: &'a ImagePath,
     path: Vec<u8>,
     stack: Vec<WalkedDir>,
-    visited: Visited<Ino>,
+    visited: HashSet<Ino>,
 }
 
-/// Calls `visit` for the place itself and everything below it, in the order of names; below a
+/// Calls `visit` for the path itself and everything below it, in the order of names; below a
 /// directory only if `visit` says so. Failures go to `visit` too, and the walk goes on.
 pub(crate) fn walk(
     fs: &Filesystem,
@@ -87,7 +87,7 @@ pub(crate) fn walk(
         at,
         path: at.path.as_os_str().as_bytes().to_vec(),
         stack: Vec::new(),
-        visited: Visited::default(),
+        visited: HashSet::new(),
     };
     let top = fs.node(&at.path, false).at(at);
     walk.reach(top, at.path.as_os_str(), &mut visit);
@@ -113,7 +113,7 @@ pub(crate) fn walk(
         } else {
             fs.volume().lookup(level.names.dir(), name.as_bytes())
         };
-        let found = found.at(walk.place());
+        let found = found.at(walk.image_path());
         walk.reach(found, &name, &mut visit);
     }
 }
@@ -123,7 +123,7 @@ fn path(bytes: &[u8]) -> &Path {
 }
 
 impl Walk<'_> {
-    fn place(&self) -> ImagePath {
+    fn image_path(&self) -> ImagePath {
         self.at.with_path(path(&self.path))
     }
 
@@ -135,7 +135,7 @@ impl Walk<'_> {
         visit: &mut impl FnMut(Result<Step<'_>, Failure>) -> bool,
     ) {
         let attr = |node: Node| {
-            let attr = self.fs.volume().getattr(&node).at(self.place())?;
+            let attr = self.fs.volume().getattr(&node).at(self.image_path())?;
             Ok((node, attr))
         };
         let (node, attr) = match found.and_then(attr) {
@@ -162,16 +162,16 @@ impl Walk<'_> {
 
     fn enter(&mut self, dir: Node) -> Result<(), Failure> {
         let ino = dir.ino();
-        if !self.visited.enter(ino) {
+        if !self.visited.insert(ino) {
             let above = self.stack.iter().any(|level| level.ino == ino);
             let what = if above {
                 "a directory that contains itself"
             } else {
                 "a directory with a second name, entered by its first: damage"
             };
-            return Err(Failure::at(self.place(), what));
+            return Err(Failure::at(self.image_path(), what));
         }
-        let names = DirNames::of(self.fs.volume(), dir).at(self.place())?;
+        let names = DirNames::of(self.fs.volume(), dir).at(self.image_path())?;
         let len = self.path.len();
         self.stack.push(WalkedDir { len, ino, names });
         self.make_room();

@@ -42,7 +42,7 @@ const PLANT: &str = "mkdir -p sub/empty sub/deep; printf 'text' > plain
     printf x > acled; setfacl -m u:10:rw acled; setfacl -d -m g:11:rx sub
     touch -h -d @1234567890.25 link; find . ! -type l -exec touch -d @1234567890.5 {} +";
 
-/// What is done to a copy of the tree, the path that differs then, and how.
+/// Changes of a copy of the tree, each with the path that differs then, and how.
 const CHANGES: &[(&str, &str, &str)] = &[
     ("chmod 4750 plain", "./plain", "mode"),
     ("chown 78 plain; chmod 4751 plain", "./plain", "owner"),

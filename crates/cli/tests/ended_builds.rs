@@ -15,7 +15,7 @@ const NEEDS: &[Need] = &[
 
 const SIGNALS: [&str; 3] = ["SIGINT", "SIGTERM", "SIGKILL"];
 
-/// What a build is doing when its signal comes: a system call, which one of its thread's.
+/// The points of a build at which its signal comes: a system call, and which one of its thread's.
 const POINTS: &[(&str, u32)] = &[
     // It reads the source,
     ("llistxattr", 50),
@@ -31,7 +31,7 @@ const NAMED: [&str; 2] = ["linkat", "renameat2"];
 /// A host with a tree to build of.
 struct Host {
     dir: TempDir,
-    /// Whether files without a name can get one.
+    /// Files without a name can get one.
     has_nameless: bool,
 }
 

@@ -15,7 +15,7 @@ fn extant(args: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
 }
 
-/// What is done to the file, in order. Options are the same for both programs.
+/// The calls on the file, in order. Options are the same for both programs.
 const STEPS: &[&str] = &[
     "-l 100KiB",
     "-n -o 200KiB -l 20000",

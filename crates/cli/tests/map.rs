@@ -32,7 +32,7 @@ fn join(runs: impl IntoIterator<Item = Run>) -> Vec<Run> {
     all
 }
 
-/// What Linux says.
+/// The map by Linux.
 fn filefrag(path: &Path) -> Result<Vec<Run>> {
     let text = Cmd::new("filefrag").arg("-v").arg(path).ok()?.out;
     let mut runs = Vec::new();
@@ -51,7 +51,7 @@ fn filefrag(path: &Path) -> Result<Vec<Run>> {
     Ok(join(runs))
 }
 
-/// What `extant map --json` says; holes fill the gaps.
+/// The map by `extant map --json`; holes fill the gaps.
 fn mapped(image: &Image, path: &str) -> Result<Vec<Run>> {
     let at = format!("{}:{path}", image.path().display());
     let all: serde_json::Value = serde_json::from_str(&extant(&["map", "--json", &at]).ok()?.out)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
 
 const NEEDS: &[Need] = &[Need::Tool("mke2fs"), Need::Tool("debugfs")];
-/// What the page caches of all images of a command may take, in MiB.
+/// Memory that the page caches of all images of a command may take, in MiB.
 const WHOLE: u64 = 64;
 
 /// The MiB that the page cache of each image may take, in the order in which a command opens them.

@@ -30,7 +30,8 @@ fn image(dir: &TempDir) -> Result<(String, String)> {
     Ok((image, file))
 }
 
-/// What prints, as words; `IMAGE` and `FILE` stand for those. With the status where output fails.
+/// The commands that print, as words; `IMAGE` and `FILE` stand for those. With the status where
+/// output fails.
 const PRINTING: [(&str, i32); 21] = [
     ("--help", 1),
     ("--version", 1),

@@ -22,7 +22,7 @@ fn at_terminal(line: &str, env: &[(&str, &str)]) -> Result<String> {
     Ok(script.run()?.out)
 }
 
-/// Whether text sets a colour or a weight.
+/// Returns whether text sets a colour or a weight.
 fn is_coloured(text: &str) -> bool {
     let starts = text.split("\x1b[").skip(1);
     starts

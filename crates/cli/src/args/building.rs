@@ -75,7 +75,7 @@ pub(crate) struct Build {
     /// Threads that copy data, instead of one for each processor
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// What the volume is for: as in mkfs. Blocks have 4096 bytes unless --block-size is given
+    /// The use of the volume: as in mkfs. Blocks have 4096 bytes unless --block-size is given
     #[arg(
         short = 'T',
         long = "type",

@@ -1,4 +1,4 @@
-//! What a user gives to all that a command makes: `--owner` and `--mode`.
+//! Attributes that a user gives to all that a command makes: `--owner` and `--mode`.
 
 use clap::Args;
 

@@ -56,7 +56,7 @@ pub(crate) struct Tree {
     /// Output for programs: an array of all, each with its path and its depth
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where to begin; an image alone stands for its root
+    /// The directory to begin at; an image alone stands for its root
     #[arg(required = true, value_name = "IMAGE[:/PATH]", value_parser = or_root())]
     pub(crate) paths: Vec<ImagePath>,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Find {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where to begin; an image alone stands for its root
+    /// The directory to begin at; an image alone stands for its root
     #[arg(required = true, value_name = "IMAGE[:/PATH]", value_parser = or_root())]
     pub(crate) paths: Vec<ImagePath>,
 }
@@ -126,7 +126,7 @@ pub(crate) struct Du {
     /// Print help
     #[arg(long, action = ArgAction::HelpLong)]
     pub(crate) help: Option<bool>,
-    /// Where to begin; an image alone stands for its root
+    /// The directory to begin at; an image alone stands for its root
     #[arg(required = true, value_name = "IMAGE[:/PATH]", value_parser = or_root())]
     pub(crate) paths: Vec<ImagePath>,
 }
@@ -161,7 +161,7 @@ pub(crate) struct Stat {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to show
+    /// The files to show
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }

@@ -13,15 +13,15 @@ use crate::size;
 /// as long as SIZE says, and is sparse: it takes space for metadata only. Without SIZE the file
 /// system takes all of what is there.
 ///
-/// What holds something of value already (a file system, swap space, an encrypted volume, a
-/// partition table ...) is refused unless --force is given; what is in use is refused in any case.
-/// A power cut before the end leaves no file system, never half of one.
+/// A target that holds something of value already (a file system, swap space, an encrypted volume,
+/// a partition table ...) is refused unless --force is given; what is in use is refused in any
+/// case. A power cut before the end leaves no file system, never half of one.
 ///
 /// The same options, UUID, hash seed and time give the same bytes. Where no --time is given,
 /// SOURCE_DATE_EPOCH stands for now.
 #[derive(Args, Debug)]
 pub(crate) struct Mkfs {
-    /// What the volume is for: what is not said by other options follows from it.
+    /// The use of the volume: values that other options do not give follow from it.
     #[arg(
         short = 'T',
         long = "type",
@@ -91,7 +91,7 @@ pub(crate) struct Mkfs {
     pub(crate) size: Option<u64>,
 }
 
-/// What a volume is for.
+/// The use of a volume.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UsageName {
     /// Anything: sizes follow from the volume's, as with mke2fs

@@ -45,7 +45,7 @@ pub(crate) struct Bench {
     /// Only these variants
     #[arg(long = "variant", value_name = "V", num_args = 1.., value_delimiter = ',')]
     pub(crate) variants: Vec<String>,
-    /// Where images on a disk are made; the system's temporary directory unless set
+    /// The directory where images on a disk are made; the system's temporary directory unless set
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Write every row to a file
@@ -61,7 +61,7 @@ pub(crate) struct Bench {
     /// Print Markdown, with the counters that explain the figures
     #[arg(long)]
     pub(crate) markdown: bool,
-    /// What to measure
+    /// The rows to measure
     pub(crate) name: BenchName,
 }
 

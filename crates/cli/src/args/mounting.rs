@@ -77,7 +77,8 @@ pub(crate) struct Umount {
 
 /// Show the counters of a mount
 ///
-/// What was done since it was mounted, and what is held now. For root and the user of the mount.
+/// They say what was done since it was mounted, and what is held now. For root and the user of the
+/// mount.
 #[derive(Args, Debug)]
 pub(crate) struct Stats {
     /// Output for programs

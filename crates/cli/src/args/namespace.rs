@@ -34,7 +34,7 @@ pub(crate) struct Rm {
     /// Ignore what does not exist
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// What to remove
+    /// The names to remove
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Ln {
     /// The owner of the symbolic link: USER, USER:GROUP or :GROUP, as for chown
     #[arg(long, value_name = "OWNER", value_parser = owner::parse, requires = "symbolic")]
     pub(crate) owner: Option<Owner>,
-    /// What the link leads to
+    /// The target of the link
     pub(crate) target: OsString,
     /// The link
     #[arg(value_name = "IMAGE:/LINK")]
@@ -84,7 +84,7 @@ pub(crate) struct Chmod {
     /// Octal (644), or words as u=rwx,go-w,+X
     #[arg(allow_hyphen_values = true)]
     pub(crate) mode: String,
-    /// What to change
+    /// The files to change
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Chown {
     pub(crate) no_dereference: bool,
     /// USER, USER:GROUP or :GROUP; numbers, or names that this machine knows
     pub(crate) owner: String,
-    /// What to change
+    /// The files to change
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }

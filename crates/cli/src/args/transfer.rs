@@ -78,7 +78,7 @@ impl From<SparseWhen> for extant::Sparse {
 
 /// Write an image, or a directory of it, to an archive
 ///
-/// What extant tar does, with the archive as an operand: extant export IMAGE:/DIR FILE is
+/// Does the same as extant tar, with the archive as an operand: extant export IMAGE:/DIR FILE is
 /// extant tar -f FILE IMAGE:/DIR.
 #[derive(Args, Debug)]
 pub(crate) struct Export {

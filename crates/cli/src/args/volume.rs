@@ -69,7 +69,7 @@ pub(crate) struct Fix {
 /// a block device has to be longer first. The user of the mount may do that, and root. It grows
 /// within what is reserved for descriptors (1024 times the size at which it was made, unless mkfs
 /// was told otherwise), and not past 2^32 blocks; without that reserve, by a few groups at most.
-/// What it cannot do, it does once the image is not mounted.
+/// The rest is possible once the image is not mounted.
 ///
 /// Otherwise the image must not be mounted. An image file gets the length of its file system; a
 /// block device keeps its own. A journal that waits for a replay is replayed first, and the image
@@ -103,9 +103,9 @@ fn parse_size(text: &str) -> Result<Target, String> {
 
 /// Tell the device which blocks are free
 ///
-/// What fstrim(8) does to a mount. An image file becomes sparse where nothing is stored; a block
-/// device may use or ignore the information. Sizes may end in K, M, G ... (KB, MB, GB ... are
-/// powers of 1000).
+/// Does the same as fstrim(8) does to a mount. An image file becomes sparse where nothing is
+/// stored; a block device may use or ignore the information. Sizes may end in K, M, G ... (KB, MB,
+/// GB ... are powers of 1000).
 #[derive(Args, Debug)]
 pub(crate) struct Trim {
     /// First byte of the volume to trim

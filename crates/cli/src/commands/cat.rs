@@ -1,9 +1,10 @@
 //! `extant cat`: files to standard output.
 
+use extant::sides::filled;
 use extant::{CopyRefusal, DataBudget, Error, File, Filesystem, SeekTarget};
 
 use crate::args::Cat;
-use crate::failure::{At, Failure, Failures, Outcome, filled};
+use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::Output;

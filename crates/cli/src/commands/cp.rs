@@ -43,20 +43,23 @@ fn copied(args: &Cp, sources: &[Operand], to: &Operand) -> Outcome {
     if to.image().is_some() && source::superblock().is_some() {
         return Outcome::Usage(source::READ_ONLY.into());
     }
-    let mut failures = Failures::of("cp");
     // Only the destination is written to, and then it may be a source as well.
     let images = || sources.iter().chain([to]).filter_map(Operand::image);
-    let mut read = Images::read().shared_by(images());
-    let mut write = Images::write().shared_by(images());
+    let mut run = CopyRun {
+        read: Images::read().shared_by(images()),
+        write: Images::write().shared_by(images()),
+        progress: Progress::new(args.quiet),
+        failures: Failures::of("cp"),
+    };
     let mut given = args.given.clone();
     if let Some(owner) = &mut given.owner
         && !(args.preserve || args.archive)
     {
         // What is not named is as of any new file.
-        let (uid, gid) = write.maker();
+        let (uid, gid) = run.write.maker();
         *owner = (owner.0.or(Some(uid)), owner.1.or(Some(gid)));
     }
-    let umask = write.umask();
+    let umask = run.write.umask();
     let permit = |perm, is_dir| given.perm(perm, is_dir, umask);
     let (uid, gid) = given.owner.unwrap_or_default();
     let preserve = args.preserve || args.archive;
@@ -77,15 +80,13 @@ fn copied(args: &Cp, sources: &[Operand], to: &Operand) -> Outcome {
         umask,
         ..CopyOptions::default()
     };
-    let progress = Progress::new(args.quiet);
-    let operands = (sources, to);
-    let copied = copy(
-        operands,
-        &options,
-        (&mut read, &mut write),
-        &progress,
-        &mut failures,
-    );
+    let copied = run.copy(sources, to, &options);
+    let CopyRun {
+        read,
+        write,
+        progress,
+        mut failures,
+    } = run;
     failures.note(copied);
     progress.finish();
     failures.note(read.close());
@@ -103,60 +104,77 @@ fn told(progress: &Progress) -> Result<(), Failure> {
     out.finish()
 }
 
-fn copy(
-    (sources, to): (&[Operand], &Operand),
-    options: &CopyOptions<'_>,
-    (read, write): (&mut Images, &mut Images),
-    progress: &Progress,
-    failures: &mut Failures,
-) -> Result<(), Failure> {
-    let target = OpenOperand::open(to, write)?;
-    let into = target.kind(true).at(to)? == Some(FileKind::Directory);
-    if sources.len() > 1 && !into {
-        return Err(Failure::at(to, extant::Error::NotDir));
-    }
-    let mut jobs = Vec::new();
-    for from in sources {
-        if into && from.is_host(STDIN) {
-            let what = "a directory: say what the file is called";
-            failures.note::<()>(Err(Failure::at(to, what)));
-            continue;
-        }
-        if let Some(source) = failures.note(OpenOperand::open_source(from, (to, &target), read)) {
-            let name = source.path().file_name();
-            let below = name.filter(|_| into && !from.means_content());
-            let below = below.map(OsStr::to_owned);
-            jobs.push((source, below));
-        }
-    }
-    let mut total = 0;
-    let slash = !into && to.ends_in_slash();
-    for (source, below) in &jobs {
-        if slash && !source.is_dir(options.recursive) {
+/// The images of one command, and what it tells.
+struct CopyRun {
+    read: Images,
+    write: Images,
+    progress: Progress,
+    failures: Failures,
+}
+
+impl CopyRun {
+    /// Copies each source.
+    fn copy(
+        &mut self,
+        sources: &[Operand],
+        to: &Operand,
+        options: &CopyOptions<'_>,
+    ) -> Result<(), Failure> {
+        let CopyRun {
+            read,
+            write,
+            progress,
+            failures,
+        } = self;
+        let target = OpenOperand::open(to, write)?;
+        let into = target.kind(true).at(to)? == Some(FileKind::Directory);
+        if sources.len() > 1 && !into {
             return Err(Failure::at(to, extant::Error::NotDir));
         }
-        if progress.wanted() {
-            total += copy_size(&source.end(source.path()), options);
-            progress.expect(total);
+        let mut jobs = Vec::new();
+        for from in sources {
+            if into && from.is_host(STDIN) {
+                let what = "a directory: say what the file is called";
+                failures.note::<()>(Err(Failure::at(to, what)));
+                continue;
+            }
+            if let Some(source) = failures.note(OpenOperand::open_source(from, (to, &target), read))
+            {
+                let name = source.path().file_name();
+                let below = name.filter(|_| into && !from.means_content());
+                let below = below.map(OsStr::to_owned);
+                jobs.push((source, below));
+            }
         }
-        let path = below.as_ref().map(|name| target.path().join(name));
-        let options = CopyOptions {
-            is_named: path.is_none(),
-            spared: read.identities(),
-            ..options.clone()
-        };
-        let mut watch = Watch {
-            source,
-            target: &target,
-            progress,
-            failures: &mut *failures,
-        };
-        let from = source.end(source.path());
-        let to = target.end(path.as_deref().unwrap_or(target.path()));
-        // Each failure was printed.
-        let _ = extant::copy(&from, &to, &options, &mut watch);
+        let mut total = 0;
+        let slash = !into && to.ends_in_slash();
+        for (source, below) in &jobs {
+            if slash && !source.is_dir(options.recursive) {
+                return Err(Failure::at(to, extant::Error::NotDir));
+            }
+            if progress.wanted() {
+                total += copy_size(&source.end(source.path()), options);
+                progress.expect(total);
+            }
+            let path = below.as_ref().map(|name| target.path().join(name));
+            let options = CopyOptions {
+                is_named: path.is_none(),
+                spared: read.identities(),
+                ..options.clone()
+            };
+            let mut watch = Watch {
+                source,
+                target: &target,
+                progress,
+                failures,
+            };
+            let from = source.end(source.path());
+            let to = target.end(path.as_deref().unwrap_or(target.path()));
+            // Each failure was printed.
+            let _ = extant::copy(&from, &to, &options, &mut watch);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Shows a copy and prints its failures; none ends it.
@@ -270,7 +288,7 @@ impl OpenOperand {
 
     /// The failure of a copy on this side, with the options of the command in its words.
     fn failure(&self, error: CopyError) -> Failure {
-        let place = self.show(error.path());
+        let location = self.show(error.path());
         let above = || {
             error
                 .path()
@@ -290,6 +308,6 @@ impl OpenOperand {
             (_, Some(xattr)) => format!("{xattr}: {}", plain(error.error())),
             (_, None) => plain(error.error()),
         };
-        Failure::at(place, Failure::caused_by(error, what))
+        Failure::at(location, Failure::caused_by(error, what))
     }
 }

@@ -21,7 +21,7 @@ use crate::output::{Output, device_numbers, enter, kind_word, lossy, time_word};
 /// Exit status when something differs, and when something could not be compared: diff(1)'s.
 const DIFFERENT: u8 = 1;
 const TROUBLE: u8 = 2;
-/// Where ext2, ext3 and ext4 have their magic number, in little-endian order.
+/// The position of the magic number of ext2, ext3 and ext4, which is in little-endian order.
 const MAGIC_AT: u64 = 1024 + 56;
 const MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
 
@@ -45,7 +45,7 @@ fn compare_operands(args: &Diff, failures: &mut Failures) -> Result<u64, Failure
     differences
 }
 
-/// What `operand` names: a file of the host that has a file system in it stands for that.
+/// The side that `operand` names: a file of the host that has a file system in it stands for that.
 fn named(operand: &Operand) -> Result<Operand, Failure> {
     Ok(match operand {
         Operand::Host(path) if is_image(path).at(path.display())? => {
@@ -144,8 +144,8 @@ impl Operated {
     }
 }
 
-/// Whether a file of the host stands for the file system in it: a block device, or a file with the
-/// magic number.
+/// Returns whether a file of the host stands for the file system in it: a block device, or a file
+/// with the magic number.
 fn is_image(path: &Path) -> std::io::Result<bool> {
     let metadata = std::fs::metadata(path)?;
     if metadata.file_type().is_block_device() {
@@ -169,7 +169,7 @@ struct Show<'f> {
     quiet: bool,
     differences: u64,
     failures: &'f mut Failures,
-    /// Whether standard output took everything.
+    /// The failure of standard output, if it did not take everything.
     broken: Result<(), Failure>,
 }
 

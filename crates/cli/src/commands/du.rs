@@ -1,5 +1,7 @@
 //! `extant du`: the space that trees take.
 
+use std::collections::HashSet;
+
 use extant::Ino;
 
 use crate::args::Du;
@@ -8,7 +10,6 @@ use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::Output;
 use crate::size;
-use crate::visited::Visited;
 use crate::walk::walk;
 
 pub(crate) fn run(args: &Du) -> Outcome {
@@ -39,7 +40,7 @@ fn sum(
     let fs = images.of(at)?;
     let mut open: Vec<Counted> = Vec::new();
     // A file with several names counts by its first.
-    let mut linked: Visited<Ino> = Visited::default();
+    let mut linked: HashSet<Ino> = HashSet::new();
     walk(&fs, at, |step| {
         let Some(step) = failures.note(step) else {
             return false;
@@ -47,7 +48,7 @@ fn sum(
         while open.len() > step.depth() {
             failures.note(leave(args, &mut open, out));
         }
-        let again = !step.is_dir() && step.attr.nlink > 1 && !linked.enter(step.attr.ino);
+        let again = !step.is_dir() && step.attr.nlink > 1 && !linked.insert(step.attr.ino);
         let bytes = if again {
             0
         } else {

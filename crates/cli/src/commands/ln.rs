@@ -20,10 +20,10 @@ pub(crate) fn run(args: &Ln) -> Outcome {
 fn link(args: &Ln, images: &mut Images) -> Result<(), Failure> {
     let fs = images.of(&args.link)?;
     if args.symbolic {
-        let place = place(&fs, &args.link, Path::new(&args.target))?;
-        clear(args, &fs, &place)?;
-        fs.symlink(&args.target, &place.path).at(&place)?;
-        return super::own(&fs, &place, args.owner);
+        let link = link_path(&fs, &args.link, Path::new(&args.target))?;
+        clear(args, &fs, &link)?;
+        fs.symlink(&args.target, &link.path).at(&link)?;
+        return super::own(&fs, &link, args.owner);
     }
     let target = ImagePath::parse(&args.target)
         .ok_or_else(|| Failure::at(args.target.display(), "not of the form IMAGE:/path"))?;
@@ -33,13 +33,13 @@ fn link(args: &Ln, images: &mut Images) -> Result<(), Failure> {
     if fs.symlink_metadata(&target.path).at(&target)?.is_dir() {
         return Err(Failure::at(&target, Error::IsDir));
     }
-    let place = place(&fs, &args.link, &target.path)?;
-    clear(args, &fs, &place)?;
-    fs.hard_link(&target.path, &place.path).at(&place)
+    let link = link_path(&fs, &args.link, &target.path)?;
+    clear(args, &fs, &link)?;
+    fs.hard_link(&target.path, &link.path).at(&link)
 }
 
-/// Where the link goes: into the directory that was named, if one was.
-fn place(fs: &Filesystem, link: &ImagePath, target: &Path) -> Result<ImagePath, Failure> {
+/// The path of the link: in the directory that was named, if one was.
+fn link_path(fs: &Filesystem, link: &ImagePath, target: &Path) -> Result<ImagePath, Failure> {
     match fs.metadata(&link.path) {
         Ok(metadata) if metadata.is_dir() => {
             let name = target
@@ -53,12 +53,12 @@ fn place(fs: &Filesystem, link: &ImagePath, target: &Path) -> Result<ImagePath, 
 }
 
 /// Removes what is in the way, if that was asked for.
-fn clear(args: &Ln, fs: &Filesystem, place: &ImagePath) -> Result<(), Failure> {
+fn clear(args: &Ln, fs: &Filesystem, link: &ImagePath) -> Result<(), Failure> {
     if !args.force {
         return Ok(());
     }
-    match fs.remove_file(&place.path) {
+    match fs.remove_file(&link.path) {
         Err(Error::NotFound) => Ok(()),
-        other => other.at(place),
+        other => other.at(link),
     }
 }

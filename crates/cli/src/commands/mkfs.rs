@@ -70,7 +70,7 @@ fn options(args: &Mkfs) -> Options {
     options
 }
 
-/// What `-E` says.
+/// Applies the lists of `-E`.
 pub(super) fn extend(options: &mut Options, lists: &[ExtendedList]) {
     for extended in lists.iter().flat_map(|list| &list.0) {
         match *extended {

@@ -80,7 +80,7 @@ fn start_daemon(args: &Mount) -> Outcome {
     }
 }
 
-/// What messages call the image.
+/// The name of the image in messages.
 fn name(args: &Mount) -> String {
     let image = args.image.as_ref();
     image.map_or_else(|| "the image".into(), |image| image.display().to_string())

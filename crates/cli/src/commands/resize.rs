@@ -52,14 +52,14 @@ pub(crate) fn run(args: &Resize) -> Result<(), Failure> {
 
 /// Grows what is mounted at a directory.
 fn grow(args: &Resize) -> Result<(), Failure> {
-    let (dir, place) = (args.image.as_path(), args.image.display());
+    let (dir, location) = (args.image.as_path(), args.image.display());
     let Target::Bytes(bytes) = args.size else {
         let what = "a mounted file system can only grow: \"min\" is for images";
-        return Err(Failure::at(place, what.to_owned()));
+        return Err(Failure::at(location, what.to_owned()));
     };
-    let before = statvfs(dir).at(&place)?;
-    extant_fuse::grow(dir, bytes).at(&place)?;
-    let after = statvfs(dir).at(&place)?;
+    let before = statvfs(dir).at(&location)?;
+    extant_fuse::grow(dir, bytes).at(&location)?;
+    let after = statvfs(dir).at(&location)?;
     let mut out = Output::new();
     // What statfs counts are the blocks without the format's own.
     let (old, new) = (before.f_blocks, after.f_blocks);
@@ -76,7 +76,7 @@ fn grow(args: &Resize) -> Result<(), Failure> {
         };
         // For display: a volume has at most 2^64 bytes.
         let size = size_word(new.saturating_mul(after.f_frsize));
-        out.text(format!("{place}: {what}: {size} for files\n"))?;
+        out.text(format!("{location}: {what}: {size} for files\n"))?;
     }
     out.finish()
 }

@@ -74,7 +74,7 @@ pub(crate) fn pack_as(name: &'static str, args: &Tar) -> Outcome {
     super::finish(images, failures)
 }
 
-/// What is packed.
+/// The tree that is packed.
 struct PackedTree<'a> {
     fs: &'a Filesystem,
     top: ImagePath,
@@ -159,7 +159,7 @@ fn pack(
     ended.map_err(|error| Failure::at(name, error))
 }
 
-/// What can go wrong with an entry: the entry, or the archive.
+/// The failure of an entry: of the entry alone, or of the archive.
 enum TarTrouble {
     Entry(Failure),
     Output(io::Error),
@@ -329,8 +329,8 @@ fn name(top: &Path, path: &Path, kind: FileKind) -> OsString {
     name
 }
 
-/// What a file has between its holes. Where its map is damaged, all that follows: reading it will
-/// tell.
+/// The data of a file between its holes. Where its map is damaged, all that follows: reading it
+/// will tell.
 fn pieces(volume: &Volume, node: &Node, size: u64) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut pos = 0;
@@ -363,7 +363,7 @@ struct TarContent<'a> {
     volume: &'a Volume,
     node: &'a Node,
     pieces: std::vec::IntoIter<Piece>,
-    /// What is left of the piece that is read now.
+    /// The rest of the piece that is read now.
     now: Piece,
     failed: Option<Error>,
     progress: &'a Progress,

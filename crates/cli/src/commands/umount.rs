@@ -86,7 +86,7 @@ fn unmount(given: &Path, lazy: bool) -> Result<(), Failure> {
     }
 }
 
-/// What keeps `dir` busy, as far as this user may know, and what to do.
+/// The users of `dir`, as far as this user may know, and what to do.
 fn busy_hint(dir: &Path) -> String {
     let users = users_of(dir);
     let by = match users.as_slice() {
@@ -96,7 +96,7 @@ fn busy_hint(dir: &Path) -> String {
     format!(" ({by}; -l detaches it all the same)")
 }
 
-/// What tells that the image is closed.
+/// The sign that the image is closed.
 enum Wait {
     /// Nothing: nothing is waited for.
     Nothing,
@@ -204,7 +204,7 @@ fn wait_for_lock(image: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the superblock says that the journal is to be replayed.
+/// Returns whether the superblock says that the journal is to be replayed.
 fn needs_recovery(image: &File) -> io::Result<bool> {
     /// Offset of `s_feature_incompat`, and its bit.
     const INCOMPAT: u64 = 1024 + 0x60;

@@ -1,13 +1,13 @@
 //! `extant untar`: an archive, unpacked into an image.
 //!
 //! An archive is not trusted with the host: nothing outside of the image is reached. Names go below
-//! the place that was named and `..` in one is refused, but links in the image are followed, those
-//! that the archive brings among them: a subdirectory is no border within the image. Owners,
+//! the directory that was named and `..` in one is refused, but links in the image are followed,
+//! those that the archive brings among them: a subdirectory is no border within the image. Owners,
 //! permissions, times and attributes are those of the archive, for every user.
 //!
 //! # Errors
-//! What an entry cannot be given is noted, and the next one follows. A full image ends it: the rest
-//! would fail as well.
+//! An attribute that an entry cannot be given is noted, and the next entry follows. A full image
+//! ends it: the rest would fail as well.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ mod input;
 
 /// Bytes moved at once.
 const CHUNK: usize = 1 << 20;
-/// What is looked at to find holes.
+/// Bytes that are looked at together to find holes.
 const PIECE: usize = 4096;
 /// Longest path, and longest that a link says, in bytes.
 const LONGEST: usize = 4095;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Untar) -> Outcome {
     super::finish(images, failures)
 }
 
-/// What can go wrong with an entry: the entry, or the image is full.
+/// The failure of an entry: of the entry alone, or the image is full.
 enum UntarTrouble {
     Entry(Failure),
     Full(Failure),
@@ -64,22 +64,22 @@ impl From<Failure> for UntarTrouble {
 
 /// Adds where an error happened, and whether it ends everything.
 trait Space<T> {
-    fn on(self, place: &ImagePath) -> Result<T, UntarTrouble>;
+    fn on(self, location: &ImagePath) -> Result<T, UntarTrouble>;
 }
 
 impl<T> Space<T> for extant::Result<T> {
-    fn on(self, place: &ImagePath) -> Result<T, UntarTrouble> {
+    fn on(self, location: &ImagePath) -> Result<T, UntarTrouble> {
         self.map_err(|error| match error {
             Error::NoSpace => {
                 let what = format!("{error}: unpacking ends here");
-                UntarTrouble::Full(Failure::at(place, what))
+                UntarTrouble::Full(Failure::at(location, what))
             }
-            error => UntarTrouble::Entry(Failure::at(place, error)),
+            error => UntarTrouble::Entry(Failure::at(location, error)),
         })
     }
 }
 
-/// The place that is unpacked to.
+/// The directory that is unpacked to.
 struct Unpack<'a> {
     fs: &'a Filesystem,
     top: &'a ImagePath,
@@ -92,11 +92,11 @@ struct Unpack<'a> {
     times: BTreeMap<Ino, FileTimes>,
 }
 
-/// Where an entry goes.
+/// The target of an entry.
 struct EntryTarget<'a> {
     dir: Node,
     name: &'a [u8],
-    /// What is there.
+    /// The file that has the name so far.
     old: Option<Node>,
     at: ImagePath,
 }
@@ -152,8 +152,8 @@ impl<'a> Unpack<'a> {
         for (ino, times) in std::mem::take(&mut self.times) {
             let set = |node: Node| self.set(&node, &times.into());
             if let Err(error) = self.fs.volume().node(ino).and_then(set) {
-                let place = format!("{}: times of directory {ino}", self.top.image.display());
-                self.note(Failure::at(place, error));
+                let location = format!("{}: times of directory {ino}", self.top.image.display());
+                self.note(Failure::at(location, error));
             }
         }
         if ended.is_ok() && is_pipe {

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::output::device_number;
 use crate::owner;
 
-/// The most entries: some hundred bytes are kept of each.
+/// The most entries: each takes some hundred bytes.
 const MAX_ENTRIES: usize = 1 << 22;
 /// Links followed on the way to one name, as in Linux.
 const MAX_LINKS: usize = 40;
@@ -27,12 +27,12 @@ const MAX_LINKS: usize = 40;
 const MAX_LINKED: usize = 1 << 26;
 /// The longest name or link, as in Linux.
 const LONGEST: usize = 4095;
-/// The most bytes that are kept of all entries beside what each takes alone.
-const MAX_KEPT: usize = 1 << 30;
+/// The most bytes of all links, pieces and attributes.
+const MAX_MEMORY: usize = 1 << 30;
 /// The access ACL among attributes, and the bytes of one without names: a version, three entries.
 const ACCESS: &[u8] = acl::KINDS[0].1;
 const PLAIN_ACL: usize = 4 + 3 * 8;
-/// Where ustar, pax and GNU's format have their magic, and its beginning.
+/// The position of the magic of ustar, pax and GNU's format, and its beginning.
 const MAGIC_AT: u64 = 257;
 const MAGIC: [u8; 5] = *b"ustar";
 
@@ -44,19 +44,19 @@ pub(crate) struct Archive {
     entries: Vec<Entry>,
     /// Names in links that were followed.
     linked: usize,
-    /// Bytes of links, pieces and attributes that are kept.
-    kept: usize,
+    /// Bytes of links, pieces and attributes.
+    memory: usize,
 }
 
 /// One file of an archive.
 pub(super) struct Entry {
     pub(super) attributes: Attributes,
     pub(super) xattrs: Vec<Xattr>,
-    /// What a link says.
+    /// The target of a link.
     pub(super) link: Vec<u8>,
-    /// What a file has between holes, and where each begins in the archive.
+    /// The data of a file between its holes, each with its position in the archive.
     pub(super) pieces: Vec<(Piece, u64)>,
-    /// What is in a directory.
+    /// The entries of a directory.
     pub(super) names: BTreeMap<OsString, usize>,
     /// The archive does not describe it: a directory above what it has.
     pub(super) implied: bool,
@@ -83,7 +83,7 @@ impl Archive {
             file: file.try_clone()?,
             entries: vec![Entry::implied(0)],
             linked: 0,
-            kept: 0,
+            memory: 0,
         };
         let mut reader = Reader::new(Window::new(&file, 0..len));
         let broken = |error| Failure::at("not an archive that can be read", error);
@@ -138,7 +138,7 @@ impl Archive {
             if top.attributes.kind != FileKind::Directory {
                 return Err(Failure::new(extant::Error::NotDir));
             }
-            self.keep(&top)?;
+            self.count_memory(&top)?;
             if let Some(known) = self.entries.first_mut() {
                 known.describe(top);
             }
@@ -158,7 +158,7 @@ impl Archive {
             }
             false => {
                 let new = Entry::of(member, content, dir)?;
-                self.keep(&new)?;
+                self.count_memory(&new)?;
                 let known = self.lookup(dir, name)?;
                 let is_dir = new.attributes.kind == FileKind::Directory;
                 if let Some(known) = known.filter(|_| is_dir)
@@ -173,12 +173,12 @@ impl Archive {
         self.link(dir, name.to_os_string(), target)
     }
 
-    /// Counts what is kept of `entry`.
-    fn keep(&mut self, entry: &Entry) -> Result<(), Failure> {
+    /// Counts the memory that `entry` takes beside its own size.
+    fn count_memory(&mut self, entry: &Entry) -> Result<(), Failure> {
         let of_xattr = |(name, value): &Xattr| size_of::<Xattr>() + name.len() + value.len();
-        self.kept += entry.link.len() + entry.pieces.len() * size_of::<(Piece, u64)>();
-        self.kept += entry.xattrs.iter().map(of_xattr).sum::<usize>();
-        if self.kept > MAX_KEPT {
+        self.memory += entry.link.len() + entry.pieces.len() * size_of::<(Piece, u64)>();
+        self.memory += entry.xattrs.iter().map(of_xattr).sum::<usize>();
+        if self.memory > MAX_MEMORY {
             return Err(Failure::new(
                 "its links and attributes take more than 1 GiB",
             ));

@@ -1,4 +1,4 @@
-//! What a comparison finds.
+//! Differences that a comparison finds.
 
 use extant::{FileKind, Timestamp};
 

@@ -28,7 +28,7 @@ struct Met {
     left: u64,
 }
 
-/// What is known of two files of the same path.
+/// The knowledge of two files of the same path.
 pub(super) enum Pairing {
     /// They were not met before.
     New,

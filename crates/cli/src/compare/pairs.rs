@@ -6,8 +6,9 @@
 //!   names has more paths than a walk could end.
 //!
 //! # Errors
-//! What cannot be read is reported, and the walk goes on with the next name.
+//! A file that cannot be read is reported, and the walk goes on with the next name.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::iter::Peekable;
@@ -22,29 +23,28 @@ use super::bytes::{Buffers, Sided};
 use super::difference::{Difference, Side};
 use super::linked::{Linked, Pairing};
 use crate::failure::Failure;
-use crate::visited::Visited;
 
 /// Directories, from the innermost out, that stay open on each side: a process may have 1024
 /// descriptors.
 const OPEN_LEVELS: usize = 64;
-/// What mke2fs makes at the top of a file system.
+/// The directory that mke2fs makes at the top of a file system.
 const LOST_FOUND: &str = "lost+found";
 
-/// What is compared.
+/// The attributes and names that are compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompareRules<'r> {
     pub(crate) times: bool,
     pub(crate) owners: bool,
     pub(crate) xattrs: bool,
-    /// What is left out.
+    /// Patterns of names that are left out.
     pub(crate) ignore: &'r [Pattern],
 }
 
-/// What a comparison reports to.
+/// The receiver of the results of a comparison.
 pub(crate) trait Report {
     /// A difference at `below`, a path below the top. Returns whether to go on.
     fn difference(&mut self, below: &Path, found: &Difference) -> bool;
-    /// What could not be read, and where.
+    /// Reports a file that could not be read.
     fn failure(&mut self, failure: Failure);
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct Comparison<'c, 'a> {
     report: &'c mut dyn Report,
     buffers: Buffers,
     linked: Linked,
-    entered: [Visited<Id>; 2],
-    /// Where the walk is, below the top.
+    entered: [HashSet<Id>; 2],
+    /// The path of the walk below the top.
     below: PathBuf,
     ended: bool,
 }
@@ -78,7 +78,7 @@ struct DirPair<'a> {
     names: Merged,
 }
 
-/// What was found on both sides.
+/// The files of one path on both sides.
 struct Pair<'a> {
     left: Found<'a>,
     right: Found<'a>,
@@ -99,7 +99,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
             report,
             buffers: Buffers::new(),
             linked: Linked::default(),
-            entered: [Visited::default(), Visited::default()],
+            entered: [HashSet::new(), HashSet::new()],
             below: PathBuf::new(),
             ended: false,
         }
@@ -172,7 +172,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
         self.compare(&Pair { left, right })
     }
 
-    /// Whether this is the empty directory that each new file system has.
+    /// Returns whether this is the empty directory that each new file system has.
     fn is_untouched_lost_found(&self, level: &DirPair<'a>, side: Side) -> bool {
         let Top { tree, path, .. } = self.side(side);
         if tree.is_live() || path.parent().is_some() || self.below != Path::new(LOST_FOUND) {
@@ -307,7 +307,7 @@ impl<'c, 'a> Comparison<'c, 'a> {
                 Side::Right => right,
             };
             // On the host, a directory may be mounted at several places.
-            if !live && !entered.enter(found.attributes().id) {
+            if !live && !entered.insert(found.attributes().id) {
                 let what = "a directory with a second name, compared by its first: damage";
                 self.fail(side, io::Error::other(what));
                 return None;
@@ -379,8 +379,8 @@ impl<'c, 'a> Comparison<'c, 'a> {
             true => path.to_owned(),
             false => path.join(&self.below),
         };
-        let place = format!("{prefix}{}", path.display());
-        self.report.failure(Failure::at(place, error));
+        let location = format!("{prefix}{}", path.display());
+        self.report.failure(Failure::at(location, error));
     }
 }
 

@@ -16,7 +16,6 @@ use extant::{Extent, FileKind, Filesystem, Node, Result, Volume};
 
 use crate::output::size_word;
 use crate::printable::harmless;
-use crate::visited::Visited;
 
 /// Pixels: the width of the picture, the height of a file's field, the edge of a cell.
 const WIDTH: u64 = 1100;
@@ -110,10 +109,10 @@ impl Picture {
     fn add_tree(&mut self, fs: &Filesystem, dir: &Node, path: &Path, name: &str) -> Result<()> {
         let volume = fs.volume();
         let mut cells = Cells::new(u64::from(volume.block_size()));
-        let (mut pieces, mut files, mut seen) = (Pieces::default(), 0_u64, Visited::default());
+        let (mut pieces, mut files, mut seen) = (Pieces::default(), 0_u64, HashSet::new());
         let mut one = |node: &Node| -> Result<()> {
             use FileKind::{Directory, Regular, Symlink};
-            if !matches!(node.kind(), Regular | Directory | Symlink) || !seen.enter(node.ino()) {
+            if !matches!(node.kind(), Regular | Directory | Symlink) || !seen.insert(node.ino()) {
                 return Ok(());
             }
             files += 1;
@@ -221,7 +220,7 @@ struct Pieces {
     extents: u64,
     pieces: u64,
     bytes: u64,
-    /// Where the last piece of the file ends on the device.
+    /// The end of the last piece of the file on the device.
     end: Option<u64>,
 }
 
@@ -265,7 +264,7 @@ struct Cells {
     bytes: u64,
     /// Bytes of each that files have.
     used: Vec<u64>,
-    /// Whether a later piece of a file begins in it.
+    /// A later piece of a file begins in it.
     begun: Vec<bool>,
 }
 

@@ -18,7 +18,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 const BAR: u64 = 40;
 /// The kinds of requests that are shown: the most frequent ones.
 const KINDS: usize = 12;
-/// What precedes the counter of a kind of requests.
+/// The prefix of the counter of a kind of requests.
 const REQUESTS: &str = "requests_";
 
 type Counters = BTreeMap<String, u64>;
@@ -54,7 +54,7 @@ fn counters(dir: &Path) -> Result<Counters, Failure> {
         .collect())
 }
 
-/// What happened between two looks, and what there is at the second.
+/// The events between two looks, and the state at the second.
 fn screen(before: &Counters, now: &Counters, passed: Duration) -> String {
     let state = |name: &str| now.get(name).copied().unwrap_or(0);
     // A new mount at the same place begins at zero.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Buckets of a histogram, as a mount counts them: the first is of less than a microsecond, each
 /// other one begins at a power of two, and the last one has no end.
 const BUCKETS: usize = 24;
-/// Where microseconds, milliseconds and seconds begin among the buckets.
+/// A line with the units, each where it begins among the buckets.
 const RULER: &str = "us        ms        s";
 /// From no request to the most of a bucket. The bar of any request at all can be seen.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -49,7 +49,7 @@ fn quantile(counts: &[u64; BUCKETS], percent: u64) -> Option<usize> {
     })
 }
 
-/// What the latencies of a bucket are below.
+/// The latency that all of a bucket are below.
 fn bound(bucket: usize) -> String {
     match (1_u64 << bucket, bucket + 1 < BUCKETS) {
         (_, false) => "> 4 s".to_owned(),
