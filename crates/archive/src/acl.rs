@@ -39,7 +39,7 @@ pub trait Names {
 /// The attribute that says the same as `text`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The fault of the text, in words.
 pub fn from_text(text: &[u8], names: &dyn Names) -> Result<Vec<u8>, String> {
     let text = str::from_utf8(text).map_err(|_| "an ACL that is no text".to_owned())?;
     let mut known = HashMap::new();
@@ -66,7 +66,7 @@ pub fn from_text(text: &[u8], names: &dyn Names) -> Result<Vec<u8>, String> {
 /// exact, and stays.
 ///
 /// # Errors
-/// What is wrong with an ACL, in words.
+/// The fault of an ACL, in words.
 pub fn add_missing(
     member: &Member,
     xattrs: &mut Vec<(Vec<u8>, Vec<u8>)>,

@@ -11,13 +11,14 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
-/// What an archive is made of.
+/// Bytes of the blocks that an archive is made of.
 pub const BLOCK: usize = 512;
-/// Where pax headers keep extended attributes.
+/// The prefix of extended attributes in pax headers.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
-/// Where libarchive keeps them: names with `%` and hexadecimal digits, values in base 64.
+/// The prefix that libarchive has for them: names with `%` and hexadecimal digits, values in base
+/// 64.
 pub(super) const LIBARCHIVE: &[u8] = b"LIBARCHIVE.xattr.";
-/// Where they keep ACLs in words.
+/// The prefix of ACLs in words.
 pub(super) const ACL: &[u8] = b"SCHILY.acl.";
 
 // Fields of a header: where they begin and end.
@@ -62,7 +63,7 @@ pub mod kind {
     pub const PAX_GLOBAL: u8 = b'g';
     /// The next member's name, where it is long.
     pub const GNU_NAME: u8 = b'L';
-    /// What the next member links to, where it is long.
+    /// The target of the next member, where it is long.
     pub const GNU_LINK: u8 = b'K';
     /// A file with holes, in GNU's own format.
     pub const GNU_SPARSE: u8 = b'S';
@@ -75,7 +76,7 @@ pub struct Member {
     pub kind: u8,
     /// Its path.
     pub name: Vec<u8>,
-    /// What a link says.
+    /// The target of a link.
     pub link: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
@@ -100,7 +101,7 @@ pub struct Member {
     /// For a file with holes: what lies between them. The archive has these bytes only, while
     /// `size` is the file's.
     pub pieces: Option<Vec<Piece>>,
-    /// What is wrong with it, so that it cannot be made.
+    /// The damage for which it cannot be made.
     pub damage: Option<&'static str>,
 }
 
@@ -180,7 +181,7 @@ pub(super) fn number(header: &[u8; BLOCK], at: Field) -> io::Result<i64> {
     i64::from_str_radix(word, 8).map_err(|_| wrong())
 }
 
-/// What a header says by itself.
+/// The member that a header describes by itself.
 pub(super) fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
     let sums = |signed: bool| -> i64 {
         let bytes = header.iter().enumerate();

@@ -1,4 +1,4 @@
-//! Where an archive's bytes come from, and how to go past those that are not wanted.
+//! The source of an archive's bytes, and how to go past those that are not wanted.
 
 use std::io::{self, Read};
 

@@ -74,8 +74,8 @@ impl<R: Input> Reader<R> {
         self.left
     }
 
-    /// Whether it ended, when [`Reader::next_member`] said `None`, as archives do: with a block of
-    /// zeros. Without, it may have been cut short.
+    /// Returns whether it ended, when [`Reader::next_member`] said `None`, as archives do: with a
+    /// block of zeros. Without, it may have been cut short.
     pub fn marked(&self) -> bool {
         self.marked
     }

@@ -27,10 +27,10 @@ const PLAIN: [&[u8]; 7] = [
     b"atime",
 ];
 
-/// What the keys of attributes begin with.
+/// Prefixes of the keys of attributes.
 const XATTRS: [&[u8]; 3] = [XATTR, LIBARCHIVE, ACL];
 
-/// What is said of all members that follow.
+/// The records of all members that follow.
 #[derive(Default)]
 pub(super) struct Globals {
     records: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -117,7 +117,7 @@ fn wrong() -> io::Error {
     bad("a pax header that is damaged")
 }
 
-/// What headers say of one member.
+/// The records of one member.
 struct Said<'a> {
     member: &'a mut Member,
     sparse: SparseHeaders,

@@ -18,7 +18,7 @@ const MORE: usize = 482;
 const SIZE: Field = 483..495;
 /// In a block with more: whether another one follows.
 const MORE_OF_MAP: usize = 504;
-/// What a piece takes in either.
+/// Bytes that a piece takes in either.
 const ENTRY: usize = 24;
 
 /// The pax headers about holes of one member.
@@ -200,7 +200,8 @@ impl Lines<'_> {
     }
 }
 
-/// Whether a file of `size` bytes can be made of these pieces, which have `stored` bytes together.
+/// Returns whether a file of `size` bytes can be made of these pieces, which have `stored` bytes
+/// together.
 pub(super) fn fits(pieces: &[Piece], size: u64, stored: u64) -> bool {
     let mut end = 0;
     let mut sum = 0;

@@ -16,10 +16,10 @@ const MOST: usize = 128 << 10;
 #[derive(Debug)]
 pub struct Window<'a> {
     file: &'a File,
-    /// What is not read yet, behind the window.
+    /// The part that is not read yet, behind the window.
     rest: Range<u64>,
     buf: Vec<u8>,
-    /// What of the buffer is not read yet.
+    /// The part of the buffer that is not read yet.
     ready: Range<usize>,
     next: usize,
 }

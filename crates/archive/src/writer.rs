@@ -84,7 +84,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What a file with holes is to readers that do not know of them: a map and pieces, by another
+/// The form of a file with holes for readers that do not know of them: a map and pieces, by another
 /// name.
 fn stand_in(member: &Member, stored: u64, extra: &mut Vec<u8>) -> Member {
     /// As much of the name as has room in a plain header.

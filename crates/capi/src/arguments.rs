@@ -26,7 +26,7 @@ const MAX_BYTES: usize = 0x7FFF_F000;
 pub(crate) type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 /// The place, which must be there.
-pub(crate) fn place<'a, T>(out: Out<'a, T>) -> Result<&'a mut MaybeUninit<T>> {
+pub(crate) fn slot<'a, T>(out: Out<'a, T>) -> Result<&'a mut MaybeUninit<T>> {
     out.ok_or_else(|| Failure::null("the result"))
 }
 

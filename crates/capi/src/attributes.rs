@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use extant::{Attr, Permissions, SetAttr, SetTime, Timestamp};
 use libc::timespec;
 
-use crate::arguments::{self, Out, place};
+use crate::arguments::{self, Out, slot};
 use crate::file::{OpenFile, position};
 use crate::filesystem::MountedFs;
 use crate::outcome::{Failure, Result, on};
@@ -101,7 +101,7 @@ fn changed_owner(uid: u32, gid: u32) -> SetAttr {
     }
 }
 
-/// Whether a symbolic link is followed.
+/// Returns whether a symbolic link is followed.
 fn follows(flags: u32) -> Result<bool> {
     match flags {
         0 => Ok(true),
@@ -121,10 +121,10 @@ pub unsafe extern "C" fn extant_stat(
     stat: Out<'_, Stat>,
 ) -> c_int {
     on(fs, |fs| {
-        let place = place(stat)?;
+        let slot = slot(stat)?;
         // SAFETY: null or a string, by the contract of this crate.
         let path = unsafe { arguments::path(path) }?;
-        place.write(fs.fs.metadata(path)?.attr().into());
+        slot.write(fs.fs.metadata(path)?.attr().into());
         Ok(0)
     })
 }
@@ -140,10 +140,10 @@ pub unsafe extern "C" fn extant_lstat(
     stat: Out<'_, Stat>,
 ) -> c_int {
     on(fs, |fs| {
-        let place = place(stat)?;
+        let slot = slot(stat)?;
         // SAFETY: null or a string, by the contract of this crate.
         let path = unsafe { arguments::path(path) }?;
-        place.write(fs.fs.symlink_metadata(path)?.attr().into());
+        slot.write(fs.fs.symlink_metadata(path)?.attr().into());
         Ok(0)
     })
 }
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn extant_lstat(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_fstat(file: Option<&OpenFile>, stat: Out<'_, Stat>) -> c_int {
     on(file, |file| {
-        place(stat)?.write(file.file.metadata()?.attr().into());
+        slot(stat)?.write(file.file.metadata()?.attr().into());
         Ok(0)
     })
 }

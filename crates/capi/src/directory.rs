@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use extant::{ReadDir, Volume};
 use parking_lot::Mutex;
 
-use crate::arguments::{self, Out, place};
+use crate::arguments::{self, Out, slot};
 use crate::filesystem::MountedFs;
 use crate::outcome::{Failure, Handle, of_call, on};
 
@@ -44,12 +44,12 @@ pub unsafe extern "C" fn extant_opendir(
     dir: Out<'_, *mut OpenDir>,
 ) -> c_int {
     on(fs, |fs| {
-        let place = place(dir)?;
+        let slot = slot(dir)?;
         // SAFETY: null or a string, by the contract of this crate.
         let path = unsafe { arguments::path(path) }?;
         let entries = Mutex::new(fs.fs.read_dir(path)?);
         let volume = fs.fs.volume().clone();
-        place.write(Box::into_raw(Box::new(OpenDir { entries, volume })));
+        slot.write(Box::into_raw(Box::new(OpenDir { entries, volume })));
         Ok(0)
     })
 }
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn extant_opendir(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_readdir(dir: Option<&OpenDir>, entry: Out<'_, DirEntry>) -> c_int {
     on(dir, |dir| {
-        let place = place(entry)?;
+        let slot = slot(entry)?;
         let Some(found) = dir.entries.lock().next() else {
             return Ok(0);
         };
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn extant_readdir(dir: Option<&OpenDir>, entry: Out<'_, Di
         let fitting = fitting.ok_or_else(|| Failure::new(libc::EUCLEAN, "a name too long"))?;
         fitting.copy_from_slice(name);
         entry.name_len = u32::try_from(name.len()).expect("below 256, as it fitted");
-        place.write(entry);
+        slot.write(entry);
         Ok(1)
     })
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use extant::{FallocateMode, File, Volume};
 use parking_lot::Mutex;
 
-use crate::arguments::{self, Out, place};
+use crate::arguments::{self, Out, slot};
 use crate::filesystem::MountedFs;
 use crate::outcome::{Failure, Handle, Result, bytes, of_call, on};
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn extant_open(
     file: Out<'_, *mut OpenFile>,
 ) -> c_int {
     on(fs, |fs| {
-        let place = place(file)?;
+        let slot = slot(file)?;
         // SAFETY: null or a string, by the contract of this crate.
         let path = unsafe { arguments::path(path) }?;
         let access = flags & libc::O_ACCMODE;
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn extant_open(
         if has(libc::O_TRUNC) && opened.metadata()?.len() > 0 {
             opened.set_len(0)?;
         }
-        place.write(Box::into_raw(Box::new(OpenFile {
+        slot.write(Box::into_raw(Box::new(OpenFile {
             file: opened,
             pos: Mutex::new(0),
             volume: fs.fs.volume().clone(),

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use extant::{Filesystem, Volume};
 
-use crate::arguments::{self, Out, place};
+use crate::arguments::{self, Out, slot};
 use crate::outcome::{Failure, Handle, of_call, on};
 
 /// `extant_mount`: the file system may be changed.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn extant_mount(
     fs: Out<'_, *mut MountedFs>,
 ) -> c_int {
     of_call(|| {
-        let place = place(fs)?;
+        let slot = slot(fs)?;
         if flags & !EXTANT_WRITE != 0 {
             return Err(Failure::invalid(format!("flags {flags:#x}: not known")));
         }
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn extant_mount(
         let mut how = Filesystem::options();
         how.write(flags & EXTANT_WRITE != 0).mount_options(options);
         let fs = how.open(image)?;
-        place.write(Box::into_raw(Box::new(MountedFs { fs })));
+        slot.write(Box::into_raw(Box::new(MountedFs { fs })));
         Ok(0)
     })
 }
@@ -98,9 +98,9 @@ pub unsafe extern "C" fn extant_sync(fs: Option<&MountedFs>) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_statfs(fs: Option<&MountedFs>, totals: Out<'_, StatFs>) -> c_int {
     on(fs, |fs| {
-        let place = place(totals)?;
+        let slot = slot(totals)?;
         let found = fs.fs.statfs()?;
-        place.write(StatFs {
+        slot.write(StatFs {
             block_size: found.block_size,
             name_max: found.name_max,
             blocks: found.blocks,

@@ -10,8 +10,8 @@ use crate::outcome::{Failure, Result, of_call};
 /// `extant_mkfs`: what is there may be overwritten.
 pub const EXTANT_MKFS_FORCE: u32 = 1;
 
-/// What a new file system is to be like: `struct extant_mkfs_options` of the header. Zero or null
-/// leaves a choice to the library.
+/// Options of a new file system: `struct extant_mkfs_options` of the header. Zero or null leaves a
+/// choice to the library.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the header documents the fields")]

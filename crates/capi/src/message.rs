@@ -1,4 +1,4 @@
-//! What the library says about itself: its version, and the words of the last failure.
+//! The words of the library about itself: its version, and the words of the last failure.
 
 use std::ffi::c_char;
 

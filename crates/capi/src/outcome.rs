@@ -1,4 +1,4 @@
-//! What a call leaves behind: a number for C, and the message of the last failure.
+//! The outcome of a call: a number for C, and the message of the last failure.
 //!
 //! # Concurrency
 //! Each thread has its own message, as it has its own `errno`.
@@ -104,7 +104,7 @@ pub(crate) fn of_call<T: Code>(call: impl FnOnce() -> Result<T>) -> T {
     }
 }
 
-/// What C holds by a pointer: each has a file system behind it.
+/// An object that C has a pointer to: each has a file system behind it.
 pub(crate) trait Handle {
     /// The file system.
     fn volume(&self) -> &Volume;

@@ -11,7 +11,7 @@ use std::mem;
 use extant::{DirectQueue, Finished, Volume};
 use parking_lot::Mutex;
 
-use crate::arguments::{self, Out, place};
+use crate::arguments::{self, Out, slot};
 use crate::file::{OpenFile, position};
 use crate::filesystem::MountedFs;
 use crate::outcome::{Failure, Handle, Result, of_call, on};
@@ -46,10 +46,10 @@ pub struct Completion {
     pub result: i64,
 }
 
-/// What a submitted request leaves until its result is taken.
+/// The state of a submitted request until its result is taken.
 struct Slot {
     tag: u64,
-    /// Where the bytes of a read go: C's memory.
+    /// The memory of C that the bytes of a read go to.
     target: Option<Target>,
 }
 
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn extant_queue_open(
     queue: Out<'_, *mut RequestQueue>,
 ) -> c_int {
     on(fs, |fs| {
-        let place = place(queue)?;
+        let slot = slot(queue)?;
         let depth = usize::try_from(depth)
             .ok()
             .filter(|n| (1..=4096).contains(n));
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn extant_queue_open(
             finished: Vec::new(),
         });
         let volume = fs.fs.volume().clone();
-        place.write(Box::into_raw(Box::new(RequestQueue { state, volume })));
+        slot.write(Box::into_raw(Box::new(RequestQueue { state, volume })));
         Ok(0)
     })
 }
@@ -251,8 +251,8 @@ pub unsafe extern "C" fn extant_queue_wait(
         let mut state = queue.state.lock();
         state.reap(min);
         let count = state.ready.len().min(max);
-        for (place, one) in places.iter_mut().zip(state.ready.drain(..count)) {
-            place.write(one);
+        for (slot, one) in places.iter_mut().zip(state.ready.drain(..count)) {
+            slot.write(one);
         }
         c_int::try_from(count).map_err(|_| Failure::invalid("the number of results"))
     })

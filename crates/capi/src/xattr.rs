@@ -8,7 +8,7 @@ use crate::arguments;
 use crate::filesystem::MountedFs;
 use crate::outcome::{Failure, Result, on};
 
-/// What the path of a call leads to, and the attribute's name.
+/// The node that the path of a call leads to, and the attribute's name.
 ///
 /// # Safety
 /// `path` and `name` are null or strings.

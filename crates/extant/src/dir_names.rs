@@ -18,7 +18,7 @@ use extant_units::Ino;
 
 /// Bytes of names of a directory that are in memory.
 const MEMORY: usize = 8 << 20;
-/// What a name takes beside its bytes: its entry in the queue, and what the allocator adds.
+/// Bytes that a name takes beside its own: its entry in the queue, and what the allocator adds.
 const PER_NAME: usize = 40;
 /// Names whose inodes are read ahead at once.
 const AHEAD: usize = 4096;
@@ -32,7 +32,7 @@ pub struct DirNames {
     ready: VecDeque<Name>,
     /// Names in front of `ready` whose inodes were read ahead; `None` if that is not wanted.
     read_ahead: Option<usize>,
-    /// What `ready` takes.
+    /// Bytes that `ready` takes.
     bytes: usize,
     /// Names follow those that are ready.
     more: bool,

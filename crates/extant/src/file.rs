@@ -23,12 +23,12 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Whether writes are allowed, be it at the end only.
+    /// Writes are allowed, be it at the end only.
     pub(crate) fn writes(self) -> bool {
         self.write || self.append
     }
 
-    /// Whether writes are allowed at chosen positions.
+    /// Writes are allowed at chosen positions.
     fn writes_anywhere(self) -> bool {
         self.write && !self.append
     }
@@ -81,7 +81,7 @@ impl File {
         self.pos.lock()
     }
 
-    /// What `go` does at the position, which takes a lock only where the handle has clones.
+    /// Calls `go` with the position, which takes a lock only where the handle has clones.
     #[inline]
     pub(crate) fn at_position<R>(&mut self, go: impl FnOnce(&File, &mut u64) -> R) -> R {
         let Some(&mut mut pos) = self.pos.alone() else {
@@ -205,17 +205,17 @@ impl File {
         (&self.volume, &self.node, &self.cred)
     }
 
-    /// Whether it was opened for writing, be it at the end only.
+    /// Returns whether it was opened for writing, be it at the end only.
     pub(crate) fn is_writable(&self) -> bool {
         self.access.writes()
     }
 
-    /// Whether every write goes to the end.
+    /// Returns whether every write goes to the end.
     pub(crate) fn appends(&self) -> bool {
         self.access.append
     }
 
-    /// Whether the file was opened with `O_DIRECT`.
+    /// Returns whether the file was opened with `O_DIRECT`.
     pub(crate) fn is_direct(&self) -> bool {
         self.access.direct
     }

@@ -119,7 +119,7 @@ impl Filesystem {
         attributes(&self.volume, path, follow).map(Metadata)
     }
 
-    /// Whether `path` leads to an inode.
+    /// Returns whether `path` leads to an inode.
     ///
     /// # Errors
     /// Those of following the path, other than that it leads nowhere.

@@ -114,7 +114,7 @@ pub(crate) fn parent_of_leaf<'p>(volume: &Volume, path: &'p Path) -> Result<(Nod
     Ok((dir, name))
 }
 
-/// Whether a path ends in a slash, so that its last name means a directory.
+/// Returns whether a path ends in a slash, so that its last name means a directory.
 pub(crate) fn ends_in_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }

@@ -115,7 +115,7 @@ pub use extant_engine::{
 #[doc(hidden)]
 pub mod sides {
     pub use crate::copy::sides::*;
-    pub use crate::copy::{HostTree, VolumeTree, device_number, device_numbers};
+    pub use crate::copy::{HostTree, VolumeTree, device_number, device_numbers, filled};
     pub use crate::dir_names::DirNames;
 }
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! What `std::fs` calls metadata, permissions and times.
+//! Metadata, permissions and times, by the names of `std::fs`.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -20,22 +20,22 @@ impl Metadata {
         &self.0
     }
 
-    /// What it is.
+    /// The kind of the file.
     pub fn file_type(&self) -> FileKind {
         self.0.kind
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.0.kind.is_dir()
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.0.kind.is_file()
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.0.kind.is_symlink()
     }
@@ -121,12 +121,12 @@ impl Metadata {
         self.0.flags
     }
 
-    /// Whether nothing about the file may change (`chattr +i`).
+    /// Returns whether nothing about the file may change (`chattr +i`).
     pub fn is_immutable(&self) -> bool {
         self.0.flags & IMMUTABLE != 0
     }
 
-    /// Whether it may only grow (`chattr +a`).
+    /// Returns whether it may only grow (`chattr +a`).
     pub fn is_append_only(&self) -> bool {
         self.0.flags & APPEND_ONLY != 0
     }
@@ -154,7 +154,7 @@ impl Permissions {
         u32::from(self.0)
     }
 
-    /// Whether no class of users may write.
+    /// Returns whether no class of users may write.
     pub fn readonly(self) -> bool {
         self.0 & 0o222 == 0
     }

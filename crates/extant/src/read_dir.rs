@@ -21,7 +21,7 @@ pub struct ReadDir {
     at: usize,
 }
 
-/// What all entries of a listing share.
+/// The state that all entries of a listing share.
 struct Listing {
     volume: Volume,
     dir: Node,
@@ -140,7 +140,7 @@ impl DirEntry {
         self.ino
     }
 
-    /// What it is; links are not followed.
+    /// The kind of the file; links are not followed.
     ///
     /// # Errors
     /// Those of reading the inode, where the directory does not store the kind.

@@ -225,7 +225,7 @@ impl<'v, 'p> Walk<'v, 'p> {
     }
 }
 
-/// Whether a path means a directory by the way it ends.
+/// Returns whether a path means a directory by the way it ends.
 fn means_dir(path: &[u8]) -> bool {
     path.ends_with(b"/") || path.ends_with(b"/.")
 }

@@ -17,7 +17,7 @@ pub(crate) fn of(error: &extant::Error) -> PyErr {
     PyOSError::new_err((error.errno(), error.to_string()))
 }
 
-/// What is used after it was closed.
+/// The error of an object that is used after it was closed.
 pub(crate) fn closed(what: &str) -> PyErr {
     PyValueError::new_err(format!("I/O operation on closed {what}"))
 }

@@ -35,24 +35,24 @@ pub(crate) fn mkfs(
     made.map_err(|error| failure::of_mkfs(&image, error))
 }
 
-/// What is told to a caller's function.
+/// Progress and warnings for a caller's function.
 #[derive(Default)]
 struct Told {
     done: u64,
     all: u64,
-    /// What was told last, both numbers.
+    /// The two numbers that were told last.
     told: (u64, u64),
     /// A thread is telling, and goes on as long as there is news.
     is_telling: bool,
     warnings: Vec<String>,
-    /// What the caller's function raised: it is not called again.
+    /// The exception of the caller's function, which is not called again.
     raised: Option<PyErr>,
 }
 
 /// Passes progress on to a caller's function.
 struct Progress {
     call: Option<Py<PyAny>>,
-    /// What is done between two calls, at least.
+    /// Bytes between two calls, at least.
     step: u64,
     told: Mutex<Told>,
 }

@@ -3,7 +3,7 @@
 use extant::{Attr, Timestamp};
 use pyo3::prelude::*;
 
-/// What `stat` returns.
+/// The result of `stat`.
 #[pyclass(frozen, get_all, module = "extant._extant", name = "Stat")]
 pub(crate) struct Stat {
     st_mode: u32,

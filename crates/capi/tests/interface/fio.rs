@@ -116,7 +116,7 @@ fn files_that_are_read_are_laid_out() {
     image.fsck_clean().unwrap();
 }
 
-/// What fio writes it reads back, by both engines; and it would say so if it did not.
+/// fio reads back what it writes, by both engines; and it would say so if it did not.
 #[test]
 fn verification_is_clean_and_finds_damage() {
     if !need(&NEEDS) {

@@ -7,7 +7,7 @@ use extant_testkit::{Cmd, Need, need};
 
 use crate::{crate_dir, libraries};
 
-/// What C calls a type of the sources.
+/// The name in C of a type of the sources.
 const TYPES: &[(&str, &str)] = &[
     ("*const c_char", "const char *"),
     ("*mut c_char", "char *"),

@@ -1,4 +1,4 @@
-//! What is installed: a program that finds the library by pkg-config, and one in C++.
+//! The installed files: a program that finds the library by pkg-config, and one in C++.
 
 use extant_testkit::{Cmd, Image, Need, TempDir, need};
 

@@ -21,8 +21,9 @@ fn crate_dir() -> PathBuf {
     workspace().join("crates/capi")
 }
 
-/// What `scripts/libextant` makes of a build in this run's profile: `libextant.a`, `libextant.so`,
-/// `extant.pc` and fio's engines, with the header beside them as if all of it were installed.
+/// The files that `scripts/libextant` makes of a build in this run's profile: `libextant.a`,
+/// `libextant.so`, `extant.pc` and fio's engines, with the header beside them as if all of it were
+/// installed.
 fn libraries() -> PathBuf {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     let dir = DIR.get_or_init(|| {

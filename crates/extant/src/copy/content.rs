@@ -10,7 +10,7 @@ use super::sides::{Sink, Source};
 
 /// Bytes moved at once.
 pub(super) const CHUNK: usize = 1 << 20;
-/// What is looked at to find zeros that can be a hole.
+/// Bytes that are looked at together to find zeros that can be a hole.
 const PIECE: usize = 4096;
 
 /// An error, and the side that it happened on.
@@ -29,7 +29,7 @@ pub(super) struct Content<'a, 's> {
 ///
 /// # Errors
 /// The buffer has fewer: a copy must not pass for complete.
-pub(super) fn filled(buf: &[u8], len: usize) -> io::Result<&[u8]> {
+pub fn filled(buf: &[u8], len: usize) -> io::Result<&[u8]> {
     let had = buf.len();
     let what = || io::Error::other(format!("internal error: {len} bytes in a buffer of {had}"));
     buf.get(..len).ok_or_else(what)
@@ -204,6 +204,12 @@ mod tests {
         fn file(&self) -> Option<&AnyFile<'a>> {
             None
         }
+    }
+
+    #[test]
+    fn a_buffer_that_cannot_have_been_filled_is_an_error() {
+        assert_eq!(filled(&[1, 2], 1).ok(), Some(&[1][..]));
+        assert!(filled(&[1, 2], 3).is_err());
     }
 
     #[test]

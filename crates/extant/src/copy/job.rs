@@ -459,18 +459,14 @@ impl<'j, 'a> Job<'j, 'a> {
         self.clear(slot)?.hard_link(&slot.name, first)
     }
 
-    /// Returns whether a copy gets other attributes than those that a new file has.
-    fn sets_attributes(&self) -> bool {
-        self.options.preserve || self.names_owner() || self.options.permit.is_some()
-    }
-
     fn names_owner(&self) -> bool {
         self.options.uid.is_some() || self.options.gid.is_some()
     }
 
     /// Preserves the attributes of what is no directory; returns the identity of the copy.
     fn finish(&self, from: &AnyFile<'a>, made: &AnyFile<'a>) -> Result<Option<Id>> {
-        if self.sets_attributes() {
+        // Else it has those that a new file has.
+        if self.options.preserve || self.names_owner() || self.options.permit.is_some() {
             self.preserve(from, made)?;
         }
         Ok(Some(made.attributes().id))
@@ -479,11 +475,7 @@ impl<'j, 'a> Job<'j, 'a> {
     /// The permissions that a copy begins with. What is preserved may be secret until its owner is
     /// right.
     fn first_perm(&self, attributes: &Attributes) -> u16 {
-        let mask = match self.options.preserve {
-            true => 0o700,
-            false => 0o777,
-        };
-        attributes.perm & mask
+        attributes.perm & if self.options.preserve { 0o700 } else { 0o777 }
     }
 
     /// Copies the bytes, and preserves the attributes; returns the identity of the copy, unless

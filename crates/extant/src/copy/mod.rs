@@ -20,6 +20,7 @@ mod volume;
 
 use std::path::Path;
 
+pub use content::filled;
 pub use copy_error::{CopyError, CopyRefusal, CopySide};
 pub use copy_options::{CopyEnd, CopyOptions, CopyWatch, Existing, FileIdentity, Sparse};
 pub use copy_options::{device_number, device_numbers};
