@@ -6,6 +6,8 @@
 
 use core::ops::Range;
 
+use extant_units::{BlockSize, exact_u32};
+
 /// Whether bit `at` is set. Bits past the bytes count as set (never free).
 #[inline]
 pub fn test(bytes: &[u8], at: u32) -> bool {
@@ -65,6 +67,13 @@ pub fn clear_range(bytes: &mut [u8], range: Range<u32>) {
             *byte &= !mask;
         }
     });
+}
+
+/// The bitmap of `len` free blocks or inodes: its padding is set.
+pub fn of_free(block_size: BlockSize, len: u32) -> Vec<u8> {
+    let mut bytes = vec![0; block_size.bytes()];
+    set_range(&mut bytes, len..exact_u32(block_size.bytes_u64() * 8));
+    bytes
 }
 
 /// How many bits of `range` are set. Bits past the bytes count as set.

@@ -4,6 +4,7 @@
 //! more than its result; every parser is bounded by the slice it is given and returns an error that
 //! names the damage instead of panicking. Structures are `zerocopy` types over little-endian (ext4)
 //! or big-endian (jbd2) fields; their sizes and field offsets are asserted at compile time.
+//! [`geometry`] plans the sizes of volumes, new ones and those that grow or shrink.
 #![forbid(unsafe_code)]
 
 pub mod acl;
@@ -15,6 +16,7 @@ pub mod dirent;
 pub mod extent;
 pub mod features;
 pub mod file_kind;
+pub mod geometry;
 pub mod group_desc;
 pub mod htree;
 pub mod inode;

@@ -213,19 +213,10 @@ impl Superblock {
         }
     }
 
-    /// Whether `group` begins with a copy of the superblock and of the descriptor table.
+    /// Returns whether `group` begins with a copy of the superblock and of the descriptor table.
     pub fn has_backup(&self, group: Group) -> bool {
-        let raw = group.get();
-        if raw == 0 {
-            return true;
-        }
-        if self.features().has_compat(Compat::SPARSE_SUPER2) {
-            return self.raw.backup_bgs.iter().any(|bg| bg.get() == raw);
-        }
-        if raw == 1 || !self.features().has_ro_compat(RoCompat::SPARSE_SUPER) {
-            return true;
-        }
-        raw & 1 == 1 && [3, 5, 7].iter().any(|&base| is_power_of(raw, base))
+        let backups = self.raw.backup_bgs.map(|backup| backup.get());
+        is_backup_group(self.features(), backups, group.get())
     }
 
     /// The start of every checksum chain but the superblock's own and jbd2's.
@@ -320,6 +311,21 @@ impl fmt::Debug for Superblock {
 fn until_nul(bytes: &[u8]) -> &[u8] {
     // `split` yields one part at least.
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// Returns whether `group` begins with superblock and descriptors; `backups` are the groups that
+/// `sparse_super2` names.
+pub(crate) fn is_backup_group(features: FeatureSets, backups: [u32; 2], group: u32) -> bool {
+    if group == 0 {
+        return true;
+    }
+    if features.has_compat(Compat::SPARSE_SUPER2) {
+        return backups.contains(&group);
+    }
+    if group == 1 || !features.has_ro_compat(RoCompat::SPARSE_SUPER) {
+        return true;
+    }
+    group & 1 == 1 && [3, 5, 7].iter().any(|&base| is_power_of(group, base))
 }
 
 fn is_power_of(value: u32, base: u32) -> bool {

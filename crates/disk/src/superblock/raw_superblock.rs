@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use extant_units::Blocks;
+use extant_units::{Blocks, Group};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -324,6 +324,22 @@ impl RawSuperblock {
     /// Whether the stored checksum is right; true without `metadata_csum`.
     pub fn checksum_ok(&self) -> bool {
         !self.features().metadata_csum() || self.checksum.get() == self.compute_checksum()
+    }
+
+    /// The copy at the start of `group`, sealed, as mke2fs leaves it: not marked as unmounted
+    /// cleanly, so that a volume is checked that is mounted by it, and not waiting for a recovery.
+    #[must_use]
+    pub fn backup(&self, group: Group) -> Box<Self> {
+        let mut copy = Box::new(self.clone());
+        let mut features = copy.features();
+        features.incompat.remove(Incompat::RECOVER);
+        copy.set_features(features);
+        copy.set_state(copy.state() - State::VALID - State::ERROR);
+        // The field has 16 bits; the low ones are stored, as mke2fs does.
+        let [low, high, ..] = group.get().to_le_bytes();
+        copy.block_group_nr = u16::from_le_bytes([low, high]).into();
+        copy.seal();
+        copy
     }
 
     /// Stores the checksum. Call it after the last change; without `metadata_csum` it does nothing.
