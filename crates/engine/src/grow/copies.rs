@@ -9,8 +9,8 @@
 //! volume's size, all copies have it. (Not where two resizes were cut one after the other, the
 //! first of them from this size: `extant resize` looks at all copies.)
 
-use extant_disk::features::Incompat;
-use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
+use extant_disk::geometry::Geometry;
+use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
 use extant_units::Group;
 use zerocopy::IntoBytes;
 
@@ -35,20 +35,14 @@ pub(super) fn are_stale(fs: &Fs) -> Result<bool> {
     Ok(!blocks.is_ok_and(|blocks| blocks == layout.end().get()))
 }
 
-/// Writes them as mke2fs leaves them: not marked as unmounted cleanly, so that a volume is checked
-/// that is mounted by one.
+/// Writes the copies of a volume that has `geometry` now.
 ///
 /// # Errors
 /// The device's.
-pub(super) fn write(fs: &Fs) -> Result<()> {
+pub(super) fn write(fs: &Fs, geometry: &Geometry) -> Result<()> {
     let layout = &fs.layout;
     let bs = layout.block_size;
-    let mut copy = fs.super_block.read(fs)?;
-    let mut features = copy.features();
-    features.incompat.remove(Incompat::RECOVER);
-    copy.set_features(features);
-    copy.set_state(copy.state() - State::VALID - State::ERROR);
-    let blocks = layout.blocks_of_descriptors(layout.groups());
+    let primary = fs.super_block.read(fs)?;
     let mut block = vec![0; bs.bytes()];
     let groups = (1..layout.groups()).map(Group::new);
     let mut groups = groups
@@ -57,22 +51,18 @@ pub(super) fn write(fs: &Fs) -> Result<()> {
         .peekable();
     while let Some(group) = groups.next() {
         fs.check_writable()?;
-        // The field has 16 bits; the low ones are kept, as mke2fs does.
-        let [low, high, ..] = group.get().to_le_bytes();
-        copy.block_group_nr = u16::from_le_bytes([low, high]).into();
-        copy.seal();
         if let Some(head) = block.get_mut(..SUPERBLOCK_SIZE) {
-            head.copy_from_slice(copy.as_bytes());
+            head.copy_from_slice(primary.backup(group).as_bytes());
         }
         let start = layout.group_start(group);
-        for at in 0..blocks {
+        for at in 0..geometry.desc_blocks {
             let bytes = fs
                 .cache
                 .read_unchecked(layout.descriptor_start.plus(at.into()))?
                 .data();
-            let place = start.plus(1 + u64::from(at));
+            let copy = start.plus(1 + u64::from(at));
             fs.dev
-                .write_at(bs.dev_off(place).ok_or(Error::Invalid)?, &bytes)?;
+                .write_at(bs.dev_off(copy).ok_or(Error::Invalid)?, &bytes)?;
         }
         if groups.peek().is_none() {
             fs.dev.flush()?;

@@ -26,14 +26,13 @@ mod resize_inode;
 use std::io;
 
 use extant_disk::features::Compat;
+use extant_disk::geometry::{Geometry, GeometryError, NewGroups};
 use extant_disk::superblock::{RawSuperblock, State};
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Group, Pblk, at_most_u32};
+use extant_units::{Blocks, Pblk, at_most_u32};
 
-use self::new_groups::NewGroups;
 use self::resize_inode::ResizeInode;
 use crate::alloc;
-use crate::state::volume::Layout;
 use crate::types::error::{Error, Result};
 use crate::volume::{Fs, whole};
 
@@ -53,47 +52,59 @@ pub(crate) fn grow(fs: &Fs, bytes: u64) -> Result<()> {
     let Some(_alone) = fs.growing.try_lock() else {
         return Err(Error::Busy);
     };
-    let layout = &fs.layout;
-    let end = bytes >> layout.block_size.log2();
-    if end < layout.end().get() {
+    let old = at_size(fs, fs.layout.end().get())?;
+    let blocks = bytes >> old.block_size.log2();
+    if blocks < old.blocks {
         return Err(Error::NotSupported("making a mounted volume smaller"));
     }
-    let end = new_groups::worthwhile_end(layout, end);
-    let old = layout.end().get();
-    if end == old {
-        return finish_copies(fs);
+    // An existing last group stays, however small it is.
+    let new = match old.group_of(blocks - 1) < old.groups {
+        true => at_size(fs, blocks)?,
+        false => refused(fs.layout.geometry_at_mount().resized(blocks))?,
+    };
+    if new.blocks == old.blocks {
+        return finish_copies(fs, &old);
     }
-    refuse(fs, end)?;
-    lengthen_device(fs, end)?;
-    let grown = add_up_to(fs, end);
-    if layout.end().get() == old {
+    refuse(fs, &old, &new)?;
+    lengthen_device(fs, new.bytes())?;
+    let grown = add_up_to(fs, new.blocks);
+    let end = fs.layout.end().get();
+    if end == old.blocks {
         return grown;
     }
     // Also after a step that failed: the others are done.
-    let copied = copies::write(fs);
+    let copied = copies::write(fs, &at_size(fs, end)?);
     grown.and(copied)
+}
+
+/// The geometry of the volume with `blocks` blocks.
+fn at_size(fs: &Fs, blocks: u64) -> Result<Geometry> {
+    refused(fs.layout.geometry_at_mount().with_blocks(blocks))
+}
+
+/// Returns a plan that can be, or why a mounted volume does not grow to that size.
+fn refused<T>(planned: Result<T, GeometryError>) -> Result<T> {
+    planned.map_err(|error| {
+        Error::NotSupported(match error {
+            GeometryError::TooLarge { why, .. } => why,
+            GeometryError::NoGroup => "a volume without a group",
+        })
+    })
 }
 
 /// Writes the copies that an earlier grow was cut before, unless the volume has errors on record:
 /// they may be what it is repaired from.
-fn finish_copies(fs: &Fs) -> Result<()> {
+fn finish_copies(fs: &Fs, geometry: &Geometry) -> Result<()> {
     let sound = !fs.super_block.read(fs)?.state().contains(State::ERROR);
-    match sound && !last_is_short(&fs.layout) && copies::are_stale(fs)? {
-        true => copies::write(fs),
+    match sound && !geometry.last_is_short() && copies::are_stale(fs)? {
+        true => copies::write(fs, geometry),
         false => Ok(()),
     }
 }
 
-/// Returns whether the last group is shorter than the copies that it begins with.
-fn last_is_short(layout: &Layout) -> bool {
-    let last = Group::new(layout.groups() - 1);
-    layout.group_blocks(last) < layout.full_head_blocks(last)
-}
-
-/// Makes the device long enough for a volume up to block `end`.
-fn lengthen_device(fs: &Fs, end: u64) -> Result<()> {
-    let done = fs.dev.grow(end << fs.layout.block_size.log2());
-    done.map_err(|error| match error.kind() {
+/// Makes the device long enough for a volume of `bytes`.
+fn lengthen_device(fs: &Fs, bytes: u64) -> Result<()> {
+    fs.dev.grow(bytes).map_err(|error| match error.kind() {
         io::ErrorKind::Unsupported => {
             Error::NotSupported("growing past the end of a device that cannot get longer")
         }
@@ -111,126 +122,106 @@ fn add_up_to(fs: &Fs, end: u64) -> Result<()> {
 }
 
 /// Refuses what a grow of a mounted volume cannot do, before anything changes.
-fn refuse(fs: &Fs, end: u64) -> Result<()> {
-    let layout = &fs.layout;
+fn refuse(fs: &Fs, old: &Geometry, new: &Geometry) -> Result<()> {
     let refused = |what| Err(Error::NotSupported(what));
-    if layout.features.has_compat(Compat::SPARSE_SUPER2) {
+    if new.features.has_compat(Compat::SPARSE_SUPER2) {
         return refused("growing a mounted volume with sparse_super2");
     }
-    let raw = fs.super_block.read(fs)?;
-    if raw.state().contains(State::ERROR) {
+    if fs.super_block.read(fs)?.state().contains(State::ERROR) {
         return refused("growing a volume that has errors on record");
     }
-    if layout.end().get() <= NARROW && end > NARROW {
+    if old.blocks <= NARROW && new.blocks > NARROW {
         return refused("growing a mounted volume past 2^32 blocks");
     }
-    let groups = new_groups::group_of(layout, end - 1).saturating_add(1);
-    if u64::from(groups) * u64::from(layout.inodes_per_group) > NARROW {
-        return refused("growing past the number of inodes that can be counted");
-    }
-    let reserved = u32::from(raw.reserved_gdt_blocks.get());
-    let more = layout.blocks_of_descriptors(groups) - layout.blocks_of_descriptors(layout.groups());
-    let has_reserve = layout.features.has_compat(Compat::RESIZE_INODE);
-    if more > if has_reserve { reserved } else { 0 } {
+    if new.super_blocks() != fs.layout.geometry_at_mount().super_blocks() {
         return refused(
             "growing a mounted volume past the blocks that are reserved for descriptors (an image \
              that is not mounted can grow further)",
         );
     }
-    if last_is_short(layout) {
+    if old.last_is_short() {
         return refused("growing a last group that is shorter than the copies it begins with");
     }
-    refuse_steps(fs, reserved, end)
+    refuse_steps(fs, old.clone(), new.blocks)
 }
 
 /// Refuses a grow one of whose steps cannot be done.
-fn refuse_steps(fs: &Fs, mut reserved: u32, end: u64) -> Result<()> {
-    let mut first = fs.layout.groups();
-    while first <= new_groups::group_of(&fs.layout, end - 1) {
-        let step = Step::plan(fs, first, reserved, end)?;
+fn refuse_steps(fs: &Fs, mut from: Geometry, end: u64) -> Result<()> {
+    while from.groups <= from.group_of(end - 1) {
+        let step = Step::plan(fs, from, end)?;
         if step.credits() > fs.journal.max_credits() {
             return Err(Error::NotSupported(
                 "growing a mounted volume whose journal is too small for that",
             ));
         }
-        (first, reserved) = (step.new.groups.end, step.reserved);
+        from = step.new.geometry().clone();
     }
     Ok(())
 }
 
 /// One step: as many groups as a transaction takes.
-struct Step<'a> {
-    new: NewGroups<'a>,
+struct Step {
+    old: Geometry,
+    new: NewGroups,
     resize: Option<ResizeInode>,
-    /// Blocks of descriptors before and afterwards.
-    table: (u32, u32),
-    /// Blocks that are reserved for descriptors afterwards.
-    reserved: u32,
 }
 
-impl Step<'_> {
-    /// The step from group `first` on towards `end`, with `reserved` blocks for descriptors before
-    /// it.
-    fn plan(fs: &Fs, first: u32, reserved: u32, end: u64) -> Result<Step<'_>> {
-        let layout = &fs.layout;
-        let last = new_groups::group_of(layout, end - 1).saturating_add(1);
-        let flex = 1_u32 << layout.flex_bits.min(31);
+impl Step {
+    /// The step from `old` on towards `end`.
+    fn plan(fs: &Fs, old: Geometry, end: u64) -> Result<Step> {
+        let first = old.groups;
+        let last = old.group_of(end - 1).saturating_add(1);
+        let flex = 1_u32 << old.log_groups_per_flex;
         let step = first.saturating_add(STEP.max(flex)) / flex * flex;
-        let new = NewGroups::plan(layout, first..last.min(step.max(first + 1)), end)?;
-        let table = (
-            layout.blocks_of_descriptors(first),
-            layout.blocks_of_descriptors(new.groups.end),
-        );
-        let reserved = reserved.saturating_sub(table.1 - table.0);
+        let full = old.group_start(last.min(step.max(first + 1)));
+        let geometry = at_size(fs, end.min(full))?;
+        let new = NewGroups::plan(&geometry, first).ok_or(Error::NotSupported(
+            "growing by groups that have no room for their own bitmaps and inode tables",
+        ))?;
         Ok(Step {
-            resize: ResizeInode::find(fs, (first, new.groups.end), table, reserved)?,
+            resize: ResizeInode::find(fs, &old, &geometry)?,
+            old,
             new,
-            table,
-            reserved,
         })
     }
 
     /// Blocks that its transaction changes.
     fn credits(&self) -> u32 {
-        let resize = self.resize.as_ref().map_or(0, ResizeInode::credits);
-        (self.table.1 - self.table.0 + 2).saturating_add(resize)
+        let new = self.new.geometry();
+        let resize = self.resize.as_ref();
+        let resize = resize.map_or(0, |resize| resize.credits(new));
+        (new.desc_blocks - self.old.desc_blocks + 2).saturating_add(resize)
     }
 }
 
 /// Gives the last group the blocks up to its full size, or up to `end`.
 fn fill_last_group(fs: &Fs, end: u64) -> Result<()> {
     let layout = &fs.layout;
-    let last = Group::new(layout.groups() - 1);
-    let old = layout.end();
-    let full = layout
-        .group_start(last)
-        .plus(layout.blocks_per_group.into());
-    let new = Pblk::new(end.min(full.get()));
-    if new <= old {
+    let old = at_size(fs, layout.end().get())?;
+    let new = at_size(fs, end.min(old.group_start(old.groups)))?;
+    if new.blocks <= old.blocks {
         return Ok(());
     }
     // The group's bitmap and descriptor, the superblock.
     let mut h = fs.start(3)?;
     let added = whole(&mut h, |h| {
-        let added = alloc::add_to_last_group(fs, h, new)?;
+        let added = alloc::add_to_last_group(fs, h, Pblk::new(new.blocks))?;
         let stored = fs.super_block.update(fs, h, |raw| {
-            set_size(raw, layout, (new.get(), added.len.get()), 0);
+            set_size(raw, &new, added.len.get());
         });
         stored.inspect_err(|error| fs.fault.report(fs, error))?;
         Ok(added)
     })?;
     drop(h);
     checkpoint(fs)?;
-    alloc::publish_added(fs, added, layout.root_share(new.get()));
+    alloc::publish_added(fs, added, Blocks::new(new.reserved_blocks));
     Ok(())
 }
 
 /// One step towards `end`.
 fn add_groups(fs: &Fs, end: u64) -> Result<()> {
-    let raw = fs.super_block.read(fs)?;
-    let reserved = raw.reserved_gdt_blocks.get().into();
-    let step = Step::plan(fs, fs.layout.groups(), reserved, end)?;
-    step.new.write(&*fs.dev)?;
+    let step = Step::plan(fs, at_size(fs, fs.layout.end().get())?, end)?;
+    new_groups::write(&*fs.dev, &step.new)?;
     let mut h = fs.start(step.credits())?;
     let stored = whole(&mut h, |h| store(fs, h, &step));
     stored.inspect_err(|error| fs.fault.report(fs, error))?;
@@ -240,22 +231,17 @@ fn add_groups(fs: &Fs, end: u64) -> Result<()> {
 }
 
 /// Stores descriptors, resize inode and superblock of `step` under `h`.
-fn store(fs: &Fs, h: &mut Handle, step: &Step<'_>) -> Result<()> {
-    let Step {
-        new,
-        resize,
-        table,
-        reserved,
-    } = step;
+fn store(fs: &Fs, h: &mut Handle, step: &Step) -> Result<()> {
     let layout = &fs.layout;
-    for at in table.0..table.1 {
+    let new = step.new.geometry();
+    for at in step.old.desc_blocks..new.desc_blocks {
         // It was a block of the resize inode.
         let block = fs
             .cache
             .read_unchecked(layout.descriptor_start.plus(at.into()))?;
         h.modify(&block, |bytes| bytes.fill(0))?;
     }
-    for (group, desc) in new.each() {
+    for (group, desc) in new_groups::descriptors(layout, &step.new) {
         let (block, offset) = layout.desc_location(group);
         let block = fs.cache.read_unchecked(block)?;
         h.modify(&block, |bytes| {
@@ -265,38 +251,25 @@ fn store(fs: &Fs, h: &mut Handle, step: &Step<'_>) -> Result<()> {
             }
         })?;
     }
-    if let Some(resize) = resize {
-        resize.store(fs, h)?;
+    if let Some(resize) = &step.resize {
+        resize.store(fs, h, new)?;
     }
-    let inodes = at_most_u32(new.groups.len() as u64 * u64::from(layout.inodes_per_group));
     fs.super_block.update(fs, h, |raw| {
-        set_size(raw, layout, (new.end, new.free_blocks()), inodes);
-        let kept = u16::try_from(*reserved).unwrap_or(u16::MAX);
-        raw.reserved_gdt_blocks.set(kept);
+        set_size(raw, new, step.new.free_blocks());
         let overhead = raw.overhead_blocks.get();
         if overhead != 0 {
-            let more = at_most_u32(new.metadata());
+            let more = at_most_u32(step.new.metadata());
             raw.overhead_blocks.set(overhead.saturating_add(more));
         }
     })
 }
 
 /// Sets the number of blocks, and what goes with it: root's share of them, the counts.
-fn set_size(
-    raw: &mut RawSuperblock,
-    layout: &Layout,
-    (blocks, free_blocks): (u64, u64),
-    inodes: u32,
-) {
-    let reserved = layout.root_share(blocks);
-    raw.set_reserved_blocks(reserved);
-    raw.set_blocks_count(Blocks::new(blocks));
-    raw.set_free_blocks_count(
-        raw.free_blocks_count()
-            .saturating_add(Blocks::new(free_blocks)),
-    );
-    raw.inodes_count
-        .set(raw.inodes_count.get().saturating_add(inodes));
+fn set_size(raw: &mut RawSuperblock, new: &Geometry, free_blocks: u64) {
+    let inodes = new.inodes() - raw.inodes_count.get();
+    new.store_size(raw);
+    let free = raw.free_blocks_count();
+    raw.set_free_blocks_count(free.saturating_add(Blocks::new(free_blocks)));
     raw.free_inodes_count
         .set(raw.free_inodes_count.get().saturating_add(inodes));
 }
@@ -309,21 +282,18 @@ fn checkpoint(fs: &Fs) -> Result<()> {
 }
 
 /// Lets the allocators and statfs have the groups, which are durable.
-fn publish(fs: &Fs, new: &NewGroups<'_>) -> Result<()> {
-    let layout = &fs.layout;
-    let added = fs.zones.add(new.zones());
+fn publish(fs: &Fs, new: &NewGroups) -> Result<()> {
+    let (size, geometry) = (&fs.layout.size, new.geometry());
+    let added = fs.zones.add(new_groups::zones(new));
     added.map_err(|_| Error::Invalid)?;
-    for (_, desc) in new.each() {
-        fs.groups.add(*desc);
+    for (_, desc) in new_groups::descriptors(&fs.layout, new) {
+        fs.groups.add(desc);
     }
-    layout.size.raise_end(Pblk::new(new.end));
-    let groups = new.groups.end;
-    layout
-        .size
-        .raise_groups(groups, groups * layout.inodes_per_group);
-    let inodes = new.groups.len() as u64 * u64::from(layout.inodes_per_group);
+    let inodes = geometry.inodes() - size.inodes();
+    size.raise_end(Pblk::new(geometry.blocks));
+    size.raise_groups(geometry.groups, geometry.inodes());
     let free = Blocks::new(new.free_blocks());
-    let kept = layout.root_share(new.end);
-    fs.alloc.counts.grown(free, inodes, kept);
+    let reserved = Blocks::new(geometry.reserved_blocks);
+    fs.alloc.counts.grown(free, inodes.into(), reserved);
     Ok(())
 }

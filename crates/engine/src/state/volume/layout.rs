@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use extant_disk::csum::Crc32c;
 use extant_disk::features::{FeatureSets, Incompat, RoCompat};
+use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::GroupChecksum;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
 use extant_units::{BlockSize, Blocks, Group, Ino, Pblk, exact_u32, index};
@@ -278,35 +279,21 @@ impl Layout {
     /// Blocks at the start of `group` that hold superblock, descriptors and the room for their
     /// growth.
     pub(crate) fn head_blocks(&self, group: Group) -> u32 {
-        self.full_head_blocks(group).min(self.group_blocks(group))
-    }
-
-    /// As [`Layout::head_blocks`], of a group that may lie behind the end.
-    pub(crate) fn full_head_blocks(&self, group: Group) -> u32 {
-        if self.has_superblock(group) {
-            let boot = self
-                .descriptor_start
-                .distance_from(self.first_data_block)
-                .filter(|&start| start > 1 && group.get() == 0);
-            let boot = u32::from(boot.is_some());
-            (1 + boot + self.desc_blocks).saturating_add(self.reserved_gdt_blocks)
-        } else {
-            0
+        if !self.has_superblock(group) {
+            return 0;
         }
+        let boot = self
+            .descriptor_start
+            .distance_from(self.first_data_block)
+            .filter(|&start| start > 1 && group.get() == 0);
+        let boot = u32::from(boot.is_some());
+        let full = (1 + boot + self.desc_blocks).saturating_add(self.reserved_gdt_blocks);
+        full.min(self.group_blocks(group))
     }
 
-    /// Blocks of the descriptors of `groups` groups.
-    pub(crate) fn blocks_of_descriptors(&self, groups: u32) -> u32 {
-        let per_block = self.block_size.bytes() / self.desc_size;
-        groups.div_ceil(exact_u32(per_block as u64).max(1))
-    }
-
-    /// Blocks that are kept for root once the volume has `blocks` blocks: the share of the mount.
-    pub(crate) fn root_share(&self, blocks: u64) -> Blocks {
-        let at_mount = self.superblock.blocks_count().get().max(1);
-        let share = u128::from(self.root_reserved.get()) * u128::from(blocks);
-        let share = u64::try_from(share / u128::from(at_mount)).unwrap_or(blocks);
-        Blocks::new(share.min(blocks))
+    /// The geometry at the mount, from which that of each later size follows.
+    pub(crate) fn geometry_at_mount(&self) -> Geometry {
+        Geometry::of(&self.superblock)
     }
 
     /// The location of `group`'s descriptor in the primary table: block, and offset in it.
