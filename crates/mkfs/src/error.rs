@@ -11,7 +11,7 @@ pub enum Error {
     /// A value that no file system can have.
     #[error("{option} is {value}: {why}")]
     BadValue {
-        /// What was given, in words.
+        /// The option, in words.
         option: &'static str,
         /// Its value.
         value: String,
@@ -34,7 +34,7 @@ pub enum Error {
     TooSmall {
         /// The size asked for.
         bytes: u64,
-        /// What has no room.
+        /// The part that has no room.
         what: &'static str,
     },
     /// The device is larger than the format or the features allow.
@@ -42,7 +42,7 @@ pub enum Error {
     TooLarge {
         /// The number of blocks.
         blocks: u64,
-        /// What forbids it.
+        /// The feature that forbids it.
         why: &'static str,
     },
     /// More inodes than the groups can hold.
@@ -77,7 +77,7 @@ pub enum Error {
     /// The device holds something already.
     #[error("holds {what} already: it would be lost")]
     Occupied {
-        /// What it holds, in words.
+        /// Its content, in words.
         what: String,
     },
     /// The device is used, or cannot be opened.

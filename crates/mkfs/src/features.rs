@@ -15,7 +15,7 @@ pub enum FeatureEdit {
     Remove(FeatureSets),
 }
 
-/// What is made, of all that the format knows: what Extant reads and writes.
+/// Features that are made: those of the format that Extant reads and writes.
 const MADE: FeatureSets = FeatureSets {
     compat: Compat::HAS_JOURNAL
         .union(Compat::EXT_ATTR)

@@ -7,9 +7,10 @@ use std::ops::Range;
 
 use extant_disk::extent::{MAX_WRITTEN, ROOT_CAPACITY, block_capacity};
 use extant_disk::features::{Compat, Incompat};
+use extant_disk::geometry::Geometry;
 
 use crate::error::{Error, Result};
-use crate::geometry::{FIRST_INO, Geometry};
+use crate::geometry::FIRST_INO;
 use crate::tables::Ground;
 
 /// The root directory's inode.
@@ -136,14 +137,14 @@ impl Files {
     }
 }
 
-/// Where the blocks of inode `ino` are looked for: the flex group of its inode.
+/// The block from which blocks for inode `ino` are looked for: that of its flex group.
 fn goal_of(geometry: &Geometry, ino: u32) -> u64 {
     let group = (ino - 1) / geometry.inodes_per_group;
     geometry.group_blocks(geometry.flex_start(group)).start
 }
 
-/// Where the journal is looked for: the emptiest group in the middle of the volume, so that no
-/// block is far from it.
+/// The block from which the journal is looked for: that of the emptiest group in the middle of the
+/// volume, so that no block is far from it.
 fn middle(ground: &Ground<'_>) -> u64 {
     let geometry = ground.geometry;
     let free = |group| ground.space.free_in(geometry.group_blocks(group));

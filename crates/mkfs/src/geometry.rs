@@ -3,9 +3,8 @@
 //! The rules are mke2fs's. A last group too small to be worth its metadata is left out; inodes per
 //! group fill whole blocks of the table; descriptors keep room for a volume 1024 times as large.
 
-use std::ops::Range;
-
-use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
+use extant_disk::features::{Compat, FeatureSets, Incompat};
+use extant_disk::geometry::{Geometry, LEAST_DATA};
 use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
 use extant_units::{BlockSize, exact_u16, exact_u32};
 
@@ -23,45 +22,10 @@ const MAX_GROUP_INODES: u64 = 1 << 16;
 /// The least number of inodes: the format's own, lost+found and an orphan file, in whole bytes of a
 /// bitmap. (mke2fs begins with 12, which some sizes of inodes round down to 8, and then fails.)
 const LEAST_INODES: u64 = 16;
-/// Data blocks that a last group must have, or it is left out.
-const LEAST_DATA: u64 = 50;
 /// Groups per flex group, as a power of two.
 const LOG_FLEX: u8 = 4;
 
-/// The sizes and counts of a volume.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Geometry {
-    /// The features.
-    pub features: FeatureSets,
-    /// The block size.
-    pub block_size: BlockSize,
-    /// Blocks of the volume, the boot block included.
-    pub blocks: u64,
-    /// Blocks that only root may take.
-    pub reserved_blocks: u64,
-    /// Blocks of every group but the last.
-    pub blocks_per_group: u32,
-    /// Groups.
-    pub groups: u32,
-    /// Bytes of an inode.
-    pub inode_size: u16,
-    /// Inodes of each group.
-    pub inodes_per_group: u32,
-    /// Blocks of a group's inode table.
-    pub itable_blocks: u32,
-    /// Bytes of a group descriptor.
-    pub desc_size: usize,
-    /// Blocks of the descriptor table.
-    pub desc_blocks: u32,
-    /// Blocks behind it that it may grow into.
-    pub reserved_gdt: u32,
-    /// Groups whose bitmaps and inode tables lie together, as a power of two.
-    pub log_groups_per_flex: u8,
-    /// With `sparse_super2`: the groups with backups, zero for none.
-    pub backups: [u32; 2],
-}
-
-/// What a geometry is computed from.
+/// Requests from which a geometry is computed.
 struct Wanted {
     features: FeatureSets,
     block_size: BlockSize,
@@ -71,96 +35,24 @@ struct Wanted {
     reserved: u64,
 }
 
-impl Geometry {
-    /// The geometry of a volume of `bytes` bytes.
-    pub(crate) fn of(options: &Options, profile: &Profile, bytes: u64) -> Result<Self> {
-        let wanted = Wanted::of(options, profile, bytes)?;
-        let per_group = (wanted.block_size.bytes_u64() * 8).min(MAX_GROUP_INODES - 8);
-        let (mut blocks, mut per_group) = (wanted.blocks, per_group);
-        let mut reserved = wanted.reserved;
-        loop {
-            match wanted.attempt(blocks, per_group, bytes)? {
-                Attempt::Stands(mut geometry) => {
-                    geometry.reserved_blocks = reserved;
-                    return Ok(*geometry);
-                }
-                Attempt::FewerBlocks(fewer) => {
-                    (blocks, reserved) = (fewer, wanted.reserved_of(fewer));
-                }
-                // The blocks that were left out are back; as in mke2fs, not their reserved part.
-                Attempt::SmallerGroups => (blocks, per_group) = (wanted.blocks, per_group - 8),
+/// The geometry of a new volume of `bytes` bytes.
+pub(crate) fn choose(options: &Options, profile: &Profile, bytes: u64) -> Result<Geometry> {
+    let wanted = Wanted::of(options, profile, bytes)?;
+    let per_group = (wanted.block_size.bytes_u64() * 8).min(MAX_GROUP_INODES - 8);
+    let (mut blocks, mut per_group) = (wanted.blocks, per_group);
+    let mut reserved = wanted.reserved;
+    loop {
+        match wanted.attempt(blocks, per_group, bytes)? {
+            Attempt::Stands(mut geometry) => {
+                geometry.reserved_blocks = reserved;
+                return Ok(*geometry);
             }
-        }
-    }
-
-    /// The first block of group 0.
-    pub fn first_block(&self) -> u64 {
-        u64::from(self.block_size == BlockSize::KIB1)
-    }
-
-    /// The blocks of `group`.
-    pub fn group_blocks(&self, group: u32) -> Range<u64> {
-        let per_group = u64::from(self.blocks_per_group);
-        let start = self.first_block() + u64::from(group) * per_group;
-        start..(start + per_group).min(self.blocks)
-    }
-
-    /// The group that `block` lies in.
-    pub fn group_of(&self, block: u64) -> u32 {
-        // Block 0 of a volume that begins at block 1 counts to group 0.
-        let group = block.saturating_sub(self.first_block()) / u64::from(self.blocks_per_group);
-        exact_u32(group)
-    }
-
-    /// Inodes of the volume.
-    pub fn inodes(&self) -> u32 {
-        self.inodes_per_group * self.groups
-    }
-
-    /// Whether `group` begins with a superblock and descriptors.
-    pub fn has_backup(&self, group: u32) -> bool {
-        if group == 0 {
-            return true;
-        }
-        if self.features.has_compat(Compat::SPARSE_SUPER2) {
-            return self.backups.contains(&group);
-        }
-        if group == 1 || !self.features.has_ro_compat(RoCompat::SPARSE_SUPER) {
-            return true;
-        }
-        [3, 5, 7].iter().any(|&base| {
-            let mut power: u64 = base;
-            while power < u64::from(group) {
-                power *= base;
+            Attempt::FewerBlocks(fewer) => {
+                (blocks, reserved) = (fewer, wanted.reserved_of(fewer));
             }
-            power == u64::from(group)
-        })
-    }
-
-    /// The groups with a backup, in order.
-    pub fn backup_groups(&self) -> impl Iterator<Item = u32> {
-        (1..self.groups).filter(|&group| self.has_backup(group))
-    }
-
-    /// Blocks that superblock, descriptors and their reserve take in a group that has them.
-    pub(crate) fn super_blocks(&self) -> u64 {
-        1 + u64::from(self.desc_blocks) + u64::from(self.reserved_gdt)
-    }
-
-    /// The first group of the flex group of `group`, which is itself without `flex_bg`.
-    pub(crate) fn flex_start(&self, group: u32) -> u32 {
-        group >> self.log_groups_per_flex << self.log_groups_per_flex
-    }
-
-    /// Numbers of blocks in an indirect block.
-    pub(crate) fn addresses_per_block(&self) -> u64 {
-        self.block_size.bytes_u64() / 4
-    }
-
-    /// The size of the resize inode: all that its map could hold with one double indirect block.
-    pub(crate) fn resize_inode_size(&self) -> u64 {
-        let per_block = self.addresses_per_block();
-        (per_block * per_block + per_block + 12) * self.block_size.bytes_u64()
+            // The blocks that were left out are back; as in mke2fs, not their reserved part.
+            Attempt::SmallerGroups => (blocks, per_group) = (wanted.blocks, per_group - 8),
+        }
     }
 }
 
@@ -275,11 +167,7 @@ impl Wanted {
             log_groups_per_flex: if flex { LOG_FLEX } else { 0 },
             backups: self.backups(exact_u32(groups)),
         };
-        // What the last group needs for itself.
-        let mut overhead = 2 + itable_blocks;
-        if geometry.has_backup(geometry.groups - 1) {
-            overhead += geometry.super_blocks();
-        }
+        let overhead = geometry.overhead(geometry.groups - 1);
         let rest = data % per_group;
         if groups == 1 && rest != 0 && rest < overhead {
             return Err(too_small("its own metadata"));

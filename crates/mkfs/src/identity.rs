@@ -1,4 +1,4 @@
-//! What tells two volumes of one layout apart: names, seeds, times.
+//! The identity of a volume among those of one layout: names, seeds, times.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

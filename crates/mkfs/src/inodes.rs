@@ -8,7 +8,7 @@ use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime, RawInode
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::mmp::Mmp;
 use extant_disk::orphan;
-use extant_units::{Ino, Pblk, exact_u16, exact_u32, index};
+use extant_units::{Ino, Pblk, exact_u16, exact_u32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Result;
@@ -36,7 +36,7 @@ pub(crate) struct Contents {
     pub(crate) journal: Option<([u8; 60], u64)>,
 }
 
-/// What turns inodes into bytes.
+/// A builder that turns inodes into bytes.
 struct Encoder<'a> {
     layout: &'a Layout,
     identity: &'a Identity,
@@ -186,31 +186,20 @@ impl Encoder<'_> {
             return Ok(());
         };
         let geometry = &self.layout.geometry;
-        let (bs, per_block) = (geometry.block_size, geometry.addresses_per_block());
-        let reserved = u64::from(geometry.reserved_gdt);
-        let descriptors = u64::from(geometry.desc_blocks);
-        let per_group = u64::from(geometry.blocks_per_group);
-        let mut singles = vec![0; bs.bytes() / 4];
-        let mut count = 1;
-        for number in descriptors..descriptors + reserved {
-            let block = geometry.first_block() + 1 + number;
-            singles[index(number % per_block)] = block;
-            let copies = geometry.backup_groups();
-            let copies: Vec<u64> = copies.map(|g| block + u64::from(g) * per_group).collect();
-            count += 1 + copies.len() as u64;
-            self.contents
-                .blocks
-                .push((block, maps::numbers(&copies, bs.bytes())));
+        let bs = geometry.block_size;
+        let blocks = &mut self.contents.blocks;
+        for block in geometry.reserved_descriptors() {
+            let copies = geometry.copies_of_reserved(block);
+            blocks.push((block, maps::numbers(&copies, bs.bytes())));
         }
-        self.contents
-            .blocks
-            .push((double, maps::numbers(&singles, bs.bytes())));
+        let leads_to = geometry.resize_inode_map();
+        blocks.push((double, maps::numbers(&leads_to, bs.bytes())));
         let mut core = self.blank(REGULAR | 0o600, 1);
         let mut root = [0; 15];
         root[13] = double;
         core.i_block.copy_from_slice(&maps::numbers(&root, 60));
         core.disk_size = geometry.resize_inode_size();
-        core.sectors = count << (bs.log2() - 9);
+        core.sectors = geometry.resize_inode_blocks() << (bs.log2() - 9);
         self.put(RESIZE_INO, &core)
     }
 

@@ -3,16 +3,17 @@
 use std::ops::Range;
 
 use extant_disk::features::{Compat, Incompat, RoCompat};
+use extant_disk::geometry::{Geometry, GroupTables};
 
 use crate::error::{Error, Result};
 use crate::files::{self, Files, LOST_FOUND_INO, ROOT_INO};
-use crate::geometry::Geometry;
+use crate::geometry;
 use crate::options::Options;
 use crate::profile::Profile;
 use crate::space::Space;
-use crate::tables::{Ground, GroupTables};
+use crate::tables::Ground;
 
-/// Where everything of a new volume lies. Computed from options and a size, without any I/O.
+/// The blocks of everything on a new volume. Computed from options and a size, without any I/O.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(crate) geometry: Geometry,
@@ -29,7 +30,7 @@ pub struct Layout {
     pub(crate) overhead: u64,
     pub(crate) stride: u32,
     pub(crate) stripe_width: u32,
-    /// Whether unused parts of inode tables are not zeroed.
+    /// Set if unused parts of inode tables are not zeroed.
     pub(crate) lazy_itable_init: bool,
 }
 
@@ -44,7 +45,7 @@ impl Layout {
             return Err(Error::bad("the stride", options.stride, why));
         }
         let profile = Profile::of(options.usage, bytes);
-        let mut geometry = Geometry::of(options, &profile, bytes)?;
+        let mut geometry = geometry::choose(options, &profile, bytes)?;
         let journal = files::journal_blocks(&geometry, options.journal_mib)?;
         choose_features(&mut geometry, journal);
         let mut ground = Ground::new(&geometry);
@@ -182,13 +183,14 @@ impl Layout {
         }
     }
 
-    /// Whether `group`'s block bitmap is left out: all that is used there follows from the format.
+    /// Returns whether `group`'s block bitmap is left out: all that is used there follows from the
+    /// format.
     pub(crate) fn is_block_uninit(&self, group: u32) -> bool {
         let touched = self.touched[group as usize];
         self.geometry.features.group_csum() && !touched && self.used_inodes(group) == 0
     }
 
-    /// Whether `group`'s inode bitmap is left out.
+    /// Returns whether `group`'s inode bitmap is left out.
     pub(crate) fn is_inode_uninit(&self, group: u32) -> bool {
         self.geometry.features.group_csum() && self.used_inodes(group) == 0
     }
@@ -203,7 +205,7 @@ fn directories_of(geometry: &Geometry) -> Vec<u32> {
     counts
 }
 
-/// What follows for the features from what the volume holds.
+/// Chooses the features that follow from the content of the volume.
 fn choose_features(geometry: &mut Geometry, journal: u64) {
     let bs = geometry.block_size.bytes_u64();
     if journal == 0 {

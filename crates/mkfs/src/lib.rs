@@ -63,8 +63,8 @@ mod target;
 mod write;
 
 pub use error::{Error, Result};
+pub use extant_disk::geometry::Geometry;
 pub use features::{FeatureEdit, parse_features};
-pub use geometry::Geometry;
 pub use identity::Identity;
 pub use layout::Layout;
 pub use options::Options;

@@ -3,11 +3,11 @@
 use extant_disk::csum::Crc32c;
 use extant_disk::extent::{Extent, ExtentError, ROOT_BYTES, store_tree};
 use extant_disk::features::Incompat;
+use extant_disk::geometry::Geometry;
 use extant_units::{Lblk, Pblk, exact_u32};
 
 use crate::error::Result;
 use crate::files::Map;
-use crate::geometry::Geometry;
 
 /// A block and what it holds.
 pub(crate) type Block = (u64, Vec<u8>);

@@ -1,4 +1,4 @@
-//! What the caller asks for.
+//! Options of the caller.
 
 use crate::features::FeatureEdit;
 use crate::profile::Usage;
@@ -6,7 +6,7 @@ use crate::profile::Usage;
 /// How a file system is to be made. The default is mke2fs's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
-    /// What it is for: chooses what is not said below.
+    /// Its use, which chooses what is not said below.
     pub usage: Usage,
     /// Bytes of a block: 1024, 2048 or 4096.
     pub block_size: Option<u32>,
@@ -34,14 +34,14 @@ pub struct Options {
     pub stripe_width: u32,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
-    /// Whether unused parts of the inode tables are left to the first mount. Where the device reads
-    /// as zeros they are zero either way.
+    /// Leaves unused parts of the inode tables to the first mount. On a device that reads as zeros
+    /// they are zero either way.
     pub lazy_itable_init: Option<bool>,
     /// When it is made, in seconds since 1970, instead of now (or `SOURCE_DATE_EPOCH`).
     pub time: Option<u64>,
     /// The whole device is discarded first. Only of block devices; files become sparse anyway.
     pub discard: bool,
-    /// What is there may be overwritten.
+    /// Allows to overwrite what is there.
     pub force: bool,
 }
 

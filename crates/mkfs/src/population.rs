@@ -1,5 +1,5 @@
-//! What a volume holds beside what an empty one does: placed by a caller on a plan, written with
-//! the rest of it.
+//! Content of a volume beside that of an empty one: a caller chooses its blocks on a plan, and it
+//! is written with the rest.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::layout::Layout;
 pub struct Formats {
     /// Its inodes.
     pub inode: InodeFormat,
-    /// Whether entries of directories have file types.
+    /// Set if entries of directories have file types.
     file_type: bool,
     inodes: u32,
 }
@@ -68,7 +68,7 @@ pub trait Population {
     /// Fills the record of inode `ino`. It holds what an empty volume has there.
     ///
     /// # Errors
-    /// What the record cannot hold.
+    /// Values that the record cannot hold.
     fn inode(&self, ino: Ino, record: &mut [u8]) -> io::Result<()>;
 }
 

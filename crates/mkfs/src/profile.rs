@@ -1,4 +1,4 @@
-//! What a volume is for, and what that says about its features and sizes.
+//! Uses of a volume, with the features and sizes of each.
 //!
 //! The sizes of the default are those of the types `floppy`, `small`, `default`, `big` and `huge`
 //! of mke2fs.conf, chosen by the device's length.
@@ -8,7 +8,7 @@ use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
-/// What a volume is for.
+/// The use of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Usage {
     /// Anything: mke2fs's defaults, which depend on the size.
@@ -28,7 +28,7 @@ pub enum Usage {
     Grub,
 }
 
-/// What a usage says where the options do not.
+/// Defaults of a use, for what the options leave open.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Profile {
     pub(crate) features: FeatureSets,

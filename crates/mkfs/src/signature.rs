@@ -1,4 +1,4 @@
-//! What a device may hold already, by the magic numbers of other formats.
+//! Content that a device may hold already, by the magic numbers of other formats.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use extant_units::DevOff;
 /// Something of value that was found on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
-    /// What it is, in words.
+    /// The format, in words.
     pub what: &'static str,
-    /// Where its magic number lies.
+    /// The offset of its magic number.
     pub offset: u64,
     /// Bytes of the magic number.
     pub len: usize,
@@ -29,7 +29,7 @@ impl Signature {
     }
 }
 
-/// Where a magic number lies.
+/// The offset of a magic number.
 #[derive(Clone, Copy)]
 enum At {
     /// So many bytes from the beginning.

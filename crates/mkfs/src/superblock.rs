@@ -64,7 +64,6 @@ pub(crate) fn superblock(
     raw.raid_stripe_width.set(layout.stripe_width);
     raw.log_groups_per_flex = geometry.log_groups_per_flex;
     raw.kbytes_written.set(kib_written);
-    raw.backup_bgs = geometry.backups.map(U32::new);
     if let Some(seed) = identity.seed(features) {
         raw.checksum_type = CRC32C;
         if features.has_incompat(Incompat::CSUM_SEED) {
@@ -75,25 +74,10 @@ pub(crate) fn superblock(
     raw
 }
 
-/// A copy of `raw` for the backup in `group`. Only the primary one says that the volume is clean.
-pub(crate) fn backup(raw: &RawSuperblock, group: u32) -> Box<RawSuperblock> {
-    let mut copy = Box::new(raw.clone());
-    copy.set_state(State::empty());
-    copy.block_group_nr
-        .set(exact_u16(u64::from(group & 0xFFFF)));
-    copy.seal();
-    copy
-}
-
 fn counts(raw: &mut RawSuperblock, layout: &Layout) {
     let geometry = &layout.geometry;
     let low = |count: u64| U32::new(exact_u32(count & 0xFFFF_FFFF));
-    let high = |count: u64| U32::new(exact_u32(count >> 32));
-    raw.inodes_count.set(geometry.inodes());
-    raw.blocks_count_lo = low(geometry.blocks);
-    raw.blocks_count_hi = high(geometry.blocks);
-    raw.r_blocks_count_lo = low(geometry.reserved_blocks);
-    raw.r_blocks_count_hi = high(geometry.reserved_blocks);
+    geometry.store_size(raw);
     raw.set_free_blocks_count(Blocks::new(layout.free_blocks()));
     raw.free_inodes_count.set(layout.free_inodes());
     raw.first_data_block = low(geometry.first_block());
@@ -102,8 +86,6 @@ fn counts(raw: &mut RawSuperblock, layout: &Layout) {
     raw.blocks_per_group.set(geometry.blocks_per_group);
     raw.clusters_per_group = raw.blocks_per_group;
     raw.inodes_per_group.set(geometry.inodes_per_group);
-    raw.reserved_gdt_blocks
-        .set(exact_u16(geometry.reserved_gdt.into()));
     raw.overhead_blocks = low(layout.overhead);
 }
 

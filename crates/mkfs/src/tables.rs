@@ -1,22 +1,14 @@
-//! Where each group's bitmaps and inode table lie.
+//! The blocks of each group's bitmaps and inode table.
 //!
 //! With `flex_bg` those of sixteen groups lie together at the start of the first: all block
 //! bitmaps, then all inode bitmaps, then all tables. Each search begins where the last group's
 //! ended, so that a backup in the way is stepped over. Without it each group has its own.
 
 use extant_disk::features::Incompat;
+use extant_disk::geometry::{Geometry, GroupTables};
 
 use crate::error::{Error, Result};
-use crate::geometry::Geometry;
 use crate::space::Space;
-
-/// The places of one group's metadata.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct GroupTables {
-    pub(crate) block_bitmap: u64,
-    pub(crate) inode_bitmap: u64,
-    pub(crate) inode_table: u64,
-}
 
 /// Blocks as they are taken, and which groups that concerns.
 pub(crate) struct Ground<'a> {
@@ -30,10 +22,8 @@ impl<'a> Ground<'a> {
     /// With superblocks and descriptors taken.
     pub(crate) fn new(geometry: &'a Geometry) -> Self {
         let mut space = Space::of(geometry.first_block()..geometry.blocks);
-        let backups = geometry.backup_groups();
-        for group in std::iter::once(0).chain(backups) {
-            let start = geometry.group_blocks(group).start;
-            space.take(start..start + geometry.super_blocks());
+        for group in 0..geometry.groups {
+            space.take(geometry.head(group));
         }
         let mut touched = vec![false; geometry.groups as usize];
         // The bitmap of a last group that is not whole has padding.
@@ -172,7 +162,7 @@ impl Flex {
     fn of(geometry: &Geometry, group: u32) -> Self {
         let size = 1_u32 << geometry.log_groups_per_flex;
         let first = geometry.flex_start(group);
-        let last_group = (group | (size - 1)).min(geometry.groups - 1);
+        let last_group = geometry.flex_end(group) - 1;
         // The last flex group is packed, unless it is of one group.
         let gap = match last_group - first {
             0 => size,

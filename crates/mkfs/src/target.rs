@@ -18,20 +18,20 @@ use crate::write::{Before, write_over};
 /// Sizes taken from a device are whole pages.
 const PAGE: u64 = 4096;
 
-/// What was made.
+/// Result of making a volume.
 #[derive(Clone, Debug)]
 pub struct Made {
     /// Its layout.
     pub layout: Layout,
     /// Its names and times.
     pub identity: Identity,
-    /// Whether the file was there before.
+    /// Set if the file was there before.
     pub existed: bool,
-    /// What was there and is overwritten.
+    /// The former content, which is overwritten.
     pub overwritten: Vec<Signature>,
 }
 
-/// What the path leads to.
+/// The file that the path leads to.
 enum Target {
     /// Nothing yet.
     New,
@@ -67,7 +67,7 @@ pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
     })
 }
 
-/// What [`make`] would make, without a change.
+/// The volume that [`make`] would make, without a change.
 ///
 /// # Errors
 /// As [`make`], as far as they are known without writing.
@@ -104,7 +104,7 @@ pub fn make_on(device: &dyn BlockDevice, size: Option<u64>, options: &Options) -
     })
 }
 
-/// What [`make_on`] would make, without a change.
+/// The volume that [`make_on`] would make, without a change.
 ///
 /// # Errors
 /// As [`make_on`], as far as they are known without writing.

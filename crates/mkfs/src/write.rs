@@ -31,7 +31,7 @@ const HEAD: u64 = 4096;
 /// Bytes at its end that are zeroed: other file systems and volume managers keep labels there.
 const TAIL: u64 = 1 << 16;
 
-/// What a device holds before the first write.
+/// Content of a device before the first write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
     /// Zeros, all of it.
@@ -43,7 +43,7 @@ pub enum Before {
 /// Writes `layout` to `device`, whatever it held.
 ///
 /// # Errors
-/// What the device reports. There is no file system on it then.
+/// Those of the device. There is no file system on it then.
 pub fn write(device: &dyn BlockDevice, layout: &Layout, identity: &Identity) -> Result<()> {
     write_over(device, layout, identity, Before::Unknown)
 }
@@ -61,7 +61,7 @@ pub(crate) fn write_over(
 /// Writes `layout` with the files of `population`, whose data the caller has written.
 ///
 /// # Errors
-/// What the device reports, and what an inode cannot hold. There is no file system on it then.
+/// Those of the device, and content that an inode cannot hold. There is no file system on it then.
 pub fn write_populated(
     device: &dyn BlockDevice,
     layout: &Layout,
@@ -95,9 +95,9 @@ pub fn write_populated(
 struct Writer<'a> {
     device: &'a dyn BlockDevice,
     layout: &'a Layout,
-    /// Whether the device reads as zeros where nothing was written.
+    /// Set if the device reads as zeros where nothing was written.
     blank: bool,
-    /// Bytes that were not written yet, and their place.
+    /// Bytes that were not written yet, and their offset on the device.
     batch: Vec<u8>,
     start: u64,
     /// Bytes that were.
@@ -158,9 +158,8 @@ impl Writer<'_> {
         let end = layout.bytes().min(self.device.len());
         let tail = end.saturating_sub(TAIL).max(HEAD).min(end);
         self.device.write_zeroes(DevOff::new(tail), end - tail)?;
-        for group in std::iter::once(0).chain(geometry.backup_groups()) {
-            let start = geometry.group_blocks(group).start;
-            self.zero_blocks(start..start + geometry.super_blocks())?;
+        for group in 0..geometry.groups {
+            self.zero_blocks(geometry.head(group))?;
         }
         if let Some(journal) = &layout.files.journal {
             for run in &journal.runs {
@@ -180,7 +179,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Whether unused parts of inode tables are left as they are.
+    /// Returns whether unused parts of inode tables are left as they are.
     fn leaves_tables(&self) -> bool {
         self.layout.lazy_itable_init && self.layout.geometry.features.group_csum() && !self.blank
     }
@@ -291,7 +290,7 @@ impl Writer<'_> {
         let mut primary = superblock::superblock(self.layout, identity, contents, kib);
         for group in geometry.backup_groups() {
             let start = geometry.group_blocks(group).start;
-            let mut first = superblock::backup(&primary, group).as_bytes().to_vec();
+            let mut first = primary.backup(Group::new(group)).as_bytes().to_vec();
             first.resize(geometry.block_size.bytes(), 0);
             self.put(start, &first)?;
             self.put(start + 1, table)?;
@@ -310,24 +309,17 @@ fn block_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
     let geometry = &layout.geometry;
     let blocks = geometry.group_blocks(group);
     let bit = |block: u64| exact_u32(block - blocks.start);
-    let mut bytes = vec![0; geometry.block_size.bytes()];
+    let mut bytes = bitmap::of_free(geometry.block_size, bit(blocks.end));
     for run in layout.space.taken_in(blocks.clone()) {
         bitmap::set_range(&mut bytes, bit(run.start)..bit(run.end));
     }
-    let bits = bits(&bytes);
-    bitmap::set_range(&mut bytes, bit(blocks.end)..bits);
     bytes
 }
 
 /// The inode bitmap of `group`.
 fn inode_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
-    let mut bytes = vec![0; layout.geometry.block_size.bytes()];
-    let bits = bits(&bytes);
+    let geometry = &layout.geometry;
+    let mut bytes = bitmap::of_free(geometry.block_size, geometry.inodes_per_group);
     bitmap::set_range(&mut bytes, 0..layout.used_inodes(group));
-    bitmap::set_range(&mut bytes, layout.geometry.inodes_per_group..bits);
     bytes
-}
-
-fn bits(bytes: &[u8]) -> u32 {
-    exact_u32(bytes.len() as u64 * 8)
 }

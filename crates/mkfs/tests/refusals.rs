@@ -1,4 +1,4 @@
-//! What is refused, each with its own error, and with nothing written.
+//! Refusals, each with its own error, and with nothing written.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;

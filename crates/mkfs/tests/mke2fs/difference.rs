@@ -1,4 +1,4 @@
-//! Where two images differ, and which differences are meant:
+//! Differences of two images, and those among them that are meant:
 //!
 //! - `s_kbytes_written` in superblocks, and so their checksums: mke2fs writes what its own I/O
 //!   layer counted, Extant the KiB that it wrote.
@@ -22,7 +22,7 @@ const PIECE: usize = 1024;
 /// How many differences are printed.
 const TOLD: usize = 20;
 
-/// What differs, in words; nothing if only meant differences were found.
+/// The differences, in words; none if only meant ones were found.
 pub(crate) fn find(ours: &Path, theirs: &Path) -> Result<Vec<String>> {
     let (ours, theirs) = (File::open(ours)?, File::open(theirs)?);
     let len = ours.metadata()?.len();
@@ -52,7 +52,7 @@ pub(crate) fn find(ours: &Path, theirs: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Where what may differ lies.
+/// Offsets of what may differ.
 struct Known {
     /// The journal's inode, if its tree has a level of nodes.
     deep_journal: Option<u64>,

@@ -1,7 +1,7 @@
 //! The same bytes as mke2fs 1.47 writes, on the same arguments.
 //!
-//! What may differ is listed in [`difference`], with the reason. As everything else is the same,
-//! so is every field that dumpe2fs shows.
+//! The differences that are meant are listed in [`difference`], with the reason. As everything else
+//! is the same, so is every field that dumpe2fs shows.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod case;
@@ -49,7 +49,7 @@ fn compare(dir: &TempDir, case: &Case) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether mke2fs rounded the number of inodes down until the format's own had no room.
+/// Returns whether mke2fs rounded the number of inodes down until the format's own had no room.
 fn said_of_few_inodes(said: &str) -> bool {
     said.contains("Illegal inode number while writing reserved inodes")
         || said.contains("Could not allocate inode in ext2 filesystem")
