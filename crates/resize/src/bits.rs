@@ -6,6 +6,6 @@ pub(crate) struct Bits {
     pub(crate) now: Vec<u8>,
     /// In use as it was, or as it becomes.
     pub(crate) busy: Vec<u8>,
-    /// Whether the bitmap has to be stored.
+    /// Set if the bitmap has to be stored.
     pub(crate) changed: bool,
 }

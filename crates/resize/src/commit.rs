@@ -39,7 +39,7 @@ use zerocopy::IntoBytes;
 use crate::error::{Error, Result};
 use crate::volume::{Volume, edit_super, read_super};
 
-/// What a drive writes whole.
+/// Bytes that a drive writes whole.
 const SECTOR: usize = 512;
 /// Bytes that are written together.
 const WRITE_BYTES: usize = 1 << 20;
@@ -56,9 +56,9 @@ pub(crate) struct Changes {
 }
 
 impl Volume {
-    /// What differs between the copy and the device.
+    /// The blocks that differ between the copy and the device.
     pub(crate) fn changes(&self) -> Result<Changes> {
-        let log2 = self.old.block_size().log2();
+        let log2 = self.old.block_size.log2();
         let mut changes = Changes::default();
         let (mut group, mut bits) = (u32::MAX, Vec::new());
         let mut next = 0;
@@ -74,8 +74,8 @@ impl Volume {
                     (group, bits) = (of, self.old_bitmap(of)?);
                 }
                 // No bitmap has the blocks before the first group.
-                let bit = at_most_u32(block.saturating_sub(self.old.start(of)));
-                let used = block < self.old.first()
+                let bit = at_most_u32(block.saturating_sub(self.old.group_start(of)));
+                let used = block < self.old.first_block()
                     || (block < self.old.blocks && bitmap::test(&bits, bit));
                 match used {
                     true => changes.used.push(block),
@@ -165,7 +165,7 @@ impl Volume {
             }
         }
         let blocks = Blocks::new(self.old.blocks.max(self.new.blocks));
-        let bs = self.old.block_size();
+        let bs = self.old.block_size;
         let recovery = recover_within(dev, bs, log, blocks, memory_share())?;
         if let Some(what) = recovery.skipped_text() {
             return Err(Error::Unreadable(what));
@@ -176,7 +176,7 @@ impl Volume {
     /// The log's superblock with the features that the transaction needs: they decide how many
     /// blocks a descriptor has room for.
     fn upgraded(&self, mut superblock: JournalSuperblock) -> JournalSuperblock {
-        let features = self.old.features();
+        let features = self.old.features;
         let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
         superblock.upgrade(wide, features.metadata_csum());
         superblock
@@ -244,7 +244,7 @@ impl Volume {
     /// A block as it goes to the log: until the recovery has ended, the superblock asks for it.
     fn logged(&self, block: u64) -> Result<Vec<u8>> {
         let mut bytes = self.block(block)?;
-        let log2 = self.old.block_size().log2();
+        let log2 = self.old.block_size.log2();
         if block == SUPERBLOCK_OFFSET >> log2 {
             let at = extant_units::index(SUPERBLOCK_OFFSET - (block << log2));
             if let Some(slot) = bytes.get_mut(at..at + SUPERBLOCK_SIZE)
@@ -288,7 +288,7 @@ impl Volume {
     fn in_place(&self, used: &[u64]) -> Result<()> {
         let dev = self.dev.base();
         edit_super(dev, |raw| raw.set_state(raw.state() - State::VALID))?;
-        let of_super = SUPERBLOCK_OFFSET >> self.old.block_size().log2();
+        let of_super = SUPERBLOCK_OFFSET >> self.old.block_size.log2();
         for block in used.iter().filter(|block| **block != of_super) {
             dev.write_at(self.at(*block)?, &self.block(*block)?)?;
         }
@@ -302,22 +302,15 @@ impl Volume {
         let dev = self.dev.base();
         let sb = read_super(dev)?;
         let mut table = Vec::new();
-        for at in 0..self.new.desc_blocks {
-            table.extend(self.old_block(self.new.first() + 1 + at)?);
+        for at in 0..u64::from(self.new.desc_blocks) {
+            table.extend(self.old_block(self.new.first_block() + 1 + at)?);
         }
-        let mut groups: Vec<u32> = self.new.backups().collect();
+        let mut groups: Vec<u32> = self.new.backup_groups().collect();
         groups.reverse();
         for (nth, group) in (1..).zip(groups.iter().copied().map(Group::new)) {
-            let start = self.at(self.new.start(group.get()))?;
-            let mut copy = sb.raw().clone();
-            recover(&mut copy, false);
-            copy.set_state(copy.state() - State::VALID - State::ERROR);
-            // The field has 16 bits; the low ones are kept, as mke2fs does.
-            let [low, high, ..] = group.get().to_le_bytes();
-            copy.block_group_nr = u16::from_le_bytes([low, high]).into();
-            copy.seal();
+            let start = self.at(self.new.group_start(group.get()))?;
             let mut block = vec![0; self.block_bytes()];
-            block[..SUPERBLOCK_SIZE].copy_from_slice(copy.as_bytes());
+            block[..SUPERBLOCK_SIZE].copy_from_slice(sb.raw().backup(group).as_bytes());
             dev.write_at(start.plus(self.block_bytes() as u64), &table)?;
             if nth == groups.len() {
                 dev.flush()?;

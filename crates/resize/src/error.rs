@@ -3,6 +3,7 @@
 use std::io;
 
 use extant_blockdev::OpenError;
+use extant_disk::geometry::GeometryError;
 use extant_disk::superblock::SuperblockError;
 use extant_jbd2::JournalError;
 
@@ -38,7 +39,7 @@ pub enum Error {
     /// Less than one group.
     #[error("too small: no block is left for a group")]
     NoGroup,
-    /// What the volume holds does not fit.
+    /// The content of the volume does not fit.
     #[error("too small: at least {least} bytes are needed")]
     TooSmall {
         /// The least size, in bytes.
@@ -78,9 +79,9 @@ pub enum Error {
     /// A later round of a resize to the least size failed. The earlier ones are done.
     #[error("it has {} blocks now, and then: {error}", report.blocks)]
     After {
-        /// What was done.
+        /// The result of the earlier rounds.
         report: Report,
-        /// What ended it.
+        /// The reason of the failure.
         #[source]
         error: Box<Error>,
     },
@@ -101,6 +102,15 @@ impl Error {
     /// A structure that is not as the check has found it.
     pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
         Self::Unreadable(what.to_string())
+    }
+}
+
+impl From<GeometryError> for Error {
+    fn from(error: GeometryError) -> Self {
+        match error {
+            GeometryError::NoGroup => Self::NoGroup,
+            GeometryError::TooLarge { blocks, why } => Self::TooLarge { blocks, why },
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl Volume {
         while let Some((child, expect)) = pending.pop() {
             // The check has walked this tree: it has no cycle, and its blocks are the volume's.
             let block = self.block(child.get())?;
-            let bs = self.old.block_size();
+            let bs = self.old.block_size;
             let node = Node::check_block(&block, bs, seed, |_, _| true).map_err(bad)?;
             node.agrees(&expect).map_err(bad)?;
             tree.nodes.push(child);
@@ -117,7 +117,7 @@ impl Volume {
 
     /// Stores a tree of an inode, and its number of blocks. Nodes stay where they may.
     fn store_tree(&mut self, ino: Ino, core: &mut InodeCore, tree: &Tree) -> Result<()> {
-        let nodes = node_count(tree.extents.len(), self.old.block_size());
+        let nodes = node_count(tree.extents.len(), self.old.block_size);
         let before = tree.nodes.len();
         let mut places = Vec::with_capacity(nodes);
         for node in &tree.nodes {
@@ -134,7 +134,7 @@ impl Volume {
         let seed = self.seed(ino, core);
         let per_block = self.block_bytes() as u64 / 512;
         core.sectors = core.sectors + nodes as u64 * per_block - before as u64 * per_block;
-        let stored = store_tree(&tree.extents, &places, self.old.block_size(), seed);
+        let stored = store_tree(&tree.extents, &places, self.old.block_size, seed);
         let (root, blocks) = stored.map_err(|error| broken(ino, error))?;
         for (at, bytes) in blocks {
             self.put(at.get(), &bytes)?;

@@ -17,7 +17,7 @@ use crate::volume::Volume;
 
 /// The list of bad blocks.
 const BAD_BLOCKS: u32 = 1;
-/// The inode that owns the reserve of descriptors: its map follows from the shape.
+/// The inode that owns the reserve of descriptors: its map follows from the geometry.
 pub(crate) const RESIZE: u32 = 7;
 
 /// Bytes of a link's target that an inode holds itself, less one.
@@ -38,9 +38,9 @@ impl Volume {
     /// The inodes in use of a group, also those that have moved there.
     pub(crate) fn inodes_of(&self, group: u32) -> Result<Vec<Ino>> {
         let desc = self.desc(group)?;
-        let per_group = self.old.inodes_per_group();
+        let per_group = self.old.inodes_per_group;
         let unused =
-            self.old.features().group_csum() && desc.flags.contains(GroupFlags::INODE_UNINIT);
+            self.old.features.group_csum() && desc.flags.contains(GroupFlags::INODE_UNINIT);
         if unused || desc.free_inodes == per_group {
             return Ok(Vec::new());
         }
@@ -81,11 +81,11 @@ impl Volume {
 
     /// The journal's inode.
     pub(crate) fn journal(&self) -> Option<Ino> {
-        let has_it = self.old.features().has_compat(Compat::HAS_JOURNAL);
+        let has_it = self.old.features.has_compat(Compat::HAS_JOURNAL);
         Ino::new(self.raw.journal_inum.get()).filter(|_| has_it)
     }
 
-    /// Whether `i_block` of an inode in use is a map.
+    /// Returns whether `i_block` of an inode in use is a map.
     pub(crate) fn has_map(&self, core: &InodeCore) -> bool {
         let own = match core.file_acl {
             Pblk::ZERO => 0,
@@ -138,7 +138,7 @@ impl Volume {
     }
 
     pub(crate) fn is_orphan_file(&self, ino: Ino) -> bool {
-        self.old.features().has_compat(Compat::ORPHAN_FILE)
+        self.old.features.has_compat(Compat::ORPHAN_FILE)
             && self.raw.orphan_file_inum.get() == ino.get()
     }
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use extant_disk::features::{Compat, Incompat};
+use extant_disk::geometry::NewGroups;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
-use extant_units::{Ino, Pblk, at_most_u32};
+use extant_units::{Ino, Pblk};
 
 use crate::error::{Error, Result};
 use crate::extents::one;
@@ -20,99 +21,64 @@ impl Volume {
     pub(crate) fn begin(&mut self) -> Result<()> {
         let common = self.old.groups.min(self.new.groups);
         for group in 0..common {
-            let start = self.old.start(group);
-            let (old, new) = (self.old.super_blocks(group), self.new.super_blocks(group));
+            let start = self.old.group_start(group);
+            let (old, new) = (self.old.head_blocks(group), self.new.head_blocks(group));
             if old < new {
                 self.take(start + old..start + new)?;
             }
         }
         // The last group of one of the two may be larger in the other.
-        if self.old.range(common - 1) != self.new.range(common - 1) {
+        if self.old.group_blocks(common - 1) != self.new.group_blocks(common - 1) {
             self.touch(common - 1)?;
         }
         Ok(())
     }
 
-    /// Adds the new groups, with bitmaps and tables of each flex group together.
+    /// Adds the new groups.
     pub(crate) fn add_groups(&mut self) -> Result<()> {
-        let flex = self.new.features().has_incompat(Incompat::FLEX_BG);
-        let mut group = self.old.groups;
-        while group < self.new.groups {
-            let end = match flex {
-                true => self.new.flex_end(group),
-                false => group + 1,
-            };
-            self.add_flex_group(group..end)?;
-            group = end;
+        if self.new.groups <= self.old.groups {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn add_flex_group(&mut self, groups: Range<u32>) -> Result<()> {
-        for group in groups.clone() {
-            let range = self.new.range(group);
-            let len = range.end - range.start;
-            let free = len - self.new.super_blocks(group).min(len);
-            // Whole groups with nothing but the copies at their start have no bitmap in memory.
-            let bare = self.new.features().group_csum() && len == self.new.per_group();
-            let mut desc = GroupDesc {
-                free_blocks: at_most_u32(free),
-                ..GroupDesc::default()
-            };
+        let plan = NewGroups::plan(&self.new, self.old.groups);
+        let plan = plan.ok_or(Error::NoRoom("the new groups' metadata"))?;
+        for (group, mut desc) in plan.descriptors() {
+            let group = group.get();
+            let blocks = self.new.group_blocks(group);
+            let len = blocks.end - blocks.start;
+            // Whole groups with nothing but the copies at their start need no bitmap.
+            let bare = u64::from(desc.free_blocks) + self.new.head_blocks(group) == len
+                && len == u64::from(self.new.blocks_per_group);
+            let bare = bare && self.new.features.group_csum();
             desc.flags.set(GroupFlags::BLOCK_UNINIT, bare);
             self.groups.push(desc);
             if !bare {
                 self.touch(group)?;
             }
         }
-        let within = self.new.start(groups.start)..self.new.range(groups.end - 1).end;
-        // Each search goes on where the one before it ended: those of a flex group are as many as
-        // its groups.
-        self.cursor = groups.start;
-        for group in groups.clone() {
-            let block = self.place(group, &within, 1)?;
-            self.desc_mut(group)?.block_bitmap = block;
+        for part in plan.parts() {
+            self.take(part.clone())?;
         }
-        for group in groups.clone() {
-            let block = self.place(group, &within, 1)?;
-            self.desc_mut(group)?.inode_bitmap = block;
-        }
-        for group in groups {
-            let block = self.place(group, &within, self.new.table_blocks)?;
-            self.desc_mut(group)?.inode_table = block;
+        for group in plan.groups() {
             self.clear_table(group)?;
         }
+        // Behind the last table there is room for what moves.
+        let last = self.desc(self.new.groups - 1)?.inode_table;
+        self.cursor = self.new.group_of(last.get());
         Ok(())
-    }
-
-    /// Takes blocks for the metadata of a new group.
-    fn place(&mut self, group: u32, within: &Range<u64>, len: u64) -> Result<Pblk> {
-        let near = self.take_whole(len, within)?;
-        let own = self.new.range(group);
-        let block = match near {
-            None => self.take_whole(len, &own)?,
-            near => near,
-        };
-        block
-            .map(Pblk::new)
-            .ok_or(Error::NoRoom("the new groups' metadata"))
     }
 
     /// A new group's inodes: none.
     fn clear_table(&mut self, group: u32) -> Result<()> {
-        let (csum, len) = (self.new.features().group_csum(), self.new.table_blocks);
-        let (per_group, bits) = (self.new.inodes_per_group(), self.no_inodes());
-        let (log2, zeros_from) = (self.old.block_size().log2(), self.zeros_from);
+        let len = u64::from(self.new.itable_blocks);
+        let (log2, zeros_from) = (self.old.block_size.log2(), self.zeros_from);
+        let has_flags = self.new.features.group_csum();
         let desc = self.desc_mut(group)?;
-        desc.free_inodes = per_group;
         let table = desc.inode_table.get();
         let is_zero = table << log2 >= zeros_from;
-        if csum {
-            desc.itable_unused = per_group;
-            desc.flags.insert(GroupFlags::INODE_UNINIT);
+        if has_flags {
             desc.flags.set(GroupFlags::ITABLE_ZEROED, is_zero);
         } else {
-            self.inode_bits.insert(group, bits);
+            self.inode_bits.insert(group, self.no_inodes());
             if !is_zero {
                 self.clear(&(table..table + len))?;
             }
@@ -124,13 +90,13 @@ impl Volume {
     pub(crate) fn move_tables(&mut self) -> Result<()> {
         for group in 0..self.old.groups.min(self.new.groups) {
             let desc = *self.desc(group)?;
-            let within = match self.new.features().has_incompat(Incompat::FLEX_BG) {
+            let within = match self.new.features.has_incompat(Incompat::FLEX_BG) {
                 true => self.anywhere(!self.format.wide_blocks),
-                false => self.new.range(group),
+                false => self.new.group_blocks(group),
             };
             let block_bitmap = self.move_metadata(desc.block_bitmap, 1, &within)?;
             let inode_bitmap = self.move_metadata(desc.inode_bitmap, 1, &within)?;
-            let len = self.old.table_blocks;
+            let len = u64::from(self.old.itable_blocks);
             let inode_table = self.move_metadata(desc.inode_table, len, &within)?;
             let desc = self.desc_mut(group)?;
             desc.block_bitmap = block_bitmap;
@@ -157,7 +123,7 @@ impl Volume {
     pub(crate) fn drop_groups(&mut self) -> Result<()> {
         let cut: Vec<GroupDesc> = self.groups.drain(self.new.groups as usize..).collect();
         for desc in cut {
-            let len = self.old.table_blocks;
+            let len = u64::from(self.old.itable_blocks);
             for run in [
                 one(desc.block_bitmap),
                 one(desc.inode_bitmap),
@@ -167,8 +133,8 @@ impl Volume {
             }
         }
         for group in 0..self.new.groups.min(self.old.groups) {
-            let start = self.old.start(group);
-            let (old, new) = (self.old.super_blocks(group), self.new.super_blocks(group));
+            let start = self.old.group_start(group);
+            let (old, new) = (self.old.head_blocks(group), self.new.head_blocks(group));
             if new < old {
                 self.release(start + new..start + old)?;
             }
@@ -182,7 +148,7 @@ impl Volume {
         let Some(ino) = Ino::new(RESIZE) else {
             return Ok(());
         };
-        if !self.new.features().has_compat(Compat::RESIZE_INODE) {
+        if !self.new.features.has_compat(Compat::RESIZE_INODE) {
             return Ok(());
         }
         let mut core = self.inode(ino)?;
@@ -196,21 +162,11 @@ impl Volume {
             double = to;
         }
         let len = self.block_bytes();
-        let (per_block, reserved) = ((len / 4) as u64, self.new.reserved_gdt);
-        let first = self.reserve_start().get();
-        let copies = self.new.backups().take(len / 4);
-        let copies: Vec<u64> = copies
-            .map(|group| u64::from(group) * self.new.per_group())
-            .collect();
-        let mut leads_to = vec![0; len / 4];
-        for at in 0..reserved {
-            let slot = extant_units::index((self.new.desc_blocks + at) % per_block);
-            if let Some(slot) = leads_to.get_mut(slot) {
-                *slot = first + at;
-            }
-            let others = copies.iter().map(|offset| first + at + offset);
-            self.put(first + at, &numbers(others, len)?)?;
+        for block in self.new.reserved_descriptors() {
+            let copies = self.new.copies_of_reserved(block);
+            self.put(block, &numbers(copies.into_iter(), len)?)?;
         }
+        let leads_to = self.new.resize_inode_map();
         self.put(double.get(), &numbers(leads_to.into_iter(), len)?)?;
         let slots = (0..15).map(|slot| match slot {
             DOUBLE_INDIRECT => double.get(),
@@ -218,7 +174,7 @@ impl Volume {
         });
         let root = numbers(slots, core.i_block.len())?;
         core.i_block.copy_from_slice(&root);
-        core.sectors = (1 + reserved * (1 + copies.len() as u64)) * (len as u64 / 512);
+        core.sectors = self.new.resize_inode_blocks() * (len as u64 / 512);
         self.put_inode(ino, &core)
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenError, OpenMode};
 
+use extant_disk::geometry::Geometry;
+
 use crate::error::{Error, Result};
 use crate::options::{Report, ResizeOptions, Target};
 use crate::resize_on;
-use crate::shape::Shape;
+
 use crate::volume::read_super;
 
 /// Resizes the image file or block device at `path`. A file gets the length of the volume that it
@@ -33,8 +35,8 @@ pub fn resize_image(
     let len = file.len();
     let wanted = match target {
         Target::Bytes(bytes) => {
-            let old = Shape::of(&read_super(&*file)?);
-            old.resized(bytes >> old.block_size().log2())?.bytes()
+            let old = Geometry::of(&read_super(&*file)?);
+            old.resized(bytes >> old.block_size.log2())?.bytes()
         }
         Target::Least => 0,
     };
@@ -77,5 +79,5 @@ fn open(path: &Path) -> Result<FileDevice> {
 
 /// Bytes of the volume in the file, if it can be read.
 fn volume_bytes(file: &FileDevice) -> Option<u64> {
-    Some(Shape::of(&read_super(file).ok()?).bytes())
+    Some(Geometry::of(&read_super(file).ok()?).bytes())
 }

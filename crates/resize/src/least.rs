@@ -1,11 +1,12 @@
 //! The least size of a volume: where what lies behind the cut fits in front of it.
 
 use extant_disk::bitmap;
+use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::GroupDesc;
 use extant_units::{Pblk, at_most_u32};
 
 use crate::error::Result;
-use crate::shape::Shape;
+
 use crate::volume::Volume;
 
 /// Of so many blocks that move, one more may be needed for maps.
@@ -14,16 +15,16 @@ const PER_MAP: u64 = 64;
 const SPARE: u64 = 32;
 
 impl Volume {
-    /// The smallest shape that this volume, as it is, can be cut to.
-    pub(crate) fn least(&self) -> Result<Shape> {
+    /// The smallest geometry that this volume, as it is, can be cut to.
+    pub(crate) fn least(&self) -> Result<Geometry> {
         let mut best = self.old.clone();
         let (mut low, mut high) = (0, self.old.blocks);
         while low < high {
             let middle = low + (high - low) / 2;
             match self.old.resized(middle) {
-                Ok(shape) if self.fits(&shape)? => {
+                Ok(geometry) if self.fits(&geometry)? => {
                     high = middle;
-                    best = shape;
+                    best = geometry;
                 }
                 _ => low = middle + 1,
             }
@@ -31,33 +32,34 @@ impl Volume {
         Ok(best)
     }
 
-    /// Whether what lies behind the end of `shape` fits in front of it.
-    fn fits(&self, shape: &Shape) -> Result<bool> {
+    /// Returns whether the blocks behind the end of `geometry` fit in front of it.
+    fn fits(&self, geometry: &Geometry) -> Result<bool> {
         let (mut free, mut moves, mut inodes) = (0, 0, 0);
         for (group, desc) in (0..self.old.groups).zip(&self.was) {
-            let range = self.old.range(group);
+            let range = self.old.group_blocks(group);
             let len = range.end - range.start;
             let free_here = u64::from(desc.free_blocks).min(len);
             // Free counts come from disk and may be too large.
-            inodes += u64::from(self.old.inodes_per_group().saturating_sub(desc.free_inodes));
-            if range.end <= shape.blocks {
+            inodes += u64::from(self.old.inodes_per_group.saturating_sub(desc.free_inodes));
+            if range.end <= geometry.blocks {
                 free += free_here;
-            } else if range.start >= shape.blocks {
+            } else if range.start >= geometry.blocks {
                 moves += len - free_here;
             } else {
-                let cut = at_most_u32(shape.blocks - range.start);
+                let cut = at_most_u32(geometry.blocks - range.start);
                 let front = u64::from(bitmap::count_clear(&self.old_bitmap(group)?, cut));
                 free += front.min(free_here);
                 moves += len - free_here - (u64::from(cut) - front.min(u64::from(cut)));
             }
-            if group >= shape.groups {
+            if group >= geometry.groups {
                 // Its own metadata goes with it. A free count from disk that is too large makes
                 // `moves` too small.
-                let lens = (self.old.super_blocks(group), self.old.table_blocks);
-                moves = moves.saturating_sub(own_behind(shape.blocks, desc, lens));
+                let table = u64::from(self.old.itable_blocks);
+                let lens = (self.old.head_blocks(group), table);
+                moves = moves.saturating_sub(own_behind(geometry.blocks, desc, lens));
             }
         }
-        Ok(room_for(moves) <= free && inodes <= u64::from(shape.inodes()))
+        Ok(room_for(moves) <= free && inodes <= u64::from(geometry.inodes()))
     }
 }
 

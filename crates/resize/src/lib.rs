@@ -5,7 +5,7 @@
 //!
 //! 1. A volume that waits for a replay, or has orphans, is mounted and unmounted; then the check
 //!    must find nothing (`prepare`).
-//! 2. `shape` computes the new geometry, `least` the smallest that is possible.
+//! 2. The new geometry is planned ([`Geometry::resized`]); `least` finds the smallest possible one.
 //! 3. In a private copy in memory (`volume`), `groups` adds and drops groups, `files`, `extents`
 //!    and `pointers` move the blocks of files, `numbers` moves inodes, `log` the journal. `space`
 //!    has the bitmaps, `store` puts them into the copy. The blocks of files go at once to blocks
@@ -35,7 +35,6 @@ mod numbers;
 mod options;
 mod pointers;
 mod prepare;
-mod shape;
 mod space;
 mod store;
 mod volume;
@@ -43,12 +42,12 @@ mod volume;
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice, memory_share};
+use extant_disk::geometry::Geometry;
 
 pub use error::{Error, Result};
 pub use image::resize_image;
 pub use options::{Report, ResizeOptions, Target};
 
-use shape::Shape;
 use volume::{Overlay, Volume, read_super};
 
 /// How often the least size is looked for: what a round frees, the next can use.
@@ -74,9 +73,9 @@ fn resize_on(
     options: &ResizeOptions<'_>,
 ) -> Result<Report> {
     let has_stale_copies = prepare::prepare(dev, options)?;
-    let old = Shape::of(&read_super(dev)?);
+    let old = Geometry::of(&read_super(dev)?);
     let mut report = Report {
-        block_size: old.block_size().bytes_u64(),
+        block_size: old.block_size.bytes_u64(),
         blocks_before: old.blocks,
         blocks: old.blocks,
         ..Report::default()
@@ -84,7 +83,7 @@ fn resize_on(
     let outcome = match target {
         Target::Least => to_least(dev, &mut report, options),
         Target::Bytes(bytes) => {
-            let blocks = bytes >> old.block_size().log2();
+            let blocks = bytes >> old.block_size.log2();
             to_blocks(dev, &old, blocks, zeros_from, (&mut report, options))
         }
     };
@@ -104,10 +103,10 @@ fn resize_on(
 }
 
 /// Writes the copies that an earlier resize was cut before, of a volume that has its size already.
-fn finish_copies(dev: &Arc<dyn BlockDevice>, shape: &Shape) -> Result<()> {
-    match shape.last_is_short() {
+fn finish_copies(dev: &Arc<dyn BlockDevice>, geometry: &Geometry) -> Result<()> {
+    match geometry.last_is_short() {
         true => Ok(()),
-        false => open(dev, shape, u64::MAX)?.commit_copies(),
+        false => open(dev, geometry, u64::MAX)?.commit_copies(),
     }
 }
 
@@ -128,7 +127,7 @@ fn to_least(
 
 fn to_blocks(
     dev: &Arc<dyn BlockDevice>,
-    old: &Shape,
+    old: &Geometry,
     blocks: u64,
     zeros_from: u64,
     (report, options): (&mut Report, &ResizeOptions<'_>),
@@ -148,7 +147,7 @@ fn to_blocks(
         });
     }
     if new.blocks != old.blocks {
-        become_shape(dev, &new, zeros_from, report, options)?;
+        resize_once(dev, &new, zeros_from, report, options)?;
     }
     Ok(())
 }
@@ -159,7 +158,7 @@ fn cut_to_least(
     report: &mut Report,
     options: &ResizeOptions<'_>,
 ) -> Result<()> {
-    let old = Shape::of(&read_super(dev)?);
+    let old = Geometry::of(&read_super(dev)?);
     let least = open(dev, &old, u64::MAX)?.least()?;
     let mut more = 0;
     loop {
@@ -167,7 +166,7 @@ fn cut_to_least(
         if new.blocks >= old.blocks {
             return Ok(());
         }
-        match become_shape(dev, &new, u64::MAX, report, options) {
+        match resize_once(dev, &new, u64::MAX, report, options) {
             Err(Error::NoRoom(_)) => more = (more * 2).max(SCATTERED),
             outcome => return outcome,
         }
@@ -177,10 +176,10 @@ fn cut_to_least(
 /// Blocks by which the first other size is larger than the least.
 const SCATTERED: u64 = 64;
 
-/// Gives the volume another shape.
-fn become_shape(
+/// Gives the volume another geometry, once.
+fn resize_once(
     dev: &Arc<dyn BlockDevice>,
-    new: &Shape,
+    new: &Geometry,
     zeros_from: u64,
     report: &mut Report,
     options: &ResizeOptions<'_>,
@@ -217,8 +216,8 @@ fn become_shape(
 
 /// Gives the journal `len` blocks again, after a transaction that needed more.
 fn shorten_log(dev: &Arc<dyn BlockDevice>, len: u64, options: &ResizeOptions<'_>) -> Result<()> {
-    let shape = Shape::of(&read_super(dev)?);
-    let mut volume = open(dev, &shape, u64::MAX)?;
+    let geometry = Geometry::of(&read_super(dev)?);
+    let mut volume = open(dev, &geometry, u64::MAX)?;
     volume.relocate_log(len)?;
     volume.store()?;
     prepare::judge(&volume.dev, options)?;
@@ -226,7 +225,7 @@ fn shorten_log(dev: &Arc<dyn BlockDevice>, len: u64, options: &ResizeOptions<'_>
 }
 
 /// A private copy of the volume, which becomes `new`.
-fn open(dev: &Arc<dyn BlockDevice>, new: &Shape, zeros_from: u64) -> Result<Volume> {
+fn open(dev: &Arc<dyn BlockDevice>, new: &Geometry, zeros_from: u64) -> Result<Volume> {
     let overlay: Overlay = Arc::new(CowDevice::with_limit(Arc::clone(dev), memory_share()));
     Volume::open(&overlay, &read_super(dev)?, new.clone(), zeros_from)
 }

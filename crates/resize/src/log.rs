@@ -43,7 +43,7 @@ impl Volume {
         let Some(ino) = self.journal() else {
             return Ok(());
         };
-        if !self.new.features().has_incompat(Incompat::EXTENTS) {
+        if !self.new.features.has_incompat(Incompat::EXTENTS) {
             return Err(Error::Unsupported(
                 "its journal has to move, which needs the feature extent",
             ));
@@ -68,7 +68,7 @@ impl Volume {
         }
         self.clear_log(&runs)?;
         let mut core = self.inode(ino)?;
-        let root = Self::flat_root(&runs, self.old.block_size());
+        let root = Self::flat_root(&runs, self.old.block_size);
         core.i_block = root.map_err(Error::unreadable)?;
         core.flags |= InodeFlags::EXTENTS;
         core.sectors = len * (self.block_bytes() as u64 / 512);
@@ -112,7 +112,7 @@ impl Volume {
             return Ok(None);
         };
         let old = self.old_log(ino)?;
-        let superblock = inspect(self.dev.base(), self.old.block_size(), &old)?;
+        let superblock = inspect(self.dev.base(), self.old.block_size, &old)?;
         if superblock.start() != 0 {
             // The volume does not say so. A replay would bring old blocks back.
             return Err(Error::Unsupported(
@@ -122,7 +122,7 @@ impl Volume {
         Ok(Some(superblock))
     }
 
-    /// Where the log lies on the device.
+    /// The blocks of the log on the device.
     pub(crate) fn old_log(&self, ino: Ino) -> Result<LogMap> {
         let found = extant_check::find_log(self.dev.base().clone())?;
         found.ok_or_else(|| Error::unreadable(format_args!("journal in inode {ino}")))

@@ -39,7 +39,7 @@ impl Volume {
         if moved.is_empty() {
             return Ok(());
         }
-        if self.old.features().has_compat(Compat::STABLE_INODES) {
+        if self.old.features.has_compat(Compat::STABLE_INODES) {
             return Err(Error::Unsupported(
                 "its inodes keep their numbers (stable_inodes), and some would be cut off",
             ));
@@ -60,7 +60,7 @@ impl Volume {
 
     /// Takes a free inode of the new volume.
     fn take_inode(&mut self, mode: u16) -> Result<Ino> {
-        let per_group = self.new.inodes_per_group();
+        let per_group = self.new.inodes_per_group;
         for group in 0..self.new.groups {
             let desc = *self.desc(group)?;
             if desc.free_inodes == 0 {
@@ -74,7 +74,7 @@ impl Volume {
             let at = bitmap::next_clear(&bits, 0, per_group);
             if at < per_group {
                 bitmap::set(&mut bits, at);
-                let group_csum = self.new.features().group_csum();
+                let group_csum = self.new.features.group_csum();
                 let desc = self.desc_mut(group)?;
                 desc.free_inodes -= 1;
                 desc.flags.remove(GroupFlags::INODE_UNINIT);
@@ -95,10 +95,7 @@ impl Volume {
 
     /// The inode bitmap of a group without inodes.
     pub(crate) fn no_inodes(&self) -> Vec<u8> {
-        let mut bits = vec![0; self.block_bytes()];
-        let all = extant_units::at_most_u32(bits.len() as u64 * 8);
-        bitmap::set_range(&mut bits, self.new.inodes_per_group()..all);
-        bits
+        bitmap::of_free(self.new.block_size, self.new.inodes_per_group)
     }
 
     /// Seals the nodes of an inode's tree, whose record is in its new place.
@@ -139,8 +136,8 @@ impl Volume {
             return Ok(());
         }
         let format = DirFormat {
-            block_size: self.old.block_size(),
-            file_type: self.old.features().has_incompat(Incompat::FILETYPE),
+            block_size: self.old.block_size,
+            file_type: self.old.features.has_incompat(Incompat::FILETYPE),
             max_ino: self.old.inodes(),
             seed: self.seed(dir, &core),
         };
@@ -182,7 +179,7 @@ impl Volume {
     }
 }
 
-/// What block `nth` of a directory is, if it belongs to an index.
+/// The kind of block `nth` of a directory, if it belongs to an index.
 fn index_kind(format: &DirFormat, core: &InodeCore, nth: usize, bytes: &[u8]) -> Option<IndexKind> {
     match core.flags.contains(InodeFlags::INDEX) {
         true if nth == 0 => Some(IndexKind::Root),

@@ -1,4 +1,4 @@
-//! What a resize is asked for, and what it did.
+//! Requests to resize, and their results.
 
 use extant_check::CheckOptions;
 
@@ -18,7 +18,7 @@ pub struct ResizeOptions<'a> {
     pub check: CheckOptions<'a>,
 }
 
-/// What a resize did.
+/// The result of a resize.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Report {
     /// Bytes of a block.

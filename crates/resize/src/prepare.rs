@@ -1,17 +1,18 @@
-//! What has to hold before a resize, and before its commit.
+//! Conditions that have to hold before a resize, and before its commit.
 
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_check::{Finding, Remedy, Repair, Report as Checked, check};
 use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::geometry::Geometry;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
 use extant_engine::VolumeOptions;
 use extant_units::DevOff;
 
 use crate::error::{Error, Result};
 use crate::options::ResizeOptions;
-use crate::shape::Shape;
+
 use crate::volume::{Overlay, read_super};
 
 /// Replays the journal, finishes orphans, and checks everything. Returns whether a copy of the
@@ -66,14 +67,14 @@ fn has_copy_of_another_size(
     sb: &Superblock,
     notes: &[Finding],
 ) -> Result<bool> {
-    let shape = Shape::of(sb);
+    let geometry = Geometry::of(sb);
     for note in notes {
         let Remedy::Repair(Repair::SuperblockCopies(groups)) = &note.remedy else {
             continue;
         };
         for group in groups.iter() {
             let mut copy = [0; SUPERBLOCK_SIZE];
-            let block = shape.start(group.get());
+            let block = geometry.group_start(group.get());
             dev.read_at(DevOff::new(block << sb.block_size().log2()), &mut copy)?;
             let size = Superblock::parse(&copy).map(|copy| copy.blocks_count());
             if !size.is_ok_and(|size| size == sb.blocks_count()) {

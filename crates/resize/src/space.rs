@@ -9,7 +9,7 @@ use std::ops::Range;
 use extant_blockdev::memory_share;
 use extant_disk::bitmap;
 use extant_disk::group_desc::GroupFlags;
-use extant_units::{Pblk, at_most_u32};
+use extant_units::at_most_u32;
 
 use crate::bits::Bits;
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ impl Volume {
     }
 
     fn read_bits(&self, group: u32) -> Result<Bits> {
-        let (was, is) = (self.old.range(group), self.new.range(group));
+        let (was, is) = (self.old.group_blocks(group), self.new.group_blocks(group));
         let bytes = self.block_bytes();
         let all = at_most_u32(bytes as u64 * 8);
         let len = |range: &Range<u64>| at_most_u32(range.end - range.start);
@@ -49,7 +49,7 @@ impl Volume {
         // Behind the old end is only padding.
         bitmap::clear_range(&mut busy, len(&was)..all);
         if was.is_empty() {
-            bitmap::set_range(&mut busy, 0..at_most_u32(self.new.super_blocks(group)));
+            bitmap::set_range(&mut busy, 0..at_most_u32(self.new.head_blocks(group)));
         }
         let mut now = busy.clone();
         for bits in [&mut now, &mut busy] {
@@ -64,12 +64,12 @@ impl Volume {
         let desc = self.was.get(group as usize);
         let desc = desc.ok_or_else(|| Error::unreadable(format_args!("group {group}")))?;
         let written =
-            !self.old.features().group_csum() || !desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+            !self.old.features.group_csum() || !desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         if written {
             return self.old_block(desc.block_bitmap.get());
         }
         // What follows from the format: only metadata of groups lies there.
-        let range = self.old.range(group);
+        let range = self.old.group_blocks(group);
         let mut bits = vec![0; self.block_bytes()];
         let mut set = |start: u64, len: u64| {
             let cut = start.max(range.start)..(start + len).min(range.end);
@@ -78,7 +78,7 @@ impl Volume {
                 bitmap::set_range(&mut bits, bit(cut.start)..bit(cut.end));
             }
         };
-        set(range.start, self.old.super_blocks(group));
+        set(range.start, self.old.head_blocks(group));
         for run in self.placed_in(&range) {
             set(run.start, run.end - run.start);
         }
@@ -90,7 +90,7 @@ impl Volume {
         let mut at = run.start;
         while at < run.end {
             let group = self.new.group_of(at);
-            let whole = self.new.range(group);
+            let whole = self.new.group_blocks(group);
             let end = run.end.min(whole.end);
             if end <= at {
                 return Err(Error::unreadable(format_args!(
@@ -133,7 +133,7 @@ impl Volume {
         let from = self.cursor.clamp(first, last);
         let mut best: Option<Range<u64>> = None;
         for group in (from..=last).chain(first..from) {
-            let whole = self.new.range(group);
+            let whole = self.new.group_blocks(group);
             let known = self.bits.contains_key(&group);
             if !known && group < self.old.groups && self.desc(group)?.free_blocks == 0 {
                 continue;
@@ -186,7 +186,7 @@ impl Volume {
     /// Undoes the taking of a run.
     fn give_back(&mut self, run: &Range<u64>) -> Result<()> {
         let group = self.new.group_of(run.start);
-        let start = self.new.start(group);
+        let start = self.new.group_start(group);
         let cut = at_most_u32(run.start - start)..at_most_u32(run.end - start);
         let bits = self.bits(group)?;
         bitmap::clear_range(&mut bits.now, cut.clone());
@@ -200,10 +200,5 @@ impl Volume {
             true => 0..self.new.blocks.min(1 << 32),
             false => 0..self.new.blocks,
         }
-    }
-
-    /// The first block of the new volume's resize inode's reserve in group 0.
-    pub(crate) fn reserve_start(&self) -> Pblk {
-        Pblk::new(self.new.first() + 1 + self.new.desc_blocks)
     }
 }

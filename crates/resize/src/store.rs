@@ -4,7 +4,7 @@ use extant_disk::bitmap;
 use extant_disk::features::Incompat;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_jbd2::LogMap;
-use extant_units::{Blocks, Group, at_most_u32, exact_u16, index};
+use extant_units::{Blocks, Group, at_most_u32, index};
 
 use crate::error::Result;
 use crate::volume::{Volume, edit_super};
@@ -20,25 +20,25 @@ impl Volume {
     }
 
     fn raw_desc_size(&self) -> usize {
-        match self.old.features().has_incompat(Incompat::SIXTY_FOUR_BIT) {
+        match self.old.features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
             true => usize::from(self.raw.desc_size.get()),
             false => 32,
         }
     }
 
     fn store_block_bitmaps(&mut self, size: usize) -> Result<()> {
-        let covered = index(self.new.per_group() / 8);
+        let covered = index(u64::from(self.new.blocks_per_group) / 8);
         for group in self.bits.keys().copied().collect::<Vec<u32>>() {
             let Some(bits) = self.bits.get(&group).filter(|bits| bits.changed) else {
                 continue;
             };
-            let range = self.new.range(group);
+            let range = self.new.group_blocks(group);
             let free = bitmap::count_clear(&bits.now, at_most_u32(range.end - range.start));
-            let supers = at_most_u32(self.new.super_blocks(group));
+            let supers = at_most_u32(self.new.head_blocks(group));
             // A group with nothing but the copies at its start needs no bitmap on the device.
-            let bare = u64::from(free) + u64::from(supers) == self.new.per_group()
+            let bare = u64::from(free) + u64::from(supers) == u64::from(self.new.blocks_per_group)
                 && group >= self.old.groups
-                && self.new.features().group_csum();
+                && self.new.features.group_csum();
             let sum = self.checksum.of_bitmap(&bits.now[..covered]);
             let now = bits.now.clone();
             let desc = self.desc_mut(group)?;
@@ -56,10 +56,10 @@ impl Volume {
     }
 
     fn store_inode_bitmaps(&mut self, size: usize) -> Result<()> {
-        let covered = index(u64::from(self.new.inodes_per_group()) / 8);
+        let covered = index(u64::from(self.new.inodes_per_group) / 8);
         for (group, bits) in self.inode_bits.clone() {
             let sum = self.checksum.of_bitmap(&bits[..covered]);
-            let free = bitmap::count_clear(&bits, self.new.inodes_per_group());
+            let free = bitmap::count_clear(&bits, self.new.inodes_per_group);
             let desc = self.desc_mut(group)?;
             desc.free_inodes = free;
             desc.flags.remove(GroupFlags::INODE_UNINIT);
@@ -73,10 +73,10 @@ impl Volume {
 
     fn store_descriptors(&mut self, size: usize) -> Result<()> {
         let per_block = self.block_bytes() / size;
-        let start = self.new.first() + 1;
+        let start = self.new.first_block() + 1;
         let mut groups = (0..self.new.groups).zip(&self.groups);
-        for at in 0..self.new.desc_blocks {
-            let mut block = match at < self.old.desc_blocks {
+        for at in 0..u64::from(self.new.desc_blocks) {
+            let mut block = match at < u64::from(self.old.desc_blocks) {
                 true => self.block(start + at)?,
                 false => vec![0; self.block_bytes()],
             };
@@ -107,29 +107,17 @@ impl Volume {
             .iter()
             .map(|desc| u64::from(desc.free_inodes))
             .sum();
-        let (old, new) = (&self.old, &self.new);
+        let new = &self.new;
         let journal = self.log.as_ref().map_or(0, LogMap::len);
         let raw = &mut self.raw;
-        raw.set_blocks_count(Blocks::new(new.blocks));
-        // The share that only root may take stays.
-        let reserved = u128::from(raw.reserved_blocks().get()) * u128::from(new.blocks);
-        let reserved = (reserved / u128::from(old.blocks)).min(u128::from(new.blocks));
-        let reserved = u64::try_from(reserved).expect("at most the volume's blocks");
-        raw.set_reserved_blocks(Blocks::new(reserved));
+        new.store_size(raw);
         raw.set_free_blocks_count(Blocks::new(free));
-        raw.inodes_count.set(new.inodes());
         raw.free_inodes_count.set(at_most_u32(inodes));
-        raw.reserved_gdt_blocks.set(exact_u16(new.reserved_gdt));
         if raw.overhead_blocks.get() != 0 {
-            let overhead = new.first() + new.metadata() + journal;
+            let overhead = new.first_block() + new.metadata() + journal;
             // A count past 32 bits becomes zero: then a mount computes it.
             raw.overhead_blocks
                 .set(u32::try_from(overhead).unwrap_or(0));
-        }
-        for backup in &mut raw.backup_bgs {
-            if backup.get() >= new.groups {
-                backup.set(0);
-            }
         }
         let raw = raw.clone();
         edit_super(&*self.dev, |stored| *stored = raw)

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::csum::Crc32c;
 use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::inode::{InodeCore, InodeFormat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -21,7 +22,6 @@ use zerocopy::IntoBytes;
 
 use crate::bits::Bits;
 use crate::error::{Error, Result};
-use crate::shape::Shape;
 
 /// A device with its changes in memory.
 pub(crate) type Overlay = Arc<CowDevice<Arc<dyn BlockDevice>>>;
@@ -59,16 +59,16 @@ pub(crate) fn edit_super(
 pub(crate) struct Volume {
     pub(crate) dev: Overlay,
     /// As it was.
-    pub(crate) old: Shape,
+    pub(crate) old: Geometry,
     /// As it becomes.
-    pub(crate) new: Shape,
+    pub(crate) new: Geometry,
     /// The superblock, as it becomes.
     pub(crate) raw: RawSuperblock,
     pub(crate) checksum: GroupChecksum,
     pub(crate) format: InodeFormat,
     /// The descriptors as they were.
     pub(crate) was: Vec<GroupDesc>,
-    /// What the descriptors as they were lead to, in order.
+    /// The runs that the descriptors as they were lead to, in order.
     placed: Vec<Range<u64>>,
     /// The descriptors of all groups, those of the old volume and those of the new one.
     pub(crate) groups: Vec<GroupDesc>,
@@ -78,9 +78,9 @@ pub(crate) struct Volume {
     pub(crate) inode_bits: BTreeMap<u32, Vec<u8>>,
     /// The group where the next search for free blocks begins.
     pub(crate) cursor: u32,
-    /// Where the log lies, as it becomes; `None` without a journal.
+    /// The blocks of the log, as they become; `None` without a journal.
     pub(crate) log: Option<LogMap>,
-    /// Whether the log lies somewhere else than before.
+    /// Set once the log has other blocks than before.
     pub(crate) log_moved: bool,
     /// The byte from which on the device is known to hold zeros.
     pub(crate) zeros_from: u64,
@@ -93,13 +93,13 @@ impl Volume {
     pub(crate) fn open(
         dev: &Overlay,
         sb: &Superblock,
-        new: Shape,
+        new: Geometry,
         zeros_from: u64,
     ) -> Result<Self> {
         let features = sb.features();
         let mut volume = Self {
             dev: Arc::clone(dev),
-            old: Shape::of(sb),
+            old: Geometry::of(sb),
             raw: sb.raw().clone(),
             checksum: GroupChecksum::of(sb),
             format: InodeFormat {
@@ -125,7 +125,7 @@ impl Volume {
         let size = sb.desc_size();
         let per_block = sb.block_size().bytes() / size;
         let start = sb.descriptor_start().get();
-        for at in 0..volume.old.desc_blocks {
+        for at in 0..u64::from(volume.old.desc_blocks) {
             let block = volume.block(start + at)?;
             let left = volume.old.groups as usize - volume.groups.len();
             for bytes in block.chunks_exact(size).take(per_block.min(left)) {
@@ -135,7 +135,7 @@ impl Volume {
             }
         }
         volume.was.clone_from(&volume.groups);
-        let table = volume.old.table_blocks;
+        let table = volume.old.itable_blocks.into();
         let parts = |desc: &GroupDesc| {
             // Places from disk may be anything.
             let run = |at: Pblk, len| at.get()..at.get().saturating_add(len);
@@ -159,14 +159,14 @@ impl Volume {
     }
 
     pub(crate) fn block_bytes(&self) -> usize {
-        self.old.block_size().bytes()
+        self.old.block_size.bytes()
     }
 
     /// The block's place on the device; blocks of both the old and the new volume have one.
     pub(crate) fn at(&self, block: u64) -> Result<DevOff> {
         let end = self.old.blocks.max(self.new.blocks);
         match block < end {
-            true => Ok(DevOff::new(block << self.old.block_size().log2())),
+            true => Ok(DevOff::new(block << self.old.block_size.log2())),
             false => Err(Error::unreadable(format_args!(
                 "block {block} lies past the end"
             ))),
@@ -194,7 +194,7 @@ impl Volume {
 
     /// Copies `len` blocks to others, which the volume on the device does not use: there.
     pub(crate) fn copy(&mut self, from: u64, to: u64, len: u64) -> Result<()> {
-        let log2 = self.old.block_size().log2();
+        let log2 = self.old.block_size.log2();
         let most = (COPY_BYTES >> log2).max(1);
         let mut done = 0;
         while done < len {
@@ -213,7 +213,7 @@ impl Volume {
 
     /// Clears blocks that the volume on the device does not use: there.
     pub(crate) fn clear(&self, run: &Range<u64>) -> Result<()> {
-        let len = (run.end - run.start) << self.old.block_size().log2();
+        let len = (run.end - run.start) << self.old.block_size.log2();
         let at = self.at(run.start)?;
         let range = at..at.plus(len);
         Ok(self
@@ -235,7 +235,7 @@ impl Volume {
 
     /// The block with the record of an inode, and where in it.
     pub(crate) fn record_at(&self, ino: Ino) -> Result<(u64, usize)> {
-        let per_group = self.old.inodes_per_group();
+        let per_group = self.old.inodes_per_group;
         let (group, number) = ((ino.get() - 1) / per_group, (ino.get() - 1) % per_group);
         let byte = number as usize * self.format.record_size();
         let (block, at) = (byte / self.block_bytes(), byte % self.block_bytes());
@@ -249,7 +249,7 @@ impl Volume {
                 .get(group as usize)
                 .map(|desc| desc.inode_table.get())
         };
-        let group = (ino.get() - 1) / self.old.inodes_per_group();
+        let group = (ino.get() - 1) / self.old.inodes_per_group;
         let (block, at) = self.record_at(ino)?;
         match (table(&self.was, group), table(&self.groups, group)) {
             (Some(old), Some(new)) => Ok((block - new + old, at)),
@@ -305,7 +305,8 @@ impl Volume {
         self.format.inode_seed(ino, core.generation)
     }
 
-    /// Whether a run has a block that the new volume needs for something else, or does not have.
+    /// Returns whether a run has a block that the new volume needs for something else, or does not
+    /// have.
     pub(crate) fn must_move(&self, run: &Range<u64>) -> bool {
         !run.is_empty() && self.vacated(run).next().is_some()
     }
@@ -313,15 +314,15 @@ impl Volume {
     /// The parts of a run that must move, in order.
     pub(crate) fn vacated(&self, run: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let (old, new) = (&self.old, &self.new);
-        let grows = new.super_blocks(0) > old.super_blocks(0);
+        let grows = new.head_blocks(0) > old.head_blocks(0);
         let groups = match grows {
             true => old.group_of(run.start)..old.group_of(run.end - 1) + 1,
             false => 0..0,
         };
-        let supers = groups.filter(move |group| *group < new.groups && old.has_super(*group));
+        let supers = groups.filter(move |group| *group < new.groups && old.has_backup(*group));
         let supers = supers.map(move |group| {
-            let start = old.start(group);
-            start + old.super_blocks(group)..start + new.super_blocks(group)
+            let start = old.group_start(group);
+            start + old.head_blocks(group)..start + new.head_blocks(group)
         });
         let behind = std::iter::once(new.blocks..u64::MAX);
         let run = run.clone();

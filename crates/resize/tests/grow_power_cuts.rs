@@ -114,8 +114,8 @@ fn bytes_of(dev: &dyn BlockDevice) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether all copies of the superblock have the volume's size, and the descriptors behind them
-/// lead to the same blocks as the volume's own. Blocks have 1 KiB and groups 512 of them.
+/// Checks that all copies of the superblock have the volume's size, and that the descriptors behind
+/// them lead to the same blocks as the volume's own. Blocks have 1 KiB and groups 512 of them.
 fn copies_are_right(bytes: &[u8]) -> Result<()> {
     let block = |at: u64| &bytes[extant_units::index(at << 10)..][..1024];
     let own = Superblock::parse(block(1))?;

@@ -139,7 +139,7 @@ fn a_cut_leaves_the_old_volume_or_the_new_one() -> Result<()> {
     Ok(())
 }
 
-/// Whether the check has nothing to say of copies of superblock and descriptors on `dev`.
+/// Checks that the check has nothing to say of copies of superblock and descriptors on `dev`.
 fn copies_are_right(dev: Arc<dyn BlockDevice>) -> std::result::Result<(), String> {
     let checked = check(dev, &options().check).map_err(text)?;
     let mut notes = checked.notes.iter().chain(&checked.findings);

@@ -1,5 +1,5 @@
-//! What the tests of power cuts share: a filled volume that records what is written to it, and what
-//! is asked of each state that a cut leaves.
+//! Shared parts of the tests of power cuts: a filled volume that records its writes, and the
+//! questions to each state that a cut leaves.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) fn mounted(dev: Arc<dyn BlockDevice>) -> extant::Result<Filesystem> {
     Options::new().write(true).open_device(dev)
 }
 
-/// Whether the check has nothing to say of `state`.
+/// Returns whether the check has nothing to say of `state`.
 pub(crate) fn is_sound(state: &CrashState) -> std::result::Result<(), String> {
     let checked = check(Arc::clone(&state.device) as _, &options().check).map_err(text)?;
     match checked.is_clean() {
@@ -47,7 +47,7 @@ pub(crate) fn is_sound(state: &CrashState) -> std::result::Result<(), String> {
     }
 }
 
-/// Whether e2fsck replays the first `len` bytes of `state`, and has nothing to say then.
+/// Checks that e2fsck replays the first `len` bytes of `state`, and has nothing to say then.
 pub(crate) fn by_e2fsck(state: &CrashState, len: usize) -> Result<()> {
     let mut bytes = vec![0; len];
     state.device.read_at(DevOff::ZERO, &mut bytes)?;

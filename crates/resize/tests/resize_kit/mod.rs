@@ -96,7 +96,7 @@ fn sparse(fs: &Filesystem, path: &Path, rng: &mut Rng) -> Result<()> {
     }
 }
 
-/// What is on a volume: a line for each name. The device is not written.
+/// The content of a volume: a line for each name. The device is not written.
 pub(crate) fn content(dev: Arc<dyn BlockDevice>) -> Result<String> {
     let copy = Arc::new(CowDevice::new(dev));
     let fs = Filesystem::options().open_device(copy)?;
