@@ -31,7 +31,7 @@ use crate::hold::{Protection, block_of};
 use crate::image::{Image, Overlay, edit_super, super_bytes};
 use crate::{log, replay};
 
-/// What a drive writes whole.
+/// Bytes that a drive writes whole.
 const SECTOR: usize = 512;
 
 /// The order in which parts are written without a log.
@@ -69,7 +69,7 @@ pub(crate) fn commit(
     Ok(blocks)
 }
 
-/// Whether any byte differs.
+/// Returns whether any byte differs.
 fn differs(dev: &dyn BlockDevice, overlay: &Overlay) -> Result<bool> {
     for range in overlay.changed() {
         let len = extant_units::index(range.end.get() - range.start.get());
@@ -157,11 +157,11 @@ fn differing(
     Ok(changed.into_iter().collect())
 }
 
-/// What the blocks of the groups' metadata are.
+/// The blocks of the groups' metadata, by their kinds.
 struct Parts {
     descriptors: std::ops::Range<u64>,
     bitmaps: BTreeSet<u64>,
-    /// Where each table begins.
+    /// The first block of each table.
     tables: BTreeSet<u64>,
     table_blocks: u64,
 }

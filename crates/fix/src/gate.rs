@@ -16,7 +16,7 @@
 //! - While nothing confirms the superblock, no repair is made that relies on it alone: another UUID
 //!   makes every checksum wrong, another feature every kind in an entry, another size the bitmap of
 //!   the last group. A copy that contradicts it is not written anew either.
-//! - What only serves a later repair (copies, the error of the journal) is written once nothing is
+//! - Repairs that only serve a later one (copies, the error of the journal) are made once nothing is
 //!   wrong any more.
 
 use std::collections::{HashMap, HashSet};
@@ -28,10 +28,10 @@ use extant_units::{Group, Ino, Lblk};
 
 use crate::primary::Standing;
 
-/// What is left in doubt by findings that have no repair.
+/// Doubts that are left by findings that have no repair.
 struct Gate {
     doubt: Doubt,
-    /// Whether nothing at all was found.
+    /// Set if nothing at all was found.
     clean: bool,
     inodes: HashSet<Ino>,
     blocks: HashSet<(Ino, Lblk)>,
@@ -40,11 +40,11 @@ struct Gate {
     unsealed: HashSet<Ino>,
     /// Blocks of directories whose checksum is wrong, and not because a write was cut.
     unsealed_blocks: HashSet<(Ino, Lblk)>,
-    /// Whether the checksum of an attribute block is wrong.
+    /// Set if the checksum of an attribute block is wrong.
     unsealed_attrs: bool,
     /// Groups whose descriptors have a wrong checksum, with the flags that are stored.
     unsealed_groups: HashMap<Group, GroupFlags>,
-    /// Whether a wrong checksum of a directory block cannot come from a write that was cut.
+    /// Set if a wrong checksum of a directory block cannot come from a write that was cut.
     whole_writes: bool,
     standing: Standing,
 }
@@ -152,7 +152,7 @@ impl Gate {
         }
     }
 
-    /// Whether a bitmap of `group` is wrong perhaps because a descriptor with a wrong checksum
+    /// Returns whether a bitmap of `group` may be wrong because a descriptor with a wrong checksum
     /// leads to the wrong blocks. A bitmap that its own descriptor calls `never_written` has to be
     /// wrong once that flag is not relied on.
     fn may_have_moved(&self, group: Group, never_written: GroupFlags) -> bool {
@@ -229,7 +229,7 @@ impl Gate {
     }
 }
 
-/// Whether a wrong feature, UUID or size in the superblock makes this repair seem right.
+/// Returns whether a wrong feature, UUID or size in the superblock may make this repair seem right.
 fn relies_on_superblock(repair: &Repair) -> bool {
     match repair {
         Repair::InodeChecksum(_)

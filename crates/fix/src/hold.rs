@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 use crate::error::{Error, Result};
 use crate::image::Image;
 
-/// What the block names as the device, for the user of another host.
+/// Name of the device in the block, for the user of another host.
 const NAME: &[u8] = b"extant fix";
 
 /// The protection of a volume before it is written.

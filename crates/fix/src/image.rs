@@ -87,7 +87,7 @@ impl Image {
         &self.dev
     }
 
-    /// Where a block of the volume is.
+    /// The offset of a block of the volume.
     pub(crate) fn at(&self, pblk: Pblk) -> Result<DevOff> {
         let inside = pblk.get() < self.sb.blocks_count().get();
         let at = self.sb.block_size().dev_off(pblk).filter(|_| inside);

@@ -27,7 +27,7 @@ pub(crate) fn open(
     Ok((cache, journal))
 }
 
-/// Whether the log can be used: it is tried on a copy, before the device is marked for it.
+/// Returns whether the log can be used: it is tried on a copy, before the device is marked for it.
 pub(crate) fn opens(overlay: &Overlay, image: &Image, log: &LogMap) -> bool {
     let below: Arc<dyn BlockDevice> = Arc::clone(overlay) as _;
     let copy: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(below));
@@ -35,7 +35,7 @@ pub(crate) fn opens(overlay: &Overlay, image: &Image, log: &LogMap) -> bool {
     opened.is_ok_and(|(_, journal)| journal.close().is_ok())
 }
 
-/// Whether the log on `dev` remembers an error.
+/// Returns whether the log on `dev` remembers an error.
 pub(crate) fn remembers_error(dev: &dyn BlockDevice, image: &Image, log: &LogMap) -> bool {
     let inspected = inspect(dev, image.sb.block_size(), log);
     inspected.is_ok_and(|superblock| superblock.errno() != 0)

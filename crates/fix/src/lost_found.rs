@@ -28,14 +28,14 @@ const DIRECT: u32 = 12;
 pub(crate) struct LostFound {
     /// Inodes without a name.
     lost: usize,
-    /// Whether every free block has no owner, and the directory has not grown yet.
+    /// Set while every free block has no owner and the directory has not grown.
     may_grow: bool,
     /// The blocks by which it has grown.
     more: Vec<DirPlace>,
 }
 
 impl LostFound {
-    /// What `report` says of lost inodes and of bitmaps.
+    /// The lost inodes of `report`, and whether its bitmaps agree with the maps.
     pub(crate) fn of(report: &Report) -> LostFound {
         let repairs = report.findings.iter().map(|finding| &finding.remedy);
         let count = |of: fn(&Repair) -> bool| {

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::image::{Overlay, edit_super, super_bytes};
 use crate::options::FixOptions;
 
-/// What stands behind the superblock.
+/// Evidence for the superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
     /// It had its checksum, or a copy agrees with it, or a volume without checksums has no copy.
@@ -36,7 +36,7 @@ pub(crate) enum Standing {
 
 /// The superblock, which has a right checksum now, if it has one.
 pub(crate) struct Primary {
-    /// What was wrong.
+    /// The error of its checksum, if that was wrong.
     pub(crate) resealed: Option<SuperblockError>,
     pub(crate) standing: Standing,
 }
@@ -144,8 +144,8 @@ pub(crate) fn reseal(dev: &Overlay) -> Result<Primary> {
     })
 }
 
-/// Whether the checksum is right for other marks: one sector of a write that changed them was cut
-/// off, and all else is as it was.
+/// Returns whether the checksum is right for other marks: one sector of a write that changed them
+/// was cut off, and all else is as it was.
 fn is_torn(bytes: &[u8]) -> bool {
     let Some(now) = RawSuperblock::copy_from(bytes) else {
         return false;
@@ -189,7 +189,7 @@ fn compared(sb: &Superblock, copy: &Superblock) -> Standing {
     }
 }
 
-/// Whether two superblocks say different things of what repairs rely on.
+/// Returns whether two superblocks differ in something that repairs rely on.
 fn contradicts(one: &Superblock, two: &Superblock) -> bool {
     let relied_on = |sb: &Superblock| {
         let features = sb.features();
@@ -200,8 +200,8 @@ fn contradicts(one: &Superblock, two: &Superblock) -> bool {
     relied_on(one) != relied_on(two)
 }
 
-/// Whether two superblocks differ in what a resize changes at most, and a log waits that may have
-/// one in it.
+/// Returns whether two superblocks differ at most in what a resize changes, and a log waits that
+/// may have one in it.
 fn is_resized(one: &Superblock, two: &Superblock) -> bool {
     let waits = one.features().has_incompat(Incompat::RECOVER);
     waits && at_size_of(one, two).is_some_and(|two| is_same_volume(one, &two))
@@ -217,8 +217,9 @@ fn at_size_of(one: &Superblock, two: &Superblock) -> Option<Superblock> {
     Superblock::parse(raw.as_bytes()).ok()
 }
 
-/// Whether two superblocks have the same geometry and features, and say the same of everything that
-/// a reader of the volume relies on. What a mount changes in the original alone is not compared.
+/// Returns whether two superblocks have the same geometry and features, and agree in everything
+/// that a reader of the volume relies on. Fields that a mount changes in the original alone are not
+/// compared.
 fn is_same_volume(one: &Superblock, two: &Superblock) -> bool {
     let features = |sb: &Superblock| {
         let mut features = sb.features();
@@ -238,7 +239,7 @@ fn is_same_volume(one: &Superblock, two: &Superblock) -> bool {
     features(one) == features(two) && geometry(one) == geometry(two) && meaning(one) == meaning(two)
 }
 
-/// Where everything is.
+/// The fields from which all locations follow.
 fn geometry(sb: &Superblock) -> impl PartialEq + use<> {
     let raw = sb.raw();
     (

@@ -11,7 +11,7 @@ use extant_units::Blocks;
 use crate::error::{Error, Result};
 use crate::image::{Overlay, edit_super, super_bytes};
 
-/// What was replayed.
+/// Result of a replay.
 #[derive(Default)]
 pub(crate) struct Replayed {
     pub(crate) transactions: u64,
@@ -36,7 +36,7 @@ pub(crate) fn into(dev: &Overlay, memory: u64) -> Result<Replayed> {
     })
 }
 
-/// Where the log of the volume on `dev` lies.
+/// The blocks of the log of the volume on `dev`.
 pub(crate) fn find(dev: Arc<dyn BlockDevice>) -> Result<Option<LogMap>> {
     Ok(extant_check::find_log(dev)?)
 }

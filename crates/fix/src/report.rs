@@ -8,7 +8,7 @@ use crate::rounds::Outcome;
 /// The outcome of a repair; of a dry run, what it would be.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was repaired, as it was found. At most as many as a check collects.
+    /// Findings that were repaired. At most as many as a check collects.
     pub fixed: Vec<Finding>,
     /// Damage that is left, up to the limit of a check.
     pub left: Vec<Finding>,
@@ -37,12 +37,12 @@ impl Report {
         }
     }
 
-    /// Whether nothing is wrong now.
+    /// Returns whether nothing is wrong now.
     pub fn is_clean(&self) -> bool {
         self.left_in_all == 0
     }
 
-    /// Whether there was something to repair, to replay or to finish.
+    /// Returns whether there was something to repair, to replay or to finish.
     pub fn has_changed(&self) -> bool {
         !self.fixed.is_empty() || self.replayed > 0 || self.orphans > 0
     }

@@ -23,13 +23,13 @@ use crate::{apply, gate};
 /// Rounds that need not leave fewer findings than the one before.
 const ROUNDS: u32 = 8;
 
-/// What the rounds led to.
+/// The outcome of the rounds.
 pub(crate) struct Outcome {
     /// Findings of the first check.
     pub(crate) before: u64,
     /// The last check.
     pub(crate) last: Checked,
-    /// What was repaired, as it was found: as many as a check collects.
+    /// Findings that were repaired: as many as a check collects.
     pub(crate) fixed: Vec<Finding>,
     /// Orphans that were finished.
     pub(crate) orphans: u64,

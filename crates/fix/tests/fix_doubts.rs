@@ -71,7 +71,7 @@ const LEFT: &[(usize, &str, &[&str], bool)] = &[
     ),
 ];
 
-/// What a person has to decide: reported, and nothing that depends on it is touched.
+/// Damage that a person has to decide on is reported, and nothing that depends on it is touched.
 #[test]
 fn what_leaves_a_choice_is_left() -> Result<()> {
     if !need(NEEDS) {
@@ -100,7 +100,7 @@ fn what_leaves_a_choice_is_left() -> Result<()> {
     Ok(())
 }
 
-/// Where the extent in the inode of `file` stores its first block, with the number of blocks.
+/// Offset of the first block in the extent in the inode of `file`, with the number of blocks.
 fn first_extent(image: &Image) -> Result<(u64, u64)> {
     let imap = image.debugfs("imap file")?;
     let words: Vec<&str> = imap.split([' ', ',', '\n']).collect();

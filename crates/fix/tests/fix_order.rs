@@ -32,7 +32,7 @@ const SUPER: Range<u64> = 1024..2048;
 /// The byte of it that has the mark for recovery, and the mark.
 const RECOVER: (usize, u8) = (0x60, 4);
 
-/// What a block is; in the order in which a repair without a log writes.
+/// The kind of a block; in the order in which a repair without a log writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Part {
     Content,
@@ -41,7 +41,7 @@ enum Part {
     Descriptors,
 }
 
-/// Where the groups' metadata is.
+/// The blocks of the groups' metadata.
 struct Layout {
     bitmaps: BTreeSet<u64>,
     tables: Vec<Range<u64>>,

@@ -306,7 +306,7 @@ fn copies_of_superblock_and_descriptors_are_written_anew() -> Result<()> {
     Ok(())
 }
 
-/// Where the block of multiple mount protection is, and the seed of its checksum.
+/// Offset of the block of multiple mount protection, and the seed of its checksum.
 fn protection(bytes: &[u8]) -> Result<(usize, Option<Crc32c>)> {
     let sb = Superblock::parse(&bytes[1024..2048])?;
     let at = usize::try_from(sb.raw().mmp_block.get())? * sb.block_size().bytes();
@@ -410,7 +410,7 @@ impl BlockDevice for Visited {
     }
 }
 
-/// What a host changed between the check and the first write would be undone.
+/// A repair would undo the change of a host between the check and the first write.
 #[test]
 fn a_volume_that_another_host_has_used_meanwhile_is_not_written() -> Result<()> {
     if !need(NEEDS) {
