@@ -37,7 +37,7 @@ pub(crate) struct AttrStore {
     block_size: usize,
 }
 
-/// What became of a file's attributes.
+/// Outcome of adding a file's attributes.
 pub(crate) struct Kept {
     pub(crate) set: SetId,
     /// The permissions that an access ACL stands for.
@@ -87,7 +87,7 @@ impl AttrStore {
     /// Keeps the attributes of a file of mode `mode`, over those of `base`.
     ///
     /// # Errors
-    /// What is wrong with them, in words.
+    /// The reason why they cannot be stored, in words.
     pub(crate) fn keep(&mut self, base: SetId, named: &Named, mode: u16) -> Result<Kept, String> {
         let mut kept = Kept {
             set: base,

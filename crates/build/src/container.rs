@@ -32,7 +32,7 @@ const MAX_IMAGES: usize = 4096;
 const MAX_PLATFORM_JSON: u64 = 16 * MAX_JSON;
 /// The most images that a message lists.
 const MAX_LISTED: usize = 20;
-/// Where image names are in annotations.
+/// The annotations that hold image names.
 const NAMES: [&str; 2] = [
     "org.opencontainers.image.ref.name",
     "io.containerd.image.name",
@@ -528,7 +528,7 @@ fn plain(path: &[u8]) -> Vec<u8> {
     parts.join(&b'/')
 }
 
-/// What a link at `path` leads to. Names above the archive lead to nothing that is there.
+/// The path that a link at `path` leads to. Names above the archive lead to nothing that is there.
 fn beside(path: &[u8], link: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
     parts.pop();

@@ -5,7 +5,7 @@
 //! adds them to a digest of its own and writes them. Pieces of different threads are different
 //! blocks, and a sum of digests has no order, so the result does not depend on the threads.
 //!
-//! Where the host has reflinks, large files share their blocks with the image instead of being
+//! On a host with reflinks, large files share their blocks with the image instead of being
 //! written. They are read all the same, for the digest. A file that changes between the two has its
 //! new content in the image and its old one in the digest: the UUID is another one then, no more.
 
@@ -35,7 +35,7 @@ const MAX_PIECES: usize = 1024;
 /// The fewest bytes that are shared: fewer are written in less time.
 const LEAST_SHARED: u64 = PIECE;
 
-/// What is copied.
+/// The inputs of a copy.
 pub(crate) struct Copy<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) origins: &'a [Origin],
@@ -59,11 +59,11 @@ struct Piece {
     to: u64,
 }
 
-/// What is left to copy.
+/// The pieces that are left to copy.
 struct Queue {
     /// The next file.
     next: usize,
-    /// What is left of the last one, the next piece last.
+    /// The rest of the last one, the next piece last.
     pending: Vec<Piece>,
 }
 
@@ -179,7 +179,7 @@ impl Copy<'_> {
         shared - shared % index(self.block_size)
     }
 
-    /// Whether the blocks of a piece may be shared with its file.
+    /// Returns whether the blocks of a piece may be shared with its file.
     fn may_share(&self, piece: &Piece) -> bool {
         self.sharing.is_some() && self.tree.node(piece.node).size >= LEAST_SHARED
     }

@@ -12,7 +12,7 @@ use extant_disk::file_kind::FileKind;
 use crate::attrs::SetId;
 use crate::tree::{Node, NodeId, Tree};
 
-/// Where the hash begins (FNV-1a of 128 bits), and what it multiplies by.
+/// The first value of the hash (FNV-1a of 128 bits), and its multiplier.
 const START: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const FACTOR: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 

@@ -17,7 +17,7 @@ use crate::tree::{NameId, NodeId, Tree};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirLayout {
     pub(crate) hasher: DirHasher,
-    /// Whether large directories have an index.
+    /// Set if large directories have an index.
     pub(crate) indexed: bool,
 }
 

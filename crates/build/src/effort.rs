@@ -1,4 +1,4 @@
-//! What hostile sources may cost in time: a few bytes of an archive can ask for a long way.
+//! Bounds on the time that hostile sources cost: a few bytes of an archive can ask for a long way.
 //!
 //! A member's path may lead through 40 links of 2000 names each, and a whiteout of a layer looks at
 //! all that is below its directory. Plain names cost what their bytes do and are not counted.
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// of the largest volume, some seconds of work.
 const MOST: u64 = 1 << 27;
 
-/// What is left of the work that sources may ask for.
+/// The rest of the work that sources may ask for.
 #[derive(Debug)]
 pub(crate) struct Effort {
     left: u64,

@@ -15,7 +15,7 @@ pub enum Error {
     Entry {
         /// The source or the path.
         place: String,
-        /// What is wrong with it.
+        /// The reason of the refusal.
         what: String,
     },
     /// A file without a file system is in the place of the image.
@@ -32,7 +32,7 @@ pub enum Error {
     NoRoom {
         /// Bytes of the volume.
         bytes: u64,
-        /// What does not fit.
+        /// The part that does not fit.
         what: String,
     },
     /// The caller's [`Watch`](crate::Watch) stopped it.

@@ -224,7 +224,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
     }
 }
 
-/// What `call` fills: a short part of `buf`, or all of it where that is too short.
+/// The bytes that `call` fills: a short part of `buf`, or all of it where that is too short.
 fn with_room(
     buf: &mut [u8],
     call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
@@ -244,7 +244,7 @@ fn mode_of(found: &Stat) -> u16 {
     exact_u16(u64::from(found.st_mode & 0xFFFF))
 }
 
-/// What the host says of a file.
+/// The metadata of a file on the host.
 ///
 /// # Errors
 /// It says what no file has.

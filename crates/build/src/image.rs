@@ -101,7 +101,7 @@ impl Image<'_> {
         put(node.start, &block)
     }
 
-    /// What `i_block` holds, and the flags that say so.
+    /// Fills `i_block`, and sets the flags that say what it holds.
     fn content(&self, id: NodeId, core: &mut InodeCore) -> io::Result<()> {
         let node = self.tree.node(id);
         match node.kind() {
@@ -119,7 +119,8 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Whether a directory has an index: all that have more than a block, where there are indexes.
+    /// Returns whether a directory has an index: all that have more than a block, where there are
+    /// indexes.
     fn is_indexed(&self, dir: &Node) -> bool {
         let is_long = dir.size > self.block_size();
         is_long && self.planned.dirs.indexed && dir.ino != LOST_FOUND

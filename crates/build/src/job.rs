@@ -35,7 +35,7 @@ const INODE_SIZE: u32 = 256;
 /// Bytes of the fixed fields of a large inode.
 const FIXED: u32 = 128 + 32;
 
-/// What was built.
+/// The result of a build.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// Its layout.

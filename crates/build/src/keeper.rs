@@ -1,4 +1,5 @@
-//! What every entry of a source goes through: attributes, owners and times, limits of the format.
+//! Steps that every entry of a source goes through: attributes, owners and times, limits of the
+//! format.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

@@ -42,7 +42,7 @@ impl MemberScan<'_, '_> {
     /// Reads all headers in `range` of `file`.
     ///
     /// # Errors
-    /// What is no archive; members that no volume can have.
+    /// Input that is no archive; members that no volume can have.
     pub(crate) fn all(mut self, file: &File, range: Range<u64>) -> Result<()> {
         let mut archive = Reader::new(Window::new(file, range));
         loop {

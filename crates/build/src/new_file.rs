@@ -3,7 +3,7 @@
 //! # Invariants
 //! - It is written without a name, or under a name of its own where the host has no such files. It
 //!   gets its name when it is complete and durable, in one step.
-//! - What stood at the name when it was begun is replaced, and nothing else; what is in use is not.
+//! - It replaces the file that stood at the name when it was begun, and no other; one in use stays.
 //! - A failure, or an end of the process, leaves what was there. A name of its own is gone then as
 //!   well, unless the process ends without [`remove_unfinished`].
 
@@ -104,11 +104,11 @@ pub struct NewFile {
     file: File,
     /// The name that it has meanwhile, if it needs one.
     temporary: Option<Temporary>,
-    /// What stood at its name.
+    /// The file that stood at its name.
     replaced: Option<Stood>,
 }
 
-/// What tells a file from others, and from itself once it was written to.
+/// Marks that tell a file from others, and from itself once it was written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stood {
     device: u64,
@@ -134,7 +134,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// What is at `path`, if something is.
+/// The metadata of what is at `path`, if something is.
 fn found(path: &Path) -> io::Result<Option<Metadata>> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

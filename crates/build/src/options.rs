@@ -1,4 +1,4 @@
-//! What the caller asks for.
+//! Options of the caller.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,8 @@ use crate::tree::Node;
 /// How a volume is built.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What the volume is like. Where they say nothing, blocks have 4096 bytes, nothing is
-    /// reserved, UUID and hash seed follow from the contents, and the time is that of the newest
-    /// file.
+    /// Options of the volume. Where they say nothing, blocks have 4096 bytes, nothing is reserved,
+    /// UUID and hash seed follow from the contents, and the time is that of the newest file.
     pub volume: extant_mkfs::Options,
     /// Bytes of the volume, instead of the fewest that do.
     pub size: Option<u64>,
@@ -59,7 +58,7 @@ pub struct Options {
 pub struct IdRange {
     /// The first id of the source.
     pub from: u32,
-    /// What it becomes.
+    /// The number that it becomes.
     pub to: u32,
     /// How many there are.
     pub count: u32,
@@ -114,7 +113,7 @@ impl Options {
     }
 }
 
-/// What is told while a volume is built. All methods may be called by several threads.
+/// Observer of a build. All methods may be called by several threads.
 pub trait Watch: Sync {
     /// So many bytes of data will be copied.
     fn expect(&self, bytes: u64);

@@ -1,4 +1,4 @@
-//! Where the content of files comes from, and how it is read.
+//! The origins of files' content, and how it is read.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -41,7 +41,7 @@ pub(crate) enum Origin {
     Files(Vec<PathBuf>),
 }
 
-/// What `data` of a file in a folder is.
+/// The meaning of `data` for a file in a folder.
 pub(crate) fn folder_data(dir: u32, name: TextId) -> u64 {
     u64::from(dir) << 32 | u64::from(name.raw())
 }
@@ -246,7 +246,7 @@ fn zero(buf: &mut [u8], from: u64, range: std::ops::Range<u64>) {
     }
 }
 
-/// Whether the content of a node is data that is copied.
+/// Returns whether the content of a node is data that is copied.
 pub(crate) fn has_data(node: &Node) -> bool {
     node.kind() == FileKind::Regular && node.size > 0
 }

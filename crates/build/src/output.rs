@@ -14,7 +14,7 @@ use crate::error::{At, Error, Result};
 use crate::folder::FileKey;
 use crate::new_file::{NewFile, nameless};
 
-/// Where a volume goes.
+/// The destination of a volume.
 pub(crate) enum Output {
     /// A file that is made.
     New(ImageFile),
@@ -22,7 +22,7 @@ pub(crate) enum Output {
     Device(FileDevice),
 }
 
-/// What stands at the path of an image.
+/// The kind of what stands at the path of an image.
 pub(crate) enum Target {
     /// A file, or nothing.
     File,
@@ -34,7 +34,7 @@ impl Target {
     /// Looks at `path`.
     ///
     /// # Errors
-    /// What is neither a file nor a block device; what holds something of value; what is in use.
+    /// Something that is neither a file nor a block device, holds something of value or is in use.
     pub(crate) fn of(path: &Path, options: &extant_mkfs::Options) -> Result<Self> {
         let metadata = match path.metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::File),
@@ -77,7 +77,7 @@ impl Target {
     }
 }
 
-/// Whether a file has more than holes.
+/// Returns whether a file has more than holes.
 fn has_contents(path: &Path, metadata: &Metadata) -> Result<bool> {
     if metadata.blocks() > 0 {
         return Ok(true);
@@ -111,7 +111,7 @@ pub(crate) fn key_of(path: &Path) -> Option<FileKey> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// Whether a new file, which is empty so far, can share blocks with others beside it.
+/// Returns whether a new file, which is empty so far, can share blocks with others beside it.
 fn has_reflinks(new: &NewFile) -> bool {
     let beside = nameless(new.folder(), 0o600);
     beside.is_ok_and(|(other, _)| ioctl_ficlone(new.file(), other).is_ok())
@@ -149,7 +149,7 @@ impl Output {
         }
     }
 
-    /// Whether it reads as zeros where nothing was written.
+    /// Returns whether it reads as zeros where nothing was written.
     pub(crate) fn is_blank(&self) -> bool {
         matches!(self, Self::New(_))
     }
@@ -171,7 +171,7 @@ impl Output {
 pub(crate) struct ImageFile {
     new: NewFile,
     len: u64,
-    /// Whether blocks can be shared with files of the same file system.
+    /// Set if blocks can be shared with files of the same file system.
     has_reflinks: bool,
     /// Held by the writer: Linux lets one write to a file at a time, and others spin meanwhile.
     turn: Mutex<()>,

@@ -1,4 +1,4 @@
-//! Where the blocks of each node lie.
+//! The blocks of each node.
 //!
 //! In the order in which they are taken: directories, long links, blocks of attributes, then the
 //! data of files in their order, each in one run where one is long enough.

@@ -3,7 +3,7 @@
 //! # Invariants
 //! - Names never leave the tree: `..` in one is refused, links are followed within the tree, at
 //!   most [`MAX_LINKS`] on a way, and what they lead to cannot be above the root.
-//! - What a source removes (OCI's whiteouts) is of sources before it.
+//! - A source removes (by OCI's whiteouts) files of sources before it only.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::tree::{Node, NodeId, Tree};
 const MAX_LINKS: usize = 40;
 /// The longest path of a name in a source, and of what a link says, in bytes.
 pub(crate) const MAX_PATH: usize = 4095;
-/// What names of removed files begin with in layers of container images.
+/// Prefix of the names of removed files in layers of container images.
 const WHITEOUT: &[u8] = b".wh.";
 /// The most directories that are noted because something else replaced them.
 const MOST_REPLACED: usize = 1000;
@@ -79,7 +79,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
 /// Checks a path of a source, and what a link in it says.
 ///
 /// # Errors
-/// What no volume can have, or what leads out of it.
+/// A path that no volume can have, or that leads out of it.
 fn check(path: &[u8]) -> Result<()> {
     let at = |what: String| Err(Error::at(shown(path), what));
     if path.len() > MAX_PATH {
@@ -154,7 +154,8 @@ impl<'a> Placer<'a> {
         Ok(added)
     }
 
-    /// What stays of `old`, in the place of which `node` is put: a directory in the place of one.
+    /// Merges `node` into `old`, which has its name, if both are directories. Returns the one that
+    /// stays; `None` if `old` has to go.
     fn merge(
         &mut self,
         dir: NodeId,
@@ -204,7 +205,7 @@ impl<'a> Placer<'a> {
         self.last = None;
     }
 
-    /// What `path` leads to; a link at its end is not followed.
+    /// The node that `path` leads to; a link at its end is not followed.
     ///
     /// # Errors
     /// A path that no volume has, or through what is no directory.

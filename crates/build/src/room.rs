@@ -26,7 +26,7 @@ impl Room {
         self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
-    /// What was taken, in order.
+    /// The runs that were taken, in order.
     pub(crate) fn taken(&self) -> &[Range<u64>] {
         &self.taken
     }

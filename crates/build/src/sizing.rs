@@ -36,7 +36,7 @@ pub(crate) struct Planned {
     pub(crate) dirs: DirLayout,
 }
 
-/// What a plan is made of.
+/// The inputs of a plan.
 pub(crate) struct Sizing<'a> {
     pub(crate) tree: &'a mut Tree,
     pub(crate) options: &'a Options,
@@ -228,7 +228,7 @@ fn doublings(start: u64) -> impl Iterator<Item = Range<u64>> {
     std::iter::successors(Some(start..start * 2), next).take_while(|range| range.end <= MOST)
 }
 
-/// Whether a directory is one of an empty volume.
+/// Returns whether a directory is one of an empty volume.
 fn is_own(numbering: &Numbering, id: NodeId) -> bool {
     id == NodeId::ROOT || Some(id) == numbering.lost_found
 }

@@ -23,7 +23,7 @@ use crate::spool::{Compression, spool};
 use crate::tree::{Node, NodeId, Tree};
 use crate::volume::{self, VolumeScan};
 
-/// What a volume is built of.
+/// A source that a volume is built of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     /// A folder, an archive, an ext4 image, an OCI layout, or an archive that holds a container
@@ -60,7 +60,7 @@ pub(crate) struct Reading<'a> {
     /// Files that are no part of a folder.
     pub(crate) skipped: &'a [FileKey],
     pub(crate) origins: Vec<Origin>,
-    /// Where archives are unpacked to.
+    /// The folder that archives are unpacked to.
     pub(crate) folder: &'a Path,
     /// Bytes that they may still unpack to.
     pub(crate) left: u64,

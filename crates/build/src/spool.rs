@@ -58,7 +58,7 @@ impl Compression {
         }
     }
 
-    /// What `input` unpacks to.
+    /// The bytes that `input` unpacks to.
     fn reader<'a>(self, input: impl BufRead + 'a) -> Box<dyn Read + 'a> {
         match self {
             Self::None => Box::new(input),

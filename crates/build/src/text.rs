@@ -1,6 +1,6 @@
 //! Names and targets of links, one after the other in one buffer.
 
-/// Where a string begins in the buffer.
+/// The offset of a string in the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TextId(u32);
 

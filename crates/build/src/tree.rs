@@ -28,11 +28,11 @@ pub(crate) const MAX_ENTRIES: usize = 1 << 24;
 /// A number that stands for none.
 const NONE: u32 = u32::MAX;
 
-/// What becomes an inode.
+/// A node of the tree, which becomes an inode.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
-    /// Where the content is: a position in an archive, a file of a folder, the text of a link, the
-    /// numbers of a device. What it means follows from the kind and from `origin`.
+    /// The location of the content: a position in an archive, a file of a folder, the text of a
+    /// link, the numbers of a device. Its meaning follows from the kind and from `origin`.
     pub(crate) data: u64,
     /// Bytes of a file or a link; of a directory once it is planned.
     pub(crate) size: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// What it is. Sources make no node of a kind that ext4 does not know.
+    /// Its kind. Sources make no node of a kind that ext4 does not know.
     pub(crate) fn kind(&self) -> FileKind {
         FileKind::from_mode(self.mode).expect("a node has a kind")
     }
@@ -73,7 +73,7 @@ impl Node {
 #[derive(Clone, Copy, Debug)]
 struct Name {
     parent: u32,
-    /// What it leads to; [`NONE`] where it was removed.
+    /// The node that it leads to; [`NONE`] where it was removed.
     node: u32,
     text: TextId,
     next: u32,
@@ -110,7 +110,7 @@ pub(crate) struct Tree {
     pub(crate) attrs: AttrStore,
     /// The parts of files with holes.
     pub(crate) parts: Parts,
-    /// What walks through links and removals may still cost.
+    /// The work that walks through links and removals may still cost.
     pub(crate) effort: Effort,
 }
 
@@ -195,7 +195,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// What `name` in `dir` leads to.
+    /// The node that `name` in `dir` leads to.
     pub(crate) fn lookup(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let (_, found) = self.probe(dir, name);
         let node = self.names.get(found.name as usize)?.node;
@@ -208,7 +208,7 @@ impl Tree {
         Some(self.names.get(found.name as usize)?.layer)
     }
 
-    /// Where in the table a name is, or would be, and what stands there for it.
+    /// The slot of the table where a name is, or would be, and its content.
     fn probe(&self, dir: NodeId, name: &[u8]) -> (usize, Slot) {
         let hash = self.hash(dir, name);
         let mask = self.table.len() - 1;
@@ -387,7 +387,7 @@ impl Tree {
         self.texts.get(self.names[name.0 as usize].text)
     }
 
-    /// What a name of [`Tree::children`] leads to.
+    /// The node that a name of [`Tree::children`] leads to.
     pub(crate) fn target(&self, name: NameId) -> NodeId {
         NodeId(self.names[name.0 as usize].node)
     }

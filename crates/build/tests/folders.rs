@@ -141,7 +141,7 @@ fn the_smallest_volume_is_full_and_free_space_is_added() {
     );
 }
 
-/// What a tool says of an image.
+/// The output of a tool about an image.
 fn told(tool: &str, args: &[&str], image: &Path) -> Vec<String> {
     let told = Cmd::new(tool).args(args).arg(image).ok().unwrap();
     told.out.split_whitespace().map(str::to_owned).collect()
@@ -189,7 +189,7 @@ fn what_no_source_has_is_owned_as_asked_for() {
     assert!(owner(["User:", "7"]) && owner(["Group:", "9"]), "{words:?}");
 }
 
-/// What happens to a file of the source.
+/// A change of a file of the source.
 type Change = fn(&Path);
 
 /// Changes a file of the source once: before its data are copied, or after the first of them are.

@@ -1,4 +1,4 @@
-//! What a build costs in memory: by entries, not by contents.
+//! Memory of a build: by entries, not by contents.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs::File;
