@@ -6,6 +6,8 @@ pub(crate) struct Bits {
     pub(crate) now: Vec<u8>,
     /// In use as it was, or as it becomes.
     pub(crate) busy: Vec<u8>,
+    /// Free blocks as it becomes: counted by what was taken and released.
+    pub(crate) free: u32,
     /// Set if the bitmap has to be stored.
     pub(crate) changed: bool,
 }

@@ -13,7 +13,7 @@
 //!
 //! The sector of step 4 is that of the log's superblock. If the log moves, it is that of the
 //! journal's inode: the new log is complete before, and a transaction of its own leads to the same
-//! place, so that a recovery that was cut short finds it again, whichever superblock it reads.
+//! blocks, so that a recovery that was cut short finds it again, whichever superblock it reads.
 //!
 //! A cut in step 6, or before it, leaves copies of the old volume; the same resize again writes
 //! them. The superblock of the first copy is written last, once all else is durable: a mount that
@@ -37,6 +37,7 @@ use extant_units::{Blocks, DevOff, Group, Pblk, at_most_u32};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
+use crate::prepare::Judged;
 use crate::volume::{Volume, edit_super, read_super};
 
 /// Bytes that a drive writes whole.
@@ -83,6 +84,12 @@ impl Volume {
                 }
             }
         }
+        for blocks in [&changes.direct, &changes.used] {
+            assert!(
+                blocks.is_sorted_by(|one, next| one < next),
+                "each block once"
+            );
+        }
         Ok(changes)
     }
 
@@ -111,11 +118,15 @@ impl Volume {
         }
     }
 
-    /// Writes the new volume.
+    /// Writes the new volume, which was `judged`.
     ///
     /// # Errors
     /// [`Error::Begun`], whatever it was: what the new volume has may be needed.
-    pub(crate) fn commit(&self) -> Result<()> {
+    pub(crate) fn commit(&self, judged: Judged) -> Result<()> {
+        let stored = read_super(&*self.dev)?.blocks_count().get();
+        // Nothing is harmed: the device has not been written to by the commit.
+        assert_eq!(stored, self.new.blocks, "what is committed was stored");
+        assert_eq!(judged.blocks, stored, "what is committed was judged");
         self.write().map_err(|error| Error::Begun(Box::new(error)))
     }
 
@@ -197,6 +208,12 @@ impl Volume {
     ) -> Result<()> {
         let (dev, format) = (self.dev.base(), superblock.format());
         let (sequence, len) = (superblock.sequence(), self.block_bytes());
+        // Nothing is harmed: the log holds no transaction yet.
+        assert!(
+            !used.iter().any(|block| log.contains(Pblk::new(*block))),
+            "no block of the log is in its own transaction"
+        );
+        let (mut logged, mut descriptors) = (0, 0);
         let mut at = superblock.first();
         let mut writes = Writes::new(self);
         let mut write = |bytes: &[u8]| -> Result<()> {
@@ -226,8 +243,11 @@ impl Volume {
             }
             let mut descriptor = vec![0; len];
             format.write_descriptor(&mut descriptor, sequence, &tags);
+            debug_assert_eq!(tags.len(), copies.len(), "each copy has a tag");
+            descriptors += 1;
             write(&descriptor)?;
             for copy in copies {
+                logged += 1;
                 write(&copy)?;
             }
         }
@@ -236,7 +256,13 @@ impl Volume {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         format.write_commit(&mut commit, sequence, now.as_secs(), now.subsec_nanos());
+        assert_eq!(logged, used.len(), "each block is logged once");
         write(&commit)?;
+        assert_eq!(
+            (at - superblock.first()) as usize,
+            logged + descriptors + 1,
+            "the transaction is copies, descriptors and a commit block"
+        );
         writes.end()?;
         Ok(dev.flush()?)
     }
@@ -277,7 +303,10 @@ impl Volume {
         new[at..at + record.len()].copy_from_slice(&record);
         let start = self.at(block)?;
         let sectors = old.chunks(SECTOR).zip(new.chunks(SECTOR)).enumerate();
-        for (nth, (_, sector)) in sectors.filter(|(_, (old, new))| old != new) {
+        let changed: Vec<_> = sectors.filter(|(_, (old, new))| old != new).collect();
+        // Nothing is harmed: the volume on the device is the old one until the sector is written.
+        assert!(changed.len() <= 1, "one sector switches the log");
+        for (nth, (_, sector)) in changed {
             let at = start.plus((nth * SECTOR) as u64);
             self.dev.base().write_durable(at, sector)?;
         }
@@ -305,6 +334,11 @@ impl Volume {
         for at in 0..u64::from(self.new.desc_blocks) {
             table.extend(self.old_block(self.new.first_block() + 1 + at)?);
         }
+        assert_eq!(
+            table.len(),
+            self.new.desc_blocks as usize * self.block_bytes(),
+            "a copy has all descriptors"
+        );
         let mut groups: Vec<u32> = self.new.backup_groups().collect();
         groups.reverse();
         for (nth, group) in (1..).zip(groups.iter().copied().map(Group::new)) {
@@ -323,7 +357,7 @@ impl Volume {
 
 /// The blocks of a log for a transaction of `used` blocks, of which a descriptor names `per_block`.
 /// The log has `len` blocks and uses those in `usable`: in front of them is its superblock, behind
-/// them what is kept for fast commits.
+/// them what is reserved for fast commits.
 fn log_needed(used: u64, per_block: u64, usable: &Range<u64>, len: u64) -> u64 {
     let blocks = used + MARGIN;
     // A commit block, and one to spare.
@@ -349,6 +383,7 @@ impl<'a> Writes<'a> {
     }
 
     fn add(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
+        debug_assert_eq!(bytes.len(), self.volume.block_bytes(), "a whole block");
         let waiting = (self.bytes.len() / self.volume.block_bytes()) as u64;
         if self.bytes.len() >= WRITE_BYTES || block != self.first + waiting {
             self.end()?;
@@ -391,7 +426,7 @@ mod tests {
         // Copies with the margin, descriptors, two more, the superblock.
         assert_eq!(log_needed(36, 50, &(1..1024), 1024), 100 + 2 + 2 + 1);
         assert_eq!(log_needed(37, 50, &(1..1024), 1024), 101 + 3 + 2 + 1);
-        // The last 256 blocks are kept for fast commits.
+        // The last 256 blocks are reserved for fast commits.
         let apart = 2 + 256;
         assert_eq!(log_needed(36, 50, &(2..768), 1024), 100 + 2 + 2 + apart);
     }

@@ -69,6 +69,10 @@ impl Volume {
                 }
             }
         }
+        debug_assert!(
+            extents.is_sorted_by(|one, next| one.end() <= u64::from(next.lblk.get())),
+            "in file order"
+        );
         tree.extents = extents;
         self.store_tree(ino, core, &tree)?;
         Ok(true)
@@ -112,6 +116,8 @@ impl Volume {
         if at < run.end {
             add(at, run.end - at, at);
         }
+        let len: u32 = pieces.iter().map(|piece| piece.len).sum();
+        assert_eq!(len, extent.len, "the pieces are all of the extent");
         Ok(pieces)
     }
 
@@ -119,23 +125,25 @@ impl Volume {
     fn store_tree(&mut self, ino: Ino, core: &mut InodeCore, tree: &Tree) -> Result<()> {
         let nodes = node_count(tree.extents.len(), self.old.block_size);
         let before = tree.nodes.len();
-        let mut places = Vec::with_capacity(nodes);
+        let mut blocks_of_nodes = Vec::with_capacity(nodes);
         for node in &tree.nodes {
-            match places.len() < nodes && !self.must_move(&one(*node)) {
-                true => places.push(*node),
+            match blocks_of_nodes.len() < nodes && !self.must_move(&one(*node)) {
+                true => blocks_of_nodes.push(*node),
                 false => self.give_up(one(*node))?,
             }
         }
-        while places.len() < nodes {
+        while blocks_of_nodes.len() < nodes {
             let within = self.anywhere(false);
             let block = self.take_whole(1, &within)?;
-            places.push(Pblk::new(block.ok_or(Error::NoRoom("the maps of files"))?));
+            blocks_of_nodes.push(Pblk::new(block.ok_or(Error::NoRoom("the maps of files"))?));
         }
         let seed = self.seed(ino, core);
         let per_block = self.block_bytes() as u64 / 512;
         core.sectors = core.sectors + nodes as u64 * per_block - before as u64 * per_block;
-        let stored = store_tree(&tree.extents, &places, self.old.block_size, seed);
+        let stored = store_tree(&tree.extents, &blocks_of_nodes, self.old.block_size, seed);
         let (root, blocks) = stored.map_err(|error| broken(ino, error))?;
+        assert_eq!(blocks.len(), nodes, "each node that was counted is stored");
+        self.blocks_added += nodes as i64 - before as i64;
         for (at, bytes) in blocks {
             self.put(at.get(), &bytes)?;
         }

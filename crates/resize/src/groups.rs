@@ -24,7 +24,7 @@ impl Volume {
             let start = self.old.group_start(group);
             let (old, new) = (self.old.head_blocks(group), self.new.head_blocks(group));
             if old < new {
-                self.take(start + old..start + new)?;
+                self.claim(start + old..start + new)?;
             }
         }
         // The last group of one of the two may be larger in the other.
@@ -41,6 +41,11 @@ impl Volume {
         }
         let plan = NewGroups::plan(&self.new, self.old.groups);
         let plan = plan.ok_or(Error::NoRoom("the new groups' metadata"))?;
+        assert_eq!(
+            self.groups.len(),
+            self.old.groups as usize,
+            "none is added yet"
+        );
         for (group, mut desc) in plan.descriptors() {
             let group = group.get();
             let blocks = self.new.group_blocks(group);
@@ -55,9 +60,21 @@ impl Volume {
                 self.touch(group)?;
             }
         }
-        for part in plan.parts() {
-            self.take(part.clone())?;
+        assert_eq!(self.groups.len(), self.new.groups as usize, "all are added");
+        let heads = plan.groups().map(|group| self.new.head_blocks(group));
+        let mut left = plan.metadata() - heads.sum::<u64>();
+        for (_, desc) in plan.descriptors() {
+            let table = desc.inode_table.get()..;
+            for run in [
+                one(desc.block_bitmap),
+                one(desc.inode_bitmap),
+                table.start..table.start + u64::from(self.new.itable_blocks),
+            ] {
+                left -= run.end - run.start;
+                self.take(run)?;
+            }
         }
+        assert_eq!(left, 0, "each block of the plan is taken once");
         for group in plan.groups() {
             self.clear_table(group)?;
         }
@@ -122,6 +139,11 @@ impl Volume {
     /// the new volume needs no more.
     pub(crate) fn drop_groups(&mut self) -> Result<()> {
         let cut: Vec<GroupDesc> = self.groups.drain(self.new.groups as usize..).collect();
+        assert_eq!(
+            cut.len(),
+            self.old.groups.saturating_sub(self.new.groups) as usize,
+            "a group that is cut off is one of the old volume"
+        );
         for desc in cut {
             let len = u64::from(self.old.itable_blocks);
             for run in [

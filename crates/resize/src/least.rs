@@ -29,6 +29,7 @@ impl Volume {
                 _ => low = middle + 1,
             }
         }
+        assert!(best.blocks <= self.old.blocks, "the least is no larger");
         Ok(best)
     }
 

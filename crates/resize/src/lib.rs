@@ -199,8 +199,8 @@ fn resize_once(
         volume.relocate_log(blocks)?;
         volume.store()?;
     }
-    prepare::judge(&volume.dev, options)?;
-    volume.commit()?;
+    let judged = prepare::judge(&volume.dev, options)?;
+    volume.commit(judged)?;
     report.blocks = new.blocks;
     report.blocks_moved += volume.blocks_moved;
     report.inodes_moved += volume.inodes_moved;
@@ -220,8 +220,8 @@ fn shorten_log(dev: &Arc<dyn BlockDevice>, len: u64, options: &ResizeOptions<'_>
     let mut volume = open(dev, &geometry, u64::MAX)?;
     volume.relocate_log(len)?;
     volume.store()?;
-    prepare::judge(&volume.dev, options)?;
-    volume.commit()
+    let judged = prepare::judge(&volume.dev, options)?;
+    volume.commit(judged)
 }
 
 /// A private copy of the volume, which becomes `new`.

@@ -1,4 +1,4 @@
-//! The journal: where its log lies, and another place for it.
+//! The journal: the blocks of its log, and other ones for it.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the log another place, and `len` blocks there. Both volumes have it, so that a replay
+    /// Gives the log `len` other blocks. Both volumes have it, so that a replay
     /// finds it whichever superblock it reads.
     pub(crate) fn relocate_log(&mut self, len: u64) -> Result<()> {
         let Some(ino) = self.journal() else {
@@ -62,10 +62,18 @@ impl Volume {
             left -= run.end - run.start;
             runs.push(run);
         }
+        assert_eq!(map_of(&runs).len(), len, "the runs have as many blocks");
+        assert!(
+            runs.iter().all(|run| run.end <= within.end),
+            "both volumes have the log"
+        );
         let before = self.log_runs(ino)?;
+        let mut given_up = 0;
         for run in self.log_parts(ino, &before)? {
+            given_up += run.end - run.start;
             self.give_up(run)?;
         }
+        self.blocks_added += len as i64 - given_up as i64;
         self.clear_log(&runs)?;
         let mut core = self.inode(ino)?;
         let root = Self::flat_root(&runs, self.old.block_size);

@@ -32,8 +32,13 @@ impl Volume {
             for ino in self.inodes_of(group)? {
                 let to = self.take_inode(self.inode(ino)?.mode)?;
                 let record = self.record(ino)?;
+                assert!(
+                    to.get() <= self.new.inodes(),
+                    "the new volume has inode {to}"
+                );
                 self.put_record(to, &record)?;
-                moved.insert(ino, to);
+                let before = moved.insert(ino, to);
+                assert_eq!(before, None, "inode {ino} moves once");
             }
         }
         if moved.is_empty() {
@@ -73,7 +78,8 @@ impl Volume {
             };
             let at = bitmap::next_clear(&bits, 0, per_group);
             if at < per_group {
-                bitmap::set(&mut bits, at);
+                let before = bitmap::set(&mut bits, at);
+                assert!(!before, "the number was free");
                 let group_csum = self.new.features.group_csum();
                 let desc = self.desc_mut(group)?;
                 desc.free_inodes -= 1;
@@ -98,7 +104,7 @@ impl Volume {
         bitmap::of_free(self.new.block_size, self.new.inodes_per_group)
     }
 
-    /// Seals the nodes of an inode's tree, whose record is in its new place.
+    /// Seals the nodes of an inode's tree, whose record is under its new number.
     fn reseal_nodes(&self, ino: Ino) -> Result<()> {
         let core = self.inode(ino)?;
         let Some(seed) = self.seed(ino, &core) else {
@@ -119,6 +125,7 @@ impl Volume {
     /// Lets all entries lead to the new numbers, and seals the blocks of directories that moved.
     fn rename(&self, moved: &Moved) -> Result<()> {
         let to: BTreeSet<Ino> = moved.values().copied().collect();
+        assert_eq!(to.len(), moved.len(), "no two inodes get one number");
         for group in 0..self.new.groups {
             for ino in self.inodes_of(group)? {
                 self.rename_in(ino, to.contains(&ino), moved)?;

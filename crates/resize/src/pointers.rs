@@ -34,6 +34,7 @@ pub(crate) fn numbers(blocks: impl Iterator<Item = u64>, len: usize) -> Result<V
         let narrow = narrow.map_err(|_| Error::unreadable(format_args!("block {block}")))?;
         bytes.extend_from_slice(&narrow.to_le_bytes());
     }
+    assert!(bytes.len() <= len, "the numbers have room");
     bytes.resize(len, 0);
     Ok(bytes)
 }

@@ -99,8 +99,17 @@ fn refuse_damage(report: &Checked) -> Result<()> {
     }
 }
 
+/// A volume that the check has judged: nothing else is committed.
+pub(crate) struct Judged {
+    /// Its blocks.
+    pub(crate) blocks: u64,
+}
+
 /// Checks the copy that becomes the volume.
-pub(crate) fn judge(copy: &Overlay, options: &ResizeOptions<'_>) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Internal`] if something is wrong with it.
+pub(crate) fn judge(copy: &Overlay, options: &ResizeOptions<'_>) -> Result<Judged> {
     let below: Arc<dyn BlockDevice> = Arc::clone(copy) as _;
     let report = run(Arc::new(CowDevice::new(below)), options)?;
     match report.findings.first() {
@@ -108,6 +117,8 @@ pub(crate) fn judge(copy: &Overlay, options: &ResizeOptions<'_>) -> Result<()> {
             count: report.found,
             first: first.to_string(),
         }),
-        None => Ok(()),
+        None => Ok(Judged {
+            blocks: read_super(&**copy)?.blocks_count().get(),
+        }),
     }
 }

@@ -55,8 +55,12 @@ impl Volume {
         for bits in [&mut now, &mut busy] {
             bitmap::set_range(bits, len(&is)..all);
         }
-        let changed = len(&was) != len(&is);
-        Ok(Bits { now, busy, changed })
+        Ok(Bits {
+            free: bitmap::count_clear(&now, len(&is)),
+            now,
+            busy,
+            changed: len(&was) != len(&is),
+        })
     }
 
     /// The block bitmap of a group as it was.
@@ -85,8 +89,15 @@ impl Volume {
         Ok(bits)
     }
 
-    /// Marks blocks of the new volume.
-    fn mark(&mut self, run: Range<u64>, used: bool) -> Result<()> {
+    /// Marks blocks of the new volume by `change`, which gets the bits of a group.
+    ///
+    /// # Errors
+    /// Those of `change`; a bitmap cannot be read, or the run leaves the volume.
+    fn mark(
+        &mut self,
+        run: Range<u64>,
+        change: impl Fn(&mut Bits, Range<u32>) -> Result<()>,
+    ) -> Result<()> {
         let mut at = run.start;
         while at < run.end {
             let group = self.new.group_of(at);
@@ -100,26 +111,71 @@ impl Volume {
             let cut = at_most_u32(at - whole.start)..at_most_u32(end - whole.start);
             let bits = self.bits(group)?;
             bits.changed = true;
-            match used {
-                true => {
-                    bitmap::set_range(&mut bits.now, cut.clone());
-                    bitmap::set_range(&mut bits.busy, cut);
-                }
-                false => bitmap::clear_range(&mut bits.now, cut),
-            }
+            change(bits, cut)?;
             at = end;
         }
         Ok(())
     }
 
-    /// Marks blocks as in use.
+    /// Marks free blocks as in use.
     pub(crate) fn take(&mut self, run: Range<u64>) -> Result<()> {
-        self.mark(run, true)
+        self.mark(run, |bits, cut| {
+            assert_eq!(
+                bitmap::count_set(&bits.now, cut.clone()),
+                0,
+                "a block that is taken is free"
+            );
+            bits.free -= cut.end - cut.start;
+            bitmap::set_range(&mut bits.now, cut.clone());
+            bitmap::set_range(&mut bits.busy, cut);
+            Ok(())
+        })
+    }
+
+    /// Marks blocks as in use that files may have, which have to move.
+    pub(crate) fn claim(&mut self, run: Range<u64>) -> Result<()> {
+        self.mark(run, |bits, cut| {
+            let used = bitmap::count_set(&bits.now, cut.clone());
+            bits.free -= cut.end - cut.start - used;
+            bitmap::set_range(&mut bits.now, cut.clone());
+            bitmap::set_range(&mut bits.busy, cut);
+            Ok(())
+        })
     }
 
     /// Marks blocks as free. What of them lies past the new end is gone.
+    ///
+    /// # Errors
+    /// One is free already: two structures had it.
     pub(crate) fn release(&mut self, run: Range<u64>) -> Result<()> {
-        self.mark(run.start..run.end.min(self.new.blocks), false)
+        self.mark(run.start..run.end.min(self.new.blocks), |bits, cut| {
+            let len = cut.end - cut.start;
+            if bitmap::count_set(&bits.now, cut.clone()) != len {
+                return Err(Error::unreadable("a block is given up twice"));
+            }
+            bits.free += len;
+            bitmap::clear_range(&mut bits.now, cut);
+            Ok(())
+        })
+    }
+
+    /// Asserts that the volume on the device uses none of `run`, which is written there at once.
+    /// Nothing is harmed: the write has not begun, and other direct writes went to free blocks.
+    pub(crate) fn assert_unused(&self, run: &Range<u64>) -> Result<()> {
+        let mut at = run.start;
+        while at < run.end.min(self.old.blocks) {
+            let group = self.old.group_of(at);
+            let whole = self.old.group_blocks(group);
+            let end = run.end.min(whole.end);
+            let bit = |block: u64| at_most_u32(block - whole.start);
+            let used = bitmap::count_set(&self.old_bitmap(group)?, bit(at)..bit(end));
+            assert_eq!(
+                used, 0,
+                "{at}..{end}: the old volume has what is overwritten"
+            );
+            at = end;
+        }
+        Ok(())
     }
 
     /// Takes a run of at most `len` free blocks within `within`: of exactly `len` if there is one,
@@ -163,6 +219,8 @@ impl Volume {
             }
         }
         if let Some(best) = &best {
+            debug_assert!(within.start <= best.start && best.end <= end);
+            debug_assert!(best.end - best.start <= len && !best.is_empty());
             self.cursor = self.new.group_of(best.start);
             self.take(best.clone())?;
         }
@@ -189,6 +247,7 @@ impl Volume {
         let start = self.new.group_start(group);
         let cut = at_most_u32(run.start - start)..at_most_u32(run.end - start);
         let bits = self.bits(group)?;
+        bits.free += cut.end - cut.start;
         bitmap::clear_range(&mut bits.now, cut.clone());
         bitmap::clear_range(&mut bits.busy, cut);
         Ok(())

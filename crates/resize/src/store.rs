@@ -1,10 +1,11 @@
-//! Storing what is kept apart while a volume is resized: bitmaps, descriptors and superblock.
+//! Storing what stands apart from the copy while a volume is resized: bitmaps, descriptors and superblock.
 
 use extant_disk::bitmap;
 use extant_disk::features::Incompat;
+use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_jbd2::LogMap;
-use extant_units::{Blocks, Group, at_most_u32, index};
+use extant_units::{Blocks, Group, Pblk, at_most_u32, index};
 
 use crate::error::Result;
 use crate::volume::{Volume, edit_super};
@@ -15,8 +16,78 @@ impl Volume {
         let size = self.raw_desc_size();
         self.store_block_bitmaps(size)?;
         self.store_inode_bitmaps(size)?;
+        self.assert_conserved();
+        self.assert_apart();
         self.store_descriptors(size)?;
         self.store_super()
+    }
+
+    /// Asserts that as many blocks, inodes and directories are in use as before, but for metadata
+    /// of groups, maps and the journal. The check has found the counts of the old volume right.
+    /// Nothing is harmed: so far, only free blocks of the device were written.
+    fn assert_conserved(&self) {
+        let sum = |groups: &[GroupDesc], count: fn(&GroupDesc) -> u32| -> i128 {
+            groups.iter().map(|desc| i128::from(count(desc))).sum()
+        };
+        let of_files = |groups: &[GroupDesc], geometry: &Geometry| {
+            let heads = (0..geometry.groups).map(|group| {
+                let blocks = geometry.group_blocks(group);
+                geometry.head_blocks(group).min(blocks.end - blocks.start)
+            });
+            let tables = u64::from(geometry.groups) * (2 + u64::from(geometry.itable_blocks));
+            let own = i128::from(heads.sum::<u64>() + tables + geometry.first_block());
+            i128::from(geometry.blocks) - own - sum(groups, |desc| desc.free_blocks)
+        };
+        assert_eq!(self.groups.len(), self.new.groups as usize, "of all groups");
+        assert_eq!(
+            of_files(&self.groups, &self.new),
+            of_files(&self.was, &self.old) + i128::from(self.blocks_added),
+            "files have as many blocks as before, and what their maps need"
+        );
+        let used_inodes = |groups: &[GroupDesc], geometry: &Geometry| {
+            i128::from(geometry.inodes()) - sum(groups, |desc| desc.free_inodes)
+        };
+        assert_eq!(
+            used_inodes(&self.groups, &self.new),
+            used_inodes(&self.was, &self.old),
+            "as many inodes are in use as before"
+        );
+        assert_eq!(
+            sum(&self.groups, |desc| desc.used_dirs),
+            sum(&self.was, |desc| desc.used_dirs),
+            "as many directories are counted as before"
+        );
+    }
+
+    /// Asserts that bitmaps, tables and the starts of groups share no block and lie in the volume.
+    /// The check has found that of the old volume. Nothing is harmed, as above.
+    fn assert_apart(&self) {
+        let new = &self.new;
+        let table = u64::from(new.itable_blocks);
+        let own = |(group, desc): (u32, &GroupDesc)| {
+            let run = |block: Pblk, len: u64| block.get()..block.get() + len;
+            let mut head = new.head(group);
+            head.end = head.end.min(new.group_blocks(group).end);
+            [
+                head,
+                run(desc.block_bitmap, 1),
+                run(desc.inode_bitmap, 1),
+                run(desc.inode_table, table),
+            ]
+        };
+        let mut parts: Vec<_> = (0..new.groups).zip(&self.groups).flat_map(own).collect();
+        parts.retain(|part| !part.is_empty());
+        parts.sort_unstable_by_key(|part| part.start);
+        for pair in parts.windows(2) {
+            assert!(
+                pair[0].end <= pair[1].start,
+                "{pair:?}: two parts share a block"
+            );
+        }
+        assert!(
+            parts.last().is_none_or(|last| last.end <= new.blocks),
+            "all metadata lies in the new volume"
+        );
     }
 
     fn raw_desc_size(&self) -> usize {
@@ -34,6 +105,10 @@ impl Volume {
             };
             let range = self.new.group_blocks(group);
             let free = bitmap::count_clear(&bits.now, at_most_u32(range.end - range.start));
+            assert_eq!(
+                free, bits.free,
+                "group {group}: each block was taken and released once"
+            );
             let supers = at_most_u32(self.new.head_blocks(group));
             // A group with nothing but the copies at its start needs no bitmap on the device.
             let bare = u64::from(free) + u64::from(supers) == u64::from(self.new.blocks_per_group)
@@ -92,6 +167,7 @@ impl Volume {
             }
             self.put(start + at, &block)?;
         }
+        assert!(groups.next().is_none(), "each descriptor has a slot");
         Ok(())
     }
 
@@ -108,6 +184,7 @@ impl Volume {
             .map(|desc| u64::from(desc.free_inodes))
             .sum();
         let new = &self.new;
+        assert!(free <= new.blocks && inodes <= u64::from(new.inodes()));
         let journal = self.log.as_ref().map_or(0, LogMap::len);
         let raw = &mut self.raw;
         new.store_size(raw);

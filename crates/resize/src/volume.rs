@@ -3,7 +3,7 @@
 //! # Invariants
 //! - Changes stay in the copy. Only what lies in blocks that the volume on the device does not use
 //!   goes to the device at once: the blocks of files, moved.
-//! - Descriptors and bitmaps are kept here, as they become, and stored by [`Volume::store`].
+//! - Descriptors and bitmaps stand here, as they become, and stored by [`Volume::store`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -84,6 +84,8 @@ pub(crate) struct Volume {
     pub(crate) log_moved: bool,
     /// The byte from which on the device is known to hold zeros.
     pub(crate) zeros_from: u64,
+    /// Blocks that maps and the journal have beyond those that they had.
+    pub(crate) blocks_added: i64,
     pub(crate) blocks_moved: u64,
     pub(crate) inodes_moved: u64,
 }
@@ -118,6 +120,7 @@ impl Volume {
             log: None,
             log_moved: false,
             zeros_from,
+            blocks_added: 0,
             blocks_moved: 0,
             inodes_moved: 0,
             new,
@@ -134,6 +137,11 @@ impl Volume {
                 volume.groups.push(desc.map_err(Error::unreadable)?);
             }
         }
+        assert_eq!(
+            volume.groups.len(),
+            volume.old.groups as usize,
+            "each group has a descriptor"
+        );
         volume.was.clone_from(&volume.groups);
         let table = volume.old.itable_blocks.into();
         let parts = |desc: &GroupDesc| {
@@ -162,7 +170,7 @@ impl Volume {
         self.old.block_size.bytes()
     }
 
-    /// The block's place on the device; blocks of both the old and the new volume have one.
+    /// The block's offset on the device; blocks of both the old and the new volume have one.
     pub(crate) fn at(&self, block: u64) -> Result<DevOff> {
         let end = self.old.blocks.max(self.new.blocks);
         match block < end {
@@ -189,6 +197,7 @@ impl Volume {
 
     /// Stores a block in the copy.
     pub(crate) fn put(&self, block: u64, bytes: &[u8]) -> Result<()> {
+        assert_eq!(bytes.len(), self.block_bytes(), "a block is stored whole");
         Ok(self.dev.write_at(self.at(block)?, bytes)?)
     }
 
@@ -196,6 +205,7 @@ impl Volume {
     pub(crate) fn copy(&mut self, from: u64, to: u64, len: u64) -> Result<()> {
         let log2 = self.old.block_size.log2();
         let most = (COPY_BYTES >> log2).max(1);
+        self.assert_unused(&(to..to + len))?;
         let mut done = 0;
         while done < len {
             let piece = (len - done).min(most);
@@ -207,6 +217,7 @@ impl Volume {
                 .write_through(range, |dev| dev.write_at(at, &bytes))?;
             done += piece;
         }
+        debug_assert_eq!(done, len, "all of it is copied");
         self.blocks_moved += len;
         Ok(())
     }
@@ -215,6 +226,7 @@ impl Volume {
     pub(crate) fn clear(&self, run: &Range<u64>) -> Result<()> {
         let len = (run.end - run.start) << self.old.block_size.log2();
         let at = self.at(run.start)?;
+        self.assert_unused(run)?;
         let range = at..at.plus(len);
         Ok(self
             .dev
@@ -270,6 +282,7 @@ impl Volume {
     pub(crate) fn put_record(&self, ino: Ino, record: &[u8]) -> Result<()> {
         let (block, at) = self.record_at(ino)?;
         let mut bytes = self.block(block)?;
+        assert_eq!(record.len(), self.format.record_size(), "of this volume");
         if let Some(slot) = bytes.get_mut(at..at + self.format.record_size()) {
             slot.copy_from_slice(record);
             self.format.seal(ino, slot);
