@@ -81,14 +81,14 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Places all of them. `journal` is the journal's length in blocks.
-    pub(crate) fn place(ground: &mut Ground<'_>, journal: u64, bytes: u64) -> Result<Self> {
+    /// Allocates all of them. `journal` is the journal's length in blocks.
+    pub(crate) fn allocate(ground: &mut Ground<'_>, journal: u64, bytes: u64) -> Result<Self> {
         let geometry = ground.geometry;
         let features = geometry.features;
         let no_room = |what| Error::TooSmall { bytes, what };
-        let root = place(ground, goal_of(geometry, ROOT_INO), 1);
+        let root = allocate(ground, goal_of(geometry, ROOT_INO), 1);
         let root = root.ok_or(no_room("the root directory"))?;
-        let lost_found = place_directory(ground, lost_found_blocks(geometry));
+        let lost_found = allocate_directory(ground, lost_found_blocks(geometry));
         let lost_found = lost_found.ok_or(no_room("lost+found"))?;
         let mut resize = None;
         if features.has_compat(Compat::RESIZE_INODE) {
@@ -105,7 +105,7 @@ impl Files {
             } else {
                 goal_of(geometry, JOURNAL_INO)
             };
-            log = Some(place(ground, goal, journal).ok_or(no_room("the journal"))?);
+            log = Some(allocate(ground, goal, journal).ok_or(no_room("the journal"))?);
         }
         let mut mmp = None;
         if features.has_incompat(Incompat::MMP) {
@@ -115,7 +115,7 @@ impl Files {
         let mut orphans = None;
         if features.has_compat(Compat::ORPHAN_FILE) {
             let goal = goal_of(geometry, ORPHAN_INO);
-            let map = place(ground, goal, orphan_blocks(geometry));
+            let map = allocate(ground, goal, orphan_blocks(geometry));
             orphans = Some(map.ok_or(no_room("the orphan file"))?);
         }
         Ok(Self {
@@ -126,6 +126,18 @@ impl Files {
             mmp,
             orphans,
         })
+    }
+
+    /// Blocks of all of them, but for those of the resize inode beside its double indirect block.
+    pub(crate) fn blocks(&self) -> u64 {
+        let maps = [
+            Some(&self.root),
+            Some(&self.lost_found),
+            self.journal.as_ref(),
+            self.orphans.as_ref(),
+        ];
+        let maps = maps.into_iter().flatten().map(Map::blocks);
+        maps.sum::<u64>() + u64::from(self.resize.is_some()) + u64::from(self.mmp.is_some())
     }
 
     /// The last inode in use.
@@ -220,9 +232,9 @@ pub(crate) fn journal_blocks(geometry: &Geometry, mib: Option<u32>) -> Result<u6
 }
 
 /// Takes `blocks` blocks from `goal` on for the data of a file, and what its map needs.
-fn place(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
+fn allocate(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
     if !ground.geometry.features.has_incompat(Incompat::EXTENTS) {
-        return place_by_block(ground, goal, blocks);
+        return allocate_by_block(ground, goal, blocks);
     }
     let mut map = Map::default();
     let (mut goal, mut left) = (goal, blocks);
@@ -247,6 +259,11 @@ fn place(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
     while map.nodes.len() < nodes {
         map.nodes.push(ground.take_one(first_of(&map)?)?);
     }
+    assert_eq!(
+        map.data_blocks(),
+        blocks,
+        "the runs are as long as the file"
+    );
     Some(map)
 }
 
@@ -256,7 +273,7 @@ fn first_of(map: &Map) -> Option<u64> {
 }
 
 /// The same for a file with a block map: each indirect block is taken when its first number is.
-fn place_by_block(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
+fn allocate_by_block(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
     let per_block = ground.geometry.addresses_per_block();
     let mut map = Map::default();
     let mut goal = goal;
@@ -268,6 +285,7 @@ fn place_by_block(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map
         goal = ground.take_one(goal)?;
         map.push(goal..goal + 1);
     }
+    assert_eq!(map.data_blocks(), blocks, "each block of the file has one");
     Some(map)
 }
 
@@ -287,9 +305,9 @@ pub(crate) fn new_tables(lblk: u64, per_block: u64) -> u64 {
     u64::from(double == 0) + u64::from(double.is_multiple_of(per_block))
 }
 
-/// Places lost+found, which grows a block at a time.
-fn place_directory(ground: &mut Ground<'_>, blocks: u64) -> Option<Map> {
-    place(ground, goal_of(ground.geometry, LOST_FOUND_INO), blocks)
+/// Allocates lost+found, which grows a block at a time.
+fn allocate_directory(ground: &mut Ground<'_>, blocks: u64) -> Option<Map> {
+    allocate(ground, goal_of(ground.geometry, LOST_FOUND_INO), blocks)
 }
 
 #[cfg(test)]

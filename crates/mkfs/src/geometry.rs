@@ -1,7 +1,7 @@
 //! Sizes and counts: blocks, groups, inodes per group, descriptors and the room they may grow into.
 //!
 //! The rules are mke2fs's. A last group too small to be worth its metadata is left out; inodes per
-//! group fill whole blocks of the table; descriptors keep room for a volume 1024 times as large.
+//! group fill whole blocks of the table; descriptors reserve room for a volume 1024 times as large.
 
 use extant_disk::features::{Compat, FeatureSets, Incompat};
 use extant_disk::geometry::{Geometry, LEAST_DATA};
@@ -193,7 +193,7 @@ impl Wanted {
         }
     }
 
-    /// Blocks that keep room for the descriptors of a volume 1024 times as large.
+    /// Blocks that reserve room for the descriptors of a volume 1024 times as large.
     fn reserved_gdt(&self, blocks: u64, per_group: u64, per_block: u64, desc_blocks: u64) -> u64 {
         if !self.features.has_compat(Compat::RESIZE_INODE) {
             return 0;

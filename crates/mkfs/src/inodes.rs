@@ -221,7 +221,7 @@ impl Encoder<'_> {
     }
 
     fn mmp(&mut self) {
-        let Some(place) = self.layout.files.mmp else {
+        let Some(at) = self.layout.files.mmp else {
             return;
         };
         let mut mmp = Mmp::new_clean(MMP_SECONDS);
@@ -229,7 +229,7 @@ impl Encoder<'_> {
         mmp.seal(self.format.csum_seed);
         let mut block = mmp.as_bytes().to_vec();
         block.resize(self.layout.geometry.block_size.bytes(), 0);
-        self.contents.blocks.push((place, block));
+        self.contents.blocks.push((at, block));
     }
 
     fn orphan_file(&mut self) -> Result<()> {
@@ -238,10 +238,10 @@ impl Encoder<'_> {
         };
         let bs = self.layout.geometry.block_size;
         let seed = self.seed(ORPHAN_INO);
-        for place in map.data() {
+        for at in map.data() {
             let mut block = vec![0; bs.bytes()];
-            orphan::init(seed, Pblk::new(place), &mut block);
-            self.contents.blocks.push((place, block));
+            orphan::init(seed, Pblk::new(at), &mut block);
+            self.contents.blocks.push((at, block));
         }
         let core = self.blank(REGULAR | 0o600, 1);
         self.put_mapped(ORPHAN_INO, core, map, map.data_blocks() * bs.bytes_u64())

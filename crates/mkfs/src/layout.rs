@@ -61,11 +61,20 @@ impl Layout {
             let blocks = journal;
             return Err(Error::JournalTooLarge { blocks, most });
         }
-        let tables = ground.place_tables(options.stride, bytes)?;
+        let tables = ground.allocate_tables(options.stride, bytes)?;
         let taken = (volume.end - volume.start) - ground.space.free_in(volume);
         let overhead = geometry.first_block() + taken + journal;
-        let files = Files::place(&mut ground, journal, bytes)?;
+        let free = ground
+            .space
+            .free_in(geometry.first_block()..geometry.blocks);
+        let files = Files::allocate(&mut ground, journal, bytes)?;
         let (space, touched) = (ground.space, ground.touched);
+        // A block that two files have counts once. No option leads here, nothing is written yet.
+        assert_eq!(
+            free - space.free_in(geometry.first_block()..geometry.blocks),
+            files.blocks(),
+            "each block of a file was free"
+        );
         Ok(Self {
             last_inode: files.last_inode(),
             directories: directories_of(&geometry),
@@ -170,14 +179,25 @@ impl Layout {
             last_inode <= self.geometry.inodes(),
             "the plan has room for all inodes"
         );
+        let (free, all) = (
+            self.free_blocks(),
+            taken.iter().map(|run| run.end - run.start),
+        );
+        let all: u64 = all.sum();
         for run in taken.iter().filter(|run| !run.is_empty()) {
             self.space.take(run.clone());
             for group in self.geometry.group_of(run.start)..=self.geometry.group_of(run.end - 1) {
                 self.touched[group as usize] = true;
             }
         }
+        assert_eq!(
+            free - self.free_blocks(),
+            all,
+            "files get free blocks, each once"
+        );
         self.last_inode = self.last_inode.max(last_inode);
         for ino in directories {
+            debug_assert!(ino > LOST_FOUND_INO && ino <= self.last_inode);
             let group = (ino - 1) / self.geometry.inodes_per_group;
             self.directories[group as usize] += 1;
         }

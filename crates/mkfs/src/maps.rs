@@ -44,8 +44,8 @@ fn store_extents(
         });
         lblk += len;
     }
-    let places: Vec<Pblk> = map.nodes.iter().copied().map(Pblk::new).collect();
-    let (i_block, blocks) = store_tree(&extents, &places, geometry.block_size, seed)?;
+    let nodes: Vec<Pblk> = map.nodes.iter().copied().map(Pblk::new).collect();
+    let (i_block, blocks) = store_tree(&extents, &nodes, geometry.block_size, seed)?;
     let blocks = blocks.into_iter().map(|(at, bytes)| (at.get(), bytes));
     Ok(Stored {
         i_block,
@@ -53,19 +53,19 @@ fn store_extents(
     })
 }
 
-/// Block numbers of indirect blocks under way. Their places are known already.
+/// Block numbers of indirect blocks under way. The plan has chosen those.
 struct Tables<'a> {
-    places: std::slice::Iter<'a, u64>,
+    nodes: std::slice::Iter<'a, u64>,
     tables: Vec<(u64, Vec<u64>)>,
 }
 
 impl Tables<'_> {
-    /// A new table: its index, and its place.
+    /// A new table: its index, and its block.
     fn begin(&mut self) -> (usize, u64) {
-        let place = self.places.next();
-        let place = *place.expect("the plan has a place for each indirect block");
-        self.tables.push((place, Vec::new()));
-        (self.tables.len() - 1, place)
+        let node = self.nodes.next();
+        let node = *node.expect("the plan has a block for each indirect block");
+        self.tables.push((node, Vec::new()));
+        (self.tables.len() - 1, node)
     }
 
     fn push(&mut self, table: usize, block: u64) {
@@ -77,7 +77,7 @@ fn store_blocks(geometry: &Geometry, map: &Map) -> Stored {
     let per_block = geometry.addresses_per_block();
     let mut root = [0_u64; 15];
     let mut tables = Tables {
-        places: map.nodes.iter(),
+        nodes: map.nodes.iter(),
         tables: Vec::new(),
     };
     // The table that is being filled, by its level above the data.
@@ -100,16 +100,17 @@ fn store_blocks(geometry: &Geometry, map: &Map) -> Stored {
                 span /= per_block;
                 continue;
             }
-            let (table, place) = tables.begin();
+            let (table, node) = tables.begin();
             match at_level == level {
-                true => root[12 + level] = place,
-                false => tables.push(open[at_level + 1], place),
+                true => root[12 + level] = node,
+                false => tables.push(open[at_level + 1], node),
             }
             open[at_level] = table;
             span /= per_block;
         }
         tables.push(open[0], block);
     }
+    assert!(tables.nodes.next().is_none(), "each indirect block is used");
     let bs = geometry.block_size.bytes();
     let blocks = tables.tables.iter();
     Stored {
@@ -117,7 +118,7 @@ fn store_blocks(geometry: &Geometry, map: &Map) -> Stored {
             .try_into()
             .expect("as many bytes as were asked for"),
         blocks: blocks
-            .map(|(place, block)| (*place, numbers(block, bs)))
+            .map(|(node, numbers_of)| (*node, numbers(numbers_of, bs)))
             .collect(),
     }
 }
@@ -130,6 +131,7 @@ pub(crate) fn numbers(blocks: &[u64], len: usize) -> Vec<u8> {
         .map(narrow)
         .flat_map(u32::to_le_bytes)
         .collect();
+    assert!(bytes.len() <= len, "the numbers have room");
     bytes.resize(len, 0);
     bytes
 }

@@ -27,6 +27,7 @@ impl Space {
     /// Takes `range`, whatever it was.
     pub(crate) fn take(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;
+        debug_assert!(self.start <= start && end <= self.end || start >= end);
         if start >= end {
             return;
         }
@@ -95,6 +96,7 @@ impl Space {
     /// How many blocks of `range` are free.
     pub(crate) fn free_in(&self, range: Range<u64>) -> u64 {
         let all = range.end - range.start;
+        debug_assert!(range.start >= self.start && range.end <= self.end);
         let taken: u64 = self.taken_in(range).map(|run| run.end - run.start).sum();
         all - taken
     }

@@ -18,7 +18,7 @@ const ERRORS_CONTINUE: u16 = 1;
 const NO_LIMIT: u16 = u16::MAX;
 /// `s_checksum_type`: crc32c.
 const CRC32C: u8 = 1;
-/// `s_jnl_backup_type`: the journal's inode is kept in `s_jnl_blocks`.
+/// `s_jnl_backup_type`: `s_jnl_blocks` has a copy of the journal's inode.
 const JOURNAL_BACKUP: u8 = 1;
 /// Bytes behind byte 128 that inodes of more than 128 bytes have for the format's fields.
 const EXTRA_ISIZE: u16 = 32;
@@ -78,6 +78,10 @@ fn counts(raw: &mut RawSuperblock, layout: &Layout) {
     let geometry = &layout.geometry;
     let low = |count: u64| U32::new(exact_u32(count & 0xFFFF_FFFF));
     geometry.store_size(raw);
+    assert!(
+        layout.free_blocks() + geometry.metadata() <= geometry.blocks,
+        "free blocks and metadata are within the volume"
+    );
     raw.set_free_blocks_count(Blocks::new(layout.free_blocks()));
     raw.free_inodes_count.set(layout.free_inodes());
     raw.first_data_block = low(geometry.first_block());

@@ -23,7 +23,12 @@ impl<'a> Ground<'a> {
     pub(crate) fn new(geometry: &'a Geometry) -> Self {
         let mut space = Space::of(geometry.first_block()..geometry.blocks);
         for group in 0..geometry.groups {
-            space.take(geometry.head(group));
+            let head = geometry.head(group);
+            assert!(
+                head.end <= geometry.group_blocks(group).end,
+                "group {group} has room for its copies"
+            );
+            space.take(head);
         }
         let mut touched = vec![false; geometry.groups as usize];
         // The bitmap of a last group that is not whole has padding.
@@ -37,8 +42,9 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Takes `len` blocks from `start` on; at least one.
+    /// Takes `len` blocks from `start` on; at least one. They are free.
     pub(crate) fn take(&mut self, start: u64, len: u64) {
+        debug_assert_eq!(self.space.free_in(start..start + len), len, "all are free");
         self.space.take(start..start + len);
         let first = self.geometry.group_of(start);
         let last = self.geometry.group_of(start + len - 1);
@@ -54,23 +60,30 @@ impl<'a> Ground<'a> {
         Some(block)
     }
 
-    /// Places the tables of all groups.
-    pub(crate) fn place_tables(&mut self, stride: u32, bytes: u64) -> Result<Vec<GroupTables>> {
+    /// Allocates the tables of all groups.
+    pub(crate) fn allocate_tables(&mut self, stride: u32, bytes: u64) -> Result<Vec<GroupTables>> {
         let mut tables: Vec<GroupTables> = Vec::with_capacity(self.touched.len());
         let what = "the bitmaps and inode tables";
         for group in 0..self.geometry.groups {
-            let placed = if self.geometry.features.has_incompat(Incompat::FLEX_BG) {
-                self.place_in_flex(group, tables.last().copied())
+            let allocated = if self.geometry.features.has_incompat(Incompat::FLEX_BG) {
+                self.allocate_in_flex(group, tables.last().copied())
             } else {
-                self.place_in_group(group, u64::from(stride))
+                self.allocate_in_group(group, u64::from(stride))
             };
-            tables.push(placed.ok_or(Error::TooSmall { bytes, what })?);
+            tables.push(allocated.ok_or(Error::TooSmall { bytes, what })?);
         }
+        // A run that is taken twice counts once. No option leads here, nothing is written yet.
+        let volume = self.geometry.first_block()..self.geometry.blocks;
+        assert_eq!(
+            (volume.end - volume.start) - self.space.free_in(volume),
+            self.geometry.metadata(),
+            "the metadata of no two groups shares a block"
+        );
         Ok(tables)
     }
 
-    /// Places the tables of `group` in itself; on a RAID each group's bitmaps on another disk.
-    fn place_in_group(&mut self, group: u32, stride: u64) -> Option<GroupTables> {
+    /// Allocates the tables of `group` in itself; on a RAID each group's bitmaps on another disk.
+    fn allocate_in_group(&mut self, group: u32, stride: u64) -> Option<GroupTables> {
         let table_len = u64::from(self.geometry.itable_blocks);
         let blocks = self.geometry.group_blocks(group);
         let (first, last) = (blocks.start, blocks.end - 1);
@@ -91,6 +104,7 @@ impl<'a> Ground<'a> {
         };
         let (block_bitmap, inode_bitmap) = (one()?, one()?);
         let inode_table = self.space.first_fit(first, last, table_len)?;
+        debug_assert!(block_bitmap <= last && inode_bitmap <= last && inode_table >= first);
         self.space.take(inode_table..inode_table + table_len);
         Some(GroupTables {
             block_bitmap,
@@ -99,8 +113,8 @@ impl<'a> Ground<'a> {
         })
     }
 
-    /// Places the tables of `group` behind `before`, those of the group before it.
-    fn place_in_flex(&mut self, group: u32, before: Option<GroupTables>) -> Option<GroupTables> {
+    /// Allocates the tables of `group` behind `before`, those of the group before it.
+    fn allocate_in_flex(&mut self, group: u32, before: Option<GroupTables>) -> Option<GroupTables> {
         let flex = Flex::of(self.geometry, group);
         let table_len = u64::from(self.geometry.itable_blocks);
         let before = before.filter(|_| group != flex.first);
@@ -136,10 +150,10 @@ impl<'a> Ground<'a> {
             // A full flex group: the search begins at the volume's first block.
             .unwrap_or(self.geometry.first_block());
         let until = flex.last.max(start + 1);
-        let place = self.space.first_fit(start, until, len);
-        let place = place.or_else(|| self.space.first_fit(flex.own, until, len))?;
-        self.take(place, len);
-        Some(place)
+        let block = self.space.first_fit(start, until, len);
+        let block = block.or_else(|| self.space.first_fit(flex.own, until, len))?;
+        self.take(block, len);
+        Some(block)
     }
 }
 

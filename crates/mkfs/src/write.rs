@@ -1,7 +1,7 @@
 //! A layout on its way to a device.
 //!
 //! # Invariants
-//! The order is the crash safety: (1) the place of the primary superblock is zeroed and flushed;
+//! The order is the crash safety: (1) the bytes of the primary superblock are zeroed and flushed;
 //! (2) all else is written; (3) a flush; (4) the primary superblock, durably. A cut before 4 leaves
 //! no magic number where a mount looks for one.
 
@@ -26,9 +26,9 @@ use crate::superblock;
 /// The most bytes that are gathered for one write.
 const BATCH: usize = 1 << 20;
 /// Bytes at the device's beginning that are zeroed: the boot block, the superblock, and what other
-/// file systems keep there.
+/// file systems store there.
 const HEAD: u64 = 4096;
-/// Bytes at its end that are zeroed: other file systems and volume managers keep labels there.
+/// Bytes at its end that are zeroed: other file systems and volume managers store labels there.
 const TAIL: u64 = 1 << 16;
 
 /// Content of a device before the first write.
@@ -83,6 +83,11 @@ pub fn write_populated(
     writer.zero()?;
     let mut blocks: Vec<_> = contents.blocks.iter().collect();
     blocks.sort_by_key(|(block, _)| *block);
+    // Nothing is harmed: the device holds no file system until the end.
+    assert!(
+        blocks.is_sorted_by(|one, next| one.0 < next.0),
+        "each block of the plan is written once"
+    );
     for (block, bytes) in blocks {
         writer.put(*block, bytes)?;
     }
@@ -112,6 +117,14 @@ impl Writer<'_> {
     /// Writes a block's bytes, together with its neighbours'.
     fn put(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
         let at = block * self.bs();
+        debug_assert_eq!(bytes.len() as u64 % self.bs(), 0, "whole blocks");
+        debug_assert_eq!(
+            self.layout
+                .space
+                .free_in(block..block + bytes.len() as u64 / self.bs()),
+            0,
+            "what is written is planned"
+        );
         let next = self.start + self.batch.len() as u64;
         if at != next || self.batch.len() >= BATCH {
             self.send()?;
@@ -191,6 +204,10 @@ impl Writer<'_> {
         let size = usize::from(geometry.inode_size);
         let per_group = geometry.inodes_per_group as usize * size;
         let mut first = records.chunks(per_group);
+        assert!(
+            records.len() <= layout.last_inode() as usize * size,
+            "each record is of an inode in use"
+        );
         for (group, tables) in (0..geometry.groups).zip(&layout.tables) {
             let used = layout.used_inodes(group) as usize * size;
             if used == 0 {
@@ -225,6 +242,7 @@ impl Writer<'_> {
         let bs = geometry.block_size.bytes();
         let mut descriptors = vec![0; geometry.desc_blocks as usize * bs];
         let size = geometry.desc_size;
+        let (mut free, mut directories) = ((0, 0), 0);
         for (group, slot) in (0..geometry.groups).zip(descriptors.chunks_mut(size)) {
             let mut desc = self.descriptor(group);
             let Some(tables) = layout.tables.get(group as usize) else {
@@ -237,18 +255,36 @@ impl Writer<'_> {
             };
             if !layout.is_block_uninit(group) {
                 let bytes = block_bitmap(layout, group);
+                let len = geometry.group_blocks(group);
+                let clear = bitmap::count_clear(&bytes, exact_u32(len.end - len.start));
+                debug_assert_eq!(clear, desc.free_blocks, "bitmap and count agree");
                 let covered = geometry.blocks_per_group as usize / 8;
                 desc.block_bitmap_csum = stored(bytes.get(..covered));
                 self.put(tables.block_bitmap, &bytes)?;
             }
             if !layout.is_inode_uninit(group) {
                 let bytes = inode_bitmap(layout, group);
+                let clear = bitmap::count_clear(&bytes, geometry.inodes_per_group);
+                debug_assert_eq!(clear, desc.free_inodes, "bitmap and count agree");
                 let covered = geometry.inodes_per_group as usize / 8;
                 desc.inode_bitmap_csum = stored(bytes.get(..covered));
                 self.put(tables.inode_bitmap, &bytes)?;
             }
             desc.store(slot, Group::new(group), &checksum);
+            free.0 += u64::from(desc.free_blocks);
+            free.1 += desc.free_inodes;
+            directories += desc.used_dirs;
         }
+        // Nothing is harmed: the device holds no file system until the end.
+        assert_eq!(
+            free,
+            (layout.free_blocks(), layout.free_inodes()),
+            "the groups have what the volume has"
+        );
+        assert!(
+            directories >= 2 && directories <= layout.last_inode(),
+            "the root and lost+found at least, and no more than there are inodes"
+        );
         Ok(descriptors)
     }
 
@@ -298,6 +334,10 @@ impl Writer<'_> {
         self.put(geometry.first_block() + 1, table)?;
         self.send()?;
         primary.seal();
+        assert!(
+            self.batch.is_empty(),
+            "all else is written before the superblock"
+        );
         let at = DevOff::new(SUPERBLOCK_OFFSET);
         self.device.write_durable(at, primary.as_bytes())?;
         Ok(())
