@@ -90,6 +90,10 @@ fn edit_raw(image: &Image, ino: Ino, change: impl FnOnce(&mut RawInode)) -> Resu
 
 /// The checksum of a bitmap as a descriptor of `size` bytes stores it.
 fn bitmap_checksum(checksum: &GroupChecksum, bits: &[u8], covered: u32, size: usize) -> u32 {
+    assert!(
+        covered as usize / 8 <= bits.len(),
+        "a bitmap has a bit for each"
+    );
     // Without `metadata_csum` the field is zero.
     let computed = checksum
         .of_bitmap(&bits[..covered as usize / 8])

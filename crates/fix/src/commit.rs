@@ -98,6 +98,11 @@ fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u
         replay::onto(dev, &sb, log, memory.min(memory_share()))?;
     }
     let changed = differing(dev, overlay, &image, log.as_ref())?;
+    // Nothing is harmed: no repair is on the device yet.
+    assert!(
+        changed.is_sorted_by(|one, next| one < next),
+        "part by part, each block once"
+    );
     if !changed.is_empty() {
         match log.clone().filter(|log| log::opens(overlay, &image, log)) {
             Some(log) => through_log(dev, overlay, &image, log, &changed)?,
@@ -209,7 +214,13 @@ fn through_log(
 ) -> Result<()> {
     let bs = image.sb.block_size();
     edit_super(dev, |raw| replay::set_recover(raw, true))?;
+    // Nothing is harmed: the log is empty, and the mark leads to an empty recovery.
+    assert!(
+        !changed.iter().any(|(_, pblk)| log.contains(*pblk)),
+        "no block of the log is in its own transaction"
+    );
     let (cache, journal) = log::open(dev, image, log)?;
+    let mut logged = 0;
     let most = journal.max_credits().max(1) as usize;
     for part in changed.chunks(most) {
         let mut handle = journal.start(exact_u32(part.len() as u64))?;
@@ -217,8 +228,15 @@ fn through_log(
             let bytes = read(overlay, bs, *pblk)?;
             let block = cache.read_unchecked(*pblk)?;
             handle.modify(&block, |to| to.copy_from_slice(&bytes))?;
+            logged += 1;
         }
     }
+    // What is logged is sound by itself: a replay, or the next repair, goes on from there.
+    assert_eq!(
+        logged,
+        changed.len(),
+        "each block that differs is logged once"
+    );
     journal.close()?;
     Ok(())
 }
@@ -232,6 +250,7 @@ fn in_order(
 ) -> Result<()> {
     let bs = image.sb.block_size();
     edit_super(dev, |raw| raw.set_state(raw.state() - State::VALID))?;
+    let mut left = changed.len();
     for part in [
         Part::Content,
         Part::Bitmaps,
@@ -246,6 +265,8 @@ fn in_order(
             _ => 1,
         };
         let len = bs.bytes() / sectors;
+        assert_eq!(len * sectors, bs.bytes(), "the sectors are all of a block");
+        left -= blocks.len();
         for sector in (0..sectors).rev().filter(|_| !blocks.is_empty()) {
             let mut written = false;
             for pblk in &blocks {
@@ -264,5 +285,10 @@ fn in_order(
             }
         }
     }
+    // What is written is sound by itself: the next repair goes on from there.
+    assert_eq!(
+        left, 0,
+        "each block that differs is of a part that is written"
+    );
     Ok(())
 }

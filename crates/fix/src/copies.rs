@@ -10,6 +10,11 @@ use crate::image::Image;
 /// Writes the copies of the superblock at the start of `groups`.
 pub(crate) fn superblocks(image: &Image, groups: &[Group]) -> Result<()> {
     for group in groups {
+        // Nothing is harmed: this is the private copy.
+        assert!(
+            group.get() > 0 && image.sb.has_backup(*group),
+            "a copy, not the first"
+        );
         let copy = image.sb.raw().backup(*group);
         image.edit(start(image, *group), |block| {
             block
@@ -24,6 +29,12 @@ pub(crate) fn superblocks(image: &Image, groups: &[Group]) -> Result<()> {
 /// Writes the copies of all descriptors behind the superblock's in `groups`.
 pub(crate) fn descriptors(image: &Image, groups: &[Group]) -> Result<()> {
     let (first, count) = image.descriptors();
+    for group in groups {
+        assert!(
+            group.get() > 0 && image.sb.has_backup(*group),
+            "a copy, not the first"
+        );
+    }
     for at in 0..u64::from(count) {
         let block = image.block(first.plus(at))?;
         for group in groups {

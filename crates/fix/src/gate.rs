@@ -102,8 +102,8 @@ impl Gate {
     }
 
     /// Takes in a wrong checksum that a repair would store anew.
-    fn reseal(&mut self, place: &Location, repair: &Repair) {
-        match (repair, place) {
+    fn reseal(&mut self, location: &Location, repair: &Repair) {
+        match (repair, location) {
             (Repair::InodeChecksum(ino) | Repair::ExtentChecksum(ino, _), _) => {
                 self.unsealed.insert(*ino);
             }
@@ -161,9 +161,9 @@ impl Gate {
     }
 
     /// Takes in a finding that stays.
-    fn leave(&mut self, place: &Location, doubt: Doubt) {
+    fn leave(&mut self, location: &Location, doubt: Doubt) {
         self.doubt = self.doubt.max(doubt);
-        match *place {
+        match *location {
             Location::DirBlock(ino, lblk) => {
                 self.blocks.insert((ino, lblk));
             }

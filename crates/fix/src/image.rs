@@ -117,13 +117,29 @@ impl Image {
 
     /// Stores a whole block.
     pub(crate) fn put(&self, pblk: Pblk, bytes: &[u8]) -> Result<()> {
+        assert_eq!(
+            bytes.len(),
+            self.sb.block_size().bytes(),
+            "a block is stored whole"
+        );
         Ok(self.dev.write_at(self.at(pblk)?, bytes)?)
     }
 
     /// Changes the superblock.
     pub(crate) fn edit_super(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
         edit_super(&self.dev, change)?;
-        self.sb = Superblock::parse(&super_bytes(&self.dev)?)?;
+        let sb = Superblock::parse(&super_bytes(&self.dev)?)?;
+        // Nothing is harmed: this is the private copy.
+        assert_eq!(
+            (sb.blocks_count(), sb.inodes_count(), sb.features()),
+            (
+                self.sb.blocks_count(),
+                self.sb.inodes_count(),
+                self.sb.features()
+            ),
+            "a repair changes neither size nor features"
+        );
+        self.sb = sb;
         Ok(())
     }
 
@@ -143,7 +159,9 @@ impl Image {
         let first = self.sb.descriptor_start();
         let pblk = Pblk::new(first.get() + (group.index() / per_block) as u64);
         let at = group.index() % per_block * size;
+        assert!(group.get() < self.sb.group_count(), "a group of the volume");
         let changed = self.edit(pblk, |bytes| {
+            debug_assert!(at + size <= bytes.len(), "a descriptor lies in one block");
             let bytes = bytes.get_mut(at..at + size)?;
             let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None).ok()?;
             change(&mut desc, &self.checksum, size);
@@ -186,6 +204,10 @@ impl Image {
         let byte = index as usize * self.format.record_size();
         let pblk = table.checked_add((byte / bs) as u64);
         let pblk = pblk.ok_or_else(|| Error::Unreadable(format!("table of group {group}")))?;
+        debug_assert!(
+            byte % bs + self.format.record_size() <= bs,
+            "a record lies in one block"
+        );
         Ok((pblk, byte % bs))
     }
 

@@ -61,6 +61,7 @@ impl LostFound {
         into: &[DirPlace],
     ) -> Result<bool> {
         let name = format!("#{ino}");
+        debug_assert!(name.len() <= NAME_BYTES, "as long as was planned for");
         let entry = NewEntry {
             name: name.as_bytes(),
             ino,
@@ -108,6 +109,11 @@ fn grow(image: &Image, last: DirPlace, blocks: usize, lost: usize) -> Result<Vec
     if extend(&image.format, last.dir, &mut record, first, count).is_none() {
         return Ok(Vec::new());
     }
+    // Nothing is harmed: this is the private copy.
+    assert!(
+        count <= wanted && blocks + count as usize <= MOST_BLOCKS.max(blocks),
+        "no larger than the check reads"
+    );
     let mut empty = vec![0; bytes];
     image.dir_format(last.dir)?.init_leaf(&mut empty);
     let mut more = Vec::new();
@@ -147,6 +153,7 @@ fn free_run(image: &Image, near: Pblk, wanted: u32) -> Result<Option<(Pblk, u32)
         let bits = image.block(desc.block_bitmap)?;
         for run in bitmap::clear_runs(&bits, len) {
             let count = (run.end - run.start).min(wanted);
+            debug_assert!(run.end <= len, "within the group");
             if best.is_none_or(|(_, most)| count > most) {
                 best = Some((Pblk::new(start + u64::from(run.start)), count));
             }

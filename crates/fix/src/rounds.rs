@@ -81,6 +81,7 @@ fn repair(
         outcome.last = check(Arc::clone(dev) as _, options)?;
         let room = limit.saturating_sub(outcome.fixed.len());
         outcome.fixed.extend(applied.into_iter().take(room));
+        assert!(outcome.fixed.len() <= limit, "memory is bounded");
         if round >= ROUNDS && outcome.last.found >= before {
             break;
         }
