@@ -38,7 +38,7 @@ pub(crate) struct AttrStore {
 }
 
 /// Outcome of adding a file's attributes.
-pub(crate) struct Kept {
+pub(crate) struct StoredAttrs {
     pub(crate) set: SetId,
     /// The permissions that an access ACL stands for.
     pub(crate) mode: u16,
@@ -88,26 +88,31 @@ impl AttrStore {
     ///
     /// # Errors
     /// The reason why they cannot be stored, in words.
-    pub(crate) fn keep(&mut self, base: SetId, named: &Named, mode: u16) -> Result<Kept, String> {
-        let mut kept = Kept {
+    pub(crate) fn store(
+        &mut self,
+        base: SetId,
+        named: &Named,
+        mode: u16,
+    ) -> Result<StoredAttrs, String> {
+        let mut stored_attrs = StoredAttrs {
             set: base,
             mode,
             left_out: Vec::new(),
         };
         if named.is_empty() {
-            return Ok(kept);
+            return Ok(stored_attrs);
         }
         let older = self.stored(base);
         let mut stored = Vec::new();
         for (name, value) in named {
             let Some(parsed) = XattrName::parse(name).filter(|n| n.rest.len() <= XATTR_NAME_MAX)
             else {
-                kept.left_out.push(name.clone());
+                stored_attrs.left_out.push(name.clone());
                 continue;
             };
             let value = match is_acl(&parsed) {
                 false => Some(value.clone()),
-                true => stored_acl(&parsed, value, &mut kept.mode)
+                true => stored_acl(&parsed, value, &mut stored_attrs.mode)
                     .map_err(|what| format!("{}: {what}", String::from_utf8_lossy(name)))?,
             };
             stored.extend(value.map(|value| (parsed, value)));
@@ -120,8 +125,8 @@ impl AttrStore {
         }
         stored.sort();
         stored.dedup_by(|one, other| one.0 == other.0);
-        kept.set = self.intern(&stored)?;
-        Ok(kept)
+        stored_attrs.set = self.intern(&stored)?;
+        Ok(stored_attrs)
     }
 
     /// The set of `id`, with the permissions of `mode` in its ACL if it has one.
@@ -138,7 +143,7 @@ impl AttrStore {
         acl.chmod(mode);
         let name = name.full().expect("the index of ACLs has a prefix");
         let named = vec![(name, acl.to_posix())];
-        Ok(self.keep(id, &named, mode)?.set)
+        Ok(self.store(id, &named, mode)?.set)
     }
 
     fn intern(&mut self, stored: &[(XattrName<'_>, Vec<u8>)]) -> Result<SetId, String> {

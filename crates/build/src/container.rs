@@ -1,7 +1,7 @@
 //! Container images as sources: OCI layouts and what `docker save` writes.
 //!
 //! # Errors
-//! An image is named by its layers' places; none leads out of the layout or the archive, and no
+//! An image is named by its layers' locations; none leads out of the layout or the archive, and no
 //! link of a layout is followed. The digests in those names are not compared with the contents.
 
 use std::collections::HashMap;
@@ -127,7 +127,7 @@ impl Container {
     }
 
     /// Returns whether `manifest.json` is a list of images, as `docker save` writes it. Other
-    /// programs keep other things under this name.
+    /// programs store other things under this name.
     fn has_manifest(&self) -> bool {
         let value = self.json(MANIFEST).ok();
         let all = value.as_ref().and_then(Value::as_array);
@@ -238,7 +238,7 @@ impl Container {
         platform: Option<&str>,
     ) -> Result<&'a Value> {
         let note = |one: &&Value| {
-            // What docker keeps about an image's making, beside the image.
+            // What docker stores about an image's making, beside the image.
             let kind = one.pointer("/annotations/vnd.docker.reference.type");
             kind.is_none()
         };
@@ -287,7 +287,7 @@ impl Container {
         }
     }
 
-    /// The place of what a descriptor is about.
+    /// The location of what a descriptor is about.
     fn blob(&self, descriptor: &Value) -> Result<Vec<u8>> {
         let digest = descriptor.get("digest").and_then(Value::as_str);
         let digest = digest.unwrap_or_default();

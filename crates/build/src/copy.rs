@@ -113,6 +113,7 @@ impl Copy<'_> {
             if pieces.is_empty() {
                 break;
             }
+            debug_assert!(pieces.len() <= MAX_PIECES);
             let mut rest = pieces.as_slice();
             while !rest.is_empty() {
                 let (run, left) = rest.split_at(self.run_len(rest));
@@ -135,6 +136,8 @@ impl Copy<'_> {
             return Ok(());
         };
         let len: u64 = pieces.iter().map(|piece| piece.len).sum();
+        assert!(len <= buf.len() as u64, "a batch fits its buffer");
+        debug_assert_eq!(len % self.block_size, 0, "whole blocks");
         let buf = &mut buf[..index(len)];
         let mut rest = &mut *buf;
         let mut copied = 0;
@@ -175,6 +178,7 @@ impl Copy<'_> {
                 Ok(more) => shared += more,
             }
         }
+        assert!(shared <= whole, "no more is shared than was read");
         // What is left is written.
         shared - shared % index(self.block_size)
     }
@@ -220,9 +224,9 @@ impl Copy<'_> {
     fn pieces(&self, node: NodeId) -> Vec<Piece> {
         let bs = self.block_size;
         let runs = logical(self.tree, node, bs);
-        let places = self.placement.runs(self.tree, node, count(&runs));
+        let physical = self.placement.runs(self.tree, node, count(&runs));
         let mut pieces = Vec::new();
-        for extent in extents(&runs, &places) {
+        for extent in extents(&runs, &physical) {
             let start = u64::from(extent.lblk.get()) * bs;
             let to = extent.pblk.get() * bs;
             let end = start + u64::from(extent.len) * bs;
@@ -238,6 +242,11 @@ impl Copy<'_> {
                 at = end;
             }
         }
+        debug_assert_eq!(
+            pieces.iter().map(|piece| piece.len).sum::<u64>(),
+            count(&runs) * bs,
+            "each block of the file is copied once"
+        );
         pieces
     }
 }

@@ -108,6 +108,10 @@ impl DirLayout {
             .map_err(std::io::Error::other)?;
         let dots = (tree.ino(dir), tree.ino(tree.parent(dir)));
         let mut block = vec![0; format.block_size.bytes()];
+        assert!(
+            shape.blocks() <= blocks,
+            "the directory has the blocks of its names"
+        );
         if !shape.indexed {
             let dot = |name, ino| NewEntry {
                 name,
@@ -126,6 +130,7 @@ impl DirLayout {
                 );
                 put(at, &block)?;
             }
+            assert!(chunks.next().is_none(), "each name is in a block");
             return Ok(());
         }
         let major = |name: &NameId| self.hasher.hash(tree.name_text(*name)).major;
@@ -133,6 +138,7 @@ impl DirLayout {
         let mut table = Vec::new();
         let mut last = None;
         for (at, chunk) in (first..).zip(leaves(tree, format, &names, 0)) {
+            debug_assert!(!chunk.is_empty(), "a leaf has names");
             let entries = chunk.iter().map(|name| entry(tree, *name));
             format.pack(&mut block, entries);
             put(at, &block)?;
@@ -145,6 +151,11 @@ impl DirLayout {
             last = chunk.last().map(major);
             table.push((key, lblk(at)));
         }
+        assert_eq!(
+            table.len() as u64,
+            shape.leaves,
+            "the leaves that were planned"
+        );
         let mut levels = 0;
         if shape.nodes > 0 {
             levels = 1;
@@ -154,7 +165,16 @@ impl DirLayout {
                 above.push((part.first().map_or(0, |(key, _)| *key), lblk(at)));
             }
             table = above;
+            assert_eq!(
+                table.len() as u64,
+                shape.nodes,
+                "the nodes that were planned"
+            );
         }
+        assert!(
+            table.len() <= format.index_limit(IndexKind::Root),
+            "the root has room for what is below"
+        );
         let version = self.hasher.algorithm().version();
         put(0, &format.new_root(dots, version, levels, &table))
     }
@@ -213,6 +233,10 @@ fn leaves<'a>(
             }
             count += 1;
         }
+        debug_assert!(
+            count > 0 || rest.is_empty() || before > 0,
+            "a name fits a block"
+        );
         let (chunk, left) = rest.split_at(count);
         (rest, used) = (left, 0);
         Some(chunk)

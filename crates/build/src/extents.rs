@@ -48,25 +48,29 @@ pub(crate) fn count(runs: &[Range<u64>]) -> u64 {
 /// which have as many blocks.
 pub(crate) fn extents(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Extent> {
     let mut all = Vec::new();
-    let mut places = physical.iter().cloned();
-    let mut place = 0..0;
+    let mut device_runs = physical.iter().cloned();
+    let mut here = 0..0;
     for run in logical {
         let mut at = run.start;
         while at < run.end {
-            while place.is_empty() {
-                place = places.next().expect("each block of a file was placed");
+            while here.is_empty() {
+                here = device_runs.next().expect("each block of a file was placed");
             }
             let most = u64::from(MAX_WRITTEN);
-            let len = (run.end - at).min(place.end - place.start).min(most);
+            let len = (run.end - at).min(here.end - here.start).min(most);
             all.push(Extent {
                 lblk: Lblk::new(exact_u32(at)),
                 len: exact_u32(len),
-                pblk: Pblk::new(place.start),
+                pblk: Pblk::new(here.start),
                 unwritten: false,
             });
             at += len;
-            place.start += len;
+            here.start += len;
         }
     }
+    assert!(
+        here.is_empty() && device_runs.next().is_none(),
+        "each block that was taken for a file is one of it"
+    );
     all
 }

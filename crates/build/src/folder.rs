@@ -16,8 +16,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::attrs::Named;
+use crate::entry_rules::{Entry, EntryRules, device};
 use crate::error::{At, Error, Result};
-use crate::keeper::{Entry, Keeper, device};
 use crate::origin::{Origin, folder_data};
 use crate::parts::{Part, find_parts};
 use crate::placer::Placer;
@@ -39,7 +39,7 @@ pub(crate) type FileKey = (u64, u64);
 /// A folder that is being read.
 pub(crate) struct FolderScan<'a, 'b> {
     placer: &'a mut Placer<'b>,
-    keeper: &'a Keeper<'a>,
+    rules: &'a EntryRules<'a>,
     /// The source's number.
     origin: u16,
     /// Files that are no part of it: the image that is built.
@@ -56,13 +56,13 @@ type Pending = (PathBuf, Vec<u8>, u32);
 impl<'a, 'b> FolderScan<'a, 'b> {
     pub(crate) fn new(
         placer: &'a mut Placer<'b>,
-        keeper: &'a Keeper<'a>,
+        rules: &'a EntryRules<'a>,
         origin: u16,
         skipped: &'a [FileKey],
     ) -> Self {
         Self {
             placer,
-            keeper,
+            rules,
             origin,
             skipped,
             linked: HashMap::new(),
@@ -76,7 +76,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
     /// # Errors
     /// Those of the host; entries that no volume can have.
     pub(crate) fn all(mut self, root: &Path) -> Result<Origin> {
-        let empty = self.placer.tree.keep_text(b"")?;
+        let empty = self.placer.tree.store_text(b"")?;
         self.dirs.push((0, empty));
         let found = stat(root).at(root)?;
         if kind_of(&found) != Some(FileKind::Directory) {
@@ -127,18 +127,18 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             inside.truncate(above);
             inside.push(b'/');
             inside.extend_from_slice(bytes);
-            if self.keeper.is_excluded(&inside) {
+            if self.rules.is_excluded(&inside) {
                 continue;
             }
             let found = statat(at, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).at(&host)?;
             if self.skipped.contains(&(found.st_dev, found.st_ino)) {
                 let what = format!("{}: the image itself, left out", host.display());
-                self.keeper.watch.warn(what);
+                self.rules.watch.warn(what);
                 continue;
             }
             let made = self.entry(&host, &inside, number, &found)?;
             if made && kind_of(&found) == Some(FileKind::Directory) {
-                let text = self.placer.tree.keep_text(bytes)?;
+                let text = self.placer.tree.store_text(bytes)?;
                 let own = exact_u32(self.dirs.len() as u64);
                 self.dirs.push((number, text));
                 pending.push((host.clone(), inside.clone(), own));
@@ -161,7 +161,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
         match node.kind() {
             FileKind::Regular => {
                 let name = host.file_name().expect("an entry of a folder has a name");
-                let name = self.placer.tree.keep_text(name.as_bytes())?;
+                let name = self.placer.tree.store_text(name.as_bytes())?;
                 node.data = folder_data(dir, name);
                 if i128::from(found.st_blocks) * 512 < i128::from(node.size) {
                     parts = Some(data_parts(host, node.size).at(host)?);
@@ -169,7 +169,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             }
             FileKind::Symlink => {
                 let target = host.read_link().at(host)?.into_os_string().into_vec();
-                self.keeper
+                self.rules
                     .target(self.placer.tree, &mut node, &target, shown)?;
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
@@ -183,7 +183,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             named: self.attributes(host).at(host)?,
             parts,
         };
-        let Some(made) = self.keeper.put(self.placer, inside, entry, shown)? else {
+        let Some(made) = self.rules.put(self.placer, inside, entry, shown)? else {
             return Ok(false);
         };
         if found.st_nlink > 1 && kind_of(found) != Some(FileKind::Directory) {
@@ -206,10 +206,10 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             .collect();
         let mut named = Vec::new();
         for name in names {
-            if name.starts_with(TRUSTED) && !self.keeper.options.trusted {
+            if name.starts_with(TRUSTED) && !self.rules.options.trusted {
                 let (path, name) = (path.display(), String::from_utf8_lossy(&name));
                 let what = format!("{path}: {name} is left out: only root sees it");
-                self.keeper.watch.warn(what);
+                self.rules.watch.warn(what);
                 continue;
             }
             let got = with_room(&mut self.buf, |buf| lgetxattr(path, name.as_slice(), buf));

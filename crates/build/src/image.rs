@@ -35,19 +35,24 @@ impl Image<'_> {
 
     fn extents(&self, id: NodeId) -> Vec<Extent> {
         let runs = logical(self.tree, id, self.block_size());
-        let places = self.planned.placement.runs(self.tree, id, count(&runs));
-        extents(&runs, &places)
+        let physical = self.planned.placement.runs(self.tree, id, count(&runs));
+        extents(&runs, &physical)
     }
 
     /// The extent tree of a node: what the inode holds; its blocks go to `put`.
     fn map(&self, id: NodeId, put: Option<&mut Put<'_>>) -> io::Result<[u8; BLOCK_AREA]> {
         let seed = self.formats.inode.inode_seed(self.tree.ino(id), 0);
-        let places = self.planned.placement.map(id);
-        let places: Vec<Pblk> = places.iter().copied().map(Pblk::new).collect();
+        let nodes = self.planned.placement.map(id);
+        let nodes: Vec<Pblk> = nodes.iter().copied().map(Pblk::new).collect();
         let bs = self.formats.inode.block_size;
-        let stored = store_tree(&self.extents(id), &places, bs, seed);
+        let stored = store_tree(&self.extents(id), &nodes, bs, seed);
         let (root, blocks) = stored.map_err(io::Error::other)?;
         if let Some(put) = put {
+            assert_eq!(
+                blocks.len(),
+                nodes.len(),
+                "each block of the map is written"
+            );
             for (block, bytes) in blocks {
                 put(block.get(), &bytes)?;
             }
@@ -97,6 +102,10 @@ impl Image<'_> {
     fn long_link(&self, id: NodeId, put: &mut Put<'_>) -> io::Result<()> {
         let node = self.tree.node(id);
         let mut block = self.tree.link_target(node).to_vec();
+        assert!(
+            block.len() <= self.formats.inode.block_size.bytes(),
+            "a target fits a block"
+        );
         block.resize(self.formats.inode.block_size.bytes(), 0);
         put(node.start, &block)
     }

@@ -11,11 +11,11 @@ use extant_units::BlockSize;
 use crate::attrs::AttrStore;
 use crate::copy::Copy;
 use crate::digest::{self, Digest};
+use crate::entry_rules::EntryRules;
 use crate::error::{Error, Result};
 use crate::extents::{count, logical};
 use crate::folder::FileKey;
 use crate::image::Image;
-use crate::keeper::Keeper;
 use crate::new_file::folder_of;
 use crate::numbering::{add_lost_found, date_implied};
 use crate::options::{Options, Watch};
@@ -65,7 +65,7 @@ pub fn build(
     let paths = sources.iter().filter_map(Source::host);
     let lists = [&options.manifest, &options.order].into_iter().flatten();
     spare_inputs(image, paths.chain(lists.map(PathBuf::as_path)))?;
-    let keeper = Keeper {
+    let rules = EntryRules {
         options,
         watch,
         block_size: block_size.bytes_u64(),
@@ -76,7 +76,7 @@ pub fn build(
         Target::Device(_) => std::env::temp_dir(),
     };
     let skipped: Vec<_> = key_of(image).into_iter().collect();
-    let (mut tree, origins, files) = read(sources, &skipped, &folder, &keeper, &volume)?;
+    let (mut tree, origins, files) = read(sources, &skipped, &folder, &rules, &volume)?;
     let time = *volume.time.get_or_insert(newest(&tree));
     date_implied(&mut tree, time);
     let digest = digest::of_tree(&tree);
@@ -183,6 +183,11 @@ impl Job {
         }
         output.finish(path, &self.volume)?;
         let numbering = &self.planned.numbering;
+        assert_eq!(
+            layout.last_inode(),
+            numbering.last(),
+            "the volume has the inodes that were numbered"
+        );
         // The root and lost+found beside those that were numbered.
         let entries = numbering.nodes.len() as u64 + 2;
         Ok(Built {
@@ -199,28 +204,28 @@ fn read(
     sources: &[Source],
     skipped: &[FileKey],
     folder: &Path,
-    keeper: &Keeper<'_>,
+    rules: &EntryRules<'_>,
     volume: &extant_mkfs::Options,
 ) -> Result<(Tree, Vec<Origin>, Vec<NodeId>)> {
     let inode_size = volume.inode_size.unwrap_or(INODE_SIZE);
     // A size below the fixed fields leaves no room; the plan refuses it later.
     let area = inode_size.saturating_sub(FIXED) as usize;
-    let attrs = AttrStore::new(area, extant_units::index(keeper.block_size));
+    let attrs = AttrStore::new(area, extant_units::index(rules.block_size));
     let mut implied = Node {
         mode: FileKind::Directory.mode_bits() | 0o755,
         implied: true,
         ..Node::default()
     };
-    keeper.options.adapt(&mut implied);
+    rules.options.adapt(&mut implied);
     let mut tree = Tree::new(implied.clone(), attrs);
     let mut reading = Reading {
         tree: &mut tree,
-        keeper,
+        rules,
         implied,
         skipped,
         origins: Vec::new(),
         folder,
-        left: keeper.options.limit.unwrap_or_else(|| spool::limit(folder)),
+        left: rules.options.limit.unwrap_or_else(|| spool::limit(folder)),
         over: match sources.len() {
             0 | 1 => Over::Nothing,
             _ => Over::Source,
@@ -232,23 +237,23 @@ fn read(
     }
     let Options {
         image, platform, ..
-    } = keeper.options;
+    } = rules.options;
     if (image.is_some() || platform.is_some()) && !reading.has_container {
         let what = "a container image is asked for by name or platform, and no source is one";
         return Err(Error::Options(what.to_owned()));
     }
-    if let Some(manifest) = &keeper.options.manifest {
+    if let Some(manifest) = &rules.options.manifest {
         reading.manifest(manifest)?;
     }
-    let places = match &keeper.options.order {
+    let positions = match &rules.options.order {
         Some(list) => reading.order(list)?,
         None => HashMap::new(),
     };
     let origins = reading.origins;
     // Only an order: a full list of sources shares its last number.
     let last = u16::try_from(origins.len()).unwrap_or(u16::MAX);
-    add_lost_found(&mut tree, last, keeper.options)?;
-    let files = order::files(&tree, &places);
+    add_lost_found(&mut tree, last, rules.options)?;
+    let files = order::files(&tree, &positions);
     Ok((tree, origins, files))
 }
 

@@ -13,8 +13,8 @@ use extant_archive::timestamp;
 use extant_disk::file_kind::FileKind;
 
 use crate::attrs::{CAPABILITY, Named};
+use crate::entry_rules::{EntryRules, device};
 use crate::error::{At, Error, Result};
-use crate::keeper::{Keeper, device};
 use crate::placer::Placer;
 use crate::tree::{Node, NodeId};
 
@@ -48,7 +48,7 @@ type Words = BTreeMap<String, Vec<u8>>;
 /// A list that is being applied.
 pub(crate) struct Manifest<'a, 'b> {
     pub(crate) placer: &'a mut Placer<'b>,
-    pub(crate) keeper: &'a Keeper<'a>,
+    pub(crate) rules: &'a EntryRules<'a>,
     /// The source's number.
     pub(crate) origin: u16,
     /// Files of the host that have contents.
@@ -64,7 +64,7 @@ impl Manifest<'_, '_> {
         let text = fs::read(path).at(path)?;
         let mut common = Words::new();
         for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
-            let place = format!("{}:{number}", path.display());
+            let location = format!("{}:{number}", path.display());
             let mut words = line
                 .split(|byte| byte.is_ascii_whitespace())
                 .filter(|word| !word.is_empty());
@@ -85,7 +85,7 @@ impl Manifest<'_, '_> {
             };
             for word in rest {
                 let (key, value) = split(word).ok_or_else(|| {
-                    Error::at(&place, format!("{:?}", String::from_utf8_lossy(word)))
+                    Error::at(&location, format!("{:?}", String::from_utf8_lossy(word)))
                 })?;
                 own.insert(key, value);
             }
@@ -93,16 +93,18 @@ impl Manifest<'_, '_> {
                 common.extend(own);
                 continue;
             }
-            let name = unescaped(first).ok_or_else(|| Error::at(&place, "a bad path"))?;
-            self.line(&name, &own, &place)?;
+            let name = unescaped(first).ok_or_else(|| Error::at(&location, "a bad path"))?;
+            self.line(&name, &own, &location)?;
         }
         Ok(self.files)
     }
 
-    fn line(&mut self, name: &[u8], words: &Words, place: &str) -> Result<()> {
+    fn line(&mut self, name: &[u8], words: &Words, location: &str) -> Result<()> {
         let known = self.placer.find(name)?;
         let kind = match words.get("type") {
-            Some(kind) => Some(kind_of(kind).ok_or_else(|| Error::at(place, "an unknown type"))?),
+            Some(kind) => {
+                Some(kind_of(kind).ok_or_else(|| Error::at(location, "an unknown type"))?)
+            }
             None => None,
         };
         let id = match (known, kind) {
@@ -110,23 +112,29 @@ impl Manifest<'_, '_> {
                 let was = self.placer.tree.node(id).kind();
                 if kind.is_some_and(|kind| kind != was) {
                     let what = "the path is there, and of another type";
-                    return Err(Error::at(place, what));
+                    return Err(Error::at(location, what));
                 }
-                self.change(id, words, place)?;
+                self.change(id, words, location)?;
                 id
             }
-            (None, Some(kind)) => self.add(name, kind, words, place)?,
+            (None, Some(kind)) => self.add(name, kind, words, location)?,
             (None, None) => {
                 let what = "the path is not there: type= adds it";
-                return Err(Error::at(place, what));
+                return Err(Error::at(location, what));
             }
         };
-        self.describe(id, words, place)
+        self.describe(id, words, location)
     }
 
     /// Adds a node that no source has.
-    fn add(&mut self, name: &[u8], kind: FileKind, words: &Words, place: &str) -> Result<NodeId> {
-        let bad = |what: &str| Error::at(place, what);
+    fn add(
+        &mut self,
+        name: &[u8],
+        kind: FileKind,
+        words: &Words,
+        location: &str,
+    ) -> Result<NodeId> {
+        let bad = |what: &str| Error::at(location, what);
         let mode = match kind {
             FileKind::Directory => 0o755,
             FileKind::Symlink => 0o777,
@@ -139,7 +147,7 @@ impl Manifest<'_, '_> {
             atime: self.placer.implied.atime,
             ..Node::default()
         };
-        if !self.content(&mut node, words, place)? {
+        if !self.content(&mut node, words, location)? {
             match kind {
                 FileKind::Symlink => return Err(bad("link= is missing")),
                 FileKind::CharDevice | FileKind::BlockDevice => {
@@ -149,18 +157,19 @@ impl Manifest<'_, '_> {
             }
         }
         let tree = &mut *self.placer.tree;
-        self.keeper.keep(tree, &mut node, &Named::new(), place)?;
+        self.rules
+            .store_attrs(tree, &mut node, &Named::new(), location)?;
         node.implied = !words.contains_key("time");
         let made = self.placer.put(name, node)?;
         made.ok_or_else(|| bad("the path removes something"))
     }
 
     /// Gives a node that is there the content that the words name, if they name one.
-    fn change(&mut self, id: NodeId, words: &Words, place: &str) -> Result<()> {
+    fn change(&mut self, id: NodeId, words: &Words, location: &str) -> Result<()> {
         let mut node = self.placer.tree.node(id).clone();
-        if self.content(&mut node, words, place)? {
+        if self.content(&mut node, words, location)? {
             node.origin = self.origin;
-            self.keeper.check_size(&node, place)?;
+            self.rules.check_size(&node, location)?;
             self.placer.tree.parts.remove(id);
             *self.placer.tree.node_mut(id) = node;
         }
@@ -168,7 +177,7 @@ impl Manifest<'_, '_> {
     }
 
     /// Gives `node` the content that the words name. Returns whether they name one.
-    fn content(&mut self, node: &mut Node, words: &Words, place: &str) -> Result<bool> {
+    fn content(&mut self, node: &mut Node, words: &Words, location: &str) -> Result<bool> {
         let kind = node.kind();
         let key = match kind {
             FileKind::Symlink => "link",
@@ -178,29 +187,29 @@ impl Manifest<'_, '_> {
         };
         let mut others = CONTENTS.into_iter().filter(|other| *other != key);
         if let Some(other) = others.find(|other| words.contains_key(*other)) {
-            return Err(Error::at(place, format!("{other}= is of another type")));
+            return Err(Error::at(location, format!("{other}= is of another type")));
         }
         let Some(value) = words.get(key) else {
             return Ok(false);
         };
         match kind {
             FileKind::Symlink => {
-                self.keeper.target(self.placer.tree, node, value, place)?;
+                self.rules.target(self.placer.tree, node, value, location)?;
             }
             FileKind::Regular => {
                 let path = PathBuf::from(OsStr::from_bytes(value));
                 let metadata = fs::metadata(&path).at(&path)?;
                 if !metadata.is_file() {
-                    return Err(Error::at(place, "contents= is not a file"));
+                    return Err(Error::at(location, "contents= is not a file"));
                 }
                 node.size = metadata.len();
                 node.data = self.files.len() as u64;
                 self.files.push(path);
             }
             _ => {
-                let missing = || Error::at(place, "device= is MAJOR,MINOR");
+                let missing = || Error::at(location, "device= is MAJOR,MINOR");
                 let (major, minor) = numbers(value).ok_or_else(missing)?;
-                node.data = device(major, minor, place)?;
+                node.data = device(major, minor, location)?;
             }
         }
         Ok(true)
@@ -208,13 +217,13 @@ impl Manifest<'_, '_> {
 
     /// Gives a node what the words say. Permissions come last: an ACL follows them. What a file may
     /// is not given to another owner, unless the same words say so.
-    fn describe(&mut self, id: NodeId, words: &Words, place: &str) -> Result<()> {
+    fn describe(&mut self, id: NodeId, words: &Words, location: &str) -> Result<()> {
         let mut named = Named::new();
         let mut mode = None;
         let before = owner_of(self.placer.tree.node(id));
         for (key, value) in words {
             let text = String::from_utf8_lossy(value);
-            let bad = || Error::at(place, format!("{key}: {text:?}"));
+            let bad = || Error::at(location, format!("{key}: {text:?}"));
             let node = self.placer.tree.node_mut(id);
             let number = || {
                 let number = text.parse().ok();
@@ -237,7 +246,7 @@ impl Manifest<'_, '_> {
                     named.push((name.as_bytes().to_vec(), value.clone()));
                 }
                 key if IGNORED.contains(&key) => {}
-                _ => return Err(Error::at(place, format!("{key:?} is not known"))),
+                _ => return Err(Error::at(location, format!("{key:?} is not known"))),
             }
         }
         let tree = &mut *self.placer.tree;
@@ -246,10 +255,10 @@ impl Manifest<'_, '_> {
         } = *tree.node(id);
         if owner_of(tree.node(id)) != before && !tree.node(id).is_dir() {
             let without = tree.attrs.without(attrs, CAPABILITY);
-            tree.node_mut(id).attrs = without.map_err(|what| Error::at(place, what))?;
+            tree.node_mut(id).attrs = without.map_err(|what| Error::at(location, what))?;
             mode = mode.or(Some(old & 0o1777));
         }
-        self.attributes(id, &named, mode, place)
+        self.attributes(id, &named, mode, location)
     }
 
     /// Gives a node attributes, then permissions.
@@ -258,21 +267,21 @@ impl Manifest<'_, '_> {
         id: NodeId,
         named: &Named,
         bits: Option<u16>,
-        place: &str,
+        location: &str,
     ) -> Result<()> {
         let tree = &mut *self.placer.tree;
         let Node { attrs, mode, .. } = *tree.node(id);
-        let kept = tree.attrs.keep(attrs, named, mode);
-        let kept = kept.map_err(|what| Error::at(place, what))?;
-        if let Some(name) = kept.left_out.first() {
+        let stored = tree.attrs.store(attrs, named, mode);
+        let stored = stored.map_err(|what| Error::at(location, what))?;
+        if let Some(name) = stored.left_out.first() {
             let what = format!("ext4 has no {}", String::from_utf8_lossy(name));
-            return Err(Error::at(place, what));
+            return Err(Error::at(location, what));
         }
-        let (mut set, mut mode) = (kept.set, kept.mode);
+        let (mut set, mut mode) = (stored.set, stored.mode);
         if let Some(bits) = bits {
             mode = mode & FileKind::MASK | bits;
             let changed = tree.attrs.chmod(set, mode);
-            set = changed.map_err(|what| Error::at(place, what))?;
+            set = changed.map_err(|what| Error::at(location, what))?;
         }
         let node = tree.node_mut(id);
         (node.attrs, node.mode) = (set, mode);

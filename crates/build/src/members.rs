@@ -9,8 +9,8 @@ use extant_disk::file_kind::FileKind;
 use extant_units::exact_u16;
 
 use crate::attrs::Named;
+use crate::entry_rules::{Entry, EntryRules, device};
 use crate::error::{Error, Result};
-use crate::keeper::{Entry, Keeper, device};
 use crate::parts::Part;
 use crate::placer::{Placer, shown};
 use crate::tree::Node;
@@ -18,7 +18,7 @@ use crate::tree::Node;
 /// An archive that is being read.
 pub(crate) struct MemberScan<'a, 'b> {
     pub(crate) placer: &'a mut Placer<'b>,
-    pub(crate) keeper: &'a Keeper<'a>,
+    pub(crate) rules: &'a EntryRules<'a>,
     /// The source's number.
     pub(crate) origin: u16,
     /// For messages.
@@ -57,7 +57,7 @@ impl MemberScan<'_, '_> {
         }
         if !archive.marked() {
             let what = format!("{}: no mark at its end: it may be cut short", self.name);
-            self.keeper.watch.warn(what);
+            self.rules.watch.warn(what);
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl MemberScan<'_, '_> {
 
     fn member(&mut self, member: &Member, at: u64) -> Result<()> {
         let path = shown(&member.name);
-        if member.kind == kind::VOLUME || self.keeper.is_excluded(&member.name) {
+        if member.kind == kind::VOLUME || self.rules.is_excluded(&member.name) {
             return Ok(());
         }
         if let Some(damage) = member.damage {
@@ -81,7 +81,7 @@ impl MemberScan<'_, '_> {
             if member.link.is_empty() {
                 return Err(Error::at(path, "a link to nothing"));
             }
-            if self.keeper.is_excluded(&member.link) && self.placer.find(&member.link)?.is_none() {
+            if self.rules.is_excluded(&member.link) && self.placer.find(&member.link)?.is_none() {
                 let what = format!(
                     "a hard link to {}, which is excluded: exclude the link as well, or neither",
                     shown(&member.link)
@@ -100,7 +100,7 @@ impl MemberScan<'_, '_> {
             }
             FileKind::Symlink => {
                 let tree = &mut *self.placer.tree;
-                self.keeper.target(tree, &mut node, &member.link, &path)?;
+                self.rules.target(tree, &mut node, &member.link, &path)?;
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 node.data = device(member.major, member.minor, &path)?;
@@ -109,7 +109,7 @@ impl MemberScan<'_, '_> {
         }
         let named = attributes(member, node.kind(), &path)?;
         let entry = Entry { node, named, parts };
-        let made = self.keeper.put(self.placer, &member.name, entry, &path);
+        let made = self.rules.put(self.placer, &member.name, entry, &path);
         made.map(drop)
     }
 

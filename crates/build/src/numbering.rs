@@ -126,6 +126,7 @@ pub(crate) fn number(
             }
             let node = tree.node_mut(id);
             if node.ino == 0 {
+                debug_assert!(next > LOST_FOUND, "the format's own inodes are others");
                 node.ino = next;
                 next += 1;
                 numbering.nodes.push(id);
@@ -141,5 +142,10 @@ pub(crate) fn number(
         }
         tree.node_mut(dir).links = links;
     }
+    assert_eq!(
+        numbering.last() + 1,
+        next,
+        "each inode from the first on has a node"
+    );
     Ok(numbering)
 }

@@ -10,7 +10,7 @@ use crate::origin::has_data;
 use crate::placer::{Placer, shown};
 use crate::tree::{NodeId, Tree};
 
-/// The places of files in the list at `path`, a path in a line.
+/// The positions of files in the list at `path`, a path in a line.
 ///
 /// # Errors
 /// Those of the host; paths that no volume has.
@@ -20,7 +20,7 @@ pub(crate) fn read(
     watch: &dyn Watch,
 ) -> Result<HashMap<NodeId, usize>> {
     let text = fs::read(path).at(path)?;
-    let mut places = HashMap::new();
+    let mut positions = HashMap::new();
     for line in text.split(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -28,17 +28,17 @@ pub(crate) fn read(
         }
         match placer.find(line)? {
             Some(id) => {
-                let next = places.len();
-                places.entry(id).or_insert(next);
+                let next = positions.len();
+                positions.entry(id).or_insert(next);
             }
             None => watch.warn(format!("{}: {} is not there", path.display(), shown(line))),
         }
     }
-    Ok(places)
+    Ok(positions)
 }
 
 /// The files with data: those of the list first, then the others in the order of their sources.
-pub(crate) fn files(tree: &Tree, places: &HashMap<NodeId, usize>) -> Vec<NodeId> {
+pub(crate) fn files(tree: &Tree, positions: &HashMap<NodeId, usize>) -> Vec<NodeId> {
     let mut files: Vec<NodeId> = tree
         .node_ids()
         .filter(|id| tree.node(*id).links > 0 && has_data(tree.node(*id)))
@@ -46,8 +46,8 @@ pub(crate) fn files(tree: &Tree, places: &HashMap<NodeId, usize>) -> Vec<NodeId>
     files.sort_unstable_by_key(|id| {
         let node = tree.node(*id);
         // What the list does not name comes last.
-        let place = places.get(id).copied().unwrap_or(usize::MAX);
-        (place, node.origin, node.data)
+        let position = positions.get(id).copied().unwrap_or(usize::MAX);
+        (position, node.origin, node.data)
     });
     files
 }

@@ -126,8 +126,8 @@ impl<'a> ContentReader<'a> {
         });
         match read {
             Ok(len) if len == size => buf[size..].fill(0),
-            Ok(_) => return Err(Error::at(self.place(id), "it changed meanwhile")),
-            Err(error) => return Err(error).at(Path::new(&self.place(id))),
+            Ok(_) => return Err(Error::at(self.location(id), "it changed meanwhile")),
+            Err(error) => return Err(error).at(Path::new(&self.location(id))),
         }
         Ok(())
     }
@@ -147,16 +147,16 @@ impl<'a> ContentReader<'a> {
             }
             Origin::Volume { name, volume } => {
                 let read = volume::read(volume, node.data, at, buf);
-                let place = || format!("{name}:{}", self.tree.path(id));
-                read.map_err(|error| Error::at(place(), error))
+                let location = || format!("{name}:{}", self.tree.path(id));
+                read.map_err(|error| Error::at(location(), error))
             }
             _ => {
                 let file = self.file(id, node)?;
                 match file.read_exact_at(buf, at) {
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        Err(Error::at(self.place(id), "it became shorter meanwhile"))
+                        Err(Error::at(self.location(id), "it became shorter meanwhile"))
                     }
-                    other => other.at(Path::new(&self.place(id))),
+                    other => other.at(Path::new(&self.location(id))),
                 }
             }
         }
@@ -171,21 +171,21 @@ impl<'a> ContentReader<'a> {
             });
             let (file, metadata) = match opened {
                 Ok(opened) => opened,
-                Err(error) => return Err(error).at(Path::new(&self.place(id))),
+                Err(error) => return Err(error).at(Path::new(&self.location(id))),
             };
             if !metadata.is_file() || metadata.len() != node.size {
-                return Err(Error::at(self.place(id), "it changed meanwhile"));
+                return Err(Error::at(self.location(id), "it changed meanwhile"));
             }
             self.open = Some((id, file));
         }
         match &self.open {
             Some((_, file)) => Ok(file),
-            None => Err(Error::at(self.place(id), "it cannot be opened")),
+            None => Err(Error::at(self.location(id), "it cannot be opened")),
         }
     }
 
     /// The path of a node's content, for messages: on the host, where that has it.
-    fn place(&self, id: NodeId) -> String {
+    fn location(&self, id: NodeId) -> String {
         let node = self.tree.node(id);
         match &self.origins[usize::from(node.origin)] {
             Origin::Folder { root, dirs } => {

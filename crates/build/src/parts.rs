@@ -6,7 +6,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
 
-/// The most parts of all files together: what is kept of them in memory is bounded.
+/// The most parts of all files together: their memory is bounded.
 const MAX_PARTS: usize = 1 << 22;
 
 /// A part of a file between holes, and where its bytes are behind those of the file's beginning.
@@ -17,7 +17,7 @@ pub(crate) struct Part {
     pub(crate) stored: u64,
 }
 
-/// The parts of a file of `size` bytes that has its bytes at their own places. `next` finds the
+/// The parts of a file of `size` bytes that has its bytes at their own offsets. `next` finds the
 /// first data at or behind a position: where it begins and ends, `None` if there is none.
 ///
 /// # Errors
@@ -57,7 +57,7 @@ impl Parts {
         self.of.get(&id).map(Vec::as_slice)
     }
 
-    /// Keeps the parts of a file in the place of those that it had. `path` is for messages.
+    /// Stores the parts of a file instead of those that it had. `path` is for messages.
     ///
     /// # Errors
     /// There are too many.
@@ -80,6 +80,7 @@ impl Parts {
     /// Forgets the parts of a file.
     pub(crate) fn remove(&mut self, id: NodeId) {
         if let Some(parts) = self.of.remove(&id) {
+            debug_assert!(parts.len() <= self.count, "those of all files");
             self.count -= parts.len();
         }
     }

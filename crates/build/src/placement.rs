@@ -78,7 +78,7 @@ pub(crate) struct Placing<'a> {
 }
 
 impl Placing<'_> {
-    /// The places of all; `None` where the volume is too small.
+    /// The placement of all; `None` where the volume is too small.
     pub(crate) fn all(self) -> Option<Placement> {
         let mut room = Room::of(self.layout.free_runs());
         let mut placement = Placement::default();
@@ -92,20 +92,26 @@ impl Placing<'_> {
             } else {
                 &[]
             };
-            place(self.tree, &mut room, &mut placement, id, blocks, there)?;
+            allocate(self.tree, &mut room, &mut placement, id, blocks, there)?;
         }
         for &id in &self.numbering.nodes {
             if self.tree.node(id).kind() == FileKind::Symlink {
                 let blocks = count(&logical(self.tree, id, bs));
-                place(self.tree, &mut room, &mut placement, id, blocks, &[])?;
+                allocate(self.tree, &mut room, &mut placement, id, blocks, &[])?;
             }
         }
         self.attributes(&mut room, &mut placement)?;
         for &id in self.files {
             let blocks = count(&logical(self.tree, id, bs));
-            place(self.tree, &mut room, &mut placement, id, blocks, &[])?;
+            allocate(self.tree, &mut room, &mut placement, id, blocks, &[])?;
         }
         self.maps(&mut room, &mut placement)?;
+        // Nothing is written yet. No source leads here: the blocks are chosen by this plan.
+        assert_eq!(
+            count(room.taken()) + room.left(),
+            self.layout.free_blocks(),
+            "blocks are given out or left"
+        );
         placement.taken = room.taken().to_vec();
         placement.left = room.left();
         Some(placement)
@@ -143,12 +149,14 @@ impl Placing<'_> {
             if runs.len() < 2 && !placement.divided.contains_key(&id) && blocks <= SHORT {
                 continue;
             }
-            let extents = extents(&runs, &placement.runs(self.tree, id, blocks));
+            let physical = placement.runs(self.tree, id, blocks);
+            assert_eq!(count(&physical), blocks, "a node has its blocks");
+            let extents = extents(&runs, &physical);
             let needed = node_count(extents.len(), self.block_size);
-            let places: Option<Vec<u64>> = (0..needed).map(|_| room.take(1)).collect();
-            let places = places?;
-            if !places.is_empty() {
-                placement.maps.insert(id, places);
+            let nodes: Option<Vec<u64>> = (0..needed).map(|_| room.take(1)).collect();
+            let nodes = nodes?;
+            if !nodes.is_empty() {
+                placement.maps.insert(id, nodes);
             }
         }
         Some(())
@@ -159,7 +167,7 @@ impl Placing<'_> {
 const SHORT: u64 = 4 << 15;
 
 /// Takes the blocks of one node, behind those that are `there` already.
-fn place(
+fn allocate(
     tree: &mut Tree,
     room: &mut Room,
     placement: &mut Placement,
@@ -168,6 +176,7 @@ fn place(
     there: &[Range<u64>],
 ) -> Option<()> {
     let has = count(there);
+    assert!(has <= blocks, "a directory has room for what is there");
     let more = blocks - has;
     if there.is_empty()
         && let Some(start) = room.take(more)
@@ -182,7 +191,9 @@ fn place(
             None => runs.extend(room.take_divided(more)?),
         }
     }
-    placement.divided.insert(id, runs);
+    debug_assert_eq!(count(&runs), blocks, "in as many blocks as it needs");
+    let before = placement.divided.insert(id, runs);
+    assert_eq!(before, None, "a node gets its blocks once");
     Some(())
 }
 
@@ -211,6 +222,7 @@ pub(crate) fn measure(
             0
         };
         let all = shape.blocks().max(there);
+        debug_assert!(all > 0, "a directory has a block");
         tree.node_mut(dir).size = all * bs;
         blocks += all - there;
     }

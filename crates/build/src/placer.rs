@@ -1,4 +1,4 @@
-//! Puts what sources have at its place in the tree.
+//! Puts the entries of sources into the tree.
 //!
 //! # Invariants
 //! - Names never leave the tree: `..` in one is refused, links are followed within the tree, at
@@ -144,8 +144,8 @@ impl<'a> Placer<'a> {
         path: &[u8],
     ) -> Result<NodeId> {
         if let Some(old) = self.tree.lookup(dir, name) {
-            if let Some(kept) = self.merge(dir, name, old, &node, path)? {
-                return Ok(kept);
+            if let Some(merged) = self.merge(dir, name, old, &node, path)? {
+                return Ok(merged);
             }
             self.remove(dir, name);
         }
@@ -410,7 +410,7 @@ mod tests {
         let mut last = "d".to_owned();
         for number in 0..20 {
             let target = format!("{}{last}", "d/../".repeat(500));
-            let text = placer.tree.keep_text(target.as_bytes()).unwrap();
+            let text = placer.tree.store_text(target.as_bytes()).unwrap();
             let link = Node {
                 data: u64::from(text.raw()),
                 ..node(FileKind::Symlink)

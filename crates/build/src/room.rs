@@ -59,13 +59,17 @@ impl Room {
             left -= run.end - run.start;
             run
         };
-        Some(longest.into_iter().map(cut).collect())
+        let runs: Vec<_> = longest.into_iter().map(cut).collect();
+        assert_eq!(left, 0, "the runs are as long as was asked for");
+        Some(runs)
     }
 
     fn cut(&mut self, at: usize, len: u64) -> Range<u64> {
         let run = &mut self.runs[at];
         let cut = run.start..run.start + len;
+        assert!(cut.end <= run.end, "no more is cut than the run has");
         run.start = cut.end;
+        debug_assert_eq!(self.taken[at].end, cut.start, "runs are cut from the front");
         self.taken[at].end = cut.end;
         cut
     }

@@ -103,6 +103,17 @@ impl Sizing<'_> {
                     let inodes = numbering.dirs.iter().filter(|id| !is_own(&numbering, **id));
                     let inodes = inodes.map(|id| self.tree.node(*id).ino);
                     layout.populate(&placement.taken, numbering.last(), inodes);
+                    // Nothing is written yet.
+                    assert_eq!(
+                        layout.free_blocks(),
+                        placement.left,
+                        "plan and layout have the same blocks left"
+                    );
+                    assert_eq!(
+                        layout.last_inode(),
+                        numbering.last(),
+                        "plan and layout have the same inodes in use"
+                    );
                     return Ok(Planned {
                         layout,
                         numbering,

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use extant_archive::Window;
 
 use crate::container::{Container, Wanted};
+use crate::entry_rules::EntryRules;
 use crate::error::{At, Error, Result};
 use crate::folder::{FileKey, FolderScan};
-use crate::keeper::Keeper;
 use crate::manifest::Manifest;
 use crate::members::MemberScan;
 use crate::order;
@@ -54,7 +54,7 @@ impl Source {
 /// Sources that are being read.
 pub(crate) struct Reading<'a> {
     pub(crate) tree: &'a mut Tree,
-    pub(crate) keeper: &'a Keeper<'a>,
+    pub(crate) rules: &'a EntryRules<'a>,
     /// For directories that no source has.
     pub(crate) implied: Node,
     /// Files that are no part of a folder.
@@ -80,8 +80,8 @@ impl Reading<'_> {
             Source::Path(path) => path,
             Source::Inside { image, dir } => return self.image(image, dir, None),
             Source::Stdin => {
-                let place = Path::new("standard input");
-                let input = io::stdin().as_fd().try_clone_to_owned().at(place)?;
+                let name = Path::new("standard input");
+                let input = io::stdin().as_fd().try_clone_to_owned().at(name)?;
                 return self.file("standard input", File::from(input));
             }
         };
@@ -98,9 +98,9 @@ impl Reading<'_> {
         }
         let origin = self.next()?;
         let mut placer = Placer::new(self.tree, origin, self.over, self.implied.clone());
-        let scan = FolderScan::new(&mut placer, self.keeper, origin, self.skipped);
+        let scan = FolderScan::new(&mut placer, self.rules, origin, self.skipped);
         let read = scan.all(path)?;
-        warn_replaced(self.keeper, &placer);
+        warn_replaced(self.rules, &placer);
         self.origins.push(read);
         Ok(())
     }
@@ -112,13 +112,13 @@ impl Reading<'_> {
         let mut placer = Placer::new(self.tree, origin, self.over, self.implied.clone());
         let scan = VolumeScan {
             placer: &mut placer,
-            keeper: self.keeper,
+            rules: self.rules,
             origin,
             name: &name,
             volume: &volume,
         };
         scan.all(dir)?;
-        warn_replaced(self.keeper, &placer);
+        warn_replaced(self.rules, &placer);
         self.origins.push(Origin::Volume { name, volume });
         Ok(())
     }
@@ -175,12 +175,12 @@ impl Reading<'_> {
         let mut placer = Placer::new(self.tree, origin, self.over, self.implied.clone());
         let scan = MemberScan {
             placer: &mut placer,
-            keeper: self.keeper,
+            rules: self.rules,
             origin,
             name,
         };
         scan.all(&file, range)?;
-        warn_replaced(self.keeper, &placer);
+        warn_replaced(self.rules, &placer);
         let name = name.to_owned();
         self.origins.push(Origin::Archive { name, file });
         Ok(())
@@ -188,7 +188,7 @@ impl Reading<'_> {
 
     /// Reads the layers of a container image.
     fn container(&mut self, container: &Container) -> Result<()> {
-        let options = self.keeper.options;
+        let options = self.rules.options;
         let wanted = Wanted {
             name: options.image.as_deref(),
             platform: options.platform.as_deref(),
@@ -212,7 +212,7 @@ impl Reading<'_> {
         let mut placer = Placer::new(self.tree, origin, Over::Nothing, self.implied.clone());
         let manifest = Manifest {
             placer: &mut placer,
-            keeper: self.keeper,
+            rules: self.rules,
             origin,
             files: Vec::new(),
         };
@@ -221,21 +221,21 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The places of files in a list.
+    /// The positions of files in a list.
     ///
     /// # Errors
     /// Those of the host; paths that no volume has.
     pub(crate) fn order(&mut self, path: &Path) -> Result<HashMap<NodeId, usize>> {
         let origin = self.next()?;
         let mut placer = Placer::new(self.tree, origin, Over::Nothing, self.implied.clone());
-        order::read(path, &mut placer, self.keeper.watch)
+        order::read(path, &mut placer, self.rules.watch)
     }
 }
 
 /// Tells which directories of earlier sources something else took the place of.
-fn warn_replaced(keeper: &Keeper<'_>, placer: &Placer<'_>) {
+fn warn_replaced(rules: &EntryRules<'_>, placer: &Placer<'_>) {
     for path in &placer.replaced {
         let what = format!("{path}: it replaces a directory of an earlier source");
-        keeper.watch.warn(what);
+        rules.watch.warn(what);
     }
 }

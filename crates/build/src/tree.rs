@@ -161,9 +161,9 @@ impl Tree {
     ///
     /// # Errors
     /// There is no room for more.
-    pub(crate) fn keep_text(&mut self, text: &[u8]) -> Result<TextId> {
-        let kept = self.texts.push(text);
-        kept.ok_or_else(|| Error::Options("names take more than 4 GiB".to_owned()))
+    pub(crate) fn store_text(&mut self, text: &[u8]) -> Result<TextId> {
+        let stored = self.texts.push(text);
+        stored.ok_or_else(|| Error::Options("names take more than 4 GiB".to_owned()))
     }
 
     pub(crate) fn text(&self, id: TextId) -> &[u8] {
@@ -262,11 +262,11 @@ impl Tree {
         Ok(())
     }
 
-    fn new_name(&mut self, dir: NodeId, name: &[u8], place: (usize, u32)) -> Result<u32> {
+    fn new_name(&mut self, dir: NodeId, name: &[u8], (slot, hash): (usize, u32)) -> Result<u32> {
         if self.names.len() >= MAX_ENTRIES {
             return Err(too_many());
         }
-        let text = self.keep_text(name)?;
+        let text = self.store_text(name)?;
         let at = exact_u32(self.names.len() as u64);
         let parent = &mut self.nodes[dir.0 as usize];
         self.names.push(Name {
@@ -277,7 +277,6 @@ impl Tree {
             layer: 0,
         });
         parent.child = at;
-        let (slot, hash) = place;
         self.table[slot] = Slot { hash, name: at };
         if self.names.len() * 3 > self.table.len() * 2 {
             self.grow();

@@ -16,8 +16,8 @@ use extant_engine::{DataBudget, Error as EngineError, SeekTarget, Tuning, Volume
 use rustix::fs::{major, minor};
 
 use crate::attrs::Named;
+use crate::entry_rules::{Entry, EntryRules, device};
 use crate::error::{Error, Result};
-use crate::keeper::{Entry, Keeper, device};
 use crate::parts::{Part, find_parts};
 use crate::placer::{Placer, parts, shown};
 use crate::tree::{Node, NodeId, too_many};
@@ -63,7 +63,7 @@ pub(crate) fn open(path: &Path, file: Option<File>) -> Result<Arc<Volume>> {
 /// An image that is being read.
 pub(crate) struct VolumeScan<'a, 'b> {
     pub(crate) placer: &'a mut Placer<'b>,
-    pub(crate) keeper: &'a Keeper<'a>,
+    pub(crate) rules: &'a EntryRules<'a>,
     /// The source's number.
     pub(crate) origin: u16,
     /// For messages.
@@ -89,13 +89,13 @@ impl VolumeScan<'_, '_> {
     /// # Errors
     /// Those of the engine; damage; entries that no volume can have.
     pub(crate) fn all(mut self, top: &Path) -> Result<()> {
-        let place = |error| Error::at(self.name, error);
+        let located = |error| Error::at(self.name, error);
         let mut seen = Seen {
             linked: HashMap::new(),
             entered: HashSet::new(),
-            budget: DataBudget::of(self.volume).map_err(place)?,
+            budget: DataBudget::of(self.volume).map_err(located)?,
         };
-        let mut root = self.volume.root().map_err(place)?;
+        let mut root = self.volume.root().map_err(located)?;
         for name in parts(top.as_os_str().as_bytes()) {
             let found = self.volume.lookup(&root, name);
             let at = |error| Error::at(format!("{}:{}", self.name, top.display()), error);
@@ -143,7 +143,7 @@ impl VolumeScan<'_, '_> {
         names.sort_unstable();
         for name in names {
             let inside = [path, b"/", &name].concat();
-            if self.keeper.is_excluded(&inside) {
+            if self.rules.is_excluded(&inside) {
                 continue;
             }
             let node = self.volume.lookup(dir, &name);
@@ -162,8 +162,8 @@ impl VolumeScan<'_, '_> {
             self.placer.add_name(path, known)?;
             return Ok(true);
         }
-        let place = self.shown(path);
-        let at = |error| Error::at(&place, error);
+        let location = self.shown(path);
+        let at = |error| Error::at(&location, error);
         let attr = self.volume.getattr(file).map_err(at)?;
         let mut node = self.described(&attr);
         let mut parts = None;
@@ -173,19 +173,19 @@ impl VolumeScan<'_, '_> {
                 seen.budget.begin(attr.ino.get().into(), 1);
                 if !seen.budget.take(found.iter().map(|part| part.len).sum()) {
                     let what = "its extents have more data than the volume has blocks: damaged";
-                    return Err(Error::at(&place, what));
+                    return Err(Error::at(&location, what));
                 }
                 let is_whole = found.iter().any(|part| part.len == attr.size);
                 parts = (attr.size > 0 && !is_whole).then_some(found);
             }
             FileKind::Symlink => {
                 let says = self.volume.readlink(file).map_err(at)?;
-                self.keeper
-                    .target(self.placer.tree, &mut node, &says, &place)?;
+                self.rules
+                    .target(self.placer.tree, &mut node, &says, &location)?;
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 let numbers = u64::from(attr.rdev);
-                node.data = device(major(numbers), minor(numbers), &place)?;
+                node.data = device(major(numbers), minor(numbers), &location)?;
             }
             _ => {}
         }
@@ -194,7 +194,7 @@ impl VolumeScan<'_, '_> {
             named: self.attributes(file).map_err(at)?,
             parts,
         };
-        let Some(made) = self.keeper.put(self.placer, path, entry, &place)? else {
+        let Some(made) = self.rules.put(self.placer, path, entry, &location)? else {
             return Ok(false);
         };
         if attr.nlink > 1 && attr.kind != FileKind::Directory {

@@ -27,18 +27,18 @@ pub(crate) struct Entry {
 }
 
 /// Adapts entries to the options and to the volume.
-pub(crate) struct Keeper<'a> {
+pub(crate) struct EntryRules<'a> {
     pub(crate) options: &'a Options,
     pub(crate) watch: &'a dyn Watch,
     pub(crate) block_size: u64,
 }
 
-impl Keeper<'_> {
+impl EntryRules<'_> {
     /// Gives `node` its attributes, and the owner and times that were asked for.
     ///
     /// # Errors
     /// The attributes are some that ext4 cannot store.
-    pub(crate) fn keep(
+    pub(crate) fn store_attrs(
         &self,
         tree: &mut Tree,
         node: &mut Node,
@@ -50,14 +50,14 @@ impl Keeper<'_> {
         if is_another {
             named.to_mut().retain(|(name, _)| name != CAPABILITY);
         }
-        let kept = tree.attrs.keep(node.attrs, &named, node.mode);
-        let kept = kept.map_err(|what| Error::at(path, what))?;
-        for name in &kept.left_out {
+        let stored = tree.attrs.store(node.attrs, &named, node.mode);
+        let stored = stored.map_err(|what| Error::at(path, what))?;
+        for name in &stored.left_out {
             let name = String::from_utf8_lossy(name);
             self.watch
                 .warn(format!("{path}: {name} is left out: ext4 has no such kind"));
         }
-        (node.attrs, node.mode) = (kept.set, kept.mode);
+        (node.attrs, node.mode) = (stored.set, stored.mode);
         if node.uid == u32::MAX || node.gid == u32::MAX {
             return Err(Error::at(path, "an owner that ext4 cannot store"));
         }
@@ -90,7 +90,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Puts an entry at `path` in the volume, as it is kept. Returns its number; `None` where it
+    /// Puts an entry at `path` in the volume, as the rules leave it. Returns its number; `None` where it
     /// removed another. `shown` is the path for messages.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Keeper<'_> {
         mut entry: Entry,
         shown: impl fmt::Display + Copy,
     ) -> Result<Option<NodeId>> {
-        self.keep(placer.tree, &mut entry.node, &entry.named, shown)?;
+        self.store_attrs(placer.tree, &mut entry.node, &entry.named, shown)?;
         let made = placer.put(path, entry.node)?;
         if let (Some(made), Some(parts)) = (made, entry.parts) {
             placer.tree.parts.set(made, parts, shown)?;
@@ -130,12 +130,12 @@ impl Keeper<'_> {
             return Err(Error::at(path, what));
         }
         node.size = target.len() as u64;
-        node.data = u64::from(tree.keep_text(target)?.raw());
+        node.data = u64::from(tree.store_text(target)?.raw());
         Ok(())
     }
 }
 
-/// The numbers of a device, as a node keeps them.
+/// The numbers of a device, as a node has them.
 ///
 /// # Errors
 /// Numbers that ext4 cannot store.
