@@ -8,7 +8,7 @@ use extant_disk::dir_hash::{DirHash, DirHasher};
 use extant_disk::dirent::{DirFormat, FileType, rec_len_for};
 use extant_disk::file_kind::FileKind;
 use extant_disk::htree::IndexKind;
-use extant_units::{Lblk, exact_u32};
+use extant_units::{Ino, Lblk, exact_u32};
 
 use crate::error::{Error, Result};
 use crate::tree::{NameId, NodeId, Tree};
@@ -113,25 +113,7 @@ impl DirLayout {
             "the directory has the blocks of its names"
         );
         if !shape.indexed {
-            let dot = |name, ino| NewEntry {
-                name,
-                ino,
-                file_type: FileType::Directory,
-            };
-            let mut first = vec![dot(&b"."[..], dots.0), dot(b"..", dots.1)];
-            let mut chunks = leaves(tree, format, &names, dots_len());
-            for at in 0..blocks {
-                // The blocks past the last name's are empty leaves.
-                let chunk = chunks.next().unwrap_or_default();
-                let entries = chunk.iter().map(|name| entry(tree, *name));
-                format.pack(
-                    &mut block,
-                    std::mem::take(&mut first).into_iter().chain(entries),
-                );
-                put(at, &block)?;
-            }
-            assert!(chunks.next().is_none(), "each name is in a block");
-            return Ok(());
+            return write_linear(tree, format, (&names, dots), blocks, put);
         }
         let major = |name: &NameId| self.hasher.hash(tree.name_text(*name)).major;
         let first = 1 + shape.nodes;
@@ -156,15 +138,9 @@ impl DirLayout {
             shape.leaves,
             "the leaves that were planned"
         );
-        let mut levels = 0;
+        let levels = u8::from(shape.nodes > 0);
         if shape.nodes > 0 {
-            levels = 1;
-            let mut above = Vec::new();
-            for (at, part) in (1..).zip(table.chunks(format.index_limit(IndexKind::Node))) {
-                put(at, &format.new_node(part))?;
-                above.push((part.first().map_or(0, |(key, _)| *key), lblk(at)));
-            }
-            table = above;
+            table = write_nodes(&table, format, put)?;
             assert_eq!(
                 table.len() as u64,
                 shape.nodes,
@@ -178,6 +154,52 @@ impl DirLayout {
         let version = self.hasher.algorithm().version();
         put(0, &format.new_root(dots, version, levels, &table))
     }
+}
+
+/// A function that gets blocks of a directory, by their numbers in it.
+type PutBlock<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
+
+/// Gives the blocks of a directory without an index to `put`: its names, and the inodes of "." and
+/// "..".
+fn write_linear(
+    tree: &Tree,
+    format: &DirFormat,
+    (names, dots): (&[NameId], (Ino, Ino)),
+    blocks: u64,
+    put: &mut PutBlock<'_>,
+) -> std::io::Result<()> {
+    let dot = |name, ino| NewEntry {
+        name,
+        ino,
+        file_type: FileType::Directory,
+    };
+    let mut block = vec![0; format.block_size.bytes()];
+    let mut first = vec![dot(&b"."[..], dots.0), dot(b"..", dots.1)];
+    let mut chunks = leaves(tree, format, names, dots_len());
+    for at in 0..blocks {
+        // The blocks past the last name's are empty leaves.
+        let chunk = chunks.next().unwrap_or_default();
+        let entries = chunk.iter().map(|name| entry(tree, *name));
+        let dots = std::mem::take(&mut first).into_iter();
+        format.pack(&mut block, dots.chain(entries));
+        put(at, &block)?;
+    }
+    assert!(chunks.next().is_none(), "each name is in a block");
+    Ok(())
+}
+
+/// Gives the nodes above `leaves` to `put`. Returns what leads to them.
+fn write_nodes(
+    leaves: &[(u32, Lblk)],
+    format: &DirFormat,
+    put: &mut PutBlock<'_>,
+) -> std::io::Result<Vec<(u32, Lblk)>> {
+    let mut above = Vec::new();
+    for (at, part) in (1..).zip(leaves.chunks(format.index_limit(IndexKind::Node))) {
+        put(at, &format.new_node(part))?;
+        above.push((part.first().map_or(0, |(key, _)| *key), lblk(at)));
+    }
+    Ok(above)
 }
 
 /// The inode of lost+found.

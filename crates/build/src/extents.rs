@@ -69,7 +69,7 @@ pub(crate) fn extents(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Ex
         }
     }
     assert!(
-        here.is_empty() && device_runs.next().is_none(),
+        here.is_empty() && device_runs.all(|run| run.is_empty()),
         "each block that was taken for a file is one of it"
     );
     all

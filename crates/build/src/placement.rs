@@ -59,6 +59,37 @@ impl Placement {
         self.maps.get(&id).map_or(&[], Vec::as_slice)
     }
 
+    /// Takes the blocks of one node, behind those that are `there` already.
+    fn allocate(
+        &mut self,
+        tree: &mut Tree,
+        room: &mut Room,
+        id: NodeId,
+        blocks: u64,
+        there: &[Range<u64>],
+    ) -> Option<()> {
+        let has = count(there);
+        assert!(has <= blocks, "a directory has room for what is there");
+        let more = blocks - has;
+        if there.is_empty()
+            && let Some(start) = room.take(more)
+        {
+            tree.node_mut(id).start = start;
+            return Some(());
+        }
+        let mut runs = there.to_vec();
+        if more > 0 {
+            match room.take(more) {
+                Some(start) => runs.push(start..start + more),
+                None => runs.extend(room.take_divided(more)?),
+            }
+        }
+        debug_assert_eq!(count(&runs), blocks, "in as many blocks as it needs");
+        let before = self.divided.insert(id, runs);
+        assert_eq!(before, None, "a node gets its blocks once");
+        Some(())
+    }
+
     /// The block of attributes of inode `ino`, which has `set`.
     pub(crate) fn attr_block(&self, set: SetId, ino: u32) -> Option<u64> {
         let blocks = self.attrs.get(&set)?;
@@ -92,18 +123,18 @@ impl Placing<'_> {
             } else {
                 &[]
             };
-            allocate(self.tree, &mut room, &mut placement, id, blocks, there)?;
+            placement.allocate(self.tree, &mut room, id, blocks, there)?;
         }
         for &id in &self.numbering.nodes {
             if self.tree.node(id).kind() == FileKind::Symlink {
                 let blocks = count(&logical(self.tree, id, bs));
-                allocate(self.tree, &mut room, &mut placement, id, blocks, &[])?;
+                placement.allocate(self.tree, &mut room, id, blocks, &[])?;
             }
         }
         self.attributes(&mut room, &mut placement)?;
         for &id in self.files {
             let blocks = count(&logical(self.tree, id, bs));
-            allocate(self.tree, &mut room, &mut placement, id, blocks, &[])?;
+            placement.allocate(self.tree, &mut room, id, blocks, &[])?;
         }
         self.maps(&mut room, &mut placement)?;
         // Nothing is written yet. No source leads here: the blocks are chosen by this plan.
@@ -165,37 +196,6 @@ impl Placing<'_> {
 
 /// Blocks in one run whose extents have room in the inode.
 const SHORT: u64 = 4 << 15;
-
-/// Takes the blocks of one node, behind those that are `there` already.
-fn allocate(
-    tree: &mut Tree,
-    room: &mut Room,
-    placement: &mut Placement,
-    id: NodeId,
-    blocks: u64,
-    there: &[Range<u64>],
-) -> Option<()> {
-    let has = count(there);
-    assert!(has <= blocks, "a directory has room for what is there");
-    let more = blocks - has;
-    if there.is_empty()
-        && let Some(start) = room.take(more)
-    {
-        tree.node_mut(id).start = start;
-        return Some(());
-    }
-    let mut runs = there.to_vec();
-    if more > 0 {
-        match room.take(more) {
-            Some(start) => runs.push(start..start + more),
-            None => runs.extend(room.take_divided(more)?),
-        }
-    }
-    debug_assert_eq!(count(&runs), blocks, "in as many blocks as it needs");
-    let before = placement.divided.insert(id, runs);
-    assert_eq!(before, None, "a node gets its blocks once");
-    Some(())
-}
 
 /// Gives each directory the size that its names need. Returns blocks that are needed beside those
 /// of an empty volume, at least.

@@ -36,6 +36,22 @@ pub(crate) struct Planned {
     pub(crate) dirs: DirLayout,
 }
 
+impl Planned {
+    /// Asserts that layout, placement and numbering agree. Nothing is written yet.
+    fn assert_agreed(&self) {
+        assert_eq!(
+            self.layout.free_blocks(),
+            self.placement.left,
+            "the same blocks are left"
+        );
+        assert_eq!(
+            self.layout.last_inode(),
+            self.numbering.last(),
+            "the same inodes are in use"
+        );
+    }
+}
+
 /// The inputs of a plan.
 pub(crate) struct Sizing<'a> {
     pub(crate) tree: &'a mut Tree,
@@ -103,23 +119,14 @@ impl Sizing<'_> {
                     let inodes = numbering.dirs.iter().filter(|id| !is_own(&numbering, **id));
                     let inodes = inodes.map(|id| self.tree.node(*id).ino);
                     layout.populate(&placement.taken, numbering.last(), inodes);
-                    // Nothing is written yet.
-                    assert_eq!(
-                        layout.free_blocks(),
-                        placement.left,
-                        "plan and layout have the same blocks left"
-                    );
-                    assert_eq!(
-                        layout.last_inode(),
-                        numbering.last(),
-                        "plan and layout have the same inodes in use"
-                    );
-                    return Ok(Planned {
+                    let planned = Planned {
                         layout,
                         numbering,
                         placement,
                         dirs,
-                    });
+                    };
+                    planned.assert_agreed();
+                    return Ok(planned);
                 }
                 None if size.is_some() => {
                     return Err(Error::NoRoom {

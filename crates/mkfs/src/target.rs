@@ -56,7 +56,10 @@ pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
             make_new(path, len, &layout, &identity)?;
             Vec::new()
         }
-        Target::File(len) => make_over_file(path, size, len, options, &layout, &identity)?,
+        Target::File(len) => {
+            let longer = size.filter(|&size| size > len);
+            make_over_file(path, longer, options, &layout, &identity)?
+        }
         Target::Device(device) => make_over_device(&device, options, &layout, &identity)?,
     };
     Ok(Made {
@@ -272,17 +275,17 @@ fn fill_new(path: &Path, new: File, len: u64, layout: &Layout, identity: &Identi
     write_over(&device, layout, identity, Before::Zeros)
 }
 
+/// Makes the volume in a file that is there; `longer` is its new length, if it has to get longer.
 fn make_over_file(
     path: &Path,
-    size: Option<u64>,
-    len: u64,
+    longer: Option<u64>,
     options: &Options,
     layout: &Layout,
     identity: &Identity,
 ) -> Result<Vec<Signature>> {
     let mut device = FileDevice::open(path, OpenMode::ReadWrite)?;
     let found = refuse_occupied(&device, options)?;
-    if let Some(size) = size.filter(|&size| size > len) {
+    if let Some(size) = longer {
         // The claim excludes other users while the file grows. It grows before the first byte of
         // what it holds is overwritten: the host may refuse.
         File::options().write(true).open(path)?.set_len(size)?;

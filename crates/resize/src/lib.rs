@@ -83,8 +83,9 @@ fn resize_on(
     let outcome = match target {
         Target::Least => to_least(dev, &mut report, options),
         Target::Bytes(bytes) => {
-            let blocks = bytes >> old.block_size.log2();
-            to_blocks(dev, &old, blocks, zeros_from, (&mut report, options))
+            let new = old.resized(bytes >> old.block_size.log2());
+            new.map_err(Error::from)
+                .and_then(|new| to_geometry(dev, &new, zeros_from, &mut report, options))
         }
     };
     match outcome {
@@ -125,16 +126,16 @@ fn to_least(
     Ok(())
 }
 
-fn to_blocks(
+fn to_geometry(
     dev: &Arc<dyn BlockDevice>,
-    old: &Geometry,
-    blocks: u64,
+    new: &Geometry,
     zeros_from: u64,
-    (report, options): (&mut Report, &ResizeOptions<'_>),
+    report: &mut Report,
+    options: &ResizeOptions<'_>,
 ) -> Result<()> {
-    let new = old.resized(blocks)?;
+    let old = Geometry::of(&read_super(dev)?);
     if new.blocks < old.blocks {
-        let least = open(dev, old, zeros_from)?.least()?;
+        let least = open(dev, &old, zeros_from)?.least()?;
         if new.blocks < least.blocks {
             let least = least.bytes();
             return Err(Error::TooSmall { least });
@@ -147,7 +148,7 @@ fn to_blocks(
         });
     }
     if new.blocks != old.blocks {
-        resize_once(dev, &new, zeros_from, report, options)?;
+        resize_once(dev, new, zeros_from, report, options)?;
     }
     Ok(())
 }
