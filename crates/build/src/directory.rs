@@ -8,7 +8,7 @@ use extant_disk::dir_hash::{DirHash, DirHasher};
 use extant_disk::dirent::{DirFormat, FileType, rec_len_for};
 use extant_disk::file_kind::FileKind;
 use extant_disk::htree::IndexKind;
-use extant_units::{Ino, Lblk, exact_u32};
+use extant_units::{Lblk, exact_u32};
 
 use crate::error::{Error, Result};
 use crate::tree::{NameId, NodeId, Tree};
@@ -113,7 +113,7 @@ impl DirLayout {
             "the directory has the blocks of its names"
         );
         if !shape.indexed {
-            return write_linear(tree, format, (&names, dots), blocks, put);
+            return write_linear(tree, dir, format, blocks, put);
         }
         let major = |name: &NameId| self.hasher.hash(tree.name_text(*name)).major;
         let first = 1 + shape.nodes;
@@ -159,12 +159,11 @@ impl DirLayout {
 /// A function that gets blocks of a directory, by their numbers in it.
 type PutBlock<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
 
-/// Gives the blocks of a directory without an index to `put`: its names, and the inodes of "." and
-/// "..".
+/// Gives the blocks of a directory without an index to `put`.
 fn write_linear(
     tree: &Tree,
+    dir: NodeId,
     format: &DirFormat,
-    (names, dots): (&[NameId], (Ino, Ino)),
     blocks: u64,
     put: &mut PutBlock<'_>,
 ) -> std::io::Result<()> {
@@ -173,9 +172,13 @@ fn write_linear(
         ino,
         file_type: FileType::Directory,
     };
+    let names: Vec<NameId> = tree.children(dir).collect();
     let mut block = vec![0; format.block_size.bytes()];
-    let mut first = vec![dot(&b"."[..], dots.0), dot(b"..", dots.1)];
-    let mut chunks = leaves(tree, format, names, dots_len());
+    let mut first = vec![
+        dot(&b"."[..], tree.ino(dir)),
+        dot(b"..", tree.ino(tree.parent(dir))),
+    ];
+    let mut chunks = leaves(tree, format, &names, dots_len());
     for at in 0..blocks {
         // The blocks past the last name's are empty leaves.
         let chunk = chunks.next().unwrap_or_default();

@@ -90,8 +90,8 @@ impl EntryRules<'_> {
         Ok(())
     }
 
-    /// Puts an entry at `path` in the volume, as the rules leave it. Returns its number; `None` where it
-    /// removed another. `shown` is the path for messages.
+    /// Puts an entry at `path` in the volume, as the rules leave it. Returns its number; `None`
+    /// where it removed another. `shown` is the path for messages.
     ///
     /// # Errors
     /// The entry is one that ext4 cannot store; its path is one that no volume can have.

@@ -16,8 +16,8 @@
 //! - While nothing confirms the superblock, no repair is made that relies on it alone: another UUID
 //!   makes every checksum wrong, another feature every kind in an entry, another size the bitmap of
 //!   the last group. A copy that contradicts it is not written anew either.
-//! - Repairs that only serve a later one (copies, the error of the journal) are made once nothing is
-//!   wrong any more.
+//! - Repairs that only serve a later one (copies, the error of the journal) are made once nothing
+//!   is wrong any more.
 
 use std::collections::{HashMap, HashSet};
 

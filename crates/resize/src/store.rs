@@ -1,4 +1,5 @@
-//! Storing what stands apart from the copy while a volume is resized: bitmaps, descriptors and superblock.
+//! Storing what stands apart from the copy while a volume is resized: bitmaps, descriptors and
+//! superblock.
 
 use extant_disk::bitmap;
 use extant_disk::features::Incompat;
