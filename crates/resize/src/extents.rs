@@ -143,7 +143,7 @@ impl Volume {
         let stored = store_tree(&tree.extents, &blocks_of_nodes, self.old.block_size, seed);
         let (root, blocks) = stored.map_err(|error| broken(ino, error))?;
         assert_eq!(blocks.len(), nodes, "each node that was counted is stored");
-        self.blocks_added += nodes as i64 - before as i64;
+        self.blocks_added += i128::from(nodes as u64) - i128::from(before as u64);
         for (at, bytes) in blocks {
             self.put(at.get(), &bytes)?;
         }

@@ -73,7 +73,7 @@ impl Volume {
             given_up += run.end - run.start;
             self.give_up(run)?;
         }
-        self.blocks_added += len as i64 - given_up as i64;
+        self.blocks_added += i128::from(len) - i128::from(given_up);
         self.clear_log(&runs)?;
         let mut core = self.inode(ino)?;
         let root = Self::flat_root(&runs, self.old.block_size);

@@ -42,7 +42,7 @@ impl Volume {
         assert_eq!(self.groups.len(), self.new.groups as usize, "of all groups");
         assert_eq!(
             of_files(&self.groups, &self.new),
-            of_files(&self.was, &self.old) + i128::from(self.blocks_added),
+            of_files(&self.was, &self.old) + self.blocks_added,
             "files have as many blocks as before, and what their maps need"
         );
         let used_inodes = |groups: &[GroupDesc], geometry: &Geometry| {

@@ -85,7 +85,7 @@ pub(crate) struct Volume {
     /// The byte from which on the device is known to hold zeros.
     pub(crate) zeros_from: u64,
     /// Blocks that maps and the journal have beyond those that they had.
-    pub(crate) blocks_added: i64,
+    pub(crate) blocks_added: i128,
     pub(crate) blocks_moved: u64,
     pub(crate) inodes_moved: u64,
 }
