@@ -59,7 +59,7 @@ pub(crate) fn compare(volume: &Volume, findings: &Findings, work: &Work<'_>) -> 
     Ok(())
 }
 
-/// Whether the copy of the superblock has the geometry of the original.
+/// Returns whether the copy of the superblock has the geometry of the original.
 fn superblock(volume: &Volume, group: Group) -> Result<bool> {
     // A copy begins its block; only the first superblock stands at byte 1024 whatever the block
     // size.
@@ -74,7 +74,7 @@ fn superblock(volume: &Volume, group: Group) -> Result<bool> {
         && copy.raw().uuid == volume.sb.raw().uuid)
 }
 
-/// Whether the copy of the descriptors names the locations of the original.
+/// Returns whether the copy of the descriptors names the locations of the original.
 fn table(volume: &Volume, group: Group, buffer: &mut Vec<u8>) -> Result<bool> {
     let size = volume.sb.desc_size();
     let mut groups = volume.groups();

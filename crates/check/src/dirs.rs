@@ -21,7 +21,7 @@ use crate::remedy::{DirPlace, Repair};
 use crate::volume::{Volume, chunks};
 use crate::work::Work;
 
-/// Where the directories stand, in the order of the scan's.
+/// Positions of the directories in the tree, in the order of the scan's.
 pub(crate) struct Tree {
     /// The directory that holds an entry for this directory.
     pub(crate) parents: Vec<Option<Ino>>,
@@ -85,7 +85,7 @@ pub(crate) fn walk(
     Ok(tree)
 }
 
-/// What one directory says of others.
+/// Statements of one directory about others.
 #[derive(Default)]
 struct Seen {
     subdirs: Vec<Ino>,

@@ -44,7 +44,7 @@ pub(crate) struct Mark {
     count: u64,
 }
 
-/// What was collected in the end.
+/// Findings as they are in the end.
 pub(crate) struct Collected {
     /// Findings, by location.
     pub(crate) findings: Vec<Finding>,
@@ -135,8 +135,8 @@ impl Findings {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there are more findings than are kept: which of them are depends on the order in
-    /// which threads came.
+    /// Returns whether there are more findings than are kept: which of them are depends on the
+    /// order in which threads came.
     pub(crate) fn overflows(&self) -> bool {
         self.count() > self.limit as u64
     }

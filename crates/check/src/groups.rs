@@ -58,7 +58,7 @@ pub(crate) fn compare(
 /// The bitmap of a group, as it should be.
 struct Bitmap<'a> {
     place: Location,
-    /// What is in use.
+    /// Bits of what is in use.
     used: &'a [u8],
     /// Bits with a meaning; those behind them are set.
     len: u32,

@@ -434,13 +434,13 @@ impl Table<'_> {
     }
 }
 
-/// Whether a record was never used.
+/// Returns whether a record was never used.
 fn is_zero(record: &[u8]) -> bool {
     let (words, rest) = record.as_chunks::<8>();
     words.iter().all(|word| *word == [0; 8]) && rest.iter().all(|byte| *byte == 0)
 }
 
-/// Whether the target lies in the inode itself.
+/// Returns whether the target lies in the inode itself.
 fn is_fast_symlink(volume: &Volume, core: &InodeCore, attribute_blocks: u64) -> bool {
     let own = attribute_blocks * (volume.sb.block_size().bytes_u64() / 512);
     !core.flags.contains(InodeFlags::EXTENTS) && core.sectors <= own && core.disk_size < 60

@@ -131,7 +131,7 @@ pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Re
     Ok(Report::new(&opened, &scan, orphans, findings))
 }
 
-/// Whether the outcome depends on the order in which several threads came.
+/// Role of the order in which several threads came.
 enum Order {
     Any,
     /// A block has two owners, of which one is blamed, or there are more findings than are kept.

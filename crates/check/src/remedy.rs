@@ -1,4 +1,4 @@
-//! What a finding means for a repair.
+//! Meaning of a finding for a repair.
 //!
 //! The check writes nothing. It says what the right value is where the rest of the volume leaves
 //! one only; a repair then need not walk the volume again.
@@ -11,7 +11,7 @@ use extant_disk::inode::InodeFlags;
 use extant_disk::location::Location;
 use extant_units::{Group, Ino, Pblk};
 
-/// What can be done about a finding.
+/// Answer to a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Remedy {
     /// This makes it right, if nothing that it relies on is in doubt.
@@ -20,7 +20,7 @@ pub enum Remedy {
     Left(Doubt),
 }
 
-/// What cannot be relied on while a finding stands.
+/// Facts that cannot be relied on while a finding stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Doubt {
     /// Nothing else.
@@ -32,7 +32,7 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// What damage at `place` makes doubtful, as far as is known without its kind.
+    /// Returns the doubt that damage at `place` leaves, as far as is known without its kind.
     pub(crate) fn of(place: &Location) -> Self {
         match place {
             Location::BlockBitmap(_) | Location::InodeBitmap(_) | Location::Journal => {
@@ -105,7 +105,7 @@ pub enum Repair {
     Reattach {
         /// The inode.
         ino: Ino,
-        /// What an entry records of its kind.
+        /// Its kind, as an entry records it.
         kind: u8,
         /// The blocks of lost+found, one of which may have room.
         into: Arc<[DirPlace]>,
@@ -127,9 +127,9 @@ pub enum Repair {
 pub struct DirPlace {
     /// The directory.
     pub dir: Ino,
-    /// Where the block is on the device.
+    /// The block on the device.
     pub pblk: Pblk,
-    /// Whether it is a block of the index.
+    /// True if it is a block of the index.
     pub index: Option<IndexKind>,
 }
 

@@ -50,7 +50,7 @@ impl Report {
         }
     }
 
-    /// Whether there are no findings.
+    /// Returns whether there are no findings.
     pub fn is_clean(&self) -> bool {
         self.found == 0
     }

@@ -62,12 +62,13 @@ impl Role {
         }
     }
 
-    /// Whether a directory entry leads to inodes of this role.
+    /// Returns whether a directory entry leads to inodes of this role.
     pub(crate) fn has_name(self) -> bool {
         matches!(self, Self::Ordinary | Self::Root)
     }
 
-    /// Whether a mount reads the fields of such inodes. Of the others, only the blocks matter.
+    /// Returns whether a mount reads the fields of such inodes. Of the others, only the blocks
+    /// matter.
     pub(crate) fn is_read(self) -> bool {
         matches!(
             self,
@@ -75,7 +76,7 @@ impl Role {
         )
     }
 
-    /// Whether the inode counts as in use although it has no links.
+    /// Returns whether the inode counts as in use although it has no links.
     pub(crate) fn is_reserved(self) -> bool {
         !matches!(self, Self::Ordinary | Self::Root)
     }

@@ -30,7 +30,7 @@ pub(crate) struct Usage {
     groups: Box<[Mutex<Claimed>]>,
     /// Blocks of each group that hold metadata of groups.
     metadata: Box<[u32]>,
-    /// Whether a block was claimed twice. Which of its owners is told so depends on the order.
+    /// True if a block was claimed twice. Which of its owners is told so depends on the order.
     contested: AtomicBool,
     first: u64,
     per_group: u32,
@@ -118,7 +118,7 @@ impl Usage {
         taken
     }
 
-    /// Whether a block has two owners of which one is no metadata of groups.
+    /// Returns whether a block has two owners of which one is no metadata of groups.
     pub(crate) fn is_contested(&self) -> bool {
         self.contested.load(Ordering::Relaxed)
     }
@@ -128,7 +128,7 @@ impl Usage {
         self.groups[group.index()].lock().count
     }
 
-    /// Whether more blocks of the group are claimed than its metadata.
+    /// Returns whether more blocks of the group are claimed than its metadata.
     pub(crate) fn has_files(&self, group: Group) -> bool {
         self.used(group) > self.metadata[group.index()]
     }

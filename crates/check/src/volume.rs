@@ -182,7 +182,7 @@ impl Volume {
         }
     }
 
-    /// Whether `[first, first + count)` lies behind the boot block and on the volume.
+    /// Returns whether `[first, first + count)` lies behind the boot block and on the volume.
     pub(crate) fn holds(&self, first: Pblk, count: u64) -> bool {
         first.get() >= self.sb.first_data_block().get().max(1)
             && first

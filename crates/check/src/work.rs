@@ -45,7 +45,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether one thread does everything, in order.
+    /// Returns whether one thread does everything, in order.
     pub(crate) fn is_sequential(&self) -> bool {
         self.threads <= 1
     }

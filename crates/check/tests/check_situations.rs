@@ -193,7 +193,7 @@ fn deepen(image: &Image, depth: u16) -> Result<()> {
     Ok(())
 }
 
-/// Whether Linux reads `f`.
+/// Returns whether Linux reads `f`.
 fn linux_reads(image: &Path) -> Result<bool> {
     let mount = Subject::Ext4.mount(image, "ro")?;
     let read = std::fs::read(mount.dir().join("f"));

@@ -97,7 +97,7 @@ pub struct AclEntry {
     pub perm: u16,
 }
 
-/// What is wrong with an ACL.
+/// Damage of an ACL.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AclError {
     /// The value ends inside of a field.
@@ -150,7 +150,7 @@ impl Acl {
         &self.entries
     }
 
-    /// Whether there are no entries: setting such an ACL removes it.
+    /// Returns whether there are no entries: setting such an ACL removes it.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

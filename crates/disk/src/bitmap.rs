@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use extant_units::{BlockSize, exact_u32};
 
-/// Whether bit `at` is set. Bits past the bytes count as set (never free).
+/// Returns whether bit `at` is set. Bits past the bytes count as set (never free).
 #[inline]
 pub fn test(bytes: &[u8], at: u32) -> bool {
     bytes

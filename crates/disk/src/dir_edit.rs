@@ -39,7 +39,7 @@ pub struct LeafSplit {
 }
 
 impl DirFormat {
-    /// Whether some free space of the block holds `entry` as it is, without moving others.
+    /// Returns whether some free space of the block holds `entry` as it is, without moving others.
     ///
     /// # Errors
     /// As [`DirFormat::insert`].
@@ -161,7 +161,7 @@ impl DirFormat {
         Ok(())
     }
 
-    /// Whether `entry` fits into the block after [`DirFormat::compact`].
+    /// Returns whether `entry` fits into the block after [`DirFormat::compact`].
     ///
     /// # Errors
     /// A broken record, or a name that is empty or too long.

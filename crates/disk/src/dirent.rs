@@ -101,7 +101,7 @@ impl FileType {
     }
 }
 
-/// What is wrong with a directory block. Offsets are bytes in the block.
+/// Damage of a directory block. Offsets are bytes in the block.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirentError {
     /// The bytes are not one block.
@@ -118,7 +118,7 @@ pub enum DirentError {
          for a name of {name_len} bytes"
     )]
     RecordLength {
-        /// Where the record starts.
+        /// Byte at which the record starts.
         offset: usize,
         /// Its length.
         rec_len: usize,
@@ -128,7 +128,7 @@ pub enum DirentError {
     /// A record that ends past the block, or leaves a rest too small for a record.
     #[error("directory entry at byte {offset}: record of {rec_len} bytes overruns the block")]
     Overrun {
-        /// Where the record starts.
+        /// Byte at which the record starts.
         offset: usize,
         /// Its length.
         rec_len: usize,
@@ -136,7 +136,7 @@ pub enum DirentError {
     /// An inode number past the last inode.
     #[error("directory entry at byte {offset}: inode {inode} out of bounds")]
     InodeRange {
-        /// Where the record starts.
+        /// Byte at which the record starts.
         offset: usize,
         /// The inode number.
         inode: u32,
@@ -144,7 +144,7 @@ pub enum DirentError {
     /// A name that is empty or holds a slash or a NUL.
     #[error("directory entry at byte {offset}: impossible name")]
     Name {
-        /// Where the record starts.
+        /// Byte at which the record starts.
         offset: usize,
     },
     /// The first block does not begin with "." and "..".
@@ -172,7 +172,7 @@ pub enum DirentError {
 /// A record of a directory block, free space included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Where it starts in the block.
+    /// Byte of the block at which it starts.
     pub offset: usize,
     /// Its length: a multiple of four, within the block.
     pub rec_len: usize,
@@ -194,7 +194,7 @@ impl Record<'_> {
         }
     }
 
-    /// Whether the name is one that a path could hold: not empty, no slash, no NUL.
+    /// Returns whether the name is one that a path could hold: not empty, no slash, no NUL.
     ///
     /// # Errors
     /// [`DirentError::Name`].
@@ -208,14 +208,14 @@ impl Record<'_> {
     }
 }
 
-/// What a walk that looks for one record sees of each.
+/// Record as a walk that looks for one of them sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Glimpse {
-    /// Where it starts in the block.
+    /// Byte of the block at which it starts.
     pub(crate) offset: usize,
     /// Its length: a multiple of four, within the block.
     pub(crate) rec_len: usize,
-    /// Whether it has an inode.
+    /// True if it has an inode.
     pub(crate) in_use: bool,
     /// The length of its name, which may be too long for the record.
     pub(crate) name_len: usize,
@@ -234,7 +234,7 @@ pub const fn rec_len_for(name_len: usize) -> usize {
 pub struct DirFormat {
     /// The block size.
     pub block_size: BlockSize,
-    /// Whether entries record file types (`filetype`).
+    /// True if entries record file types (`filetype`).
     pub file_type: bool,
     /// The largest inode number (`s_inodes_count`).
     pub max_ino: u32,
@@ -244,7 +244,7 @@ pub struct DirFormat {
 }
 
 impl DirFormat {
-    /// Where the entries of a block end: its size, less the tail.
+    /// End of the entries of a block: its size, less the tail.
     #[inline]
     pub const fn entries_end(&self) -> usize {
         match self.seed {

@@ -139,7 +139,7 @@ impl Extent {
         }
     }
 
-    /// Whether `lblk` lies in the extent.
+    /// Returns whether `lblk` lies in the extent.
     #[inline]
     pub const fn contains(&self, lblk: Lblk) -> bool {
         self.lblk.get() <= lblk.get() && (lblk.get() as u64) < self.end()
@@ -159,8 +159,8 @@ impl Extent {
         })
     }
 
-    /// Whether `next` continues this extent in the file, on the device and in kind, and both fit
-    /// one entry.
+    /// Returns whether `next` continues this extent in the file, on the device and in kind, and
+    /// both fit one entry.
     pub fn merges_with(&self, next: &Self) -> bool {
         self.unwritten == next.unwritten
             && self.end() == u64::from(next.lblk.get())
@@ -249,7 +249,7 @@ impl Index {
 /// The largest end of an extent: file block 2^32 - 1 is never mapped, as in Linux.
 pub const MAX_END: u64 = u32::MAX as u64;
 
-/// What is wrong with a node, or with an edit of one.
+/// Damage of a node, or a wrong edit of one.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentError {
     /// Shorter than a header.
@@ -261,7 +261,7 @@ pub enum ExtentError {
     /// `eh_magic` is wrong.
     #[error("extent node with magic {found:#06x}")]
     BadMagic {
-        /// What is there instead of [`MAGIC`].
+        /// The value instead of [`MAGIC`].
         found: u16,
     },
     /// The node's checksum does not match.
@@ -285,7 +285,7 @@ pub enum ExtentError {
     BadMax {
         /// `eh_max`.
         max: u16,
-        /// What the node's size allows.
+        /// The number that the node's size allows.
         capacity: u16,
     },
     /// `eh_entries` is more than `eh_max`, or zero above the leaves.

@@ -213,32 +213,32 @@ pub struct FeatureSets {
 }
 
 impl FeatureSets {
-    /// Whether every one of `bits` is set.
+    /// Returns whether every one of `bits` is set.
     #[inline]
     pub const fn has_compat(&self, bits: Compat) -> bool {
         self.compat.contains(bits)
     }
 
-    /// Whether every one of `bits` is set.
+    /// Returns whether every one of `bits` is set.
     #[inline]
     pub const fn has_incompat(&self, bits: Incompat) -> bool {
         self.incompat.contains(bits)
     }
 
-    /// Whether every one of `bits` is set.
+    /// Returns whether every one of `bits` is set.
     #[inline]
     pub const fn has_ro_compat(&self, bits: RoCompat) -> bool {
         self.ro_compat.contains(bits)
     }
 
-    /// Whether all metadata carries a crc32c (`metadata_csum`).
+    /// Returns whether all metadata carries a crc32c (`metadata_csum`).
     #[inline]
     pub const fn metadata_csum(&self) -> bool {
         self.has_ro_compat(RoCompat::METADATA_CSUM)
     }
 
-    /// Whether groups may be uninitialised and descriptors carry a checksum: `metadata_csum` or
-    /// `uninit_bg`.
+    /// Returns whether groups may be uninitialised and descriptors carry a checksum:
+    /// `metadata_csum` or `uninit_bg`.
     #[inline]
     pub const fn group_csum(&self) -> bool {
         self.ro_compat

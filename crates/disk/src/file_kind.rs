@@ -1,8 +1,8 @@
-//! What an inode is: as its mode says, and as directory entries repeat it.
+//! Kind of an inode: as its mode says, and as directory entries repeat it.
 
 use crate::dirent::FileType;
 
-/// What an inode is. Fixed when the inode is created.
+/// Kind of an inode. Fixed when the inode is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -41,43 +41,43 @@ impl FileKind {
         })
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     #[must_use]
     pub const fn is_dir(self) -> bool {
         matches!(self, FileKind::Directory)
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     #[must_use]
     pub const fn is_file(self) -> bool {
         matches!(self, FileKind::Regular)
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether it is a symbolic link.
     #[must_use]
     pub const fn is_symlink(self) -> bool {
         matches!(self, FileKind::Symlink)
     }
 
-    /// Whether it is a block device node.
+    /// Returns whether it is a block device node.
     #[must_use]
     pub const fn is_block_device(self) -> bool {
         matches!(self, FileKind::BlockDevice)
     }
 
-    /// Whether it is a character device node.
+    /// Returns whether it is a character device node.
     #[must_use]
     pub const fn is_char_device(self) -> bool {
         matches!(self, FileKind::CharDevice)
     }
 
-    /// Whether it is a named pipe.
+    /// Returns whether it is a named pipe.
     #[must_use]
     pub const fn is_fifo(self) -> bool {
         matches!(self, FileKind::Fifo)
     }
 
-    /// Whether it is a socket.
+    /// Returns whether it is a socket.
     #[must_use]
     pub const fn is_socket(self) -> bool {
         matches!(self, FileKind::Socket)

@@ -60,7 +60,7 @@ const _: () = assert!(offset_of!(RawLow, checksum) == CHECKSUM_AT);
 const _: () = assert!(offset_of!(RawHigh, itable_unused) == 0x12);
 const _: () = assert!(offset_of!(RawHigh, block_bitmap_csum) == 0x18);
 
-/// Where the checksum lies in a descriptor.
+/// Bytes of the checksum in a descriptor.
 const CHECKSUM_AT: usize = 0x1E;
 
 bitflags::bitflags! {
@@ -290,8 +290,8 @@ impl GroupDesc {
         }
     }
 
-    /// Whether a bitmap checksum `computed` is the one stored, given the volume's descriptor size
-    /// (32-byte descriptors keep only the low half).
+    /// Returns whether a bitmap checksum `computed` is the one stored, given the volume's
+    /// descriptor size (32-byte descriptors keep only the low half).
     pub fn bitmap_csum_matches(stored: u32, computed: u32, desc_size: usize) -> bool {
         stored == Self::stored_bitmap_csum(computed, desc_size)
     }

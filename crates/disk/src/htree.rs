@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::dir_edit::NewEntry;
 use crate::dirent::{DOT_LEN, DirEntryHeader, DirFormat, DirentError, FileType, rec_len_for};
 
-/// What a root says about its tree (`dx_root_info`), at byte 24 of the block.
+/// Info of a root about its tree (`dx_root_info`), at byte 24 of the block.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RootInfo {
@@ -75,16 +75,16 @@ const _: () = assert!(size_of::<IndexTail>() == 8);
 
 /// Bytes of an index entry.
 const ENTRY: usize = 8;
-/// Where the table of a root starts: two dot records and the info.
+/// Start of the table of a root: two dot records and the info.
 const ROOT_TABLE: usize = INFO + size_of::<RootInfo>();
-/// Where the info of a root starts.
+/// Start of the info of a root.
 const INFO: usize = 2 * DOT_LEN;
-/// Where the table of a node starts: one record without a name.
+/// Start of the table of a node: one record without a name.
 const NODE_TABLE: usize = size_of::<DirEntryHeader>();
 /// The bits of [`IndexEntry::block`] that are a block number.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// What is wrong with an index block.
+/// Damage of an index block.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HtreeError {
     /// The part of it that is a directory block.
@@ -109,7 +109,7 @@ pub enum HtreeError {
     Limit {
         /// Stored.
         found: usize,
-        /// What fits.
+        /// The number that fits.
         expected: usize,
     },
     /// The table has no entries, or more than its limit.
@@ -117,7 +117,7 @@ pub enum HtreeError {
     Count {
         /// Stored.
         count: usize,
-        /// What fits.
+        /// The number that fits.
         limit: usize,
     },
     /// Keys in falling order.
@@ -165,7 +165,7 @@ impl HashIndex<'_> {
         self.entries.len()
     }
 
-    /// Whether no entry can be added.
+    /// Returns whether no entry can be added.
     pub const fn is_full(&self) -> bool {
         self.entries.len() >= self.limit
     }
@@ -218,9 +218,9 @@ impl DirFormat {
         (self.block_size.bytes() - Self::table_start(kind) - tail) / ENTRY
     }
 
-    /// Whether `block`, not the first of its directory, has the shape of an index node: one free
-    /// record over the whole block. A leaf with a tail cannot; without tails an empty leaf does,
-    /// and reads the same.
+    /// Returns whether `block`, not the first of its directory, has the shape of an index node: one
+    /// free record over the whole block. A leaf with a tail cannot; without tails an empty leaf
+    /// does, and reads the same.
     pub fn looks_like_node(&self, block: &[u8]) -> bool {
         DirEntryHeader::ref_from_prefix(block).is_ok_and(|(header, _)| {
             header.inode.get() == 0

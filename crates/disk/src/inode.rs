@@ -27,7 +27,7 @@ pub use time::InodeTime;
 /// Bytes of `i_block`: an extent root, a block map, a short symlink target or a device number.
 pub const BLOCK_AREA: usize = 60;
 
-/// What is wrong with an inode record.
+/// Damage of an inode record.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InodeError {
     /// The slice is not one record.
@@ -74,7 +74,7 @@ pub enum InodeError {
     },
 }
 
-/// What the superblock says about every inode.
+/// Format of every inode, as the superblock says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InodeFormat {
     /// Bytes of a record (`s_inode_size`): a power of two from 128 to the block size.
@@ -96,7 +96,7 @@ impl InodeFormat {
         self.inode_size as usize
     }
 
-    /// Whether records have fields behind byte 128 at all.
+    /// Returns whether records have fields behind byte 128 at all.
     #[inline]
     pub const fn is_large(&self) -> bool {
         self.record_size() > GOOD_OLD_SIZE
@@ -207,7 +207,8 @@ impl InodeCore {
         }
     }
 
-    /// Whether the access, change and modification times have nanoseconds and reach past 2038.
+    /// Returns whether the access, change and modification times have nanoseconds and reach past
+    /// 2038.
     pub fn has_wide_times(&self) -> bool {
         fits!(self.extra_isize, atime_extra)
     }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use extant_units::{Group, Ino, Lblk, Pblk};
 
-/// Where damage was found.
+/// Structure that is damaged, and which one of its sort.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Location {
     /// The superblock.

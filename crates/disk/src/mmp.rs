@@ -46,10 +46,10 @@ const _: () = assert!(size_of::<Mmp>() == MMP_SIZE);
 const _: () = assert!(offset_of!(Mmp, check_interval) == 0x70);
 const _: () = assert!(offset_of!(Mmp, checksum) == CHECKSUM_AT);
 
-/// Where the checksum lies.
+/// Byte of the checksum.
 const CHECKSUM_AT: usize = 0x3FC;
 
-/// What a sequence number says.
+/// State that a sequence number stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmpState {
     /// The volume is not in use.
@@ -126,7 +126,7 @@ impl Mmp {
         Ok(mmp)
     }
 
-    /// What the sequence number says.
+    /// Returns the state that the sequence number stands for.
     pub fn state(&self) -> MmpState {
         match self.seq.get() {
             CLEAN => MmpState::Clean,

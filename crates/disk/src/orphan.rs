@@ -27,7 +27,7 @@ struct OrphanTail {
 
 const _: () = assert!(size_of::<OrphanTail>() == 8);
 
-/// What is wrong with a block of the orphan file.
+/// Damage of a block of the orphan file.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrphanError {
     /// The bytes are not one block.
@@ -119,7 +119,7 @@ pub fn free_slot(block: &[u8], from: usize) -> Option<usize> {
         .or_else(|| low.iter().position(|s| s.get() == 0))
 }
 
-/// What slot `slot` holds; `None` past the end.
+/// Content of slot `slot`; `None` past the end.
 pub fn slot(block: &[u8], slot: usize) -> Option<Option<Ino>> {
     let (slots, _) = split(block).ok()?;
     slots.get(slot).map(|raw| Ino::new(raw.get()))

@@ -196,7 +196,7 @@ fn populate(root: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What Linux says about an inode.
+/// An inode as Linux shows it.
 struct Seen {
     path: PathBuf,
     meta: fs::Metadata,

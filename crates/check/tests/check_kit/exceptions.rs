@@ -1,5 +1,5 @@
-//! Where `check` and `e2fsck -fn` (1.47) differ on clean or not, and why. Each is shown by a damage
-//! of its own in `check_agreement.rs`; a disagreement that none explains is a failure.
+//! Images on which `check` and `e2fsck -fn` (1.47) differ, clean or not, and why. Each is shown by
+//! a damage of its own in `check_agreement.rs`; a disagreement that none explains is a failure.
 
 use super::Verdict;
 

@@ -7,7 +7,7 @@ use extant_testkit::{Context, Need, Result, Rng, ensure};
 
 use super::{BASES, base};
 
-/// What the images need.
+/// Needs of the images.
 pub(crate) const NEEDS: &[Need] = &[
     Need::Tool("mke2fs"),
     Need::Tool("debugfs"),
@@ -28,7 +28,7 @@ pub(crate) struct Mutant {
     /// Its seed, its base and its damage.
     pub(crate) what: String,
     pub(crate) bytes: Vec<u8>,
-    /// What follows from the seed behind the damage.
+    /// The rest of the seed, behind the damage.
     pub(crate) rng: Rng,
 }
 

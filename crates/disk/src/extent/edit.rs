@@ -63,7 +63,7 @@ impl<'a> NodeMut<'a> {
         usize::from(self.header.entries.get())
     }
 
-    /// Whether the node has no entries.
+    /// Returns whether the node has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::csum::Crc32c;
 
-/// What a parent says about its child, or an inode about its root.
+/// Bounds that a parent sets to its child, or an inode to its root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expect {
     /// The depth the node must have; `None` for a root: any up to [`MAX_DEPTH`].
@@ -22,7 +22,7 @@ pub struct Expect {
 }
 
 impl Expect {
-    /// What holds for a root.
+    /// Bounds of a root.
     pub const ROOT: Self = Self {
         depth: None,
         first: None,
@@ -80,7 +80,7 @@ impl<'a> Node<'a> {
         self.slots.len()
     }
 
-    /// Whether the node has no entries.
+    /// Returns whether the node has no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -92,7 +92,7 @@ impl<'a> Node<'a> {
         self.max
     }
 
-    /// Whether no entry fits any more.
+    /// Returns whether no entry fits any more.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.slots.len() >= usize::from(self.max)
@@ -147,9 +147,9 @@ impl<'a> Node<'a> {
         self.lblk(at + 1).map_or(end, |l| u64::from(l.get()))
     }
 
-    /// Whether the node is where its parent says, in constant time: depth, first file block, and
-    /// the end of the last entry. Done on every descent, since a node may be reached by a way other
-    /// than the one that led to it when it was checked.
+    /// Returns whether the node is where its parent says, in constant time: depth, first file
+    /// block, and the end of the last entry. Done on every descent, since a node may be reached by
+    /// a way other than the one that led to it when it was checked.
     pub fn agrees(&self, expect: &Expect) -> Result<(), ExtentError> {
         if let Some(expected) = expect.depth
             && self.depth != expected
@@ -263,7 +263,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Where a block's [`Tail`] lies, by its header.
+/// Byte of a block's [`Tail`], by its header.
 pub(super) fn tail_offset(block: &[u8]) -> Result<usize, ExtentError> {
     let short = ExtentError::TooShort { len: block.len() };
     let (header, rest) = RawHeader::ref_from_prefix(block).map_err(|_| short)?;

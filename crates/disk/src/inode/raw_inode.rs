@@ -102,7 +102,7 @@ const _: () = assert!(offset_of!(RawInodeExtra, checksum_hi) == 0x82 - GOOD_OLD_
 const _: () = assert!(offset_of!(RawInodeExtra, crtime) == 0x90 - GOOD_OLD_SIZE);
 const _: () = assert!(offset_of!(RawInodeExtra, projid) == 0x9c - GOOD_OLD_SIZE);
 
-/// Whether the field that ends at `$field` of the extra part lies within `$extra_isize`.
+/// Returns whether the field that ends at `$field` of the extra part lies within `$extra_isize`.
 macro_rules! fits {
     ($extra_isize:expr, $field:ident) => {
         core::mem::offset_of!($crate::inode::RawInodeExtra, $field)

@@ -29,7 +29,7 @@ const CHECKSUM_AT: usize = offset_of!(RawCommit, checksum);
 /// `checksum_type` of version 1.
 const TYPE_CRC32: u8 = 1;
 
-/// What a commit block says about checksums of version 1.
+/// Statement of a commit block about checksums of version 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
     /// Nothing at all.
@@ -81,7 +81,7 @@ impl Commit {
         }
     }
 
-    /// Whether a checksum of version 1 agrees with what the transaction's blocks have. A
+    /// Returns whether a checksum of version 1 agrees with what the transaction's blocks have. A
     /// transaction without one is taken as it is.
     pub fn agrees_with(&self, found: Crc32) -> bool {
         match self.claim {
@@ -109,9 +109,9 @@ impl Format {
         }
     }
 
-    /// Whether a commit block's own checksum (versions 2 and 3) is right. A block of which only the
-    /// beginning reached the disk counts if what it holds, with zeroes behind, is right: nothing
-    /// else is in it.
+    /// Returns whether a commit block's own checksum (versions 2 and 3) is right. A block of which
+    /// only the beginning reached the disk counts if what it holds, with zeroes behind, is right:
+    /// nothing else is in it.
     pub fn commit_is_right(&self, block: &[u8]) -> bool {
         if matches!(self.checksums, Checksums::None | Checksums::V1) {
             return true;

@@ -1,7 +1,7 @@
 //! The crc32 of checksum version 1: polynomial 04c11db7, most significant bit first, no final
 //! inversion.
 
-/// What eight shifts make of each top byte.
+/// Result of eight shifts of each top byte.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut top = 0u32;

@@ -12,7 +12,7 @@ use super::{BlockKind, Checksums, Format, HEADER_LEN, Header, MAGIC};
 
 const UUID_LEN: usize = 16;
 
-/// What [`Format::write_descriptor`] has checked when it writes a tag.
+/// Bounds that [`Format::write_descriptor`] has checked when it writes a tag.
 const FITS: &str = "the tag fits its block";
 
 const FLAG_ESCAPED: u16 = 1;
@@ -41,12 +41,12 @@ struct RawTag {
 const _: () = assert!(size_of::<RawTag3>() == 16);
 const _: () = assert!(size_of::<RawTag>() == 8);
 
-/// Where one copy belongs.
+/// Home of one copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
     /// The block that the copy is of.
     pub block: Pblk,
-    /// Whether the copy's first four bytes, the magic number, were zeroed.
+    /// True if the copy's first four bytes, the magic number, were zeroed.
     pub escaped: bool,
     /// See [`Format::copy_checksum`]; meaningless without checksums v2 or v3.
     pub checksum: u32,
@@ -202,7 +202,7 @@ fn halves(block: Pblk) -> [u32; 2] {
     ]
 }
 
-/// Whether a block must be escaped in the log: it begins like a header.
+/// Returns whether a block must be escaped in the log: it begins like a header.
 pub fn needs_escape(data: &[u8]) -> bool {
     data.starts_with(&MAGIC.to_be_bytes())
 }

@@ -24,7 +24,7 @@ pub struct FastCommitScan {
     started: bool,
 }
 
-/// What a block of the fast-commit area says.
+/// Content of a block of the fast-commit area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastCommitVerdict {
     /// Nothing yet: the next block may.

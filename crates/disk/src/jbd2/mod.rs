@@ -32,7 +32,7 @@ pub const HEADER_LEN: usize = 12;
 /// Bytes of the checksum at the end of descriptor and revoke blocks.
 const TAIL_LEN: usize = 4;
 
-/// What a block of the log is.
+/// Kind of a block of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockKind {
     /// Says where the copies behind it belong.
@@ -84,7 +84,7 @@ const _: () = assert!(size_of::<RawLogHeader>() == HEADER_LEN);
 /// The beginning of every block of the log that is not a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What the block is.
+    /// Kind of the block.
     pub kind: BlockKind,
     /// The transaction that it belongs to.
     pub sequence: u32,
@@ -130,24 +130,24 @@ pub enum Checksums {
     V3,
 }
 
-/// What a log's features make of its blocks.
+/// Layout of a log's blocks, as its features say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Format {
     /// Checksums of the log's blocks.
     pub checksums: Checksums,
-    /// Whether block numbers have 64 bits.
+    /// True if block numbers have 64 bits.
     pub wide: bool,
     /// The log's UUID: follows the first tag of each descriptor.
     pub uuid: [u8; 16],
 }
 
 impl Format {
-    /// Whether descriptor, revoke and commit blocks have checksums of their own.
+    /// Returns whether descriptor, revoke and commit blocks have checksums of their own.
     pub const fn has_block_checksums(&self) -> bool {
         matches!(self.checksums, Checksums::V2 | Checksums::V3)
     }
 
-    /// What every checksum of versions 2 and 3 begins with.
+    /// Start of every checksum of versions 2 and 3.
     fn seed(&self) -> Crc32c {
         Crc32c::START.feed(&self.uuid)
     }
@@ -170,8 +170,8 @@ impl Format {
         self.seed().feed(before).feed(&[0; 4]).feed(after).raw()
     }
 
-    /// Whether the tail of a descriptor or revoke block is right. Always, if there are no such
-    /// tails.
+    /// Returns whether the tail of a descriptor or revoke block is right. Always, if there are no
+    /// such tails.
     pub fn tail_is_right(&self, block: &[u8]) -> bool {
         if !self.has_block_checksums() {
             return true;

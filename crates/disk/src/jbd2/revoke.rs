@@ -7,7 +7,7 @@ use zerocopy::big_endian::{U32, U64};
 
 use super::{BlockKind, Format, HEADER_LEN, Header, LogBlockError};
 
-/// Where the records begin: behind the header and the count of bytes in use.
+/// Start of the records: behind the header and the count of bytes in use.
 const RECORDS: usize = HEADER_LEN + 4;
 
 impl Format {

@@ -93,7 +93,7 @@ const _: () = assert!(offset_of!(Raw, uuid) == 0x30);
 const _: () = assert!(offset_of!(Raw, checksum_type) == 0x50);
 const _: () = assert!(offset_of!(Raw, checksum) == 0xfc);
 
-/// What is wrong with a log's superblock.
+/// Damage of a log's superblock.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JournalSuperblockError {
     /// It is shorter than 1024 bytes.
@@ -164,7 +164,7 @@ impl JournalSuperblock {
     /// Reads and checks the superblock of a journal that has `len` blocks of size `bs`.
     ///
     /// # Errors
-    /// What is wrong, see [`JournalSuperblockError`].
+    /// Any damage: see [`JournalSuperblockError`].
     pub fn parse(block: &[u8], bs: BlockSize, len: u64) -> Result<Self, JournalSuperblockError> {
         use JournalSuperblockError as E;
         let (raw, _) = Raw::read_from_prefix(block).map_err(|_| E::Short)?;
@@ -257,7 +257,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// What the features make of the log's blocks.
+    /// Layout of the log's blocks, as the features say.
     pub fn format(&self) -> Format {
         let incompat = self.incompat();
         let checksums = if incompat.contains(Incompat::CHECKSUM_V3) {

@@ -1,4 +1,4 @@
-//! What a superblock must satisfy before anything is computed from it.
+//! Rules that a superblock must satisfy before anything is computed from it.
 
 use extant_units::BlockSize;
 

@@ -50,7 +50,7 @@ impl Superblock {
         self.raw.features()
     }
 
-    /// Whether this is the original format without dynamic fields.
+    /// Returns whether this is the original format without dynamic fields.
     pub fn is_revision_0(&self) -> bool {
         self.raw.rev_level.get() == 0
     }
@@ -269,7 +269,7 @@ impl Superblock {
         until_nul(&self.raw.volume_name)
     }
 
-    /// Where the file system was last mounted: bytes up to the first NUL.
+    /// Last mount point of the file system: bytes up to the first NUL.
     pub fn last_mounted(&self) -> &[u8] {
         until_nul(&self.raw.last_mounted)
     }

@@ -321,7 +321,7 @@ impl RawSuperblock {
         Crc32c::START.feed(covered).raw()
     }
 
-    /// Whether the stored checksum is right; true without `metadata_csum`.
+    /// Returns whether the stored checksum is right; true without `metadata_csum`.
     pub fn checksum_ok(&self) -> bool {
         !self.features().metadata_csum() || self.checksum.get() == self.compute_checksum()
     }

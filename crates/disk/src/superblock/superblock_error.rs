@@ -12,7 +12,7 @@ pub enum SuperblockError {
     /// The magic number is another one.
     #[error("its magic is {found:#06x}, not 0xef53")]
     BadMagic {
-        /// What was there.
+        /// The value there.
         found: u16,
     },
     /// The checksum does not match.

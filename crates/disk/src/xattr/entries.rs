@@ -16,7 +16,7 @@ pub(super) struct RawEntry {
     pub(super) name_len: u8,
     /// Prefix.
     pub(super) name_index: u8,
-    /// Where the value starts.
+    /// Byte at which the value starts.
     pub(super) value_offs: U16,
     /// Inode of the value; zero for one in here.
     pub(super) value_inum: U32,
@@ -67,9 +67,9 @@ impl Entry<'_> {
 pub struct Entries<'a> {
     /// Area or block.
     bytes: &'a [u8],
-    /// Where the next entry starts.
+    /// Byte at which the next entry starts.
     at: usize,
-    /// What value offsets are relative to.
+    /// Byte that value offsets are relative to.
     base: usize,
     /// No value may start before: just behind the table's end.
     values_from: usize,

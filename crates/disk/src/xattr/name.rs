@@ -63,7 +63,7 @@ const ALL: [NameIndex; 7] = [
 pub struct XattrName<'a> {
     /// The prefix.
     pub index: NameIndex,
-    /// What follows it; empty where the index is the whole name.
+    /// Rest behind it; empty where the index is the whole name.
     pub rest: &'a [u8],
 }
 

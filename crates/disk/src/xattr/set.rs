@@ -28,7 +28,7 @@ impl Owned {
     }
 }
 
-/// Whether a set fits where it is to go.
+/// Room of a set where it is to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fit {
     /// It does.
@@ -72,7 +72,7 @@ impl XattrSet {
         Ok(set)
     }
 
-    /// Whether there are no attributes.
+    /// Returns whether there are no attributes.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -118,12 +118,12 @@ impl XattrSet {
             .fold(TERMINATOR, usize::saturating_add)
     }
 
-    /// Whether the set fits an inode's area of `bytes` bytes.
+    /// Returns whether the set fits an inode's area of `bytes` bytes.
     pub fn fits_area(&self, bytes: usize) -> Fit {
         fit(self.is_empty() || AREA_HEADER + self.space() <= bytes)
     }
 
-    /// Whether the set fits a block of `bytes` bytes.
+    /// Returns whether the set fits a block of `bytes` bytes.
     pub fn fits_block(&self, bytes: usize) -> Fit {
         fit(HEADER_SIZE + self.space() <= bytes)
     }

@@ -1,6 +1,6 @@
-//! What is wrong with attributes on disk.
+//! Damage of attributes on disk.
 
-/// What is wrong with a table of extended attributes. Offsets are bytes from the start of the area
+/// Damage of a table of extended attributes. Offsets are bytes from the start of the area
 /// or block.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrError {
@@ -33,19 +33,19 @@ pub enum XattrError {
     /// The table has no end within its space.
     #[error("attribute entry at byte {offset} runs past the end")]
     Entry {
-        /// Where the entry starts.
+        /// Byte at which the entry starts.
         offset: usize,
     },
     /// A name with a NUL inside, or none at all.
     #[error("attribute entry at byte {offset} has an impossible name")]
     Name {
-        /// Where the entry starts.
+        /// Byte at which the entry starts.
         offset: usize,
     },
     /// A value that overlaps the table or runs past the end.
     #[error("attribute entry at byte {offset} has a value of {size} bytes out of bounds")]
     Value {
-        /// Where the entry starts.
+        /// Byte at which the entry starts.
         offset: usize,
         /// `e_value_size`.
         size: u32,
@@ -53,7 +53,7 @@ pub enum XattrError {
     /// A value in an inode of its own (`ea_inode`).
     #[error("attribute entry at byte {offset} keeps its value in inode {inode}")]
     ValueInode {
-        /// Where the entry starts.
+        /// Byte at which the entry starts.
         offset: usize,
         /// `e_value_inum`.
         inode: u32,
