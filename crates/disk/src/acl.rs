@@ -98,7 +98,7 @@ pub struct AclEntry {
 }
 
 /// Damage of an ACL.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AclError {
     /// The value ends inside of a field.
     #[error("ACL of a bad length")]

@@ -46,7 +46,7 @@ impl HashAlgorithm {
 }
 
 /// Why a hash version cannot be used.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashError {
     /// SipHash: needs case folding and encryption.
     #[error("directory hash version 6 (siphash) is not supported")]

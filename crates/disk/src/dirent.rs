@@ -102,7 +102,7 @@ impl FileType {
 }
 
 /// Damage of a directory block. Offsets are bytes in the block.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DirentError {
     /// The bytes are not one block.
     #[error("directory block has {found} bytes, not {expected}")]

@@ -250,7 +250,7 @@ impl Index {
 pub const MAX_END: u64 = u32::MAX as u64;
 
 /// Damage of a node, or a wrong edit of one.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ExtentError {
     /// Shorter than a header.
     #[error("extent node of {len} bytes")]

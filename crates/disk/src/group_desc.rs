@@ -78,7 +78,7 @@ bitflags::bitflags! {
 }
 
 /// Why bytes are no group descriptor.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GroupDescError {
     /// Too few bytes.
     #[error("group {group}: a descriptor has at least 32 bytes, these are {found}")]

@@ -85,7 +85,7 @@ const NODE_TABLE: usize = size_of::<DirEntryHeader>();
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
 /// Damage of an index block.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HtreeError {
     /// The part of it that is a directory block.
     #[error(transparent)]

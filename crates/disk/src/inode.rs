@@ -28,7 +28,7 @@ pub use time::InodeTime;
 pub const BLOCK_AREA: usize = 60;
 
 /// Damage of an inode record.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum InodeError {
     /// The slice is not one record.
     #[error("inode record of {found} bytes where {expected} were expected")]

@@ -10,6 +10,7 @@
 pub mod acl;
 pub mod bitmap;
 pub mod csum;
+pub mod damage;
 pub mod dir_edit;
 pub mod dir_hash;
 pub mod dirent;

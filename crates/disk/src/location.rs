@@ -5,7 +5,7 @@ use core::fmt;
 use extant_units::{Group, Ino, Lblk, Pblk};
 
 /// Structure that is damaged, and which one of its sort.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Location {
     /// The superblock.
     Superblock,

@@ -61,7 +61,7 @@ pub enum MmpState {
 }
 
 /// Why bytes are no such block.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MmpError {
     /// Too few bytes.
     #[error("multiple mount protection has 1024 bytes, these are {found}")]

@@ -28,7 +28,7 @@ struct OrphanTail {
 const _: () = assert!(size_of::<OrphanTail>() == 8);
 
 /// Damage of a block of the orphan file.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OrphanError {
     /// The bytes are not one block.
     #[error("orphan block of {found} bytes")]

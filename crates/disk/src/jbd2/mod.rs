@@ -193,7 +193,7 @@ impl Format {
 }
 
 /// Damage in a block of the log.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LogBlockError {
     /// A revoke block claims more bytes than it has.
     #[error("the revoke block claims {claimed} bytes of at most {limit}")]

@@ -94,7 +94,7 @@ const _: () = assert!(offset_of!(Raw, checksum_type) == 0x50);
 const _: () = assert!(offset_of!(Raw, checksum) == 0xfc);
 
 /// Damage of a log's superblock.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum JournalSuperblockError {
     /// It is shorter than 1024 bytes.
     #[error("the journal superblock is cut short")]

@@ -200,7 +200,7 @@ impl Superblock {
         self.group_count.div_ceil(exact_u32(per_block as u64))
     }
 
-    /// Blocks kept behind the descriptor table for its growth.
+    /// Blocks reserved behind the descriptor table for its growth.
     pub fn reserved_gdt_blocks(&self) -> u32 {
         u32::from(self.raw.reserved_gdt_blocks.get())
     }

@@ -1,7 +1,7 @@
 //! Why bytes are not a usable superblock.
 
 /// Why bytes are not a usable superblock.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SuperblockError {
     /// Not 1024 bytes.
     #[error("a superblock has 1024 bytes, these are {found}")]

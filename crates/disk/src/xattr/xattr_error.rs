@@ -2,7 +2,7 @@
 
 /// Damage of a table of extended attributes. Offsets are bytes from the start of the area
 /// or block.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum XattrError {
     /// The block does not start with the magic number.
     #[error("bad attribute block magic {found:#010x}")]
