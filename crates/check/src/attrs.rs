@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use extant_disk::damage::{AttributeDamage, InodeDamage, MapDamage};
 use extant_disk::features::Compat;
 use extant_disk::inode::InodeCore;
 use extant_disk::location::Location;
@@ -62,15 +63,15 @@ impl<'a> Attributes<'a> {
         if !volume.sb.features().has_compat(Compat::EXT_ATTR) {
             // Then the field has no meaning, and the inode owns no block by it.
             if role.is_read() {
-                let what = format_args!("i_file_acl is {pblk} without the feature ext_attr");
-                findings.add(Location::Inode(ino), what);
+                let damage = InodeDamage::AttributesWithoutFeature { block: pblk };
+                findings.add(Location::Inode(ino), damage);
             }
             return 0;
         }
         if !volume.holds(pblk, 1) {
             if role.is_read() {
-                let what = format_args!("attribute block {pblk} lies outside of the file system");
-                findings.add(Location::Inode(ino), what);
+                let damage = InodeDamage::AttributesOutside { block: pblk };
+                findings.add(Location::Inode(ino), damage);
             }
             return 0;
         }
@@ -95,9 +96,9 @@ impl<'a> Attributes<'a> {
                 });
             }
         }
-        if let Some(taken) = self.usage.claim(pblk, 1) {
-            let what = format_args!("block {taken} has another owner as well");
-            self.findings.add(Location::XattrBlock(ino, pblk), what);
+        if let Some(block) = self.usage.claim(pblk, 1) {
+            let place = Location::XattrBlock(ino, pblk);
+            self.findings.add(place, MapDamage::Shared { block });
         }
     }
 
@@ -137,9 +138,8 @@ impl<'a> Attributes<'a> {
         let stored = BlockHeader::of(block).map_or(0, |header| header.refcount.get());
         if stored != shared.users {
             let users = shared.users;
-            let what = format_args!("reference count {stored}, used by {users}");
             let repair = || Repair::XattrReferences(pblk, users);
-            findings.add_repairable(place, what, repair);
+            findings.add_repairable(place, AttributeDamage::References { stored, users }, repair);
         }
     }
 }
@@ -158,10 +158,10 @@ fn walk(entries: Entries<'_>, place: Location, findings: &Findings) {
             Ok(entry) => {
                 let unhashed = !in_block && entry.hash == 0;
                 if !unhashed && entry.hash != entry.computed_hash() {
-                    findings.add_alone(place, "an attribute's hash does not fit its value");
+                    findings.add_alone(place, AttributeDamage::Hash);
                 }
                 if in_block && entry.name.index.raw() == 0 {
-                    findings.add_alone(place, "an attribute without a kind of name");
+                    findings.add_alone(place, AttributeDamage::NoNameKind);
                 }
             }
             Err(error) => {

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use extant_disk::damage::ReservedDamage;
 use extant_disk::location::Location;
 use extant_units::{Ino, Pblk, index};
 
@@ -47,12 +48,8 @@ impl BadBlocks {
             done = done.max(end);
         }
         if !bad.is_empty() {
-            let count = bad.len();
-            let what = match count {
-                1 => "a bad block lies in an inode table".to_owned(),
-                _ => format!("{count} bad blocks lie in inode tables"),
-            } + ": the inodes there are not read";
-            findings.push_note(Location::Inode(ino), what, Remedy::Left(Doubt::Maps));
+            let kind = ReservedDamage::BadBlocksInTables { blocks: bad.len() };
+            findings.push_note(Location::Inode(ino), kind, Remedy::Left(Doubt::Maps));
         }
         Ok(Self(bad))
     }

@@ -4,8 +4,7 @@
 //! first superblock cannot be used. Some programs that make images leave copies out. Counters and
 //! times in a copy may lag behind.
 
-use std::sync::Arc;
-
+use extant_disk::damage::SuperblockDamage;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::location::Location;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
@@ -22,15 +21,9 @@ use crate::work::Work;
 struct Bad(Vec<Group>);
 
 impl Bad {
-    fn note(self, what: &str, all: u64, repair: fn(Arc<[Group]>) -> Repair, findings: &Findings) {
-        if let Some(first) = self.0.first() {
-            let count = self.0.len();
-            let what = format_args!(
-                "{count} of {all} copies of the {what} cannot be used, the first in group {first}: \
-                 only a repair would read them"
-            );
-            findings.note_repairable(Location::Superblock, what, repair(self.0.as_slice().into()));
-        }
+    /// The number of bad copies and the group of the first, if there are any.
+    fn summary(&self) -> Option<(usize, Group)> {
+        Some((self.0.len(), *self.0.first()?))
     }
 }
 
@@ -44,7 +37,7 @@ pub(crate) fn compare(volume: &Volume, findings: &Findings, work: &Work<'_>) -> 
     let usable = work.spread(&groups, |group, buffer| {
         Ok((superblock(volume, *group)?, table(volume, *group, buffer)?))
     })?;
-    let all = groups.len() as u64;
+    let copies = groups.len() as u64;
     let (mut superblocks, mut descriptors) = (Bad::default(), Bad::default());
     for (group, (superblock, table)) in groups.into_iter().zip(usable) {
         if !superblock {
@@ -54,8 +47,24 @@ pub(crate) fn compare(volume: &Volume, findings: &Findings, work: &Work<'_>) -> 
             descriptors.0.push(group);
         }
     }
-    superblocks.note("superblock", all, Repair::SuperblockCopies, findings);
-    descriptors.note("descriptors", all, Repair::DescriptorCopies, findings);
+    if let Some((unusable, first)) = superblocks.summary() {
+        let kind = SuperblockDamage::SuperblockCopies {
+            unusable,
+            copies,
+            first,
+        };
+        let repair = Repair::SuperblockCopies(superblocks.0.into());
+        findings.note_repairable(Location::Superblock, kind, repair);
+    }
+    if let Some((unusable, first)) = descriptors.summary() {
+        let kind = SuperblockDamage::DescriptorCopies {
+            unusable,
+            copies,
+            first,
+        };
+        let repair = Repair::DescriptorCopies(descriptors.0.into());
+        findings.note_repairable(Location::Superblock, kind, repair);
+    }
     Ok(())
 }
 

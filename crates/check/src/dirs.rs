@@ -4,6 +4,7 @@ use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
+use extant_disk::damage::{CorruptKind, DirectoryDamage, IndexDamage, LinkDamage};
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{DirFormat, DirentError, FileType, Record};
 use extant_disk::extent::Extent;
@@ -76,8 +77,11 @@ pub(crate) fn walk(
         for child in seen.subdirs {
             let parent = scan.dir_at(child).and_then(|at| tree.parents.get_mut(at));
             if let Some(other) = parent.and_then(|parent| parent.replace(dir.ino)) {
-                let what = format_args!("directory with a second parent: {other} and {}", dir.ino);
-                findings.add_hiding(Location::Inode(child), what);
+                let damage = LinkDamage::SecondParent {
+                    first: other,
+                    second: dir.ino,
+                };
+                findings.add_hiding(Location::Inode(child), damage);
             }
         }
         tree.dotdots.push(seen.dotdot);
@@ -108,7 +112,7 @@ struct DirWalker<'a> {
 
 /// A block of the directory that is being read.
 #[derive(Clone, Copy)]
-struct Place {
+struct CurrentBlock {
     lblk: u32,
     pblk: Pblk,
     index: Option<IndexKind>,
@@ -130,22 +134,22 @@ struct Htree {
 }
 
 impl DirWalker<'_> {
-    fn add(&self, lblk: u32, what: impl std::fmt::Display) {
+    fn add(&self, lblk: u32, kind: impl Into<CorruptKind>) {
         self.findings
-            .add(Location::DirBlock(self.dir.ino, Lblk::new(lblk)), what);
+            .add(Location::DirBlock(self.dir.ino, Lblk::new(lblk)), kind);
     }
 
-    fn add_repairable(&self, lblk: u32, what: impl std::fmt::Display, repair: Repair) {
+    fn add_repairable(&self, lblk: u32, kind: impl Into<CorruptKind>, repair: Repair) {
         let place = Location::DirBlock(self.dir.ino, Lblk::new(lblk));
-        self.findings.add_repairable(place, what, || repair);
+        self.findings.add_repairable(place, kind, || repair);
     }
 
     /// The block, for a repair.
-    fn of(&self, place: Place) -> DirPlace {
+    fn of(&self, current: CurrentBlock) -> DirPlace {
         DirPlace {
             dir: self.dir.ino,
-            pblk: place.pblk,
-            index: place.index,
+            pblk: current.pblk,
+            index: current.index,
         }
     }
 
@@ -160,20 +164,20 @@ impl DirWalker<'_> {
             if u64::from(run.lblk.get()) != expected {
                 self.findings.add_hiding(
                     Location::Inode(self.dir.ino),
-                    format_args!("directory with a hole at block {expected}"),
+                    DirectoryDamage::HoleAt { block: expected },
                 );
             }
             expected = run.end();
             self.each_block(run, buffer, |walker, lblk, pblk, block| {
                 let nodes = htree.as_ref().map(|htree| &htree.nodes);
                 let index = nodes.and_then(|nodes| nodes.get(&lblk).copied());
-                walker.block(Place { lblk, pblk, index }, block, htree.as_ref());
+                walker.block(CurrentBlock { lblk, pblk, index }, block, htree.as_ref());
             })?;
         }
         self.repeated_names(htree.as_ref(), buffer)?;
         if self.dir.blocks == 0 {
-            self.findings
-                .add_hiding(Location::Inode(self.dir.ino), "directory without a block");
+            let place = Location::Inode(self.dir.ino);
+            self.findings.add_hiding(place, DirectoryDamage::NoBlock);
         }
         Ok(())
     }
@@ -226,8 +230,8 @@ impl DirWalker<'_> {
                 for record in records.filter(|record| record.ino.is_some()) {
                     let hash = walker.keys.hash_one(record.name);
                     if repeated.contains(&hash) && !names.insert(record.name.to_vec()) {
-                        let name = record.name.escape_ascii();
-                        walker.add(lblk, format_args!("the name \"{name}\" stands twice"));
+                        let name = record.name.into();
+                        walker.add(lblk, DirectoryDamage::RepeatedName { name });
                     }
                 }
             })?;
@@ -235,13 +239,13 @@ impl DirWalker<'_> {
         Ok(())
     }
 
-    fn block(&mut self, place: Place, block: &[u8], htree: Option<&Htree>) {
-        let lblk = place.lblk;
+    fn block(&mut self, current: CurrentBlock, block: &[u8], htree: Option<&Htree>) {
+        let lblk = current.lblk;
         if lblk == 0 {
             match self.format.dots(block) {
                 Ok((own, parent)) => {
                     if own != self.dir.ino {
-                        self.add(0, format_args!("\".\" leads to inode {own}"));
+                        self.add(0, DirectoryDamage::Dot { ino: own });
                     }
                     for ino in [own, parent] {
                         if let Some(facts) = self.scan.facts_of(ino) {
@@ -249,12 +253,12 @@ impl DirWalker<'_> {
                         }
                     }
                     self.seen.dotdot = Some(parent);
-                    self.dots(block, place);
+                    self.dots(block, current);
                 }
                 Err(error) => self.add(0, error),
             }
         }
-        if place.index.is_some() {
+        if current.index.is_some() {
             return;
         }
         match self.format.check_leaf(block) {
@@ -262,7 +266,7 @@ impl DirWalker<'_> {
             Err(error @ DirentError::Checksum { .. })
                 if self.format.records(block).all(|record| record.is_ok()) =>
             {
-                self.add_repairable(lblk, error, Repair::DirChecksum(self.of(place)));
+                self.add_repairable(lblk, error, Repair::DirChecksum(self.of(current)));
             }
             Err(error) => self.add(lblk, error),
         }
@@ -271,7 +275,7 @@ impl DirWalker<'_> {
             Some(htree) => match htree.leaves.get(&lblk) {
                 Some(bounds) => Some((&htree.hasher, *bounds)),
                 None => {
-                    self.add(lblk, "no index entry leads to this block");
+                    self.add(lblk, IndexDamage::NoEntry);
                     None
                 }
             },
@@ -282,48 +286,47 @@ impl DirWalker<'_> {
             let Ok(record) = record else { return };
             let Some(ino) = record.ino else { continue };
             // A record has a whole header.
-            self.entry(place, block[record.offset + FILE_TYPE], &record, ino);
+            self.entry(current, block[record.offset + FILE_TYPE], &record, ino);
             if let Some((hasher, bounds)) = bounds {
                 let hash = hasher.hash(record.name).major;
                 if hash < bounds.low & !1 || hash > bounds.high {
-                    let name = record.name.escape_ascii();
-                    self.add(
-                        lblk,
-                        format_args!("\"{name}\" with hash {hash:#x} stands in the wrong leaf"),
-                    );
+                    let name = record.name.into();
+                    self.add(lblk, IndexDamage::WrongLeaf { name, hash });
                 }
             }
         }
     }
 
     /// Checks the bytes of "." and "..", after `DirFormat::dots` found the two where they must be.
-    fn dots(&self, block: &[u8], place: Place) {
+    fn dots(&self, block: &[u8], current: CurrentBlock) {
         const DOTDOT: usize = 12;
-        let is_root = place.index.is_some();
+        let is_root = current.index.is_some();
         for (name, start, end) in [(".", 0, 9), ("..", DOTDOT, DOTDOT + 10)] {
             let raw = block[start + FILE_TYPE];
             if let Some(expected) = self.wrong_kind(raw, Some(FileKind::Directory)) {
-                let what = format_args!("\"{name}\" says kind {raw}, not Directory");
+                let damage = DirectoryDamage::Kind {
+                    name: name.as_bytes().into(),
+                    stored: raw,
+                    expected,
+                };
                 let repair = Repair::EntryKind {
-                    block: self.of(place),
+                    block: self.of(current),
                     at: start + FILE_TYPE,
                     kind: expected as u8,
                     target: self.dir.ino,
                 };
-                self.add_repairable(0, what, repair);
+                self.add_repairable(0, damage, repair);
             }
             if block[end] != 0 {
-                self.add(0, format_args!("\"{name}\" does not end with a zero"));
+                let name = name.as_bytes().into();
+                self.add(0, DirectoryDamage::DotEnd { name });
             }
         }
         let rec_len = self
             .format
             .decode_rec_len(u16::from_le_bytes([block[16], block[17]]));
         if is_root && rec_len != self.format.block_size.bytes() - DOTDOT {
-            self.add(
-                0,
-                format_args!("\"..\" of {rec_len} bytes does not hide the index"),
-            );
+            self.add(0, DirectoryDamage::DotDotLength { bytes: rec_len });
         }
     }
 
@@ -337,50 +340,48 @@ impl DirWalker<'_> {
         (raw != 0 && raw != expected as u8).then_some(expected)
     }
 
-    fn entry(&mut self, place: Place, raw_type: u8, record: &Record<'_>, ino: Ino) {
-        let (name, lblk) = (record.name.escape_ascii(), place.lblk);
+    fn entry(&mut self, current: CurrentBlock, raw_type: u8, record: &Record<'_>, ino: Ino) {
+        let (name, lblk) = (|| record.name.into(), current.lblk);
         if self.dir.ino == Ino::ROOT && record.name == LOST_FOUND {
             self.seen.lost_found = Some(ino);
         }
         if let Err(error) = record.check_name() {
             self.add(lblk, error);
         } else if matches!(record.name, b"." | b"..") {
-            self.add(lblk, format_args!("\"{name}\" stands twice"));
+            self.add(lblk, DirectoryDamage::RepeatedName { name: name() });
         }
         self.names.push(self.keys.hash_one(record.name));
         let ordinary = ino == Ino::ROOT || ino.get() >= self.volume.sb.first_inode();
         let Some(facts) = self.scan.facts_of(ino).filter(|_| ordinary) else {
             // The inode, and what it owns, may be hidden by a flag or a count of its group.
-            let what = format_args!("\"{name}\" leads to inode {ino}, which is not in use");
+            let damage = DirectoryDamage::UnusedInode { name: name(), ino };
             let place = Location::DirBlock(self.dir.ino, Lblk::new(lblk));
-            self.findings.add_hiding_inodes(place, what);
+            self.findings.add_hiding_inodes(place, damage);
             return;
         };
         if facts.unreadable {
-            self.add(
-                lblk,
-                format_args!("\"{name}\" leads to inode {ino}, on a bad block"),
-            );
+            self.add(lblk, DirectoryDamage::InodeOnBadBlock { name: name(), ino });
             return;
         }
         facts.refer();
         if ino == Ino::ROOT || ino == self.dir.ino {
-            self.add(
-                lblk,
-                format_args!("\"{name}\" leads to the directory {ino} that holds it"),
-            );
+            self.add(lblk, DirectoryDamage::OwnDirectory { name: name(), ino });
         } else if facts.kind == Some(FileKind::Directory) {
             self.seen.subdirs.push(ino);
         }
         if let Some(expected) = self.wrong_kind(raw_type, facts.kind) {
-            let what = format_args!("\"{name}\" says kind {raw_type}, its inode is {expected:?}");
+            let damage = DirectoryDamage::Kind {
+                name: name(),
+                stored: raw_type,
+                expected,
+            };
             let repair = Repair::EntryKind {
-                block: self.of(place),
+                block: self.of(current),
                 at: record.offset + FILE_TYPE,
                 kind: expected as u8,
                 target: ino,
             };
-            self.add_repairable(lblk, what, repair);
+            self.add_repairable(lblk, damage, repair);
         }
     }
 
@@ -394,7 +395,7 @@ impl DirWalker<'_> {
         let only_checksum = matches!(error, HtreeError::Checksum { .. });
         if only_checksum {
             let index = Some(kind);
-            let place = self.of(Place { lblk, pblk, index });
+            let place = self.of(CurrentBlock { lblk, pblk, index });
             self.add_repairable(lblk, error, Repair::DirChecksum(place));
         } else {
             self.add(lblk, error);
@@ -421,8 +422,8 @@ impl DirWalker<'_> {
             return Ok(None);
         };
         if info.hash_version > LAST_HASH {
-            let what = format_args!("index with hash version {}", info.hash_version);
-            self.add(0, what);
+            let version = info.hash_version;
+            self.add(0, IndexDamage::HashVersion { version });
         }
         // The superblock says whether hashes take bytes as unsigned.
         let unsigned = self.volume.sb.flags().contains(SuperFlags::UNSIGNED_HASH);
@@ -460,7 +461,7 @@ impl DirWalker<'_> {
                     self.leaf(&mut htree, leaf, bounds);
                 }
             } else {
-                self.add(child, "two index entries lead to this block");
+                self.add(child, IndexDamage::TwoEntries);
             }
         }
         Ok(Some(htree))
@@ -468,12 +469,10 @@ impl DirWalker<'_> {
 
     fn leaf(&self, htree: &mut Htree, lblk: u32, bounds: Bounds) {
         if u64::from(lblk) >= self.dir.blocks {
-            self.add(
-                0,
-                format_args!("an index entry leads to block {lblk}, past the end"),
-            );
+            let block = Lblk::new(lblk);
+            self.add(0, IndexDamage::Target { block });
         } else if htree.nodes.contains_key(&lblk) || htree.leaves.insert(lblk, bounds).is_some() {
-            self.add(lblk, "two index entries lead to this block");
+            self.add(lblk, IndexDamage::TwoEntries);
         }
     }
 
@@ -487,10 +486,7 @@ impl DirWalker<'_> {
         match pblk.filter(|pblk| self.volume.holds(*pblk, 1)) {
             Some(pblk) => Ok(Some((pblk, self.volume.block(pblk)?))),
             None => {
-                self.add(
-                    0,
-                    format_args!("the index leads to block {lblk}, which is a hole"),
-                );
+                self.add(0, IndexDamage::Hole { block: lblk });
                 Ok(None)
             }
         }

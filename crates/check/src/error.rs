@@ -5,12 +5,11 @@
 use std::io;
 
 use extant_blockdev::OpenError;
+use extant_disk::damage::CorruptKind;
 use extant_disk::features::FeatureName;
-use extant_disk::group_desc::GroupDescError;
 use extant_disk::location::Location;
 use extant_disk::superblock::{SuperblockError, UnsupportedBlocks};
 use extant_jbd2::JournalError;
-use extant_units::Group;
 
 /// The result of a step of the check.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,21 +36,13 @@ pub enum Error {
     /// The volume's blocks have a size that is not supported.
     #[error("unsupported feature: {0}")]
     UnsupportedBlocks(#[from] UnsupportedBlocks),
-    /// A group descriptor cannot be read, not even without its checksum.
-    #[error("corrupt descriptor of group {group}: {source}")]
-    Descriptor {
-        /// The group.
-        group: Group,
-        /// What is wrong with it.
-        source: GroupDescError,
-    },
     /// A structure that the whole check depends on is damaged.
-    #[error("corrupt {place}: {what}")]
+    #[error("corrupt {place}: {kind}")]
     Corrupt {
-        /// Where.
+        /// The structure, and which one.
         place: Location,
-        /// What is wrong there.
-        what: &'static str,
+        /// The damage there.
+        kind: CorruptKind,
     },
     /// The device failed.
     #[error("I/O error: {0}")]
@@ -62,4 +53,11 @@ pub enum Error {
     /// A thread of the check panicked.
     #[error("internal error: a checking thread panicked")]
     Panicked,
+}
+
+impl Error {
+    pub(crate) fn corrupt(place: Location, kind: impl Into<CorruptKind>) -> Self {
+        let kind = kind.into();
+        Self::Corrupt { place, kind }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use extant_disk::damage::InodeDamage;
 use extant_disk::features::{Compat, Incompat};
 use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, InodeFormat, RawInode};
@@ -77,8 +78,8 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn add(&self, what: impl std::fmt::Display) {
-        self.findings.add(Location::Inode(self.ino), what);
+    fn add(&self, damage: InodeDamage) {
+        self.findings.add(Location::Inode(self.ino), damage);
     }
 
     /// Checks all rules but [`Fields::not_deleted`].
@@ -90,10 +91,10 @@ impl Fields<'_> {
         if self.is_special() {
             let size = full_size(self.raw);
             if size != 0 {
-                self.add(format_args!("a special file with a size of {size}"));
+                self.add(InodeDamage::SpecialSize { size });
             }
             if self.core.flags.contains(InodeFlags::EXTENTS) {
-                self.add("a special file with an extent tree");
+                self.add(InodeDamage::SpecialExtents);
             }
         }
         if self.role.has_name() {
@@ -120,13 +121,13 @@ impl Fields<'_> {
         }
         let rest = self.core.i_block.iter().skip(NUMBER);
         if self.is_special() && rest.into_iter().any(|byte| *byte != 0) {
-            self.add("a special file that is protected from changes, and more than a number in it");
+            self.add(InodeDamage::ProtectedSpecial);
             return;
         }
-        let what = "protected from changes, but it is neither a file nor a directory";
         let repair = || Repair::Flags(self.ino, flags - lasting);
+        let place = Location::Inode(self.ino);
         self.findings
-            .add_repairable(Location::Inode(self.ino), what, repair);
+            .add_repairable(place, InodeDamage::Protected, repair);
     }
 
     /// An inode that is in use and not about to be deleted has no time of deletion.
@@ -135,8 +136,8 @@ impl Fields<'_> {
         // A value below the number of inodes is no time but a link of the orphan list.
         let linked = dtime < self.volume.sb.inodes_count();
         if dtime != 0 && (self.role.has_name() || linked) {
-            let what = format_args!("in use, but with a time of deletion, {dtime}");
-            self.findings.add_alone(Location::Inode(self.ino), what);
+            let damage = InodeDamage::DeletionTime { dtime };
+            self.findings.add_alone(Location::Inode(self.ino), damage);
         }
     }
 
@@ -144,7 +145,7 @@ impl Fields<'_> {
         let features = self.volume.sb.features();
         let has = |flag| self.core.flags.contains(flag);
         let is_dir = self.kind == Some(FileKind::Directory);
-        for (flag, known, name) in [
+        for (bit, known, flag) in [
             (
                 InodeFlags::EXTENTS,
                 features.has_incompat(Incompat::EXTENTS),
@@ -176,17 +177,17 @@ impl Fields<'_> {
                 "index",
             ),
         ] {
-            let read = self.role.is_read() || READ_OF_ALL.contains(flag);
-            if has(flag) && !known && read {
-                self.add(format_args!("the flag \"{name}\" without the feature"));
+            let read = self.role.is_read() || READ_OF_ALL.contains(bit);
+            if has(bit) && !known && read {
+                self.add(InodeDamage::FlagWithoutFeature { flag });
             }
         }
-        for (flag, name) in [
+        for (bit, flag) in [
             (InodeFlags::INDEX, "index"),
             (InodeFlags::CASEFOLD, "casefold"),
         ] {
-            if has(flag) && !is_dir && (self.role.is_read() || READ_OF_ALL.contains(flag)) {
-                self.add(format_args!("the flag \"{name}\", but it is no directory"));
+            if has(bit) && !is_dir && (self.role.is_read() || READ_OF_ALL.contains(bit)) {
+                self.add(InodeDamage::FlagOfDirectory { flag });
             }
         }
     }
@@ -194,7 +195,7 @@ impl Fields<'_> {
     /// Fields without a meaning on this volume must be zero.
     fn obsolete(&self) {
         let format = &self.volume.format;
-        for (name, value, unused) in [
+        for (field, value, unused) in [
             ("i_faddr", self.raw.obso_faddr.get(), true),
             (
                 "i_blocks_hi",
@@ -208,8 +209,8 @@ impl Fields<'_> {
             ),
         ] {
             if unused && value != 0 {
-                let what = format_args!("{name} is {value}, should be zero");
-                self.findings.add_alone(Location::Inode(self.ino), what);
+                let damage = InodeDamage::NotZero { field, value };
+                self.findings.add_alone(Location::Inode(self.ino), damage);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use extant_disk::damage::CorruptKind;
 use extant_disk::location::Location;
 use parking_lot::Mutex;
 
@@ -11,17 +12,17 @@ use crate::remedy::{Doubt, Remedy, Repair};
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Where.
+    /// The structure, and which one.
     pub place: Location,
-    /// What.
-    pub what: String,
-    /// What can be done about it.
+    /// The damage; of a note, the state. Its display is the message.
+    pub kind: CorruptKind,
+    /// The repair, or the doubt that it leaves.
     pub remedy: Remedy,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
+        write!(f, "{}: {}", self.place, self.kind)
     }
 }
 
@@ -66,66 +67,69 @@ impl Findings {
     }
 
     /// Adds damage at `place` that has no certain repair.
-    pub(crate) fn add(&self, place: Location, what: impl fmt::Display) {
+    pub(crate) fn add(&self, place: Location, kind: impl Into<CorruptKind>) {
         let doubt = Doubt::of(&place);
-        self.push(place, what, || Remedy::Left(doubt));
+        self.push(place, kind, || Remedy::Left(doubt));
     }
 
     /// Adds damage that has no certain repair, and makes nothing else doubtful.
-    pub(crate) fn add_alone(&self, place: Location, what: impl fmt::Display) {
-        self.push(place, what, || Remedy::Left(Doubt::Nothing));
+    pub(crate) fn add_alone(&self, place: Location, kind: impl Into<CorruptKind>) {
+        self.push(place, kind, || Remedy::Left(Doubt::Nothing));
     }
 
     /// Adds damage that has no certain repair, and may hide names.
-    pub(crate) fn add_hiding(&self, place: Location, what: impl fmt::Display) {
-        self.push(place, what, || Remedy::Left(Doubt::Names));
+    pub(crate) fn add_hiding(&self, place: Location, kind: impl Into<CorruptKind>) {
+        self.push(place, kind, || Remedy::Left(Doubt::Names));
     }
 
     /// Adds damage that has no certain repair, and may hide inodes and what they own.
-    pub(crate) fn add_hiding_inodes(&self, place: Location, what: impl fmt::Display) {
-        self.push(place, what, || Remedy::Left(Doubt::Maps));
+    pub(crate) fn add_hiding_inodes(&self, place: Location, kind: impl Into<CorruptKind>) {
+        self.push(place, kind, || Remedy::Left(Doubt::Maps));
     }
 
     /// Adds damage that `repair` mends.
     pub(crate) fn add_repairable(
         &self,
         place: Location,
-        what: impl fmt::Display,
+        kind: impl Into<CorruptKind>,
         repair: impl FnOnce() -> Repair,
     ) {
-        self.push(place, what, || Remedy::Repair(repair()));
+        self.push(place, kind, || Remedy::Repair(repair()));
     }
 
-    fn push(&self, place: Location, what: impl fmt::Display, remedy: impl FnOnce() -> Remedy) {
+    fn push(&self, place: Location, kind: impl Into<CorruptKind>, remedy: impl FnOnce() -> Remedy) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let mut list = self.list.lock();
         if list.len() < self.limit {
-            let what = what.to_string();
-            let remedy = remedy();
             list.push(Finding {
                 place,
-                what,
-                remedy,
+                kind: kind.into(),
+                remedy: remedy(),
             });
         }
     }
 
     /// Adds a state at `place` that is not as it could be, but is no damage.
-    pub(crate) fn note(&self, place: Location, what: impl fmt::Display) {
-        self.push_note(place, what, Remedy::Left(Doubt::Nothing));
+    pub(crate) fn note(&self, place: Location, kind: impl Into<CorruptKind>) {
+        self.push_note(place, kind, Remedy::Left(Doubt::Nothing));
     }
 
     /// Adds a state at `place` that is no damage, and that `repair` mends nevertheless.
-    pub(crate) fn note_repairable(&self, place: Location, what: impl fmt::Display, repair: Repair) {
-        self.push_note(place, what, Remedy::Repair(repair));
+    pub(crate) fn note_repairable(
+        &self,
+        place: Location,
+        kind: impl Into<CorruptKind>,
+        repair: Repair,
+    ) {
+        self.push_note(place, kind, Remedy::Repair(repair));
     }
 
     /// Adds a state at `place` that is no damage, with what it means for repairs.
-    pub(crate) fn push_note(&self, place: Location, what: impl fmt::Display, remedy: Remedy) {
-        let what = what.to_string();
+    pub(crate) fn push_note(&self, place: Location, kind: impl Into<CorruptKind>, remedy: Remedy) {
+        let kind = kind.into();
         self.notes.lock().push(Finding {
             place,
-            what,
+            kind,
             remedy,
         });
     }

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use extant_disk::bitmap;
+use extant_disk::damage::{BitRuns, BitmapDamage, GroupDamage};
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_disk::location::Location;
@@ -95,19 +96,21 @@ impl Check<'_> {
         if let Some(computed) = self.volume.checksum.of_bitmap(covered)
             && !GroupDesc::bitmap_csum_matches(checksum, computed, self.volume.sb.desc_size())
         {
-            self.wrong(bitmap, "bad checksum");
+            // Half of it is not stored in descriptors of 32 bytes.
+            let stored = checksum;
+            self.wrong(bitmap, BitmapDamage::Checksum { stored, computed });
         }
         self.differences(bitmap, &stored);
         // Bits behind the last one must be set.
         let bits = self.volume.bits_per_block();
         if bitmap::next_clear(&stored, bitmap.len, bits) < bits {
-            self.wrong(bitmap, "the padding at the end is not set");
+            self.wrong(bitmap, BitmapDamage::Padding);
         }
         Ok(())
     }
 
     /// Reports a fault of a bitmap, which the whole of it mends.
-    fn wrong(&self, bitmap: &Bitmap<'_>, what: impl std::fmt::Display) {
+    fn wrong(&self, bitmap: &Bitmap<'_>, damage: BitmapDamage) {
         let repair = || {
             let bits = self.volume.bits_per_block();
             let mut whole = vec![0; bits as usize / 8];
@@ -121,7 +124,7 @@ impl Check<'_> {
             }
         };
         let repair = || bitmap.repair.get_or_init(repair).clone();
-        self.findings.add_repairable(bitmap.place, what, repair);
+        self.findings.add_repairable(bitmap.place, damage, repair);
     }
 
     /// Checks the block bitmap. Returns the number of free blocks.
@@ -142,8 +145,7 @@ impl Check<'_> {
             repair: OnceCell::new(),
         };
         if unwritten {
-            let what = "marked as never written, but files own blocks of the group";
-            self.wrong(&bitmap, what);
+            self.wrong(&bitmap, BitmapDamage::FilesInUnwritten);
         } else {
             self.bitmap(&bitmap, desc.block_bitmap, desc.block_bitmap_csum)?;
         }
@@ -200,31 +202,34 @@ impl Check<'_> {
             dirs,
             unused: if too_many { 0 } else { desc.itable_unused },
         };
-        let wrong = |what: std::fmt::Arguments<'_>| {
+        let wrong = |damage: GroupDamage| {
             let repair = || Repair::Counts(self.group, right);
             let place = Location::GroupDesc(self.group);
-            self.findings.add_repairable(place, what, repair);
+            self.findings.add_repairable(place, damage, repair);
         };
         if desc.free_blocks != free_blocks {
-            wrong(format_args!(
-                "{} free blocks, found {free_blocks}",
-                desc.free_blocks
-            ));
+            wrong(GroupDamage::FreeBlocks {
+                stored: desc.free_blocks,
+                found: free_blocks,
+            });
         }
         if desc.free_inodes != free_inodes {
-            wrong(format_args!(
-                "{} free inodes, found {free_inodes}",
-                desc.free_inodes
-            ));
+            wrong(GroupDamage::FreeInodes {
+                stored: desc.free_inodes,
+                found: free_inodes,
+            });
         }
         if too_many {
-            let unused = desc.itable_unused;
-            wrong(format_args!(
-                "{unused} inodes that were never used, of {per_group}"
-            ));
+            wrong(GroupDamage::TooManyUnused {
+                unused: desc.itable_unused,
+                inodes: per_group,
+            });
         }
         if desc.used_dirs != dirs {
-            wrong(format_args!("{} directories, found {dirs}", desc.used_dirs));
+            wrong(GroupDamage::Directories {
+                stored: desc.used_dirs,
+                found: dirs,
+            });
         }
     }
 
@@ -235,7 +240,7 @@ impl Check<'_> {
         if stored == used {
             return;
         }
-        let (mut missing, mut extra) = (Runs::default(), Runs::default());
+        let (mut missing, mut extra) = (BitRuns::default(), BitRuns::default());
         let bytes = (0..bitmap.len).step_by(8).zip(stored.iter().zip(used));
         for (first, _) in bytes.filter(|(_, (stored, used))| stored != used) {
             for bit in first..bitmap.len.min(first + 8) {
@@ -246,51 +251,15 @@ impl Check<'_> {
                 }
             }
         }
-        if missing.count > 0 {
-            let what = format_args!("{} in use but marked free: {missing}", missing.count);
-            self.wrong(bitmap, what);
+        if missing.count() > 0 {
+            let count = missing.count();
+            let runs = missing;
+            self.wrong(bitmap, BitmapDamage::MarkedFree { count, runs });
         }
-        if extra.count > 0 {
-            let what = format_args!("{} free but marked in use: {extra}", extra.count);
-            self.wrong(bitmap, what);
+        if extra.count() > 0 {
+            let count = extra.count();
+            let runs = extra;
+            self.wrong(bitmap, BitmapDamage::MarkedInUse { count, runs });
         }
-    }
-}
-
-/// The first few ranges of a set of bits, for a message.
-#[derive(Default)]
-struct Runs {
-    ranges: Vec<(u32, u32)>,
-    count: u64,
-}
-
-impl Runs {
-    const SHOWN: usize = 5;
-
-    fn add(&mut self, bit: u32) {
-        self.count += 1;
-        if let Some((_, end)) = self.ranges.last_mut()
-            && *end + 1 == bit
-        {
-            *end = bit;
-        } else if self.ranges.len() <= Self::SHOWN {
-            self.ranges.push((bit, bit));
-        }
-    }
-}
-
-impl std::fmt::Display for Runs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (at, (first, last)) in self.ranges.iter().take(Self::SHOWN).enumerate() {
-            let comma = if at == 0 { "" } else { ", " };
-            match first == last {
-                true => write!(f, "{comma}{first}")?,
-                false => write!(f, "{comma}{first}-{last}")?,
-            }
-        }
-        if self.ranges.len() > Self::SHOWN {
-            write!(f, " ...")?;
-        }
-        Ok(())
     }
 }

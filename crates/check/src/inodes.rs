@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use extant_disk::damage::InodeDamage;
 use extant_disk::extent::Extent;
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::GroupFlags;
@@ -244,10 +245,8 @@ impl Table<'_> {
             core: &core,
         };
         if role.has_name() && facts.kind.is_none() {
-            self.findings.add(
-                Location::Inode(ino),
-                format_args!("mode {:#o} is no kind of file", core.mode),
-            );
+            self.findings
+                .add(Location::Inode(ino), InodeDamage::Mode { mode: core.mode });
         }
         let fields = Fields {
             volume: self.volume,
@@ -272,10 +271,8 @@ impl Table<'_> {
     /// Checks a record without links that is no orphan: it was deleted, or never used.
     fn deleted(&self, ino: Ino, raw: &RawInode, record: &[u8]) {
         if raw.mode.get() != 0 && raw.dtime.get() == 0 {
-            self.findings.add(
-                Location::Inode(ino),
-                "deleted, but without a time of deletion",
-            );
+            self.findings
+                .add(Location::Inode(ino), InodeDamage::NoDeletionTime);
         }
         // A record that was never used is all zeros, without a checksum.
         if is_zero(record) {
@@ -284,14 +281,14 @@ impl Table<'_> {
         if let Err(error @ InodeError::Checksum { .. }) =
             InodeCore::decode(&self.volume.format, ino, record)
         {
-            let (place, what) = (Location::Inode(ino), format_args!("deleted: {error}"));
+            let (place, damage) = (Location::Inode(ino), InodeDamage::Deleted { error });
             // Else the link count itself may be what is wrong.
             match raw.mode.get() == 0 || raw.dtime.get() != 0 {
                 true => {
                     let repair = || Repair::InodeChecksum(ino);
-                    self.findings.add_repairable(place, what, repair);
+                    self.findings.add_repairable(place, damage, repair);
                 }
-                false => self.findings.add(place, what),
+                false => self.findings.add(place, damage),
             }
         }
     }
@@ -369,10 +366,13 @@ impl Table<'_> {
     fn space(&self, ino: Ino, core: &InodeCore, blocks: u64) {
         let expected = blocks * (self.volume.sb.block_size().bytes_u64() / 512);
         if core.sectors != expected {
-            let what = format_args!("counts {} sectors, owns {expected}", core.sectors);
+            let damage = InodeDamage::Sectors {
+                stored: core.sectors,
+                owned: expected,
+            };
             let repair = || Repair::Sectors(ino, expected);
             self.findings
-                .add_repairable(Location::Inode(ino), what, repair);
+                .add_repairable(Location::Inode(ino), damage, repair);
         }
     }
 
@@ -383,13 +383,14 @@ impl Table<'_> {
         let at_least = last_written.map_or(0, |run| (run.end() - 1) * bs.bytes_u64());
         // A truncation that a crash cuts short leaves an orphan, which the next mount finishes.
         if size < at_least && !self.orphans.contains(&inode.ino) {
-            let what = format_args!("size {size} with written blocks up to {at_least}");
-            self.findings.add_alone(Location::Inode(inode.ino), what);
+            let written = at_least;
+            let damage = InodeDamage::SizeWithinBlocks { size, written };
+            self.findings.add_alone(Location::Inode(inode.ino), damage);
         }
         let limit = maps::largest_file(bs, inode.core.flags.contains(InodeFlags::EXTENTS));
         if size > limit {
-            let what = format_args!("size {size}, more than its map can hold ({limit})");
-            self.findings.add_alone(Location::Inode(inode.ino), what);
+            let damage = InodeDamage::SizePastMap { size, limit };
+            self.findings.add_alone(Location::Inode(inode.ino), damage);
         }
     }
 
@@ -405,7 +406,7 @@ impl Table<'_> {
         if size == 0 || end.map(|end| end as u64) != Some(size) {
             self.findings.add_alone(
                 Location::Inode(inode.ino),
-                format_args!("symbolic link with a bad target of {size} bytes"),
+                InodeDamage::SymlinkTargetSize { size },
             );
         }
         Ok(())
@@ -417,12 +418,12 @@ impl Table<'_> {
         let end = map.runs.last().map_or(0, Extent::end);
         let size = full_size(inode.raw);
         if size != end * bs.bytes_u64() {
-            let what = format_args!("directory of {size} bytes with blocks up to {end}");
-            self.findings.add_hiding(Location::Inode(ino), what);
+            let damage = InodeDamage::DirectorySize { size, blocks: end };
+            self.findings.add_hiding(Location::Inode(ino), damage);
         }
         if map.runs.iter().any(|run| run.unwritten) {
             self.findings
-                .add_hiding(Location::Inode(ino), "directory with unwritten blocks");
+                .add_hiding(Location::Inode(ino), InodeDamage::DirectoryUnwritten);
         }
         Dir {
             ino,

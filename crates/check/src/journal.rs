@@ -3,20 +3,16 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
+use extant_disk::damage::{CorruptKind, JournalDamage};
 use extant_disk::features::Incompat;
 use extant_disk::location::Location;
-use extant_jbd2::{LogMap, inspect, recover_within};
+use extant_jbd2::{JournalError, LogMap, inspect, recover_within};
 
 use crate::error::{Error, Result};
 use crate::findings::Findings;
 use crate::maps::runs_of;
 use crate::remedy::Repair;
 use crate::volume::Volume;
-
-fn corrupt(what: &'static str) -> Error {
-    let place = Location::Journal;
-    Error::Corrupt { place, what }
-}
 
 /// Blocks of the log; `None` without a journal, or after a finding.
 fn log(volume: &Volume, findings: &Findings) -> Result<Option<LogMap>> {
@@ -42,10 +38,11 @@ pub fn find_log(dev: Arc<dyn BlockDevice>) -> Result<Option<LogMap>> {
 /// whose copies in the log are damaged stay as they are on the device.
 pub(crate) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Result<u64> {
     let missing = match volume.sb.journal_inode() {
-        Some(_) => "it needs a replay, but its inode or its map is damaged",
-        None => "it needs a replay, but there is none",
+        Some(_) => JournalDamage::ReplayWithoutMap,
+        None => JournalDamage::ReplayWithoutJournal,
     };
-    let log = log(volume, findings)?.ok_or_else(|| corrupt(missing))?;
+    let log = log(volume, findings)?;
+    let log = log.ok_or_else(|| Error::corrupt(Location::Journal, missing))?;
     let report = recover_within(
         volume.device(),
         volume.sb.block_size(),
@@ -53,8 +50,8 @@ pub(crate) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Resul
         volume.sb.blocks_count(),
         memory,
     )?;
-    if let Some(error) = report.skipped_text() {
-        findings.add(Location::Journal, error);
+    if let Some(copies) = report.skipped_copies() {
+        findings.add(Location::Journal, JournalDamage::Copies { copies });
     }
     Ok(report.transactions)
 }
@@ -67,7 +64,7 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     let superblock = match inspect(volume.device(), volume.sb.block_size(), &log) {
         Ok(superblock) => superblock,
         Err(error) => {
-            findings.add(Location::Journal, error);
+            findings.add(Location::Journal, damage_of(error)?);
             return Ok(());
         }
     };
@@ -75,26 +72,28 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
         let errno = superblock.errno();
         // A mount moves it to the superblock's state and goes on. The consequences of the fault are
         // findings of the passes.
-        let what = format_args!(
-            "it remembers error {errno}, of a mount that a fault has stopped: the next mount or \
-             e2fsck clears it"
-        );
-        findings.note_repairable(Location::Journal, what, Repair::JournalError);
+        let kind = JournalDamage::Errno { errno };
+        findings.note_repairable(Location::Journal, kind, Repair::JournalError);
     }
     if superblock.users() > 1 {
         let users = superblock.users();
-        findings.add(Location::Journal, format_args!("it has {users} users"));
+        findings.add(Location::Journal, JournalDamage::Users { users });
     }
     if superblock.start() != 0 && !volume.sb.features().has_incompat(Incompat::RECOVER) {
         let start = superblock.start();
         // Linux forgets such a log at the next mount.
-        findings.note(
-            Location::Journal,
-            format_args!(
-                "it begins at block {start}, but the superblock says it is empty, as the next \
-                 mount makes it"
-            ),
-        );
+        findings.note(Location::Journal, JournalDamage::NotEmpty { start });
     }
     Ok(())
+}
+
+/// The damage that makes a journal's superblock unusable; the error itself if it is another one.
+fn damage_of(error: JournalError) -> Result<CorruptKind> {
+    match error {
+        JournalError::Corrupt(damage) => Ok(damage.into()),
+        JournalError::CorruptSuperblock(error) | JournalError::UnsupportedSuperblock(error) => {
+            Ok(error.into())
+        }
+        error => Err(error.into()),
+    }
 }

@@ -72,6 +72,7 @@ use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode, memory_share};
 use extant_units::Ino;
 
 pub use error::{Error, Result};
+pub use extant_disk::damage;
 pub use findings::Finding;
 use findings::Findings;
 use inodes::Scan;

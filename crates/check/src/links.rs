@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use extant_disk::damage::LinkDamage;
 use extant_disk::features::RoCompat;
 use extant_disk::file_kind::FileKind;
 use extant_disk::htree::IndexKind;
@@ -60,20 +61,20 @@ pub(crate) fn compare(
         // A directory that once had too many links to be counted keeps its count of one.
         let may_overflow = facts.overflown || found >= MANY_LINKS;
         if found == 0 {
-            let what = format_args!("no name leads to it, its link count is {stored}");
-            lost(facts, what, &lost_found, findings);
+            let damage = LinkDamage::NoName { links: stored };
+            lost(facts, damage, &lost_found, findings);
         } else if stored != found && !(is_dir && dir_nlink && stored == 1 && may_overflow) {
             let place = Location::Inode(facts.ino);
-            let what = format_args!("link count {stored}, found {found}");
+            let damage = LinkDamage::Count { stored, found };
             let count = match is_dir && dir_nlink && found >= MANY_LINKS {
                 true => Some(1),
                 false => u16::try_from(found).ok().filter(|_| found <= MANY_LINKS),
             };
             match count {
                 Some(count) => {
-                    findings.add_repairable(place, what, || Repair::Links(facts.ino, count));
+                    findings.add_repairable(place, damage, || Repair::Links(facts.ino, count));
                 }
-                None => findings.add_alone(place, what),
+                None => findings.add_alone(place, damage),
             }
         }
     }
@@ -95,18 +96,18 @@ fn connectivity(
         })
     ) {
         // Blocks and inodes that only the root leads to look free.
-        findings.add_hiding_inodes(Location::Inode(Ino::ROOT), "the root is no directory");
+        findings.add_hiding_inodes(Location::Inode(Ino::ROOT), LinkDamage::Root);
     }
     let mut ways = Ways::new(scan, tree);
     let stands = tree.parents.iter().zip(&tree.dotdots);
     for ((at, dir), (parent, dotdot)) in scan.dirs.iter().enumerate().zip(stands) {
         let ino = dir.ino;
         if ino != Ino::ROOT && !orphans.contains(&ino) && !ways.reach_root(at) {
-            let what = "directory without a way from the root";
+            let damage = LinkDamage::NoWayFromRoot;
             match scan.facts_of(ino) {
                 // Without an entry it is the top of what is cut off.
-                Some(facts) if parent.is_none() => lost(facts, what, lost_found, findings),
-                _ => findings.add_alone(Location::Inode(ino), what),
+                Some(facts) if parent.is_none() => lost(facts, damage, lost_found, findings),
+                _ => findings.add_alone(Location::Inode(ino), damage),
             }
         }
         let parent = match ino {
@@ -116,25 +117,20 @@ fn connectivity(
         if let (Some(parent), Some(dotdot)) = (parent, *dotdot)
             && parent != dotdot
         {
-            let what = format_args!("\"..\" leads to inode {dotdot}, the parent is {parent}");
+            let damage = LinkDamage::Parent { dotdot, parent };
             match first_block(dir) {
                 Some(block) => {
                     let repair = || Repair::Parent { block, parent };
-                    findings.add_repairable(Location::Inode(ino), what, repair);
+                    findings.add_repairable(Location::Inode(ino), damage, repair);
                 }
-                None => findings.add_alone(Location::Inode(ino), what),
+                None => findings.add_alone(Location::Inode(ino), damage),
             }
         }
     }
 }
 
 /// Reports an inode that no name leads to; a repair gives it one in lost+found.
-fn lost(
-    facts: &Facts,
-    what: impl std::fmt::Display,
-    lost_found: &Arc<[DirPlace]>,
-    findings: &Findings,
-) {
+fn lost(facts: &Facts, damage: LinkDamage, lost_found: &Arc<[DirPlace]>, findings: &Findings) {
     let place = Location::Inode(facts.ino);
     match facts.kind {
         Some(kind) if !lost_found.is_empty() => {
@@ -143,9 +139,9 @@ fn lost(
                 kind: kind.file_type() as u8,
                 into: Arc::clone(lost_found),
             };
-            findings.add_repairable(place, what, repair);
+            findings.add_repairable(place, damage, repair);
         }
-        _ => findings.add_alone(place, what),
+        _ => findings.add_alone(place, damage),
     }
 }
 

@@ -7,6 +7,7 @@
 use std::mem::offset_of;
 
 use extant_disk::csum::Crc32c;
+use extant_disk::damage::{MapDamage, ReservedDamage};
 use extant_disk::extent::{self, Expect, Extent, ExtentError, Index, Node, RawHeader};
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags};
 use extant_disk::location::Location;
@@ -61,14 +62,15 @@ impl MapWalker<'_> {
     /// system or have another owner.
     pub(crate) fn claim(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
         if !self.volume.holds(first, u64::from(count)) {
-            let what = format_args!("{count} blocks at {first} lie outside of the file system");
-            self.findings.add(Location::Inode(self.ino), what);
+            let blocks = count;
+            let damage = MapDamage::Outside { first, blocks };
+            self.findings.add(Location::Inode(self.ino), damage);
             return false;
         }
         map.claimed += u64::from(count);
-        if let Some(taken) = self.usage.claim(first, u64::from(count)) {
-            let what = format_args!("block {taken} has another owner as well");
-            self.findings.add(Location::Inode(self.ino), what);
+        if let Some(block) = self.usage.claim(first, u64::from(count)) {
+            let place = Location::Inode(self.ino);
+            self.findings.add(place, MapDamage::Shared { block });
             return false;
         }
         true
@@ -85,9 +87,9 @@ impl MapWalker<'_> {
             }
         };
         if root.max() + SPARE < extent::ROOT_CAPACITY {
-            let max = root.max();
-            let what = format_args!("extent root for {max} entries only");
-            self.findings.add_alone(Location::Inode(self.ino), what);
+            let entries = root.max();
+            let damage = MapDamage::RootCapacity { entries };
+            self.findings.add_alone(Location::Inode(self.ino), damage);
         }
         let mut pending = Vec::new();
         self.node(&root, Expect::ROOT.end, map, &mut pending);
@@ -104,9 +106,9 @@ impl MapWalker<'_> {
             let seed = if known { None } else { seed };
             match Node::check_block(&block, bs, seed, anywhere) {
                 Ok(node) if node.max() + SPARE < extent::block_capacity(bs) => {
-                    let max = node.max();
+                    let entries = node.max();
                     self.findings
-                        .add(place, format_args!("extent node for {max} entries only"));
+                        .add(place, MapDamage::NodeCapacity { entries });
                 }
                 Ok(node) => match node.agrees(&expect) {
                     Ok(()) => self.node(&node, expect.end, map, &mut pending),
@@ -215,10 +217,8 @@ impl MapWalker<'_> {
         }
         let pblk = Pblk::new(u64::from(pointer));
         let Ok(start) = u32::try_from(lblk) else {
-            self.findings.add(
-                Location::Inode(self.ino),
-                "the block map reaches past the largest file",
-            );
+            self.findings
+                .add(Location::Inode(self.ino), MapDamage::PastLargestFile);
             return Ok(());
         };
         if level == 0 && self.spare.binary_search(&pblk.get()).is_ok() {
@@ -257,8 +257,8 @@ pub(crate) fn runs_of(
     };
     let blocks = volume.sb.block_size().blocks_for(core.disk_size).get();
     if let Some(hole) = cut(&mut runs, blocks) {
-        let what = format_args!("block {hole} of this internal file is not mapped");
-        findings.add(Location::Inode(ino), what);
+        let damage = ReservedDamage::NotMapped { block: hole };
+        findings.add(Location::Inode(ino), damage);
         return Ok(None);
     }
     Ok(Some((runs, core.generation)))

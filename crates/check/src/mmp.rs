@@ -1,5 +1,6 @@
 //! The block of multiple mount protection.
 
+use extant_disk::damage::{BlockDamage, SuperblockDamage};
 use extant_disk::features::Incompat;
 use extant_disk::location::Location;
 use extant_disk::mmp::{Mmp, MmpState};
@@ -16,17 +17,13 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<Option<Pblk>
     }
     let block = Pblk::new(volume.sb.raw().mmp_block.get());
     if block == volume.sb.first_data_block() || !volume.holds(block, 1) {
-        let what = format_args!("the block of multiple mount protection, {block}, lies outside");
-        findings.add(Location::Superblock, what);
+        findings.add(Location::Superblock, SuperblockDamage::MmpOutside { block });
         return Ok(None);
     }
     let bytes = volume.block(block)?;
     match Mmp::parse(&bytes, volume.csum_seed) {
         Ok(mmp) if mmp.state() == MmpState::Clean => {}
-        Ok(_) => findings.note(
-            Location::Block(block),
-            "another host uses the volume, or it was not unmounted",
-        ),
+        Ok(_) => findings.note(Location::Block(block), BlockDamage::HostUses),
         Err(error) => findings.add(Location::Block(block), error),
     }
     Ok(Some(block))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use extant_disk::damage::OrphanDamage;
 use extant_disk::features::{Compat, RoCompat};
 use extant_disk::location::Location;
 use extant_disk::orphan;
@@ -19,17 +20,11 @@ pub(crate) fn read(volume: &Volume, findings: &Findings) -> Result<BTreeSet<Ino>
     let mut next = volume.sb.last_orphan();
     while let Some(ino) = next {
         if ino.get() > volume.sb.inodes_count() || ino.get() < volume.sb.first_inode() {
-            findings.add(
-                Location::Orphans,
-                format_args!("the list leads to inode {ino}"),
-            );
+            findings.add(Location::Orphans, OrphanDamage::ListTarget { ino });
             break;
         }
         if !all.insert(ino) {
-            findings.add(
-                Location::Orphans,
-                format_args!("the list meets inode {ino} twice"),
-            );
+            findings.add(Location::Orphans, OrphanDamage::ListCircle { ino });
             break;
         }
         next = match volume.inode(ino)? {
@@ -43,28 +38,16 @@ pub(crate) fn read(volume: &Volume, findings: &Findings) -> Result<BTreeSet<Ino>
     if volume.sb.features().has_compat(Compat::ORPHAN_FILE) {
         from_file(volume, findings, &mut all)?;
     }
-    match all.len() {
-        0 => {}
-        1 => findings.note(
-            Location::Orphans,
-            "1 inode waits to be deleted or truncated, which the next mount does",
-        ),
-        count => findings.note(
-            Location::Orphans,
-            format_args!(
-                "{count} inodes wait to be deleted or truncated, which the next mount does"
-            ),
-        ),
+    if !all.is_empty() {
+        let inodes = all.len();
+        findings.note(Location::Orphans, OrphanDamage::Waiting { inodes });
     }
     Ok(all)
 }
 
 fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> Result<()> {
     let Some(ino) = volume.sb.orphan_file_inode() else {
-        findings.add(
-            Location::Orphans,
-            "the feature orphan_file without an orphan file",
-        );
+        findings.add(Location::Orphans, OrphanDamage::NoFile);
         return Ok(());
     };
     let Some((runs, generation)) = runs_of(volume, ino, findings)? else {
@@ -72,35 +55,28 @@ fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> R
     };
     let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
     if blocks > orphan::MAX_BLOCKS {
-        let what = format_args!("an orphan file of {blocks} blocks");
-        findings.add(Location::Orphans, what);
+        findings.add(Location::Orphans, OrphanDamage::FileSize { blocks });
         return Ok(());
     }
     let seed = volume.owner_seed(ino, generation);
     let present = volume.sb.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
-    for (_, pblk) in runs.iter().flat_map(blocks_of) {
-        let block = volume.block(pblk)?;
-        if let Err(error) = orphan::check(seed, pblk, &block) {
-            findings.add(Location::Orphans, format_args!("block {pblk}: {error}"));
+    for (_, block) in runs.iter().flat_map(blocks_of) {
+        let bytes = volume.block(block)?;
+        if let Err(error) = orphan::check(seed, block, &bytes) {
+            findings.add(Location::Orphans, OrphanDamage::Block { block, error });
             continue;
         }
-        for (slot, orphan) in orphan::orphans(&block).into_iter().flatten() {
+        for (slot, ino) in orphan::orphans(&bytes).into_iter().flatten() {
             if !present {
                 findings.add(
                     Location::Orphans,
-                    format_args!("slot {slot} of block {pblk} is taken without orphan_present"),
+                    OrphanDamage::SlotWithoutFeature { slot, block },
                 );
             }
-            if orphan.get() > volume.sb.inodes_count() || orphan.get() < volume.sb.first_inode() {
-                findings.add(
-                    Location::Orphans,
-                    format_args!("slot {slot} of block {pblk} holds inode {orphan}"),
-                );
-            } else if !all.insert(orphan) {
-                findings.add(
-                    Location::Orphans,
-                    format_args!("inode {orphan} stands there twice"),
-                );
+            if ino.get() > volume.sb.inodes_count() || ino.get() < volume.sb.first_inode() {
+                findings.add(Location::Orphans, OrphanDamage::Slot { slot, block, ino });
+            } else if !all.insert(ino) {
+                findings.add(Location::Orphans, OrphanDamage::Repeated { ino });
             }
         }
     }

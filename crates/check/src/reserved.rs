@@ -1,6 +1,7 @@
 //! The inodes with fixed numbers that are no files: bad blocks, the resize inode, and those without
 //! a use.
 
+use extant_disk::damage::ReservedDamage;
 use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, RawInode};
 use extant_disk::location::Location;
@@ -25,8 +26,8 @@ pub(crate) struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    fn add(&self, what: impl std::fmt::Display) {
-        self.findings.add(Location::Inode(self.ino), what);
+    fn add(&self, damage: ReservedDamage) {
+        self.findings.add(Location::Inode(self.ino), damage);
     }
 
     /// Checks the rules for inodes of `role`, beside those for all maps.
@@ -38,14 +39,14 @@ impl Reserved<'_> {
                     && self.core.sectors == 0
                     && self.core.i_block[..4] == [0; 4];
                 if !empty {
-                    self.add("not in use, but it holds something");
+                    self.add(ReservedDamage::NotEmpty);
                 }
             }
             Role::Reserved if mode != 0 => {
-                self.add(format_args!("reserved, but with mode {mode:#o}"));
+                self.add(ReservedDamage::Mode { mode });
             }
             Role::BootLoader if kind == Some(FileKind::Directory) => {
-                self.add("the boot loader's inode is a directory");
+                self.add(ReservedDamage::BootLoader);
             }
             Role::BadBlocks => {
                 let plain = matches!(kind, Some(FileKind::Regular)) || mode == 0;
@@ -53,42 +54,42 @@ impl Reserved<'_> {
                 let raw = self.raw;
                 let unowned = raw.uid_lo.get() | raw.gid_lo.get() | core.links == 0;
                 if !plain || !unowned || core.file_acl != Pblk::ZERO {
-                    self.add("the list of bad blocks has an owner, links, attributes or a mode");
+                    self.add(ReservedDamage::BadBlocks);
                 }
             }
             Role::Journal if kind != Some(FileKind::Regular) => {
-                self.add(format_args!("the journal has mode {mode:#o}"));
+                self.add(ReservedDamage::JournalMode { mode });
             }
             Role::OrphanFile if kind != Some(FileKind::Regular) => {
-                self.add(format_args!("the orphan file has mode {mode:#o}"));
+                self.add(ReservedDamage::OrphanFileMode { mode });
             }
             _ => {}
         }
     }
 
     /// Checks the map of the resize inode: a hole up to the double indirect block. That leads to
-    /// every block kept for descriptors in group 0, and each of these to the blocks kept for the
-    /// same descriptors in the other groups. The groups have claimed all of them; the double
-    /// indirect block belongs to the inode.
+    /// every block reserved for descriptors in group 0, and each of these to the blocks reserved
+    /// for the same descriptors in the other groups. The groups have claimed all of them; the
+    /// double indirect block belongs to the inode.
     pub(crate) fn resize(&self, walker: &MapWalker<'_>) -> Result<Map> {
         let mut map = Map::default();
         let sb = &self.volume.sb;
         if self.core.mode >> 12 != 0o10 || self.core.links == 0 {
-            self.add("the resize inode is no regular file, or has no link");
+            self.add(ReservedDamage::ResizeMode);
         }
         if self.core.file_acl != Pblk::ZERO {
-            self.add("the resize inode has a block of attributes");
+            self.add(ReservedDamage::ResizeAttributes);
         }
         let (words, _) = self.core.i_block.as_chunks::<4>();
         let pointer = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word));
         if (0..words.len()).any(|at| at != DOUBLE_INDIRECT && pointer(at) != 0) {
-            self.add("the resize inode maps blocks outside of its double indirect block");
+            self.add(ReservedDamage::ResizeMap);
         }
         let dind = Pblk::new(u64::from(pointer(DOUBLE_INDIRECT)));
         if !walker.claim(dind, 1, &mut map) {
             return Ok(map);
         }
-        let kept = u64::from(sb.reserved_gdt_blocks());
+        let reserved = u64::from(sb.reserved_gdt_blocks());
         let first = sb.first_data_block().get() + 1 + u64::from(sb.desc_blocks());
         let dind = self.volume.block(dind)?;
         let per_block = dind.len() / 4;
@@ -97,25 +98,23 @@ impl Reserved<'_> {
             .map(|group| self.volume.group_start(group) - sb.first_data_block().get())
             .take(per_block)
             .collect();
-        map.claimed += kept * (1 + backups.len() as u64);
+        map.claimed += reserved * (1 + backups.len() as u64);
         let word = |block: &[u8], at: usize| {
             let (words, _) = block.as_chunks::<4>();
             u64::from(words.get(at).map_or(0, |word| u32::from_le_bytes(*word)))
         };
         let mut leads_to = vec![0; per_block];
-        for at in 0..kept {
+        for at in 0..reserved {
             let slot = index(u64::from(sb.desc_blocks()) + at);
             leads_to[slot % per_block] = first + at;
         }
         for (slot, expected) in leads_to.into_iter().enumerate() {
             let found = word(&dind, slot);
             if found != expected {
-                self.add(format_args!(
-                    "the resize inode does not lead to block {expected}, but to {found}"
-                ));
+                self.add(ReservedDamage::ResizePointer { expected, found });
             }
         }
-        for pblk in first..first + kept {
+        for pblk in first..first + reserved {
             let block = self.volume.block(Pblk::new(pblk))?;
             let expected = backups.iter().map(|offset| pblk + offset);
             let expected = expected.chain(std::iter::repeat(0)).take(per_block);
@@ -123,10 +122,7 @@ impl Reserved<'_> {
                 .enumerate()
                 .all(|(nth, expected)| word(&block, nth) == expected);
             if !leads {
-                self.add(format_args!(
-                    "block {pblk} of the resize inode does not lead to its counterparts in other \
-                     groups"
-                ));
+                self.add(ReservedDamage::ResizeCopies { block: pblk });
             }
         }
         Ok(map)

@@ -15,7 +15,7 @@ pub(crate) enum Role {
     BadBlocks,
     /// The boot loader: any file but a directory.
     BootLoader,
-    /// The map of the blocks kept for more descriptors.
+    /// The map of the blocks reserved for more descriptors.
     Resize,
     /// The journal.
     Journal,

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_disk::bitmap;
+use extant_disk::damage::{GroupDamage, GroupPart, SuperblockDamage};
 use extant_disk::location::Location;
 use extant_units::{Group, Pblk, index};
 use parking_lot::Mutex;
@@ -58,39 +59,35 @@ impl Usage {
             let place = Location::GroupDesc(group);
             let parts = [
                 (
-                    "superblock and descriptors",
+                    GroupPart::Head,
                     volume.group_start(group),
                     volume.backup_blocks(group),
                 ),
-                ("block bitmap", desc.block_bitmap.get(), 1),
-                ("inode bitmap", desc.inode_bitmap.get(), 1),
-                ("inode table", desc.inode_table.get(), volume.table_blocks()),
+                (GroupPart::BlockBitmap, desc.block_bitmap.get(), 1),
+                (GroupPart::InodeBitmap, desc.inode_bitmap.get(), 1),
+                (
+                    GroupPart::InodeTable,
+                    desc.inode_table.get(),
+                    volume.table_blocks(),
+                ),
             ];
-            for (name, start, len) in parts {
+            for (part, start, len) in parts {
                 let first = Pblk::new(start);
                 // With 1 KiB blocks the first data block is 1; block 0 is the boot block.
                 if len > 0 && start < usage.first
                     || start.checked_add(len).is_none_or(|end| end > volume.end())
                 {
-                    findings.add(
-                        place,
-                        format_args!("{name} at {start} lies outside of the file system"),
-                    );
-                } else if let Some(taken) = usage.claim(first, len) {
-                    findings.add(
-                        place,
-                        format_args!("{name} overlaps other metadata at block {taken}"),
-                    );
+                    let start = first;
+                    findings.add(place, GroupDamage::Outside { part, start });
+                } else if let Some(block) = usage.claim(first, len) {
+                    findings.add(place, GroupDamage::Overlap { part, block });
                 }
             }
         }
         if let Some(block) = mmp::check(volume, findings)?
-            && let Some(taken) = usage.claim(block, 1)
+            && let Some(block) = usage.claim(block, 1)
         {
-            let what = format_args!(
-                "the block of multiple mount protection overlaps other metadata at block {taken}"
-            );
-            findings.add(Location::Superblock, what);
+            findings.add(Location::Superblock, SuperblockDamage::MmpOverlap { block });
         }
         let counts = usage.groups.iter_mut();
         usage.metadata = counts.map(|group| group.get_mut().count).collect();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::csum::Crc32c;
+use extant_disk::damage::{BlockDamage, InodeDamage, SuperblockDamage};
 use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
@@ -87,9 +88,8 @@ impl Volume {
         if groups.len() != self.group_count() as usize {
             // The number of descriptor blocks follows from the number of groups.
             debug_assert!(false, "{} descriptors", groups.len());
-            let place = Location::Superblock;
-            let what = "its descriptor table is shorter than its groups need";
-            return Err(Error::Corrupt { place, what });
+            let damage = SuperblockDamage::DescriptorTable;
+            return Err(Error::corrupt(Location::Superblock, damage));
         }
         Ok(groups)
     }
@@ -103,7 +103,7 @@ impl Volume {
         };
         let place = Location::GroupDesc(group);
         let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
-            .map_err(|source| Error::Descriptor { group, source })?;
+            .map_err(|error| Error::corrupt(place, error))?;
         findings.add_repairable(place, error, || Repair::Descriptor(group, desc.flags));
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         desc.flags.remove(uninit);
@@ -201,7 +201,7 @@ impl Volume {
     /// Reads a few blocks in a row; `bytes` has them and nothing else then.
     pub(crate) fn read_blocks(&self, first: Pblk, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let bs = self.sb.block_size();
-        let out_of_range = || corrupt(Location::Block(first), "past the end of the file system");
+        let out_of_range = || Error::corrupt(Location::Block(first), BlockDamage::PastVolume);
         let offset = bs.dev_off(first).ok_or_else(out_of_range)?;
         let len = count.checked_mul(bs.bytes()).ok_or_else(out_of_range)?;
         if first
@@ -237,7 +237,7 @@ impl Volume {
 
     /// Reads one inode, for the few that are needed before the scan.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Result<InodeCore, InodeError>> {
-        let missing = || corrupt(Location::Inode(ino), "no such inode");
+        let missing = || Error::corrupt(Location::Inode(ino), InodeDamage::Missing);
         let at = ino.get() - 1;
         let group = at / self.sb.inodes_per_group();
         let desc = self.groups.get(group as usize).ok_or_else(missing)?;
@@ -261,10 +261,6 @@ const CHUNK: usize = 64;
 pub(crate) fn chunks(count: u64) -> impl Iterator<Item = (u64, usize)> {
     let pieces = (0..count).step_by(CHUNK);
     pieces.map(move |at| (at, CHUNK.min(extant_units::index(count - at))))
-}
-
-fn corrupt(place: Location, what: &'static str) -> Error {
-    Error::Corrupt { place, what }
 }
 
 /// The size of an inode's record.

@@ -5,10 +5,14 @@ mod check_kit;
 
 use std::sync::Arc;
 
-use check_kit::{BASES, base, verdict};
+use check_kit::{BASES, Expected, base, kind, verdict};
 
 use extant_blockdev::{FileDevice, MemoryDevice, OpenMode};
 use extant_check::{CheckOptions, Report, check};
+use extant_disk::damage::{
+    BitmapDamage, DirectoryDamage, ExtentError, GroupDamage, GroupPart, InodeDamage, InodeError,
+    LinkDamage, MapDamage, OrphanDamage, ReservedDamage, SuperblockDamage, SuperblockError,
+};
 use extant_engine::{Cred, VolumeOptions};
 use extant_testkit::{Cmd, Context, Image, Need, Result, Subject, need};
 
@@ -107,171 +111,365 @@ fn a_removed_directory_that_was_open_is_clean() {
         let crashed = Arc::new(MemoryDevice::from_bytes(&dev.to_bytes()));
         let report = check(crashed, &CheckOptions::default()).unwrap();
         assert!(report.replayed > 0 && report.is_clean(), "{report:?}");
-        let waits = report.notes.iter().any(|note| {
-            note.what == "1 inode waits to be deleted or truncated, which the next mount does"
-        });
-        assert!(waits, "{report:?}");
+        let waits = kind!(Orphan(OrphanDamage::Waiting { inodes: 1 }));
+        let kinds = report.notes.iter().map(|note| &note.kind);
+        assert!(waits.is_in(kinds), "{report:?}");
         drop(open);
     }
 }
 
-/// Damages that debugfs can make: base (by its index in [`BASES`]), requests, and a part of the
-/// finding.
-const DAMAGES: &[(usize, &str, &str)] = &[
+/// Damages that debugfs can make: base (by its index in [`BASES`]), requests, and the finding.
+const DAMAGES: &[(usize, &str, Expected)] = &[
     // Superblock.
-    (0, "ssv r_blocks_count 3000", "more than half of all"),
-    (0, "ssv usr_quota_inum 11", "is a quota without the feature"),
+    (
+        0,
+        "ssv r_blocks_count 3000",
+        kind!(SuperblockField(SuperblockDamage::ReservedBlocks { .. })),
+    ),
+    (
+        0,
+        "ssv usr_quota_inum 11",
+        kind!(SuperblockField(
+            SuperblockDamage::QuotaWithoutFeature { .. }
+        )),
+    ),
     (
         0,
         "ssv journal_uuid 0f0f0f0f-0000-0000-0000-000000000001",
-        "names an external journal",
+        kind!(SuperblockField(SuperblockDamage::ExternalJournal)),
     ),
-    (0, "ssv inodes_count 170", "inodes_count"),
-    (0, "ssv first_ino 5", "first_ino"),
-    (0, "ssv log_groups_per_flex 40", "groups per flex group"),
-    (0, "ssv feature_incompat 0x282", "64bit without extent"),
+    (
+        0,
+        "ssv inodes_count 170",
+        kind!(Superblock(
+            SuperblockError::BadField {
+                field: "inodes_count",
+                ..
+            },
+            _
+        )),
+    ),
+    (
+        0,
+        "ssv first_ino 5",
+        kind!(Superblock(
+            SuperblockError::BadField {
+                field: "first_ino",
+                ..
+            },
+            _
+        )),
+    ),
+    (
+        0,
+        "ssv log_groups_per_flex 40",
+        kind!(SuperblockField(SuperblockDamage::FlexGroups { log2: 40 })),
+    ),
+    (
+        0,
+        "ssv feature_incompat 0x282",
+        kind!(SuperblockField(SuperblockDamage::WideWithoutExtents)),
+    ),
     (
         2,
         "ssv journal_inum 8",
-        "names a journal without the feature",
+        kind!(SuperblockField(SuperblockDamage::JournalWithoutFeature)),
     ),
-    (1, "ssv desc_size 2048", "descriptors of 2048 bytes"),
+    (
+        1,
+        "ssv desc_size 2048",
+        kind!(SuperblockField(SuperblockDamage::DescriptorSize {
+            bytes: 2048
+        })),
+    ),
     // Group descriptors and bitmaps.
     (
         0,
         "set_bg 0 block_bitmap 9999",
-        "block bitmap at 9999 lies outside",
+        kind!(Group(GroupDamage::Outside {
+            part: GroupPart::BlockBitmap,
+            ..
+        })),
     ),
-    (2, "set_bg 0 inode_table 5", "overlaps other metadata"),
-    (0, "set_bg 0 free_blocks_count 3", "3 free blocks, found"),
-    (0, "set_bg 0 free_inodes_count 3", "3 free inodes, found"),
-    (0, "set_bg 0 used_dirs_count 3", "3 directories, found"),
+    (
+        2,
+        "set_bg 0 inode_table 5",
+        kind!(Group(GroupDamage::Overlap { .. })),
+    ),
+    (
+        0,
+        "set_bg 0 free_blocks_count 3",
+        kind!(Group(GroupDamage::FreeBlocks { stored: 3, .. })),
+    ),
+    (
+        0,
+        "set_bg 0 free_inodes_count 3",
+        kind!(Group(GroupDamage::FreeInodes { stored: 3, .. })),
+    ),
+    (
+        0,
+        "set_bg 0 used_dirs_count 3",
+        kind!(Group(GroupDamage::Directories { stored: 3, .. })),
+    ),
     (
         1,
         "set_bg 0 flags 1",
-        "marked as never written, for which a feature is missing",
+        kind!(Group(GroupDamage::NeverWritten)),
     ),
-    (0, "freeb 1118 4", "in use but marked free"),
-    (0, "setb 3000 4", "free but marked in use"),
-    (0, "freei <12>", "in use but marked free"),
-    (0, "seti <150>", "free but marked in use"),
-    (2, "freeb 100 2", "block bitmap of group 0"),
-    (2, "set_bg 3 itable_unused 3", "inode bitmap of group"),
+    (
+        0,
+        "freeb 1118 4",
+        kind!(Bitmap(BitmapDamage::MarkedFree { .. })),
+    ),
+    (
+        0,
+        "setb 3000 4",
+        kind!(Bitmap(BitmapDamage::MarkedInUse { .. })),
+    ),
+    (
+        0,
+        "freei <12>",
+        kind!(Bitmap(BitmapDamage::MarkedFree { .. })),
+    ),
+    (
+        0,
+        "seti <150>",
+        kind!(Bitmap(BitmapDamage::MarkedInUse { .. })),
+    ),
+    (
+        2,
+        "freeb 100 2",
+        kind!(Bitmap(
+            BitmapDamage::FilesInUnwritten | BitmapDamage::MarkedFree { .. }
+        )),
+    ),
+    (
+        2,
+        "set_bg 3 itable_unused 3",
+        kind!(Bitmap(BitmapDamage::Padding)),
+    ),
     // Reserved inodes.
-    (0, "sif <1> links_count 3", "list of bad blocks"),
+    (
+        0,
+        "sif <1> links_count 3",
+        kind!(Reserved(ReservedDamage::BadBlocks)),
+    ),
     (
         0,
         "sif <3> links_count 1",
-        "not in use, but it holds something",
+        kind!(Reserved(ReservedDamage::NotEmpty)),
     ),
-    (0, "sif <6> mode 0100644", "reserved, but with mode"),
+    (
+        0,
+        "sif <6> mode 0100644",
+        kind!(Reserved(ReservedDamage::Mode { .. })),
+    ),
     (
         0,
         "sif <5> mode 040755",
-        "boot loader's inode is a directory",
+        kind!(Reserved(ReservedDamage::BootLoader)),
     ),
     (
         0,
         "sif <7> block[3] 99",
-        "outside of its double indirect block",
+        kind!(Reserved(ReservedDamage::ResizeMap)),
     ),
-    (0, "sif <7> blocks 99", "counts 99 sectors"),
-    (0, "sif <8> mode 040755", "the journal has mode"),
-    (0, "sif <2> mode 0100755", "the root is no directory"),
+    (
+        0,
+        "sif <7> blocks 99",
+        kind!(Inode(InodeDamage::Sectors { stored: 99, .. })),
+    ),
+    (
+        0,
+        "sif <8> mode 040755",
+        kind!(Reserved(ReservedDamage::JournalMode { .. })),
+    ),
+    (0, "sif <2> mode 0100755", kind!(Link(LinkDamage::Root))),
     // Fields of inodes.
     (
         0,
         "sif tiny dtime 1700000000",
-        "in use, but with a time of deletion",
+        kind!(Inode(InodeDamage::DeletionTime { .. })),
     ),
     (
         0,
         "sif tiny dtime 20",
-        "in use, but with a time of deletion",
+        kind!(Inode(InodeDamage::DeletionTime { .. })),
     ),
-    (0, "sif tiny faddr 7", "i_faddr is 7"),
+    (
+        0,
+        "sif tiny faddr 7",
+        kind!(Inode(InodeDamage::NotZero {
+            field: "i_faddr",
+            value: 7
+        })),
+    ),
     (
         1,
         "sif tiny block[1] 0x7fffffff",
-        "outside of the file system",
+        kind!(Map(MapDamage::Outside { .. })),
     ),
-    (0, "sif tiny mode 0", "no kind of file"),
-    (0, "sif tiny mode 0170000", "no kind of file"),
+    (0, "sif tiny mode 0", kind!(Inode(InodeDamage::Mode { .. }))),
+    (
+        0,
+        "sif tiny mode 0170000",
+        kind!(Inode(InodeDamage::Mode { .. })),
+    ),
     (
         0,
         "sif tiny flags 0x80800",
-        "the flag \"encrypt\" without the feature",
+        kind!(Inode(InodeDamage::FlagWithoutFeature { flag: "encrypt" })),
     ),
     (
         0,
         "sif tiny flags 0x40080000",
-        "the flag \"casefold\" without the feature",
+        kind!(Inode(InodeDamage::FlagWithoutFeature { flag: "casefold" })),
     ),
     (
         0,
         "sif tiny flags 0x81000",
-        "the flag \"index\", but it is no directory",
+        kind!(Inode(InodeDamage::FlagOfDirectory { flag: "index" })),
     ),
     (
         0,
         "sif tiny flags 0x82000",
-        "the flag \"imagic\" without the feature",
+        kind!(Inode(InodeDamage::FlagWithoutFeature { flag: "imagic" })),
     ),
     (
         0,
         "sif tiny flags 0x10080000",
-        "the flag \"inline data\" without the feature",
+        kind!(Inode(InodeDamage::FlagWithoutFeature {
+            flag: "inline data"
+        })),
     ),
-    (0, "sif tiny extra_isize 7", "bad extra inode size 7"),
-    (0, "sif tiny links_count 7", "link count 7, found 2"),
-    (0, "sif tiny blocks 99", "counts 99 sectors"),
-    (0, "sif sparse size 100", "size 100 with written blocks"),
+    (
+        0,
+        "sif tiny extra_isize 7",
+        kind!(InodeRecord(InodeError::ExtraSize { found: 7 })),
+    ),
+    (
+        0,
+        "sif tiny links_count 7",
+        kind!(Link(LinkDamage::Count {
+            stored: 7,
+            found: 2
+        })),
+    ),
+    (
+        0,
+        "sif tiny blocks 99",
+        kind!(Inode(InodeDamage::Sectors { stored: 99, .. })),
+    ),
+    (
+        0,
+        "sif sparse size 100",
+        kind!(Inode(InodeDamage::SizeWithinBlocks { size: 100, .. })),
+    ),
     (
         0,
         "sif tiny file_acl 99999",
-        "attribute block 99999 lies outside",
+        kind!(Inode(InodeDamage::AttributesOutside { .. })),
     ),
-    (0, "sif fifo size 7", "a special file with a size of 7"),
+    (
+        0,
+        "sif fifo size 7",
+        kind!(Inode(InodeDamage::SpecialSize { size: 7 })),
+    ),
     (
         0,
         "sif chr flags 0x80000",
-        "a special file with an extent tree",
+        kind!(Inode(InodeDamage::SpecialExtents)),
     ),
-    (0, "sif fast size 4", "symbolic link with a bad target"),
-    (0, "sif slow size 99", "symbolic link with a bad target"),
-    (0, "clri tiny", "leads to inode"),
+    (
+        0,
+        "sif fast size 4",
+        kind!(Inode(InodeDamage::SymlinkTargetSize { .. })),
+    ),
+    (
+        0,
+        "sif slow size 99",
+        kind!(Inode(InodeDamage::SymlinkTargetSize { .. })),
+    ),
+    (
+        0,
+        "clri tiny",
+        kind!(Directory(DirectoryDamage::UnusedInode { .. })),
+    ),
     // Extent trees and block maps.
-    (0, "sif tiny block[0] 0x1f30b", "extent node with magic"),
-    (0, "sif tiny block[1] 0x1", "extent root for 1 entries only"),
-    (0, "sif tiny block[4] 0", "impossible length 0"),
+    (
+        0,
+        "sif tiny block[0] 0x1f30b",
+        kind!(ExtentNode(ExtentError::BadMagic { found: 0xf30b })),
+    ),
+    (
+        0,
+        "sif tiny block[1] 0x1",
+        kind!(Map(MapDamage::RootCapacity { entries: 1 })),
+    ),
+    (
+        0,
+        "sif tiny block[4] 0",
+        kind!(ExtentNode(ExtentError::BadLength { len: 0, .. })),
+    ),
     (
         0,
         "sif tiny block[5] 99999",
-        "lie outside of the file system",
+        kind!(Map(MapDamage::Outside { .. })),
     ),
-    (0, "sif tiny block[5] 3", "has another owner as well"),
+    (
+        0,
+        "sif tiny block[5] 3",
+        kind!(Map(MapDamage::Shared { .. })),
+    ),
     (
         0,
         "sif sparse block[5] 99999",
-        "lie outside of the file system",
+        kind!(Map(MapDamage::Outside { .. })),
     ),
     (
         1,
         "sif sparse block[IND] 99999",
-        "lie outside of the file system",
+        kind!(Map(MapDamage::Outside { .. })),
     ),
-    (1, "sif tiny block[0] 30", "has another owner as well"),
+    (
+        1,
+        "sif tiny block[0] 30",
+        kind!(Map(MapDamage::Shared { .. })),
+    ),
     // Directories.
-    (0, "sif sub size 5", "directory of 5 bytes"),
-    (0, "unlink sub/deep/hard", "link count 2, found 1"),
-    (0, "unlink slow", "no name leads to it"),
-    (0, "unlink sub/deep", "without a way from the root"),
-    (0, "ln sub empty/again", "second parent"),
-    (0, "ln <150> empty/nothing", "which is not in use"),
-    (0, "ln <2> empty/root", "leads to the directory 2"),
-    (0, "sif empty flags 0x81000", "index"),
+    (
+        0,
+        "sif sub size 5",
+        kind!(Inode(InodeDamage::DirectorySize { size: 5, .. })),
+    ),
+    (
+        0,
+        "unlink sub/deep/hard",
+        kind!(Link(LinkDamage::Count {
+            stored: 2,
+            found: 1
+        })),
+    ),
+    (0, "unlink slow", kind!(Link(LinkDamage::NoName { .. }))),
+    (0, "unlink sub/deep", kind!(Link(LinkDamage::NoWayFromRoot))),
+    (
+        0,
+        "ln sub empty/again",
+        kind!(Link(LinkDamage::SecondParent { .. })),
+    ),
+    (
+        0,
+        "ln <150> empty/nothing",
+        kind!(Directory(DirectoryDamage::UnusedInode { .. })),
+    ),
+    (
+        0,
+        "ln <2> empty/root",
+        kind!(Directory(DirectoryDamage::OwnDirectory { .. })),
+    ),
+    (0, "sif empty flags 0x81000", kind!(IndexBlock(_))),
     // Attributes.
-    (0, "sif sub file_acl 1140", "attribute block"),
+    (0, "sif sub file_acl 1140", kind!(AttributeTable(_))),
 ];
 
 /// Each kind of damage is found by both, and `check` says what and where.
@@ -282,14 +480,14 @@ fn damage_is_found_and_named() -> Result<()> {
     for (name, mib, args, dirty) in BASES.iter().take(3) {
         bases.push(base(*mib, args, *dirty).context(|| (*name).to_owned())?);
     }
-    for (at, request, says) in DAMAGES {
+    for (at, request, expected) in DAMAGES {
         let image = bases.get(*at).expect("a base").copy()?;
         image.debugfs_write(request)?;
         let verdict = verdict(image.path())?;
-        let named = verdict.found.iter().any(|line| line.contains(says));
+        let named = expected.is_in(verdict.kinds());
         if verdict.e2fsck_is_clean() || !named {
             wrong.push(format!(
-                "{request}: {:?}\n  e2fsck {:?} {}",
+                "{request}: {expected:?} {:?}\n  e2fsck {:?} {}",
                 verdict.found, verdict.e2fsck, verdict.said
             ));
         }

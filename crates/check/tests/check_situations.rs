@@ -6,9 +6,13 @@ mod check_kit;
 use std::path::Path;
 use std::sync::Arc;
 
-use check_kit::verdict;
+use check_kit::{Expected, kind, verdict};
 use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, Report, check};
+use extant_disk::damage::{
+    BitmapDamage, DirectoryDamage, InodeDamage, JournalDamage, ReservedDamage, SuperblockDamage,
+    XattrError,
+};
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, bail, ensure, need};
 
 const NEEDS: &[Need] = &[
@@ -33,24 +37,30 @@ fn report(image: &Image) -> Result<Report> {
     Ok(check(Arc::new(device), &CheckOptions::default())?)
 }
 
-/// Both find nothing, and a note of `check` contains `note`.
-fn agree_clean(image: &Image, note: &str) -> Result<()> {
+/// Both find nothing, and `check` has the note `expected`; none at all without it.
+fn agree_clean(image: &Image, expected: Option<Expected>) -> Result<()> {
     let verdict = verdict(image.path())?;
     ensure!(
         verdict.e2fsck_is_clean() && verdict.is_clean(),
         "{verdict:?}"
     );
     let notes = report(image)?.notes;
-    let reported = notes.iter().any(|found| found.what.contains(note));
-    ensure!(reported || note.is_empty() && notes.is_empty(), "{notes:?}");
+    let right = match expected {
+        Some(expected) => expected.is_in(notes.iter().map(|note| &note.kind)),
+        None => notes.is_empty(),
+    };
+    ensure!(right, "{expected:?}: {notes:?}");
     Ok(())
 }
 
 /// Both find damage, and `check` names it.
-fn agree_damaged(image: &Image, says: &str) -> Result<()> {
+fn agree_damaged(image: &Image, expected: Expected) -> Result<()> {
     let verdict = verdict(image.path())?;
-    let named = verdict.found.iter().any(|line| line.contains(says));
-    ensure!(!verdict.e2fsck_is_clean() && named, "{says}: {verdict:?}");
+    let named = expected.is_in(verdict.kinds());
+    ensure!(
+        !verdict.e2fsck_is_clean() && named,
+        "{expected:?}: {verdict:?}"
+    );
     Ok(())
 }
 
@@ -69,9 +79,12 @@ fn an_attribute_block_without_the_feature_is_damage() -> Result<()> {
     }
     let image = with_file("-b 4096 -O ^has_journal")?;
     image.debugfs_write(&format!("ea_set f user.x {}", "v".repeat(300)))?;
-    agree_clean(&image, "")?;
+    agree_clean(&image, None)?;
     image.debugfs_write("feature -ext_attr")?;
-    agree_damaged(&image, "without the feature ext_attr")
+    agree_damaged(
+        &image,
+        kind!(Inode(InodeDamage::AttributesWithoutFeature { .. })),
+    )
 }
 
 #[test]
@@ -83,9 +96,9 @@ fn a_deleted_inode_has_its_checksum() -> Result<()> {
     let stat = image.debugfs("stat gone")?;
     let ino = stat.split_whitespace().nth(1).unwrap_or_default();
     image.debugfs_write("rm gone")?;
-    agree_clean(&image, "")?;
+    agree_clean(&image, None)?;
     image.debugfs_write(&format!("sif <{ino}> checksum 0x1234"))?;
-    agree_damaged(&image, "deleted: ")
+    agree_damaged(&image, kind!(Inode(InodeDamage::Deleted { .. })))
 }
 
 /// The second of two entries is told, whatever stands between them.
@@ -101,12 +114,15 @@ fn a_name_that_stands_twice_is_damage() -> Result<()> {
     };
     image.debugfs_write("mknod between p")?;
     image.debugfs_write("mknod again p")?;
-    agree_clean(&image, "")?;
+    agree_clean(&image, None)?;
     let Some(at) = find(b"\x05\x05again")? else {
         bail!("no entry")
     };
     image.patch(at as u64, 7, |name| name.copy_from_slice(b"\x01\x05fgain"))?;
-    agree_damaged(&image, "the name \"f\" stands twice")
+    agree_damaged(
+        &image,
+        kind!(Directory(DirectoryDamage::RepeatedName { .. })),
+    )
 }
 
 /// As genext2fs leaves them: no copies, though each group has room for them.
@@ -116,12 +132,26 @@ fn copies_that_were_never_written_are_no_damage() -> Result<()> {
         return Ok(());
     }
     let image = with_file("-b 1024 -g 2048 -O none")?;
-    agree_clean(&image, "")?;
+    agree_clean(&image, None)?;
     for group in 1..4 {
         image.patch((1 + group * 2048) * 1024, 2048, |bytes| bytes.fill(0))?;
     }
-    agree_clean(&image, "3 of 3 copies of the superblock cannot be used")?;
-    agree_clean(&image, "3 of 3 copies of the descriptors cannot be used")
+    agree_clean(
+        &image,
+        Some(kind!(SuperblockField(SuperblockDamage::SuperblockCopies {
+            unusable: 3,
+            copies: 3,
+            ..
+        }))),
+    )?;
+    agree_clean(
+        &image,
+        Some(kind!(SuperblockField(SuperblockDamage::DescriptorCopies {
+            unusable: 3,
+            copies: 3,
+            ..
+        }))),
+    )
 }
 
 /// As tar2ext4 makes them: for reading only, with copies nowhere. The padding of a bitmap must be
@@ -136,10 +166,10 @@ fn images_to_be_read_only_are_judged() -> Result<()> {
          -E num_backup_sb=0",
     )?;
     image.debugfs_write("feature read-only")?;
-    agree_clean(&image, "")?;
+    agree_clean(&image, None)?;
     let bitmap = number(&image, "Inode bitmap at")?;
     image.patch(bitmap * 4096 + 2, 4094, |bytes| bytes.fill(0))?;
-    agree_damaged(&image, "the padding at the end is not set")
+    agree_damaged(&image, kind!(Bitmap(BitmapDamage::Padding)))
 }
 
 #[test]
@@ -152,7 +182,10 @@ fn an_error_that_the_journal_remembers_is_no_damage() -> Result<()> {
     image.patch(journal * 1024 + 32, 4, |errno| {
         errno.copy_from_slice(&(-5_i32).to_be_bytes());
     })?;
-    agree_clean(&image, "it remembers error -5")
+    agree_clean(
+        &image,
+        Some(kind!(Journal(JournalDamage::Errno { errno: -5 }))),
+    )
 }
 
 /// Gives `f` an extent tree of this depth, with one entry in each node.
@@ -235,9 +268,9 @@ fn a_value_in_another_inode_needs_the_feature() -> Result<()> {
     image.debugfs_write("feature -ea_inode")?;
     ensure!(!linux_reads(image.path())?, "Linux reads it");
     let verdict = verdict(image.path())?;
-    let named = |line: &String| line.contains("keeps its value in inode");
+    let expected = kind!(AttributeTable(XattrError::ValueInode { .. }));
     ensure!(
-        verdict.e2fsck_is_clean() && verdict.found.iter().any(named),
+        verdict.e2fsck_is_clean() && expected.is_in(verdict.kinds()),
         "{verdict:?}"
     );
     Ok(())
@@ -253,7 +286,7 @@ fn flags_of_inodes_without_a_use_are_no_damage() -> Result<()> {
     for ino in [9, 10] {
         image.debugfs_write(&format!("sif <{ino}> flags 0x10020820"))?;
     }
-    agree_clean(&image, "")
+    agree_clean(&image, None)
 }
 
 /// As badblocks(8) finds them on a device with a file system: two table blocks, of inodes without a
@@ -268,11 +301,19 @@ fn bad_blocks_in_inode_tables_are_no_damage() -> Result<()> {
     image.debugfs_write(&format!("sif <1> block[0] {}", table + 9))?;
     image.debugfs_write("sif <1> blocks 2")?;
     image.fsck_repair()?;
-    agree_clean(&image, "a bad block lies in an inode table")?;
+    agree_clean(
+        &image,
+        Some(kind!(Reserved(ReservedDamage::BadBlocksInTables {
+            blocks: 1
+        }))),
+    )?;
     // The block of the inodes 9 to 16, lost+found's among them.
     image.debugfs_write(&format!("sif <1> block[1] {}", table + 1))?;
     image.debugfs_write("sif <1> blocks 4")?;
-    agree_damaged(&image, "\"lost+found\" leads to inode 11, on a bad block")
+    agree_damaged(
+        &image,
+        kind!(Directory(DirectoryDamage::InodeOnBadBlock { .. })),
+    )
 }
 
 /// GNU Hurd's inodes name the block of a translator, which no bitmap may call free.
@@ -288,7 +329,7 @@ fn translators_of_the_hurd_own_their_block() -> Result<()> {
     let free = number(&image, "Free blocks:")? - 1;
     image.debugfs_write(&format!("ssv free_blocks_count {free}"))?;
     image.debugfs_write(&format!("set_bg 0 free_blocks_count {free}"))?;
-    agree_clean(&image, "")?;
+    agree_clean(&image, None)?;
     // Each change of an inode would count up the number of the block.
     let volume = extant_engine::VolumeOptions::new()
         .write(true)
@@ -296,5 +337,8 @@ fn translators_of_the_hurd_own_their_block() -> Result<()> {
     ensure!(volume.read_only(), "a mount would write");
     volume.unmount()?;
     image.debugfs_write("freeb 3000")?;
-    agree_damaged(&image, "in use but marked free: 2999")
+    agree_damaged(
+        &image,
+        kind!(Bitmap(BitmapDamage::MarkedFree { count: 1, .. })),
+    )
 }

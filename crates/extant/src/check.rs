@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 pub use extant_check::{CheckOptions, Finding, Report};
-use extant_engine::{Error, Location, Result};
+use extant_engine::{Error, Result};
 
 /// Checks the image file or block device at `path`, which no other process may write meanwhile. See
 /// [`check`].
@@ -52,8 +52,7 @@ pub(crate) fn error(error: extant_check::Error) -> Error {
         Check::Superblock(error) => error.into(),
         Check::UnsupportedFeature(name) => Error::UnsupportedFeature(name.to_string()),
         Check::UnsupportedBlocks(blocks) => Error::UnsupportedFeature(blocks.to_string()),
-        Check::Corrupt { place, what } => Error::corrupt(place, what),
-        Check::Descriptor { group, source } => Error::corrupt(Location::GroupDesc(group), source),
+        Check::Corrupt { place, kind } => Error::corrupt(place, kind),
         Check::Device(error) => error.into(),
         Check::Journal(error) => error.into(),
         other => Error::io(other),

@@ -5,6 +5,7 @@
 use std::io;
 
 use extant_blockdev::OpenError;
+use extant_disk::damage::JournalDamage;
 use extant_disk::superblock::SuperblockError;
 use extant_jbd2::{BlockError, JournalError};
 
@@ -44,7 +45,7 @@ pub enum Error {
     InUse,
     /// The log has damaged copies: what they would have changed is lost if the rest is replayed.
     #[error("the journal cannot be replayed: {0}")]
-    DamagedLog(String),
+    DamagedLog(JournalDamage),
     /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),

@@ -50,6 +50,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice, FileDevice, FileIo, OpenMode, memory_share};
+use extant_disk::damage::SuperblockDamage;
 
 pub use error::{Error, Result};
 pub use options::FixOptions;
@@ -92,10 +93,10 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
     let log = replay::into(&overlay, memory)?;
     let mut outcome = rounds::run(&overlay, standing, options)?;
     if log.marked_only {
-        outcome.note("marked as waiting for a recovery, but the log is empty");
+        outcome.note(SuperblockDamage::EmptyRecovery);
     }
     if let Some(offset) = options.superblock {
-        outcome.note(&format!("restored from the copy at byte {offset}"));
+        outcome.note(SuperblockDamage::Restored { offset });
     }
     if let Some(wrong) = resealed {
         outcome.note_resealed(wrong, standing)?;

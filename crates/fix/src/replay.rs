@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
+use extant_disk::damage::JournalDamage;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::Superblock;
 use extant_jbd2::{LogMap, recover_within};
@@ -28,7 +29,7 @@ pub(crate) fn into(dev: &Overlay, memory: u64) -> Result<Replayed> {
     if !sb.features().has_incompat(Incompat::RECOVER) {
         return Ok(Replayed::default());
     }
-    let log = find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog("it cannot be found".into()))?;
+    let log = find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog(JournalDamage::NotFound))?;
     let transactions = onto(dev, &sb, &log, memory)?;
     Ok(Replayed {
         transactions,
@@ -50,8 +51,8 @@ pub(crate) fn onto(
 ) -> Result<u64> {
     let (bs, blocks) = (sb.block_size(), Blocks::new(sb.blocks_count().get()));
     let recovery = recover_within(dev, bs, log, blocks, memory)?;
-    if let Some(what) = recovery.skipped_text() {
-        return Err(Error::DamagedLog(what.to_string()));
+    if let Some(copies) = recovery.skipped_copies() {
+        return Err(Error::DamagedLog(JournalDamage::Copies { copies }));
     }
     edit_super(dev, |raw| set_recover(raw, false))?;
     Ok(recovery.transactions)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 use extant_check::{Doubt, Finding, Remedy, Report as Checked};
+use extant_disk::damage::{CorruptKind, SuperblockDamage};
 use extant_disk::features::Compat;
 use extant_disk::location::Location;
 use extant_disk::superblock::{RawSuperblock, State, SuperblockError};
@@ -86,10 +87,10 @@ fn repair(
             break;
         }
     }
-    // What is found all the same is not repaired.
-    let key = |finding: &Finding| finding.to_string();
+    // A finding that stands is not repaired.
+    let key = |finding: &Finding| (finding.place, finding.kind.clone());
     let found = outcome.last.findings.iter().chain(&outcome.last.notes);
-    let left: HashSet<String> = found.map(key).collect();
+    let left: HashSet<(Location, CorruptKind)> = found.map(key).collect();
     outcome
         .fixed
         .retain(|finding| !left.contains(&key(finding)));
@@ -109,7 +110,7 @@ impl Outcome {
         if standing != Standing::Confirmed && !self.last.is_clean() {
             return Err(wrong.into());
         }
-        self.note(&wrong.to_string());
+        self.note(wrong);
         Ok(())
     }
 
@@ -117,16 +118,14 @@ impl Outcome {
     /// is wrong any more.
     pub(crate) fn mark_clean(&mut self, image: &mut Image) -> Result<()> {
         let (state, errors) = (image.sb.raw().state(), image.sb.raw().error_count.get());
-        for (marked, what) in [
-            (state.contains(State::ERROR), "marked as having errors"),
-            (!state.contains(State::VALID), "not marked as clean"),
-        ] {
-            if marked {
-                self.note(what);
-            }
+        if state.contains(State::ERROR) {
+            self.note(SuperblockDamage::MarkedWithErrors);
+        }
+        if !state.contains(State::VALID) {
+            self.note(SuperblockDamage::NotMarkedClean);
         }
         if errors > 0 {
-            self.note(&format!("{errors} errors on record"));
+            self.note(SuperblockDamage::ErrorRecord { errors });
         }
         image.edit_super(|raw| {
             raw.set_state((state | State::VALID) - State::ERROR);
@@ -137,10 +136,10 @@ impl Outcome {
     }
 
     /// Takes in a repair of the superblock.
-    pub(crate) fn note(&mut self, what: &str) {
+    pub(crate) fn note(&mut self, kind: impl Into<CorruptKind>) {
         self.fixed.push(Finding {
             place: Location::Superblock,
-            what: what.to_owned(),
+            kind: kind.into(),
             remedy: Remedy::Left(Doubt::Nothing),
         });
     }

@@ -6,18 +6,25 @@ mod fix_kit;
 
 use std::fs;
 
-use check_kit::{BASES, base, damage};
+use check_kit::{BASES, Expected, base, damage, kind};
+use extant_disk::damage::{
+    BitmapDamage, DirectoryDamage, DirentError, ExtentError, GroupDescError, InodeDamage,
+    InodeError, LinkDamage, MapDamage, ReservedDamage, SuperblockError,
+};
 use extant_testkit::mutate::{Kind, Map};
 use extant_testkit::{Context, Image, Result, bail, ensure, need};
-use fix_kit::{NEEDS, free_neighbour, left_alone, repaired, run};
+use fix_kit::{NEEDS, are_left, free_neighbour, left_alone, repaired, run};
 
 /// Requests on a base, what is left, and whether anything is written.
-const LEFT: &[(usize, &str, &[&str], bool)] = &[
+const LEFT: &[(usize, &str, &[Expected], bool)] = &[
     // Two owners: no bitmap follows the maps.
     (
         1,
         "sif tiny block[0] {block 0}\nsetb 3500 10",
-        &["has another owner as well", "free but marked in use"],
+        &[
+            kind!(Map(MapDamage::Shared { .. })),
+            kind!(Bitmap(BitmapDamage::MarkedInUse { .. })),
+        ],
         false,
     ),
     // A directory with two names: what names lead to is in doubt, so nothing is freed or
@@ -25,48 +32,57 @@ const LEFT: &[(usize, &str, &[&str], bool)] = &[
     (
         0,
         "ln sub empty/again\nsetb 3500 10\nssv free_blocks_count 5",
-        &["second parent", "free but marked in use"],
+        &[
+            kind!(Link(LinkDamage::SecondParent { .. })),
+            kind!(Bitmap(BitmapDamage::MarkedInUse { .. })),
+        ],
         false,
     ),
     // An entry without an inode: link counts are left, checksums of others are not.
     (
         0,
         "clri tiny\nsif file links_count 7",
-        &["which is not in use", "link count 7, found 1"],
+        &[
+            kind!(Directory(DirectoryDamage::UnusedInode { .. })),
+            kind!(Link(LinkDamage::Count {
+                stored: 7,
+                found: 1
+            })),
+        ],
         false,
     ),
     // A broken map: what it owned is not freed.
     (
         0,
         "sif sparse block[0] 5",
-        &["free but marked in use"],
+        &[kind!(Bitmap(BitmapDamage::MarkedInUse { .. }))],
         false,
     ),
     // A journal with a hole is of no use, and the blocks that it lost may be what is free.
     (
         1,
         "sif <8> block[2] 0",
-        &["block 2 of this internal file is not mapped"],
+        &[kind!(Reserved(ReservedDamage::NotMapped { block: 2 }))],
         false,
     ),
     (
         4,
         "sif <12> block[3] 1",
-        &["block 0 of this internal file is not mapped"],
+        &[kind!(Reserved(ReservedDamage::NotMapped { block: 0 }))],
         false,
     ),
     // A device that is protected from changes, and has more than its number: perhaps none.
     (
         0,
         "sif chr flags 0x10\nsif chr block[9] 77",
-        &["more than a number in it"],
+        &[kind!(Inode(InodeDamage::ProtectedSpecial))],
         false,
     ),
     // The sectors of a sound file are right again whatever else is wrong.
     (
         0,
         "clri tiny\nsif file blocks 98",
-        &["which is not in use"],
+        &[kind!(Directory(DirectoryDamage::UnusedInode { .. }))],
         true,
     ),
 ];
@@ -83,13 +99,7 @@ fn what_leaves_a_choice_is_left() -> Result<()> {
         damage(&image, request)?;
         let before = image.fingerprint()?;
         let report = run(&image, false).context(|| (*request).to_owned())?;
-        let all: Vec<String> = report.left.iter().map(ToString::to_string).collect();
-        for part in *left {
-            ensure!(
-                all.iter().any(|line| line.contains(part)),
-                "{name}: {request}: {all:?}"
-            );
-        }
+        are_left(&report, left).context(|| format!("{name}: {request}"))?;
         let changed = image.fingerprint()? != before;
         ensure!(
             changed == *written,
@@ -127,16 +137,19 @@ fn a_map_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
     let image = base(mib, args, dirty)?;
     let bytes = fs::read(image.path())?;
     let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
-    let says = [
-        "checksum",
-        "free but marked in use",
-        "in use but marked free",
+    let bitmaps = [
+        kind!(Bitmap(BitmapDamage::MarkedInUse { .. })),
+        kind!(Bitmap(BitmapDamage::MarkedFree { .. })),
     ];
+    let inode = kind!(InodeRecord(InodeError::Checksum { .. }));
+    let of_inode = [inode, bitmaps[0], bitmaps[1]];
+    let node = kind!(ExtentNode(ExtentError::BadChecksum { .. }));
+    let of_node = [node, bitmaps[0], bitmaps[1]];
     let (at, len) = first_extent(&image)?;
     let wrong = image.copy()?;
     let other = free_neighbour(&image, number(usize::try_from(at)?), len)?;
     wrong.patch(at, 4, |start| start.copy_from_slice(&other.to_le_bytes()))?;
-    left_alone(&wrong, &says).context(|| "an inode".to_owned())?;
+    left_alone(&wrong, &of_inode).context(|| "an inode".to_owned())?;
     // The same in a leaf of an extent tree.
     let map = Map::of(&bytes);
     let Some(node) = map
@@ -152,12 +165,13 @@ fn a_map_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
     wrong.patch(at as u64, 4, |start| {
         start.copy_from_slice(&other.to_le_bytes())
     })?;
-    left_alone(&wrong, &says).context(|| "an extent node".to_owned())?;
+    left_alone(&wrong, &of_node).context(|| "an extent node".to_owned())?;
     // The sectors of the inode contradict it: what was wrong before its checksum is not known.
     let wrong = image.copy()?;
     let (at, _) = first_extent(&image)?;
     wrong.patch(at - 60 + 28, 1, |sectors| sectors[0] ^= 0x40)?;
-    left_alone(&wrong, &["checksum", "sectors"]).context(|| "sectors".to_owned())?;
+    left_alone(&wrong, &[inode, kind!(Inode(InodeDamage::Sectors { .. }))])
+        .context(|| "sectors".to_owned())?;
     Ok(())
 }
 
@@ -167,18 +181,20 @@ fn a_directory_that_links_contradict_gets_no_new_checksum() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
+    let checksum = kind!(DirBlock(DirentError::Checksum { .. }));
     for at in [0, 3] {
         let (name, mib, args, dirty) = BASES[at];
         let wrong = base(mib, args, dirty)?;
         exchange_entry(&wrong)?;
-        left_alone(&wrong, &["checksum", "link count"]).context(|| name.to_owned())?;
+        left_alone(&wrong, &[checksum, kind!(Link(LinkDamage::Count { .. }))])
+            .context(|| name.to_owned())?;
     }
     // Without a journal, on a volume that was not unmounted: a cut write leaves the same.
     let (_, mib, args, dirty) = BASES[3];
     let torn = base(mib, args, dirty)?;
     damage(&torn, "ssv state 0")?;
     exchange_entry(&torn)?;
-    repaired(&torn, "checksum")
+    repaired(&torn, checksum)
 }
 
 /// Lets the entry of `tiny` lead to the inode of `file`, without a new checksum.
@@ -198,6 +214,7 @@ fn a_descriptor_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
+    let checksum = kind!(GroupDesc(GroupDescError::BadChecksum { .. }));
     for (at, name) in [(0, "one group"), (3, "several groups"), (2, "crc16")] {
         let (_, mib, args, dirty) = BASES[at];
         let image = base(mib, args, dirty)?;
@@ -209,13 +226,13 @@ fn a_descriptor_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
             let other = free_neighbour(&image, stored, 1)?;
             let wrong = image.copy()?;
             wrong.patch(at, 4, |field| field.copy_from_slice(&other.to_le_bytes()))?;
-            let says = ["checksum", "in use but marked free"];
-            left_alone(&wrong, &says).context(|| format!("{name}: {what}"))?;
+            let marked = kind!(Bitmap(BitmapDamage::MarkedFree { .. }));
+            left_alone(&wrong, &[checksum, marked]).context(|| format!("{name}: {what}"))?;
         }
         // With nothing that contradicts it the descriptor gets its checksum.
         let wrong = image.copy()?;
         wrong.patch(2 * 1024 + 30, 1, |sum| sum[0] ^= 0x40)?;
-        repaired(&wrong, "checksum").context(|| format!("{name}: a checksum"))?;
+        repaired(&wrong, checksum).context(|| format!("{name}: a checksum"))?;
     }
     Ok(())
 }
@@ -290,7 +307,11 @@ fn a_lone_superblock_gets_a_checksum_only_if_all_else_is_sound() -> Result<()> {
         for at in [0x0C, 0x78] {
             let wrong = image.copy()?;
             wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
-            repaired(&wrong, "bad superblock checksum").context(|| format!("{at:#x}"))?;
+            repaired(
+                &wrong,
+                kind!(Superblock(SuperblockError::BadChecksum { .. }, _)),
+            )
+            .context(|| format!("{at:#x}"))?;
         }
     }
     Ok(())
@@ -369,5 +390,5 @@ fn nothing_is_freed_while_inodes_lie_on_bad_blocks() -> Result<()> {
     let report = run(&image, false)?;
     ensure!(report.is_clean() && !report.has_changed(), "{report:?}");
     damage(&image, "setb 3500 10")?;
-    left_alone(&image, &["free but marked in use"])
+    left_alone(&image, &[kind!(Bitmap(BitmapDamage::MarkedInUse { .. }))])
 }

@@ -12,9 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use check_kit::mutants::{Mutants, NEEDS};
-use check_kit::{exceptions, verdict};
+use check_kit::{exceptions, kind, verdict};
 use extant_blockdev::MemoryDevice;
 use extant_check::{CheckOptions, check};
+use extant_disk::damage::JournalDamage;
 use extant_fix::{FixOptions, fix};
 use extant_testkit::{Context, Result, TempDir, bail, ensure, need, report};
 use fix_kit::use_mounted;
@@ -101,8 +102,8 @@ fn one(bytes: &[u8], dir: &TempDir, totals: &mut Totals) -> Result<()> {
         std::fs::write(&path, &after)?;
         let verdict = verdict(&path)?;
         // e2fsck -n cannot clear an error that the journal remembers, and gives up.
-        let mut notes = report.notes.iter();
-        let remembers = notes.any(|note| note.what.starts_with("it remembers error"));
+        let remembers = kind!(Journal(JournalDamage::Errno { .. }));
+        let remembers = remembers.is_in(report.notes.iter().map(|note| &note.kind));
         let known = remembers || exceptions::explain(&verdict).is_some();
         ensure!(
             verdict.agree() || known,

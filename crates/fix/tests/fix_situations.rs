@@ -9,9 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
-use check_kit::{BASES, base, damage};
+use check_kit::{BASES, Expected, base, damage, kind};
 use extant_blockdev::{BlockDevice, Event, MemoryDevice, Recorder};
 use extant_disk::csum::Crc32c;
+use extant_disk::damage::{
+    AttributeDamage, BitmapDamage, DirectoryDamage, DirentError, ExtentError, GroupDamage,
+    GroupDescError, HtreeError, InodeDamage, InodeError, JournalDamage, LinkDamage,
+    SuperblockDamage, SuperblockError, XattrError,
+};
 use extant_disk::mmp::{MMP_SIZE, Mmp, MmpState};
 use extant_disk::superblock::{RawSuperblock, Superblock};
 use extant_fix::{Error, FixOptions, fix};
@@ -21,52 +26,128 @@ use extant_units::DevOff;
 use fix_kit::{NEEDS, repaired, run};
 use zerocopy::IntoBytes;
 
-/// A damage: the base, by its index, requests of debugfs, and a part of what is then repaired.
-const REPAIRED: &[(usize, &str, &str)] = &[
-    (0, "sif file links_count 7", "link count 7, found 1"),
-    (1, "sif sub links_count 2", "link count 2, found 3"),
-    (0, "sif file blocks 98", "counts 98 sectors"),
-    (2, "sif sparse blocks 2", "counts 2 sectors"),
-    (0, "ssv free_blocks_count 5", "5 free blocks, found"),
-    (1, "ssv free_inodes_count 5", "5 free inodes, found"),
+/// A damage: the base, by its index, requests of debugfs, and what is then repaired.
+const REPAIRED: &[(usize, &str, Expected)] = &[
+    (
+        0,
+        "sif file links_count 7",
+        kind!(Link(LinkDamage::Count {
+            stored: 7,
+            found: 1
+        })),
+    ),
+    (
+        1,
+        "sif sub links_count 2",
+        kind!(Link(LinkDamage::Count {
+            stored: 2,
+            found: 3
+        })),
+    ),
+    (
+        0,
+        "sif file blocks 98",
+        kind!(Inode(InodeDamage::Sectors { stored: 98, .. })),
+    ),
+    (
+        2,
+        "sif sparse blocks 2",
+        kind!(Inode(InodeDamage::Sectors { stored: 2, .. })),
+    ),
+    (
+        0,
+        "ssv free_blocks_count 5",
+        kind!(SuperblockField(SuperblockDamage::FreeBlocks {
+            stored: 5,
+            ..
+        })),
+    ),
+    (
+        1,
+        "ssv free_inodes_count 5",
+        kind!(SuperblockField(SuperblockDamage::FreeInodes {
+            stored: 5,
+            ..
+        })),
+    ),
     (
         0,
         "set_bg 0 free_blocks_count 5\nset_bg 0 checksum calc",
-        "5 free blocks, found",
+        kind!(Group(GroupDamage::FreeBlocks { stored: 5, .. })),
     ),
     (
         2,
         "set_bg 1 free_inodes_count 5\nset_bg 1 checksum calc",
-        "5 free inodes, found",
+        kind!(Group(GroupDamage::FreeInodes { stored: 5, .. })),
     ),
     (
         3,
         "set_bg 0 used_dirs_count 9\nset_bg 0 checksum calc",
-        "9 directories, found",
+        kind!(Group(GroupDamage::Directories { stored: 9, .. })),
     ),
     (
         3,
         "set_bg 5 itable_unused 999\nset_bg 5 checksum calc",
-        "999 inodes that were never used",
+        kind!(Group(GroupDamage::TooManyUnused { unused: 999, .. })),
     ),
-    (1, "set_bg 0 flags 2", "for which a feature is missing"),
-    (0, "sif fifo flags 0x10", "protected from changes"),
-    (1, "sif chr flags 0x20", "protected from changes"),
-    (2, "sif blk flags 0x30", "protected from changes"),
-    (3, "sif fast flags 0x10", "protected from changes"),
-    (0, "setb 3500 10", "free but marked in use"),
-    (1, "freeb 3 2", "2 in use but marked free"),
-    (0, "seti <120>", "1 free but marked in use"),
-    (5, "freei file", "1 in use but marked free"),
-    (0, "unlink file", "no name leads to it"),
     (
         1,
-        "unlink sub/deep",
-        "directory without a way from the root",
+        "set_bg 0 flags 2",
+        kind!(Group(GroupDamage::NeverWritten)),
     ),
-    (4, "unlink big", "directory without a way from the root"),
-    (0, "ssv state 3", "marked as having errors"),
-    (2, "ssv state 0", "not marked as clean"),
+    (
+        0,
+        "sif fifo flags 0x10",
+        kind!(Inode(InodeDamage::Protected)),
+    ),
+    (
+        1,
+        "sif chr flags 0x20",
+        kind!(Inode(InodeDamage::Protected)),
+    ),
+    (
+        2,
+        "sif blk flags 0x30",
+        kind!(Inode(InodeDamage::Protected)),
+    ),
+    (
+        3,
+        "sif fast flags 0x10",
+        kind!(Inode(InodeDamage::Protected)),
+    ),
+    (
+        0,
+        "setb 3500 10",
+        kind!(Bitmap(BitmapDamage::MarkedInUse { .. })),
+    ),
+    (
+        1,
+        "freeb 3 2",
+        kind!(Bitmap(BitmapDamage::MarkedFree { count: 2, .. })),
+    ),
+    (
+        0,
+        "seti <120>",
+        kind!(Bitmap(BitmapDamage::MarkedInUse { count: 1, .. })),
+    ),
+    (
+        5,
+        "freei file",
+        kind!(Bitmap(BitmapDamage::MarkedFree { count: 1, .. })),
+    ),
+    (0, "unlink file", kind!(Link(LinkDamage::NoName { .. }))),
+    (1, "unlink sub/deep", kind!(Link(LinkDamage::NoWayFromRoot))),
+    (4, "unlink big", kind!(Link(LinkDamage::NoWayFromRoot))),
+    (
+        0,
+        "ssv state 3",
+        kind!(SuperblockField(SuperblockDamage::MarkedWithErrors)),
+    ),
+    (
+        2,
+        "ssv state 0",
+        kind!(SuperblockField(SuperblockDamage::NotMarkedClean)),
+    ),
 ];
 
 #[test]
@@ -75,14 +156,14 @@ fn each_damage_is_repaired() -> Result<()> {
         return Ok(());
     }
     let mut made = BTreeMap::new();
-    for (at, request, says) in REPAIRED {
+    for (at, request, expected) in REPAIRED {
         let (name, mib, args, dirty) = BASES[*at];
         if !made.contains_key(at) {
             made.insert(*at, base(mib, args, dirty)?);
         }
         let image = made[at].copy()?;
         damage(&image, request)?;
-        repaired(&image, says).context(|| format!("{name}: {request}"))?;
+        repaired(&image, *expected).context(|| format!("{name}: {request}"))?;
     }
     Ok(())
 }
@@ -101,7 +182,7 @@ fn lost_files_get_a_name_and_keep_what_they_have() -> Result<()> {
     };
     let (file, sub) = (number("file")?, number("sub")?);
     damage(&image, "unlink file\nunlink sub")?;
-    repaired(&image, "no name leads to it")?;
+    repaired(&image, kind!(Link(LinkDamage::NoName { .. })))?;
     let bytes = image.debugfs(&format!("cat /lost+found/#{file}"))?;
     ensure!(bytes == "\u{7}".repeat(5000), "{} bytes", bytes.len());
     let hard = image.debugfs(&format!("cat /lost+found/#{sub}/deep/hard"))?;
@@ -124,17 +205,27 @@ fn each_checksum_is_stored_anew() -> Result<()> {
         for kind in map.kinds() {
             let found = map.found().iter().rfind(|found| found.kind == *kind);
             let Some(found) = found else { continue };
-            let (at, says) = match kind {
-                Kind::Superblock => (1020, "bad superblock checksum"),
-                Kind::Descriptor => (30, "checksum"),
-                Kind::Inode => (124, "checksum"),
-                Kind::DirLeaf | Kind::DirRoot | Kind::DirNode => (found.len - 4, "checksum"),
+            let (at, expected) = match kind {
+                Kind::Superblock => (
+                    1020,
+                    kind!(Superblock(SuperblockError::BadChecksum { .. }, _)),
+                ),
+                Kind::Descriptor => (30, kind!(GroupDesc(GroupDescError::BadChecksum { .. }))),
+                Kind::Inode => (124, kind!(InodeRecord(InodeError::Checksum { .. }))),
+                Kind::DirLeaf => (found.len - 4, kind!(DirBlock(DirentError::Checksum { .. }))),
+                Kind::DirRoot | Kind::DirNode => (
+                    found.len - 4,
+                    kind!(IndexBlock(HtreeError::Checksum { .. })),
+                ),
                 Kind::ExtentNode => {
                     let max = bytes[found.at + 4..found.at + 6].to_vec();
                     let max = usize::from(u16::from_le_bytes([max[0], max[1]]));
-                    (12 + 12 * max, "checksum")
+                    (
+                        12 + 12 * max,
+                        kind!(ExtentNode(ExtentError::BadChecksum { .. })),
+                    )
                 }
-                Kind::XattrBlock => (16, "bad attribute block checksum"),
+                Kind::XattrBlock => (16, kind!(AttributeTable(XattrError::Checksum { .. }))),
                 _ => continue,
             };
             // The map has copies of the superblock, too.
@@ -145,7 +236,7 @@ fn each_checksum_is_stored_anew() -> Result<()> {
             };
             let spoiled = image.copy()?;
             spoiled.patch((place + at) as u64, 1, |byte| byte[0] ^= 0x40)?;
-            repaired(&spoiled, says).context(|| format!("{name}: {kind:?}"))?;
+            repaired(&spoiled, expected).context(|| format!("{name}: {kind:?}"))?;
             // The sound structure had that checksum: the image is what it was. But the flags of a
             // descriptor are not relied on, and logs and clocks are written.
             let same = fs::read(spoiled.path())? == bytes;
@@ -173,7 +264,10 @@ fn a_wrong_kind_and_parent_and_reference_are_stored_anew() -> Result<()> {
     };
     let wrong = image.copy()?;
     wrong.patch(tiny as u64 + 1, 1, |kind| kind[0] = 7)?;
-    repaired(&wrong, "says kind 7")?;
+    repaired(
+        &wrong,
+        kind!(Directory(DirectoryDamage::Kind { stored: 7, .. })),
+    )?;
     ensure!(fs::read(wrong.path())? == bytes, "another kind");
     let map = Map::of(&bytes);
     let block = map
@@ -185,14 +279,17 @@ fn a_wrong_kind_and_parent_and_reference_are_stored_anew() -> Result<()> {
     };
     let wrong = image.copy()?;
     wrong.patch(block.at as u64 + 4, 1, |count| count[0] = 9)?;
-    repaired(&wrong, "reference count 9, used by")?;
+    repaired(
+        &wrong,
+        kind!(Attribute(AttributeDamage::References { stored: 9, .. })),
+    )?;
     ensure!(fs::read(wrong.path())? == bytes, "another count");
     // The first block of `sub/deep`: its entry of "..".
     let stat = image.debugfs("bmap sub/deep 0")?;
     let at = stat.trim().parse::<u64>()? * 1024 + 12;
     let wrong = image.copy()?;
     wrong.patch(at, 1, |parent| parent[0] = 2)?;
-    repaired(&wrong, "\"..\" leads to inode 2")?;
+    repaired(&wrong, kind!(Link(LinkDamage::Parent { .. })))?;
     ensure!(fs::read(wrong.path())? == bytes, "another parent");
     Ok(())
 }
@@ -229,7 +326,7 @@ fn lost_found_grows_with_the_names() -> Result<()> {
             requests += &format!("unlink {name}\n");
         }
         damage(&image, &requests)?;
-        repaired(&image, "no name leads to it").context(|| name.to_owned())?;
+        repaired(&image, kind!(Link(LinkDamage::NoName { .. }))).context(|| name.to_owned())?;
         let names = image.debugfs("ls -p /lost+found")?;
         let found = names.lines().filter(|line| line.contains("/#")).count();
         ensure!(found == 90, "{name}: {found} names");
@@ -267,7 +364,7 @@ fn errors_on_record_are_forgotten_once_nothing_is_wrong() -> Result<()> {
     );
     ensure!(damaged.bytes(1024 + 0x194, 1)? == [3], "forgotten");
 
-    repaired(&image, "it remembers error")?;
+    repaired(&image, kind!(Journal(JournalDamage::Errno { .. })))?;
     ensure!(image.bytes(errno, 4)? == [0; 4], "remembered");
     ensure!(image.bytes(1024 + 0x194, 8)? == [0; 8], "remembered");
     Ok(())
@@ -286,7 +383,11 @@ fn copies_of_superblock_and_descriptors_are_written_anew() -> Result<()> {
         image.patch(block * size, 2 * usize::try_from(size)?, |bytes| {
             bytes.fill(0)
         })?;
-        repaired(&image, "copies of the superblock cannot be used").context(|| name.to_owned())?;
+        repaired(
+            &image,
+            kind!(SuperblockField(SuperblockDamage::SuperblockCopies { .. })),
+        )
+        .context(|| name.to_owned())?;
         let report = run(&image, true)?;
         ensure!(report.notes.is_empty(), "{name}: {report:?}");
         // e2fsck works with the copy alone.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use check_kit::{BASES, base};
 use extant_blockdev::MemoryDevice;
 use extant_check::{CheckOptions, check, find_superblock_copy, with_superblock_copy};
+use extant_disk::damage::SuperblockDamage;
 use extant_fix::{Error, FixOptions, fix_image};
 use extant_testkit::{Image, Result, ensure, need};
 use fix_kit::{NEEDS, run, use_mounted};
@@ -55,7 +56,11 @@ fn a_lost_superblock_is_restored() -> Result<()> {
             report.is_clean() && report.replayed == u64::from(dirty),
             "{name}: {report:?}"
         );
-        let told = report.fixed.iter().any(|one| one.what.contains("restored"));
+        let restored = SuperblockDamage::Restored { offset: COPY };
+        let told = report
+            .fixed
+            .iter()
+            .any(|one| one.kind == restored.clone().into());
         ensure!(told, "{name}: {report:?}");
         image.fsck_clean()?;
         let after = fs::read(image.path())?;

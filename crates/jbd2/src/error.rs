@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use extant_disk::damage::JournalDamage;
 use extant_disk::jbd2::superblock::JournalSuperblockError;
 use extant_units::{Blocks, Pblk};
 
@@ -130,7 +131,7 @@ pub enum JournalError {
     Unsupported(Arc<str>),
     /// The log is damaged.
     #[error("corrupt journal: {0}")]
-    Corrupt(Arc<str>),
+    Corrupt(#[from] JournalDamage),
     /// The journal's superblock is damaged.
     #[error("corrupt journal: {0}")]
     CorruptSuperblock(#[source] JournalSuperblockError),
@@ -155,10 +156,6 @@ impl JournalError {
             what,
             source: Arc::new(source),
         }
-    }
-
-    pub(crate) fn corrupt(what: impl Into<Arc<str>>) -> Self {
-        Self::Corrupt(what.into())
     }
 }
 

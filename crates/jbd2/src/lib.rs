@@ -85,5 +85,5 @@ pub use hash::{NumberHash, NumberHasher};
 pub use journal::Journal;
 pub use log_map::LogMap;
 pub use ordered::OrderedData;
-pub use recovery::{Recovery, SkippedCopy, inspect, recover, recover_within};
+pub use recovery::{Recovery, SkippedCopies, SkippedCopy, inspect, recover, recover_within};
 pub use stats::JournalStats;

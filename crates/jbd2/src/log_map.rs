@@ -1,5 +1,6 @@
 //! The location of the log: the runs of device blocks that make up the journal.
 
+use extant_disk::damage::JournalDamage;
 use extant_units::{Blocks, Pblk};
 
 use crate::error::JournalError;
@@ -83,10 +84,8 @@ impl LogMap {
     /// Checks that the runs lie on the device and do not overlap.
     pub(crate) fn check(&self, device: Blocks) -> Result<(), JournalError> {
         let outside = self.spans.iter().find(|(_, end)| end.get() > device.get());
-        if let Some((start, end)) = outside {
-            return Err(JournalError::corrupt(format!(
-                "its blocks {start}..{end} leave the device of {device} blocks"
-            )));
+        if let Some(&(start, end)) = outside {
+            return Err(JournalDamage::OutsideDevice { start, end, device }.into());
         }
         let overlap = self
             .spans
@@ -95,9 +94,7 @@ impl LogMap {
             .find(|((_, end), (next, _))| end > next);
         match overlap {
             None => Ok(()),
-            Some((_, (next, _))) => Err(JournalError::corrupt(format!(
-                "block {next} is in it twice"
-            ))),
+            Some((_, &(block, _))) => Err(JournalDamage::RepeatedBlock { block }.into()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading and writing the journal's superblock, block 0 of the log.
 
 use extant_blockdev::BlockDevice;
+use extant_disk::damage::JournalDamage;
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_units::{BlockSize, Blocks, DevOff};
 
@@ -58,5 +59,5 @@ fn write_error() -> impl FnOnce(std::io::Error) -> JournalError {
 fn offset(bs: BlockSize, map: &LogMap) -> Result<DevOff, JournalError> {
     map.block(0)
         .and_then(|p| bs.dev_off(p))
-        .ok_or_else(|| JournalError::corrupt("it has no blocks"))
+        .ok_or_else(|| JournalDamage::NoBlocks.into())
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use common::*;
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
+use extant_disk::damage::{JournalDamage, JournalSuperblockError, LogBlockError};
 use extant_jbd2::{Config, JournalError, LogMap, inspect, recover};
 use extant_units::{BlockSize, Blocks, Pblk};
 
@@ -170,42 +171,63 @@ fn without_checksums_random_damage_ends_in_a_result() {
 }
 
 /// Damage to a log without checksums, and the error that reports it.
-fn refused(expected: &str, damage: impl FnOnce(&MemoryDevice)) {
+fn refused(is_expected: fn(&JournalError) -> bool, damage: impl FnOnce(&MemoryDevice)) {
     let dev = dirty(false);
     damage(&dev);
     let before = dev.to_bytes();
-    let error = try_recover(&dev).unwrap_err().to_string();
-    assert!(
-        error.contains(expected),
-        "{error:?} does not say {expected:?}"
-    );
-    assert!(dev.to_bytes() == before, "{expected}: written all the same");
+    let error = try_recover(&dev).unwrap_err();
+    assert!(is_expected(&error), "{error:?}");
+    assert!(dev.to_bytes() == before, "{error}: written all the same");
+}
+
+/// A function that returns whether an error of the journal has this pattern.
+macro_rules! kind {
+    (log: $($pattern:tt)+) => {
+        |error| matches!(error, JournalError::Corrupt(JournalDamage::$($pattern)+))
+    };
+    (superblock: $($pattern:tt)+) => {
+        |error| {
+            matches!(
+                error,
+                JournalError::CorruptSuperblock(JournalSuperblockError::$($pattern)+)
+                    | JournalError::UnsupportedSuperblock(JournalSuperblockError::$($pattern)+)
+            )
+        }
+    };
 }
 
 #[test]
 fn damage_is_reported_and_nothing_is_written() {
     let word = |value: u32| value.to_be_bytes();
     // The first tag's block number is at 12 of the descriptor.
-    refused("lies past the end of the file system", |dev| {
+    refused(kind!(log: TargetPastEnd { .. }), |dev| {
         write(dev, 7, 12, &word(5000))
     });
     let inside = u32::try_from(place(40)).unwrap();
-    refused("is a block of the log", |dev| {
+    refused(kind!(log: TargetInLog { .. }), |dev| {
         write(dev, 7, 12, &word(inside))
     });
-    refused("claims", |dev| write(dev, 13, 12, &word(4000)));
-    refused("this is no journal superblock", |dev| {
+    refused(
+        kind!(log: LogBlock { error: LogBlockError::RevokeCount { .. }, .. }),
+        |dev| write(dev, 13, 12, &word(4000)),
+    );
+    refused(kind!(superblock: NoSuperblock), |dev| {
         write(dev, 0, 0, &[0])
     });
-    refused("unknown journal features", |dev| {
+    refused(kind!(superblock: UnknownFeatures { .. }), |dev| {
         write(dev, 0, 0x28, &word(0x41))
     });
-    refused("more than one version", |dev| {
+    refused(kind!(superblock: SeveralChecksums), |dev| {
         write(dev, 0, 0x28, &word(0x18))
     });
-    refused("starts at block 64", |dev| write(dev, 0, 0x1c, &word(64)));
-    refused("claims blocks 1..65", |dev| write(dev, 0, 0x10, &word(65)));
-    refused("blocks of 4096 bytes", |dev| {
+    refused(kind!(superblock: Start { start: 64, .. }), |dev| {
+        write(dev, 0, 0x1c, &word(64))
+    });
+    refused(
+        kind!(superblock: Geometry { first: 1, end: 65, .. }),
+        |dev| write(dev, 0, 0x10, &word(65)),
+    );
+    refused(kind!(superblock: BlockSize { found: 4096, .. }), |dev| {
         write(dev, 0, 0x0c, &word(4096))
     });
 }

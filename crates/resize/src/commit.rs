@@ -178,8 +178,8 @@ impl Volume {
         let blocks = Blocks::new(self.old.blocks.max(self.new.blocks));
         let bs = self.old.block_size;
         let recovery = recover_within(dev, bs, log, blocks, memory_share())?;
-        if let Some(what) = recovery.skipped_text() {
-            return Err(Error::Unreadable(what));
+        if let Some(copies) = recovery.skipped_copies() {
+            return Err(Error::Unreadable(copies.to_string()));
         }
         set_recover(dev, false)
     }

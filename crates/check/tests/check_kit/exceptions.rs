@@ -1,40 +1,63 @@
 //! Images on which `check` and `e2fsck -fn` (1.47) differ, clean or not, and why. Each is shown by
 //! a damage of its own in `check_agreement.rs`; a disagreement that none explains is a failure.
 
-use super::Verdict;
+use extant_disk::damage::{
+    CorruptKind, ExtentError, GroupDamage, GroupDescError, JournalDamage, JournalSuperblockError,
+    OrphanDamage, ReservedDamage, SuperblockDamage, SuperblockError, XattrError,
+};
+
+use super::{Expected, Verdict, kind};
 
 /// A cause of disagreement.
 pub(crate) struct Exception {
     /// For the totals.
     pub(crate) name: &'static str,
-    /// A part of the report of the side that sees it: findings of `check`, or lines of e2fsck.
-    pub(crate) says: &'static [&'static str],
+    /// The report of the side that sees it.
+    pub(crate) says: Says,
     /// Why the other side does not see it.
     pub(crate) why: &'static str,
     /// A damage that shows it: a base, by its index in [`super::BASES`], and requests of debugfs.
     pub(crate) shown_by: (usize, &'static str),
 }
 
+/// The words of one side.
+pub(crate) enum Says {
+    /// Findings of `check`, by their kinds.
+    Kinds(&'static [Expected]),
+    /// A part of a line of e2fsck, or of an error of `check` that is no damage.
+    Text(&'static str),
+}
+
+impl Says {
+    fn explains(&self, line: &str, kind: Option<&CorruptKind>) -> bool {
+        match self {
+            Self::Kinds(kinds) => kinds.iter().any(|expected| expected.is_in(kind)),
+            Self::Text(text) => line.contains(text),
+        }
+    }
+}
+
 /// Seen by `check` alone.
 pub(crate) const OURS: &[Exception] = &[
     Exception {
         name: "descriptor checksum",
-        says: &["bad descriptor checksum"],
+        says: Says::Kinds(&[kind!(GroupDesc(GroupDescError::BadChecksum { .. }))]),
         why: "e2fsck -n says so and IGNORED, and exits with 0",
         shown_by: (0, "zap_block -o 30 -l 2 -p 0x55 2"),
     },
     Exception {
         name: "orphan list head",
-        says: &[
-            "orphan list: the list leads to",
-            "orphan list: the list meets",
-        ],
+        says: Says::Kinds(&[kind!(Orphan(
+            OrphanDamage::ListTarget { .. } | OrphanDamage::ListCircle { .. }
+        ))]),
         why: "e2fsck -n does not read the list; Linux follows it at the next mount",
         shown_by: (0, "ssv last_orphan 5"),
     },
     Exception {
         name: "depth of an extent node",
-        says: &["extent node of depth", "extent node with 0 of"],
+        says: Says::Kinds(&[kind!(ExtentNode(
+            ExtentError::BadDepth { .. } | ExtentError::BadCount { entries: 0, .. }
+        ))]),
         why: "e2fsck does not compare the depth of a node with its place, nor looks at that of a \
               root without entries; Linux refuses to read the file",
         shown_by: (
@@ -44,24 +67,29 @@ pub(crate) const OURS: &[Exception] = &[
     },
     Exception {
         name: "impossible attribute name",
-        says: &["has an impossible name"],
+        says: Says::Kinds(&[kind!(AttributeTable(XattrError::Name { .. }))]),
         why: "e2fsck does not look into names; Linux refuses all attributes of the inode for a NUL",
         shown_by: (2, "zap_block {name tiny}"),
     },
     Exception {
         name: "resize inode",
-        says: &[
-            "the resize inode is no regular file",
-            "the resize inode does not lead",
-            "of the resize inode does not lead",
-        ],
+        says: Says::Kinds(&[kind!(Reserved(
+            ReservedDamage::ResizeMode
+                | ReservedDamage::ResizePointer { .. }
+                | ReservedDamage::ResizeCopies { .. }
+        ))]),
         why: "e2fsck -n says that the resize inode is not valid, and exits with 0 if it owns the \
               right number of blocks",
         shown_by: (0, "sif <7> links_count 0"),
     },
     Exception {
         name: "log checksum",
-        says: &["corrupt journal: transaction", "wrong checksum of the copy"],
+        says: Says::Kinds(&[kind!(Journal(
+            JournalDamage::Checksum { .. }
+                | JournalDamage::Copies { .. }
+                | JournalDamage::TargetPastEnd { .. }
+                | JournalDamage::TargetInLog { .. }
+        ))]),
         why: "e2fsck replays up to a damaged transaction, which check refuses to do, as mounting \
               does; a damaged copy it skips and says so, but finds nothing then if the block's \
               old content does as well",
@@ -69,64 +97,83 @@ pub(crate) const OURS: &[Exception] = &[
     },
     Exception {
         name: "journal superblock",
-        says: &[
-            "corrupt journal: the journal's log starts",
-            "corrupt journal: the journal claims",
-        ],
+        says: Says::Kinds(&[kind!(JournalSuperblock(
+            JournalSuperblockError::Start { .. } | JournalSuperblockError::Geometry { .. }
+        ))]),
         why: "e2fsck -n passes over a log that waits for no recovery",
         shown_by: (0, "zap_block -o 28 -l 4 -p 0x11 {block 0}"),
     },
     Exception {
         name: "first inode",
-        says: &["ten inodes are reserved"],
+        says: Says::Kinds(&[kind!(Superblock(
+            SuperblockError::BadField {
+                field: "first_ino",
+                ..
+            },
+            _
+        ))]),
         why: "debugfs, which replays for e2fsck here, does not mind the superblock, and the log \
               has a good copy of it; Linux refuses to mount",
         shown_by: (6, "ssv first_ino 10"),
     },
     Exception {
         name: "no journal to replay",
-        says: &["it needs a replay, but there is none"],
+        says: Says::Kinds(&[kind!(Journal(JournalDamage::ReplayWithoutJournal))]),
         why: "debugfs, which replays for e2fsck here, clears the mark",
         shown_by: (6, "ssv feature_compat 0x38"),
     },
     Exception {
         name: "device of the journal",
-        says: &[
-            "names an external journal beside its own",
-            "names a journal without the feature",
-        ],
+        says: Says::Kinds(&[kind!(SuperblockField(
+            SuperblockDamage::ExternalJournal | SuperblockDamage::JournalWithoutFeature
+        ))]),
         why: "e2fsck looks at the journal's UUID and inode, not at its device number; Linux \
               refuses to mount",
         shown_by: (0, "ssv journal_dev 5"),
     },
     Exception {
         name: "never written without the feature",
-        says: &["marked as never written, for which a feature is missing"],
+        says: Says::Kinds(&[kind!(Group(GroupDamage::NeverWritten))]),
         why: "e2fsck -n says so, and exits with 0 if nothing else is wrong",
         shown_by: (1, "set_bg 0 flags 2"),
     },
     Exception {
         name: "never used inodes of an empty group",
-        says: &["inodes that were never used, of"],
+        says: Says::Kinds(&[kind!(Group(GroupDamage::TooManyUnused { .. }))]),
         why: "e2fsck -n says so, and exits with 0 if the group is empty",
         shown_by: (3, "set_bg 5 itable_unused 999\nset_bg 5 checksum calc"),
     },
     Exception {
         name: "feature that check does not know",
-        says: &["unsupported feature:"],
+        says: Says::Text("unsupported feature:"),
         why: "e2fsck knows some features that Extant does not mount; check answers that nothing \
               can be said",
         shown_by: (5, "ssv feature_ro_compat 0x446b"),
     },
     Exception {
         name: "superblock mended by the replay",
-        says: &["reserved_gdt_blocks is", "reserved blocks, more than half"],
+        says: Says::Kinds(&[
+            kind!(Superblock(
+                SuperblockError::BadField {
+                    field: "reserved_gdt_blocks",
+                    ..
+                },
+                _
+            )),
+            kind!(SuperblockField(SuperblockDamage::ReservedBlocks { .. })),
+        ]),
         why: "the journal has a good copy, but the bad one must be read to find the journal",
         shown_by: (6, "ssv r_blocks_count 3000"),
     },
     Exception {
         name: "high half of the block count",
-        says: &["blocks_count is"],
+        says: Says::Kinds(&[kind!(Superblock(
+            SuperblockError::BadField {
+                field: "blocks_count",
+                ..
+            },
+            _
+        ))]),
         why: "without 64bit e2fsck ignores the high half; Linux adds it",
         shown_by: (1, "zap_block -o 336 -l 1 -p 1 1"),
     },
@@ -136,14 +183,14 @@ pub(crate) const OURS: &[Exception] = &[
 pub(crate) const THEIRS: &[Exception] = &[
     Exception {
         name: "unknown compat feature",
-        says: &["has unsupported feature(s)"],
+        says: Says::Text("has unsupported feature(s)"),
         why: "the format lets readers and writers ignore such a bit, as Linux and check do; \
               e2fsck refuses",
         shown_by: (2, "ssv feature_compat 0x20028"),
     },
     Exception {
         name: "fast-commit area of no size",
-        says: &["incorrect fast commit blocks"],
+        says: Says::Text("incorrect fast commit blocks"),
         why: "Linux and check take the default size for zero; e2fsck 1.47 refuses",
         shown_by: (0, "zap_block -o 43 -l 1 -p 0x20 {block 0}"),
     },
@@ -151,19 +198,19 @@ pub(crate) const THEIRS: &[Exception] = &[
 
 /// The exception that explains a disagreement; `None` if nothing does.
 pub(crate) fn explain(verdict: &Verdict) -> Option<&'static Exception> {
-    let explains =
-        |line: &str, exception: &Exception| exception.says.iter().any(|words| line.contains(words));
     if verdict.e2fsck_is_clean() {
         // Every finding needs its own explanation.
-        let mut causes = verdict
-            .found
-            .iter()
-            .map(|line| OURS.iter().find(|exception| explains(line, exception)));
+        let mut causes = verdict.found.iter().map(|found| {
+            let kind = found.kind.as_ref();
+            let mut all = OURS.iter();
+            all.find(|exception| exception.says.explains(&found.text, kind))
+        });
         let first = causes.next()??;
         causes.all(|cause| cause.is_some()).then_some(first)
     } else {
+        let explains = |exception: &Exception, line: &str| exception.says.explains(line, None);
         THEIRS
             .iter()
-            .find(|exception| verdict.said.lines().any(|line| explains(line, exception)))
+            .find(|exception| verdict.said.lines().any(|line| explains(exception, line)))
     }
 }

@@ -12,7 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant_blockdev::{FileDevice, OpenMode};
-use extant_check::{CheckOptions, check};
+use extant_check::{CheckOptions, Error, Finding, check};
+use extant_disk::damage::CorruptKind;
+use extant_jbd2::JournalError;
 use extant_testkit::{Cmd, Image, Result, TempDir, bail, ensure};
 
 /// Small feature sets: name, size in MiB, arguments of mke2fs, and whether the journal keeps a
@@ -156,7 +158,60 @@ pub(crate) struct Verdict {
     /// The output of e2fsck.
     pub(crate) said: String,
     /// The findings, or the reason why there are none. Empty: clean.
-    pub(crate) found: Vec<String>,
+    pub(crate) found: Vec<Found>,
+}
+
+/// One finding, or an error of the check.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// As users see it.
+    pub(crate) text: String,
+    /// The kind, if it is damage.
+    pub(crate) kind: Option<CorruptKind>,
+}
+
+/// A kind of damage that a test expects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) pattern: &'static str,
+    pub(crate) matches: fn(&CorruptKind) -> bool,
+}
+
+/// The [`Expected`] of a pattern of [`CorruptKind`], without the name of that type.
+macro_rules! kind {
+    ($($pattern:tt)+) => {
+        crate::check_kit::Expected {
+            pattern: stringify!($($pattern)+),
+            matches: |kind| matches!(kind, extant_disk::damage::CorruptKind::$($pattern)+),
+        }
+    };
+}
+pub(crate) use kind;
+
+impl Expected {
+    /// Returns whether one of `kinds` is the expected one.
+    pub(crate) fn is_in<'a>(self, kinds: impl IntoIterator<Item = &'a CorruptKind>) -> bool {
+        kinds.into_iter().any(self.matches)
+    }
+}
+
+impl Found {
+    fn error(error: &Error) -> Self {
+        let kind = match error {
+            Error::Corrupt { kind, .. } => Some(kind.clone()),
+            Error::Superblock(error) => Some((*error).into()),
+            Error::Journal(JournalError::Corrupt(damage)) => Some(damage.clone().into()),
+            _ => None,
+        };
+        let text = error.to_string();
+        Self { text, kind }
+    }
+
+    fn finding(finding: &Finding) -> Self {
+        let kind = Some(finding.kind.clone());
+        let text = finding.to_string();
+        Self { text, kind }
+    }
 }
 
 impl Verdict {
@@ -166,6 +221,11 @@ impl Verdict {
 
     pub(crate) fn is_clean(&self) -> bool {
         self.found.is_empty()
+    }
+
+    /// The kinds of what was found.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &CorruptKind> {
+        self.found.iter().filter_map(|found| found.kind.as_ref())
     }
 
     pub(crate) fn agree(&self) -> bool {
@@ -203,8 +263,8 @@ pub(crate) fn verdict(image: &Path) -> Result<Verdict> {
             ..CheckOptions::default()
         },
     ) {
-        Ok(report) => report.findings.iter().map(ToString::to_string).collect(),
-        Err(error) => vec![error.to_string()],
+        Ok(report) => report.findings.iter().map(Found::finding).collect(),
+        Err(error) => vec![Found::error(&error)],
     };
     let device = Arc::new(FileDevice::open(image, OpenMode::ReadOnly)?);
     let Ok(found) = catch_unwind(AssertUnwindSafe(|| findings(device))) else {

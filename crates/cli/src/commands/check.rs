@@ -91,8 +91,8 @@ fn show_json(value: &Value) -> Result<(), Failure> {
 fn as_json(report: &Report) -> Value {
     let list = |findings: &[extant::Finding]| -> Vec<Value> {
         let one = |finding: &extant::Finding| {
-            let place = finding.place.to_string();
-            json!({"where": place, "what": finding.what})
+            let (place, kind) = (finding.place.to_string(), &finding.kind);
+            json!({"where": place, "what": kind.to_string(), "kind": kind.name()})
         };
         findings.iter().map(one).collect()
     };

@@ -101,8 +101,10 @@ fn show_json(value: &Value) -> Result<(), Failure> {
 
 fn as_json(args: &Fix, report: &FixReport) -> Value {
     let list = |findings: &[Finding]| -> Vec<Value> {
-        let one =
-            |finding: &Finding| json!({"where": finding.place.to_string(), "what": finding.what});
+        let one = |finding: &Finding| {
+            let (place, kind) = (finding.place.to_string(), &finding.kind);
+            json!({"where": place, "what": kind.to_string(), "kind": kind.name()})
+        };
         findings.iter().map(one).collect()
     };
     json!({

@@ -30,8 +30,8 @@ pub(super) fn replay(
         return Ok((sb, None));
     };
     let recovery = found.replay(dev, &layout, tuning.replay_bytes)?;
-    if let Some(what) = recovery.skipped_text() {
-        let what = format!("{what}; all else was replayed: e2fsck must check the volume");
+    if let Some(copies) = recovery.skipped_copies() {
+        let what = format!("{copies}; all else was replayed: e2fsck must check the volume");
         write_directly(dev, |raw| {
             keep_error_record(sb.raw(), raw);
             let block = recovery.first_skipped.map(|copy| copy.block);

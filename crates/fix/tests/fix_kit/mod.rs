@@ -10,6 +10,8 @@ use extant_engine::{Cred, Error, VolumeOptions};
 use extant_fix::{FixOptions, Report, fix_image};
 use extant_testkit::{Image, Need, Result, bail, ensure};
 
+use crate::check_kit::Expected;
+
 pub(crate) const NEEDS: &[Need] = &[
     Need::Tool("mke2fs"),
     Need::Tool("debugfs"),
@@ -30,7 +32,7 @@ pub(crate) fn texts(report: &Report) -> Vec<String> {
 
 /// Repairs an image completely: a dry run says the same and writes nothing, e2fsck agrees, and
 /// there is nothing to do any more.
-pub(crate) fn repaired(image: &Image, says: &str) -> Result<()> {
+pub(crate) fn repaired(image: &Image, expected: Expected) -> Result<()> {
     let before = image.fingerprint()?;
     let dry = run(image, true)?;
     ensure!(image.fingerprint()? == before, "a dry run has written");
@@ -41,10 +43,8 @@ pub(crate) fn repaired(image: &Image, says: &str) -> Result<()> {
         "{fixed:?}, not as the dry run: {dry:?}"
     );
     ensure!(report.is_clean() && report.has_changed(), "{report:?}");
-    ensure!(
-        fixed.iter().any(|line| line.contains(says)),
-        "{says}: {fixed:?}"
-    );
+    let named = expected.is_in(report.fixed.iter().map(|finding| &finding.kind));
+    ensure!(named, "{expected:?}: {fixed:?}");
     image.fsck_clean()?;
     let after = image.fingerprint()?;
     ensure!(after != before, "nothing was written");
@@ -96,17 +96,19 @@ pub(crate) fn free_neighbour(image: &Image, from: u32, len: u64) -> Result<u32> 
 }
 
 /// A repair has to leave the whole image as it is, and say so.
-pub(crate) fn left_alone(image: &Image, says: &[&str]) -> Result<()> {
+pub(crate) fn left_alone(image: &Image, expected: &[Expected]) -> Result<()> {
     let before = image.fingerprint()?;
     let report = run(image, false)?;
     ensure!(!report.is_clean() && !report.has_changed(), "{report:?}");
     ensure!(image.fingerprint()? == before, "written: {report:?}");
-    let left: Vec<String> = report.left.iter().map(ToString::to_string).collect();
-    for part in says {
-        ensure!(
-            left.iter().any(|line| line.contains(part)),
-            "{part}: {left:?}"
-        );
+    are_left(&report, expected)
+}
+
+/// Checks that each of `expected` is among the findings that are left.
+pub(crate) fn are_left(report: &Report, expected: &[Expected]) -> Result<()> {
+    for one in expected {
+        let named = one.is_in(report.left.iter().map(|finding| &finding.kind));
+        ensure!(named, "{one:?}: {:?}", report.left);
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use extant_disk::damage::JournalDamage;
 use extant_units::{Pblk, Tid};
 
 use super::reader::LogReader;
@@ -39,7 +40,7 @@ impl LastCopies {
             let targets = reader
                 .format
                 .revokes(&block)
-                .map_err(|error| JournalError::corrupt(format!("log block {at}: {error}")))?;
+                .map_err(|error| JournalDamage::LogBlock { at, error })?;
             for target in targets.map(Pblk::get) {
                 if last.contains_key(&target) {
                     // Revoke blocks are in log order: a later revoke voids more copies.

@@ -44,9 +44,9 @@ use extant_units::{BlockSize, Blocks, Tid};
 use crate::error::JournalError;
 use crate::log_map::LogMap;
 use crate::log_superblock;
+pub use extant_disk::damage::{SkippedCopies, SkippedCopy};
 use last_copies::LastCopies;
 use reader::LogReader;
-pub use replay::SkippedCopy;
 
 /// The result of a recovery.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -69,13 +69,11 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// A line about the copies that were skipped, if there were any.
-    pub fn skipped_text(&self) -> Option<String> {
+    /// The copies that were skipped, if there were any.
+    pub fn skipped_copies(&self) -> Option<SkippedCopies> {
         let first = self.first_skipped?;
-        Some(match self.skipped {
-            0 | 1 => first.to_string(),
-            all => format!("{first} (and {} more such copies)", all - 1),
-        })
+        let more = self.skipped.saturating_sub(1);
+        Some(SkippedCopies { first, more })
     }
 }
 

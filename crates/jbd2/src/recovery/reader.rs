@@ -1,6 +1,7 @@
 //! Reading the blocks of a log by their number in the log.
 
 use extant_blockdev::BlockDevice;
+use extant_disk::damage::JournalDamage;
 use extant_disk::jbd2::Format;
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_units::BlockSize;
@@ -40,7 +41,7 @@ impl<'a> LogReader<'a> {
             .map
             .block(at)
             .and_then(|p| self.bs.dev_off(p))
-            .ok_or_else(|| JournalError::corrupt(format!("it has no block {at}")))?;
+            .ok_or(JournalDamage::NoBlock { at })?;
         self.dev
             .read_at(offset, block)
             .map_err(JournalError::io("reading the log"))

@@ -1,10 +1,10 @@
 //! REPLAY: reading copies from the log, checking them, writing them to their home locations.
 
 use std::collections::HashSet;
-use std::fmt;
 
+use extant_disk::damage::{JournalDamage, SkippedCopies, SkippedCopy};
 use extant_disk::jbd2::descriptor::unescape;
-use extant_units::{Pblk, Tid};
+use extant_units::Pblk;
 
 use super::last_copies::LastCopies;
 use super::reader::LogReader;
@@ -15,31 +15,6 @@ use crate::hash::NumberHash;
 
 /// Copies that are in memory together.
 const BATCH: usize = 1024;
-
-/// A copy in the log that was not written to its home location, because its checksum is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SkippedCopy {
-    /// The block it is a copy of.
-    pub block: Pblk,
-    /// The transaction that logged it.
-    pub tid: Tid,
-    /// The log block that it is in.
-    pub log_block: u32,
-}
-
-impl fmt::Display for SkippedCopy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            block,
-            tid,
-            log_block,
-        } = self;
-        write!(
-            f,
-            "transaction {tid}, log block {log_block}: wrong checksum of the copy of block {block}"
-        )
-    }
-}
 
 /// Removes the copies from `last` whose checksums are wrong, and replaces each by the copy before
 /// it, where the log has a good one. Returns how many were wrong, and the first of them.
@@ -134,7 +109,13 @@ fn is_zero_on_device(reader: &LogReader<'_>, target: Pblk) -> bool {
 fn load(reader: &LogReader<'_>, copy: &LoggedCopy, block: &mut [u8]) -> Result<(), JournalError> {
     reader.read(copy.at, block)?;
     if !has_right_checksum(reader, copy, block) {
-        return Err(JournalError::corrupt(skipped(copy).to_string()));
+        return Err(JournalDamage::Copies {
+            copies: SkippedCopies {
+                first: skipped(copy),
+                more: 0,
+            },
+        }
+        .into());
     }
     if copy.escaped {
         unescape(block);

@@ -11,6 +11,7 @@
 
 use std::io;
 
+use extant_disk::damage::JournalDamage;
 use extant_disk::jbd2::commit::Commit;
 use extant_disk::jbd2::crc32::Crc32;
 use extant_disk::jbd2::descriptor::Tag;
@@ -48,18 +49,16 @@ pub(super) struct Scan {
 impl Scan {
     /// Checks that the target of every copy lies on the file system and outside of the log.
     pub(super) fn check_targets(&self, log: &LogMap, device: Blocks) -> Result<(), JournalError> {
-        for copy in &self.copies {
-            let wrong = if copy.target.get() >= device.get() {
-                "lies past the end of the file system"
-            } else if log.contains(copy.target) {
-                "is a block of the log"
-            } else {
-                continue;
-            };
-            return Err(JournalError::corrupt(format!(
-                "transaction {}, log block {}: its target {} {wrong}",
-                copy.tid, copy.at, copy.target
-            )));
+        for &LoggedCopy {
+            tid, at, target, ..
+        } in &self.copies
+        {
+            if target.get() >= device.get() {
+                return Err(JournalDamage::TargetPastEnd { tid, at, target }.into());
+            }
+            if log.contains(target) {
+                return Err(JournalDamage::TargetInLog { tid, at, target }.into());
+            }
         }
         Ok(())
     }
@@ -213,9 +212,7 @@ impl Walk<'_> {
             if stale || (self.async_commit && !self.suspect) {
                 return Ok(false);
             }
-            return Err(JournalError::corrupt(format!(
-                "transaction {tid} has a wrong checksum"
-            )));
+            return Err(JournalDamage::Checksum { tid }.into());
         }
         self.last_commit = commit.seconds;
         self.crc = Crc32::START;
