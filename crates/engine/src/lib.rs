@@ -66,6 +66,7 @@ pub use api::inspect::verifier::Verifier;
 pub use api::*;
 pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;
+pub use extant_disk::damage;
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use extant_range_lock::ClearProbe;
 pub use file::Finished;

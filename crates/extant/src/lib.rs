@@ -37,6 +37,7 @@
 //! | another device than an image file | [`device`] |
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
+//! | kinds of damage, for code that decides by them | [`Error::corrupt_kind`], [`damage`] |
 //! | repair of an image | [`fix_image`] |
 //! | another size for an image | [`mod@resize`] |
 //! | many direct requests in flight | [`DirectQueue`] |
@@ -109,7 +110,7 @@ pub use extant_engine::{
     Extents, FallocateMode, Fiemap, FiemapExtent, FiemapFlags, FileKind, Finished, FsStat,
     GroupInfo, ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW,
     MountOptions, Node, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason,
-    Timestamp, Tuning, Volume, VolumeOptions, XattrMode, device,
+    Timestamp, Tuning, Volume, VolumeOptions, XattrMode, damage, device,
 };
 /// The sides of a copy, for comparisons of trees.
 #[doc(hidden)]

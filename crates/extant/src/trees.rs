@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
+use extant_engine::damage::LinkDamage;
 use extant_engine::{Error, FileKind, Location, Node, Result};
 
 use crate::filesystem::Filesystem;
@@ -96,7 +97,7 @@ impl Filesystem {
                 if stack.iter().any(|above| above.dir.ino() == node.ino()) {
                     return Err(Error::corrupt(
                         Location::Inode(node.ino()),
-                        "a directory that contains itself",
+                        LinkDamage::ContainsItself,
                     ));
                 }
                 stack.push(Doomed {

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use extant_engine::damage::LinkDamage;
 use extant_engine::{Error, FileKind, Location, Node, Result, Volume};
 use extant_units::Ino;
 
@@ -152,7 +153,7 @@ fn check_moved(
     };
     if names > 1 && is_there {
         let place = Location::Inode(ino);
-        return Err(Error::corrupt(place, "a directory with two names"));
+        return Err(Error::corrupt(place, LinkDamage::TwoNames));
     }
     Ok(())
 }

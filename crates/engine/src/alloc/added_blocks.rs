@@ -1,5 +1,6 @@
 //! Blocks that a grow adds at the end of the last group.
 
+use extant_disk::damage::BitmapDamage;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Pblk};
 
@@ -31,8 +32,8 @@ impl AllocatorCore {
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
         if locked.state.broken {
-            let what = "the last group is out of use";
-            return Err(Error::corrupt(Location::BlockBitmap(group), what));
+            let location = Location::BlockBitmap(group);
+            return Err(Error::corrupt(location, BitmapDamage::LastGroup));
         }
         locked.map(&disk)?;
         let run = Run {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use extant_disk::damage::BlockDamage;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Pblk, exact_u32};
 
@@ -373,19 +374,13 @@ impl AllocatorCore {
         if !self.layout.contains(run.start, run.len) {
             return Err(Error::corrupt(
                 location,
-                format!(
-                    "freeing {} blocks that do not lie within the volume",
-                    run.len
-                ),
+                BlockDamage::FreesOutside { blocks: run.len },
             ));
         }
         if !self.zones.may_map(None, run.start, run.len) {
             return Err(Error::corrupt(
                 location,
-                format!(
-                    "freeing {} blocks, some of which belong to the format itself",
-                    run.len
-                ),
+                BlockDamage::FreesFormat { blocks: run.len },
             ));
         }
         if metadata {

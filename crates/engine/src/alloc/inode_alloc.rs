@@ -8,6 +8,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use extant_disk::bitmap;
+use extant_disk::damage::{BitmapDamage, InodeDamage};
 use extant_disk::group_desc::GroupFlags;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Group, Ino, exact_u32};
@@ -79,11 +80,9 @@ impl AllocatorCore {
                 return Ok(None);
             }
             locked.give_up();
-            let what = format!(
-                "no inode is free, the descriptor says {}",
-                locked.state.desc.free_inodes
-            );
-            return Err(Error::corrupt(Location::InodeBitmap(group), what));
+            let stored = locked.state.desc.free_inodes;
+            let damage = BitmapDamage::FreeInodes { free: 0, stored };
+            return Err(Error::corrupt(Location::InodeBitmap(group), damage));
         };
         if layout.uninit_groups() {
             // A group with an inode in use is expected to have a block bitmap.
@@ -143,7 +142,7 @@ impl AllocatorCore {
             if index > mark {
                 return Err(Error::corrupt(
                     Location::InodeBitmap(group),
-                    format!("inodes past the {mark} that were ever used are marked as in use"),
+                    BitmapDamage::UsedPastMark { mark },
                 ));
             }
             let in_block = index % self.layout.inodes_per_block.max(1);
@@ -173,23 +172,23 @@ impl AllocatorCore {
 
     /// See [`super::free_inode`].
     pub(super) fn free_inode(&self, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-        let bad = |what: &str| Error::corrupt(Location::Inode(ino), what);
+        let bad = |damage: InodeDamage| Error::corrupt(Location::Inode(ino), damage);
         if ino.get() < self.layout.first_inode {
-            return Err(bad("freeing a reserved inode"));
+            return Err(bad(InodeDamage::FreesReserved));
         }
         let (group, index) = self
             .layout
             .group_of_inode(ino)
-            .ok_or_else(|| bad("freeing an inode that does not exist"))?;
+            .ok_or_else(|| bad(InodeDamage::FreesMissing))?;
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
         if self.layout.uninit_groups() && locked.state.desc.flags.contains(GroupFlags::INODE_UNINIT)
         {
-            return Err(bad("freeing an inode of a group that has none in use"));
+            return Err(bad(InodeDamage::FreesUnused));
         }
         let block = disk.writable_inode_bitmap(h, group, &mut locked.state)?;
         if !bitmap::test(&block.data(), index) {
-            return Err(bad("freeing an inode that is free already"));
+            return Err(bad(InodeDamage::FreesFree));
         }
         let before = disk.change_inode_bit(h, &block, &mut locked.state, index, false)?;
         debug_assert!(before, "inode {ino} was in use while its group is locked");

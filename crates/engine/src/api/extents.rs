@@ -3,6 +3,7 @@
 use std::fmt;
 use std::iter::FusedIterator;
 
+use extant_disk::damage::MapDamage;
 use extant_units::{Lblk, at_most_u32};
 
 use super::node::Node;
@@ -129,12 +130,7 @@ impl Extents {
             MapState::Hole => (ExtentState::Hole, None),
         };
         let place = |pblk| {
-            let beyond = || {
-                Error::corrupt(
-                    Location::Inode(self.node.ino()),
-                    "an extent beyond any device",
-                )
-            };
+            let beyond = || Error::corrupt(Location::Inode(self.node.ino()), MapDamage::PastDevice);
             bs.dev_off(pblk).map(|at| at.get()).ok_or_else(beyond)
         };
         Ok(Extent {

@@ -9,9 +9,9 @@
 //! None are taken here. The caller holds the directory's `lock`, exclusively for every function
 //! that takes a handle.
 
-use std::fmt;
 use std::ops::Deref;
 
+use extant_disk::damage::CorruptKind;
 use extant_disk::dir_hash::{DirHasher, HashAlgorithm};
 use extant_disk::dirent::DirFormat;
 use extant_disk::htree::{HtreeError, IndexKind};
@@ -98,7 +98,7 @@ pub(super) trait Store {
     fn readahead(&self, from: Lblk, count: u32);
 
     /// Reports damage in block `lblk`: applies the `errors=` policy and returns the error.
-    fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error;
+    fn corrupt(&self, lblk: Lblk, kind: CorruptKind) -> Error;
 
     /// Returns whether the directory is read and changed through its index.
     fn indexed(&self) -> bool {
@@ -106,8 +106,8 @@ pub(super) trait Store {
     }
 
     /// Adds the block to an error about a broken structure.
-    fn check<T, E: fmt::Display>(&self, lblk: Lblk, result: Result<T, E>) -> Result<T> {
-        result.map_err(|error| self.corrupt(lblk, &error))
+    fn check<T, E: Into<CorruptKind>>(&self, lblk: Lblk, result: Result<T, E>) -> Result<T> {
+        result.map_err(|error| self.corrupt(lblk, error.into()))
     }
 }
 

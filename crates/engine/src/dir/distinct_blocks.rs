@@ -6,6 +6,7 @@
 //! in memory. It ends at the first block that comes twice, so it meets at most as many blocks as
 //! the volume has. Blocks that are appended later come from the allocator.
 
+use extant_disk::damage::DirectoryDamage;
 use extant_units::{Lblk, Pblk};
 
 use crate::map;
@@ -46,6 +47,6 @@ pub(super) fn check(
 }
 
 fn repeated(dir: &Inode, lblk: Lblk, pblk: Pblk) -> Error {
-    let what = format_args!("block {pblk} of the volume is in the directory a second time");
-    Error::corrupt(Location::DirBlock(dir.ino, lblk), what)
+    let damage = DirectoryDamage::RepeatedBlock { block: pblk };
+    Error::corrupt(Location::DirBlock(dir.ino, lblk), damage)
 }

@@ -4,6 +4,7 @@
 //! Nothing here knows what an entry means: the caller keeps names unique and links counted, under
 //! the directory's `lock`.
 
+use extant_disk::damage::DirectoryDamage;
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dirent::FileType;
 use extant_disk::htree::IndexKind;
@@ -59,8 +60,11 @@ pub(super) fn retarget<S: Store>(
 pub(super) fn expect<S: Store>(store: &S, name: &[u8], ino: Ino) -> Result<Slot<S::Block>> {
     let slot = find(store, name)?.ok_or(Error::NotFound)?;
     if slot.ino != ino {
-        let what = format_args!("entry leads to inode {}, not {ino}", slot.ino);
-        return Err(store.corrupt(slot.lblk, &what));
+        let damage = DirectoryDamage::OtherInode {
+            found: slot.ino,
+            expected: ino,
+        };
+        return Err(store.corrupt(slot.lblk, damage.into()));
     }
     Ok(slot)
 }

@@ -1,9 +1,9 @@
 //! The blocks of a directory of a mounted file system.
 
 use std::cell::Cell;
-use std::fmt;
 use std::sync::atomic::Ordering;
 
+use extant_disk::damage::{CorruptKind, DirectoryDamage};
 use extant_disk::dir_hash::HashAlgorithm;
 use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Compat, Incompat};
@@ -50,7 +50,7 @@ impl<'a> FsStore<'a> {
         }
         let store = Self::new(fs, inode, false)?;
         if store.blocks() == 0 {
-            return Err(store.corrupt(Lblk::ZERO, &"directory without a block"));
+            return Err(store.corrupt(Lblk::ZERO, DirectoryDamage::NoBlock.into()));
         }
         Ok(store)
     }
@@ -112,18 +112,18 @@ impl<'a> FsStore<'a> {
         self.profile.format.block_size
     }
 
-    fn damage(&self, lblk: Lblk, what: impl fmt::Display) -> Error {
-        Error::corrupt(Location::DirBlock(self.inode.ino, lblk), what)
+    fn damage(&self, lblk: Lblk, kind: impl Into<CorruptKind>) -> Error {
+        Error::corrupt(Location::DirBlock(self.inode.ino, lblk), kind)
     }
 
     /// The physical block of `lblk`.
     fn pblk_of(&self, lblk: Lblk) -> Result<Pblk> {
         if lblk.get() >= self.blocks() {
-            return Err(self.damage(lblk, "past the end of the directory"));
+            return Err(self.damage(lblk, DirectoryDamage::PastEnd));
         }
         match map::lookup(self.fs, self.inode, lblk, 1)?.state {
             MapState::Written(pblk) => Ok(pblk),
-            _ => Err(self.damage(lblk, "hole in the directory")),
+            _ => Err(self.damage(lblk, DirectoryDamage::Hole)),
         }
     }
 
@@ -219,7 +219,7 @@ impl Store for FsStore<'_> {
         };
         let mapping = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
         let MapState::Written(pblk) = mapping.state else {
-            return Err(self.corrupt(lblk, &"new block is not allocated"));
+            return Err(self.corrupt(lblk, DirectoryDamage::NotAllocated.into()));
         };
         let block = h.create(pblk, self.key(shape))?;
         h.modify(&block, |new| new.copy_from_slice(bytes))?;
@@ -259,8 +259,8 @@ impl Store for FsStore<'_> {
         }
     }
 
-    fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error {
-        let error = self.damage(lblk, what);
+    fn corrupt(&self, lblk: Lblk, kind: CorruptKind) -> Error {
+        let error = self.damage(lblk, kind);
         self.fs.fault.report(self.fs, &error);
         error
     }

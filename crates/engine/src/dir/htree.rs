@@ -12,6 +12,7 @@
 //! All loops are bounded by the depth (at most three levels) or by the number of the directory's
 //! blocks. A tree with a cycle is reported as damage.
 
+use extant_disk::damage::IndexDamage;
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::htree::{HashIndex, IndexKind};
@@ -81,7 +82,7 @@ impl<'a, S: Store> IndexPath<'a, S> {
     pub(super) fn leaf(&self) -> Result<Lblk> {
         match self.levels.last() {
             Some(level) => self.target(level),
-            None => Err(self.store.corrupt(ROOT, &"index without a root")),
+            None => Err(self.store.corrupt(ROOT, IndexDamage::NoRoot.into())),
         }
     }
 
@@ -116,7 +117,8 @@ impl<'a, S: Store> IndexPath<'a, S> {
             let (next, lblk) = (level.at + 1, level.lblk);
             if next < self.with_index(level, |index| index.len())? {
                 let left = self.budget.checked_sub(1);
-                self.budget = left.ok_or_else(|| self.store.corrupt(lblk, &"index in a circle"))?;
+                self.budget =
+                    left.ok_or_else(|| self.store.corrupt(lblk, IndexDamage::Circle.into()))?;
                 self.store.begin_walk()?;
                 if let Some(level) = self.levels.last_mut() {
                     level.at = next;
@@ -147,11 +149,13 @@ impl<'a, S: Store> IndexPath<'a, S> {
         match target {
             // Block 0 is the root: no entry may lead there.
             Some(lblk) if lblk != ROOT && lblk.get() < self.store.blocks() => Ok(lblk),
-            Some(lblk) => {
-                let what = format_args!("index entry leads to block {lblk}");
-                Err(self.store.corrupt(level.lblk, &what))
+            Some(block) => {
+                let damage = IndexDamage::Target { block };
+                Err(self.store.corrupt(level.lblk, damage.into()))
             }
-            None => Err(self.store.corrupt(level.lblk, &"index entry is missing")),
+            None => Err(self
+                .store
+                .corrupt(level.lblk, IndexDamage::MissingEntry.into())),
         }
     }
 
@@ -178,7 +182,7 @@ impl<'a, S: Store> IndexPath<'a, S> {
     fn descend(&mut self, choose: impl FnOnce(&HashIndex<'_>) -> usize) -> Result<()> {
         let lblk = self.leaf()?;
         if self.levels.iter().any(|level| level.lblk == lblk) {
-            return Err(self.store.corrupt(lblk, &"index node below itself"));
+            return Err(self.store.corrupt(lblk, IndexDamage::BelowItself.into()));
         }
         let kind = IndexKind::Node;
         let block = self.store.read(lblk, Shape::Index(kind))?;
@@ -311,7 +315,7 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
         store.modify(h, &leaf, |bytes| bytes.copy_from_slice(&split.low))?;
         return path.insert_key(h, parent, split.key, high);
     }
-    Err(store.corrupt(ROOT, &"index does not make room"))
+    Err(store.corrupt(ROOT, IndexDamage::NoRoom.into()))
 }
 
 /// Gives the only block of a linear directory an index: its entries move to block 1.

@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use extant_disk::damage::IndexDamage;
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{FileType, Record};
 use extant_units::{Ino, Lblk};
@@ -234,11 +235,11 @@ fn leaf<S: Store>(
     each_entry(store, lblk, |ino, record| {
         let at = position::of_name(hasher, record.name);
         if !range.contains(&position::major(at)) {
-            let what = format_args!(
-                "entry at byte {} is not where its hash belongs",
-                record.offset
-            );
-            return Err(store.corrupt(lblk, &what));
+            let damage = IndexDamage::WrongLeaf {
+                name: record.name.into(),
+                hash: position::major(at),
+            };
+            return Err(store.corrupt(lblk, damage.into()));
         }
         if at >= first {
             batch.push(ino, record.file_type, record.name, at, 0);

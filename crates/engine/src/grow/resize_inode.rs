@@ -1,6 +1,7 @@
 //! The resize inode: changing what it leads to once descriptors have taken some of its blocks, or
 //! once more groups begin with a copy of the superblock.
 
+use extant_disk::damage::ReservedDamage;
 use extant_disk::features::Compat;
 use extant_disk::geometry::Geometry;
 use extant_jbd2::Handle;
@@ -38,7 +39,7 @@ impl ResizeInode {
             return Ok(None);
         }
         let ino = Ino::new(RESIZE).ok_or(Error::Invalid)?;
-        let damaged = || Error::corrupt(Location::Inode(ino), "the resize inode leads nowhere");
+        let damaged = || Error::corrupt(Location::Inode(ino), ReservedDamage::ResizeOutside);
         let core = inode::read_core(fs, ino)?;
         let word = core.i_block.get(DOUBLE_INDIRECT..DOUBLE_INDIRECT + 4);
         let word: [u8; 4] = word

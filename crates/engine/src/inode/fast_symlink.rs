@@ -1,6 +1,7 @@
 //! The location of a symbolic link's target, and its checks. [`crate::namei::symlink_target`] reads
 //! and sets targets.
 
+use extant_disk::damage::InodeDamage;
 use extant_disk::inode::BLOCK_AREA;
 use extant_units::Ino;
 
@@ -32,20 +33,20 @@ pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
 
 /// Checks the length of a link's target.
 pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
-    let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
+    let damaged = |damage: InodeDamage| Err(Error::corrupt(Location::Inode(ino), damage));
     if core.links == 0 && core.disk_size == 0 {
         // Already truncated, on its way to eviction.
         return Ok(());
     }
     if is_fast(fs, core) {
         let Some(target) = fast_target(core) else {
-            return damaged("symbolic link longer than the inode holds");
+            return damaged(InodeDamage::SymlinkPastInode);
         };
         if target.is_empty() || target.contains(&0) {
-            return damaged("symbolic link with an empty target or a NUL in it");
+            return damaged(InodeDamage::SymlinkTarget);
         }
     } else if core.disk_size >= fs.layout.block_size.bytes_u64() || core.disk_size == 0 {
-        return damaged("symbolic link of a size that one block does not hold");
+        return damaged(InodeDamage::SymlinkPastBlock);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extant_disk::damage::InodeDamage;
 use extant_units::Ino;
 
 use super::record::Asker;
@@ -108,10 +109,7 @@ impl InodeCache {
                 Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
                 Some(CacheSlot::Ready(_)) => {
                     drop(state);
-                    let error = Error::corrupt(
-                        Location::Inode(ino),
-                        "marked free in the bitmap, but in use",
-                    );
+                    let error = Error::corrupt(Location::Inode(ino), InodeDamage::MarkedFree);
                     fs.fault.report(fs, &error);
                     return Err(error);
                 }

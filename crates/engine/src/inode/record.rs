@@ -1,5 +1,6 @@
 //! Reading an inode's record and checking it; writing it back.
 
+use extant_disk::damage::InodeDamage;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
@@ -38,7 +39,7 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
     } else {
         Err(Error::corrupt(
             Location::Inode(ino),
-            "not an inode that a name may lead to",
+            InodeDamage::NotForNames,
         ))
     }
 }
@@ -75,9 +76,10 @@ fn kind_of(fs: &Fs, ino: Ino, asker: Asker, core: &InodeCore) -> Result<FileKind
     if core.mode == 0 || (core.links == 0 && asker == Asker::User) {
         return Err(Error::Stale);
     }
-    let damaged = |what: &str| Error::corrupt(Location::Inode(ino), what);
-    let kind = FileKind::from_mode(core.mode)
-        .ok_or_else(|| damaged(&format!("unknown file type in mode {:#o}", core.mode)))?;
+    let kind = FileKind::from_mode(core.mode).ok_or_else(|| {
+        let damage = InodeDamage::Mode { mode: core.mode };
+        Error::corrupt(Location::Inode(ino), damage)
+    })?;
     judge(fs, ino, kind, core)?;
     Ok(kind)
 }
@@ -129,27 +131,27 @@ fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
 
 /// Checks a decoded inode against the rest of the file system.
 fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
-    let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
+    let damaged = |damage: InodeDamage| Err(Error::corrupt(Location::Inode(ino), damage));
     // Volumes with these features are not mounted, so no inode may have the flags.
     let foreign =
         InodeFlags::INLINE_DATA | InodeFlags::EA_INODE | InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
     if core.flags.intersects(foreign) {
-        return damaged("flags of a feature that the file system does not have");
+        return damaged(InodeDamage::ForeignFlags);
     }
     let acl = core.file_acl;
     if acl.get() != 0
         && !(fs.layout.contains(acl, Blocks::ONE) && fs.zones.may_map(Some(ino), acl, Blocks::ONE))
     {
-        return damaged("attribute block outside of the data area");
+        return damaged(InodeDamage::AttributesOutside { block: acl });
     }
     match kind {
         FileKind::Regular | FileKind::Directory => {
             let blocks = fs.layout.block_size.blocks_for(core.disk_size);
             if blocks.get() > u64::from(u32::MAX) {
-                return damaged("size past the largest block");
+                return damaged(InodeDamage::SizePastLastBlock);
             }
             if kind == FileKind::Directory && core.disk_size > fs.layout.max_dir_bytes() {
-                return damaged("directory larger than the volume, or than any may be");
+                return damaged(InodeDamage::DirectoryTooLarge);
             }
         }
         FileKind::Symlink => super::fast_symlink::judge(fs, ino, core)?,

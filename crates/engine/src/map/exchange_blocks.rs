@@ -9,6 +9,7 @@
 //! where other threads can reach the file, the invalidate lock of both exclusively, and the first
 //! file's writeback pass.
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
@@ -70,12 +71,7 @@ fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
         Found::Extent(extent) => extent.slice(at, len),
         Found::Hole { .. } => None,
     };
-    part.ok_or_else(|| {
-        Error::corrupt(
-            Location::Inode(inode.ino),
-            "no extent where blocks were to be exchanged",
-        )
-    })
+    part.ok_or_else(|| Error::corrupt(Location::Inode(inode.ino), MapDamage::NothingToExchange))
 }
 
 /// Replaces what the map and the status tree say of the blocks of `part`.

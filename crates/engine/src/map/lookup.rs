@@ -3,6 +3,7 @@
 //! A lookup asks the extent status tree for the map on disk and the I/O tree for delayed blocks,
 //! both at once ([`MapView`]), and reads the disk only for what neither knows.
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::MAX_END;
 use extant_disk::inode::InodeFlags;
 use extant_units::{Blocks, Lblk, at_most_u32};
@@ -59,10 +60,7 @@ pub(super) fn learn<'a, G>(
     if found.state != MapState::Hole && view.has_delayed(u64::from(found.lblk.get()), found.end()) {
         // A delayed block is a hole on disk (J14), unless the map's blocks belong to another file
         // as well.
-        let error = Error::corrupt(
-            Location::Inode(inode.ino),
-            "a delayed block has become mapped",
-        );
+        let error = Error::corrupt(Location::Inode(inode.ino), MapDamage::DelayedMapped);
         fs.fault.report(fs, &error);
         return Err(error);
     }

@@ -8,6 +8,7 @@
 //! `map_lock` exclusively over the change. The caller keeps out every thread that allocates or
 //! frees blocks of the file.
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::{Extent, MAX_END};
 use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
@@ -81,10 +82,7 @@ fn read(fs: &Fs, map: &SharedMap<'_>) -> Result<BlockMap> {
     };
     let disk = DiskNodes::of(fs, map, root);
     let counted = (sectors >> (fs.layout.block_size.log2() - 9)).min(fs.layout.end().get());
-    let excess = || {
-        let what = "block map of more blocks than the inode counts, or the volume has";
-        Error::corrupt(Location::Inode(inode.ino), what)
-    };
+    let excess = || Error::corrupt(Location::Inode(inode.ino), MapDamage::PastCount);
     let numbers = indirect::numbers(&disk, counted)?.ok_or_else(excess)?;
     let mut extents: Vec<Extent> = Vec::new();
     let (mut at, mut blocks) = (0, numbers.len() as u64);

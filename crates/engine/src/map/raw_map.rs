@@ -1,5 +1,6 @@
 //! The maps of internal files before the file system is built: the journal's, the orphan file's.
 
+use extant_disk::damage::ReservedDamage;
 use extant_disk::extent::ROOT_BYTES;
 use extant_jbd2::BlockCache;
 use extant_units::{Ino, Lblk, Pblk};
@@ -62,13 +63,13 @@ pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
         };
         let part = found.cut(u64::from(at), u64::from(blocks));
         let Some((part, MapState::Written(pblk))) = part.map(|part| (part, part.state)) else {
-            let what = format!("block {at} of this internal file is not mapped");
-            return Err(Error::corrupt(Location::Inode(map.ino), what));
+            let damage = ReservedDamage::NotMapped { block: at.into() };
+            return Err(Error::corrupt(Location::Inode(map.ino), damage));
         };
         // Without this, a map of a few blocks could name more runs than memory can hold.
         if !seen.add(pblk.get(), pblk.plus(part.len.into()).get()) {
-            let what = format!("block {pblk} of the volume is in this internal file twice");
-            return Err(Error::corrupt(Location::Inode(map.ino), what));
+            let damage = ReservedDamage::RepeatedBlock { block: pblk };
+            return Err(Error::corrupt(Location::Inode(map.ino), damage));
         }
         at += part.len;
         match runs.last_mut() {

@@ -8,6 +8,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use extant_disk::damage::MapDamage;
+
 use crate::state::inode::Inode;
 use crate::state::map::MapState;
 use crate::types::error::{Error, Location, Result};
@@ -31,10 +33,7 @@ impl Walked {
         if before + u64::from(len) <= 2 * fs.layout.end().get() {
             return Ok(());
         }
-        let error = Error::corrupt(
-            Location::Inode(inode.ino),
-            "the file maps more blocks than the volume has",
-        );
+        let error = Error::corrupt(Location::Inode(inode.ino), MapDamage::PastVolume);
         fs.fault.report(fs, &error);
         Err(error)
     }

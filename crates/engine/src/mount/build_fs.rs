@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use extant_blockdev::{BlockDevice, FlushLatch};
+use extant_disk::damage::LinkDamage;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::Superblock;
 use extant_jbd2::{BlockCache, Config, Journal};
@@ -141,10 +142,7 @@ fn counts(layout: &Layout, totals: Totals) -> SpaceCounts {
 /// The last steps: reads the root, finishes orphans, starts the threads.
 pub(super) fn start(fs: &Arc<Fs>) -> Result<()> {
     if fs.iget(Ino::ROOT)?.kind != FileKind::Directory {
-        return Err(Error::corrupt(
-            Location::Inode(Ino::ROOT),
-            "the root is not a directory",
-        ));
+        return Err(Error::corrupt(Location::Inode(Ino::ROOT), LinkDamage::Root));
     }
     if fs.options.read_only() {
         return Ok(());

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, memory_share};
+use extant_disk::damage::{GroupDamage, GroupPart, ReservedDamage};
 use extant_disk::extent::{MAGIC as EXTENT_MAGIC, ROOT_BYTES};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::superblock::{RawSuperblock, Superblock};
@@ -97,10 +98,10 @@ impl FoundJournal {
 }
 
 fn from_inode(cache: &BlockCache, layout: &Layout, ino: Ino) -> Result<Vec<RawRun>> {
-    let damaged = |what: &str| Error::corrupt(Location::Inode(ino), what);
+    let damaged = |damage: ReservedDamage| Error::corrupt(Location::Inode(ino), damage);
     let (group, index) = layout
         .group_of_inode(ino)
-        .ok_or_else(|| damaged("the journal's inode does not exist"))?;
+        .ok_or_else(|| damaged(ReservedDamage::JournalMissing))?;
     let (block, offset) = layout.desc_location(group);
     let table = cache.read_unchecked(block)?.data();
     let bytes = table
@@ -110,8 +111,11 @@ fn from_inode(cache: &BlockCache, layout: &Layout, ino: Ino) -> Result<Vec<RawRu
         .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
     let location = locate(layout, desc.inode_table, index);
     if !layout.contains(location.block, Blocks::ONE) {
-        let what = "the inode table lies outside of the volume";
-        return Err(Error::corrupt(Location::GroupDesc(group), what));
+        let damage = GroupDamage::Outside {
+            part: GroupPart::InodeTable,
+            start: desc.inode_table,
+        };
+        return Err(Error::corrupt(Location::GroupDesc(group), damage));
     }
     let block = cache.read_unchecked(location.block)?.data();
     let end = location.offset + usize::from(layout.inode_size);
@@ -119,7 +123,7 @@ fn from_inode(cache: &BlockCache, layout: &Layout, ino: Ino) -> Result<Vec<RawRu
     let core = InodeCore::decode(&format(layout), ino, record)
         .map_err(|error| Error::corrupt(Location::Inode(ino), error))?;
     if core.links == 0 {
-        return Err(damaged("the journal's inode is not in use"));
+        return Err(damaged(ReservedDamage::JournalUnused));
     }
     let map = RawMap {
         cache,
@@ -175,8 +179,8 @@ fn runs_of(map: &RawMap<'_>, size: u64) -> Result<Vec<RawRun>> {
         .ok()
         .filter(|&blocks| u64::from(blocks) <= map.layout.end().get() && blocks > 0)
         .ok_or_else(|| {
-            let what = format!("a journal of {size} bytes");
-            Error::corrupt(Location::Inode(map.ino), what)
+            let damage = ReservedDamage::JournalSize { size };
+            Error::corrupt(Location::Inode(map.ino), damage)
         })?;
     raw_runs(map, blocks)
 }

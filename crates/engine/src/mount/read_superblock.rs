@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
+use extant_disk::damage::CorruptKind;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{
     RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockError,
@@ -157,13 +158,10 @@ fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) ->
     let Some((at, _)) = good_backup(dev) else {
         return plain;
     };
-    let hint = format!(
-        "; a good backup lies at {at} bytes (mount with ro,sb={})",
-        at / 1024
-    );
+    let with_copy = CorruptKind::Superblock(error, Some(at));
     match plain {
-        Error::NotExt4(what) => Error::NotExt4(what + &hint),
-        Error::Corrupt { location, what } => Error::corrupt(location, format!("{what}{hint}")),
+        Error::NotExt4(_) => Error::NotExt4(with_copy.to_string()),
+        Error::Corrupt { location, .. } => Error::corrupt(location, with_copy),
         other => other,
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
+use extant_disk::damage::JournalDamage;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{State, Superblock};
 
@@ -31,13 +32,13 @@ pub(super) fn replay(
     };
     let recovery = found.replay(dev, &layout, tuning.replay_bytes)?;
     if let Some(copies) = recovery.skipped_copies() {
-        let what = format!("{copies}; all else was replayed: e2fsck must check the volume");
         write_directly(dev, |raw| {
             keep_error_record(sb.raw(), raw);
             let block = recovery.first_skipped.map(|copy| copy.block);
             fault::note_damaged_log(raw, block.unwrap_or_default());
         })?;
-        return Err(Error::corrupt(Location::Journal, what));
+        let damage = JournalDamage::ReplayedAround { copies };
+        return Err(Error::corrupt(Location::Journal, damage));
     }
     read_superblock::confirm(dev, options)?;
     let flagged = sb.features().has_incompat(Incompat::RECOVER);

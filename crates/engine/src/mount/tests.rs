@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
+use extant_disk::damage::{CorruptKind, InodeDamage, JournalDamage};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_testkit::{Cmd, Image, Need, Subject, need};
 use extant_units::{Blocks, DevOff, Ino, Pblk};
@@ -192,20 +193,18 @@ fn a_damaged_copy_in_the_log_is_named_and_recorded() {
 
     let report =
         extant_check::check_image(image.path(), &extant_check::CheckOptions::default()).unwrap();
-    let said = report.findings[0].to_string();
-    assert!(
-        said.starts_with("journal: transaction ")
-            && said.contains(&format!("wrong checksum of the copy of block {block}")),
-        "{said}"
-    );
+    let found = &report.findings[0].kind;
+    let CorruptKind::Journal(JournalDamage::Copies { copies }) = found else {
+        panic!("{found:?}")
+    };
+    assert_eq!((copies.first.block, copies.more), (Pblk::new(block), 0));
     for options in ["ro", "", ""] {
-        let error = refusal(open(&image, options)).to_string();
-        assert!(
-            error.starts_with("corrupt journal: transaction ")
-                && error.contains(&format!("wrong checksum of the copy of block {block}"))
-                && error.contains("e2fsck"),
-            "{error}"
-        );
+        let error = refusal(open(&image, options));
+        let copies = *copies;
+        let expected = JournalDamage::ReplayedAround { copies }.into();
+        assert_eq!(error.corrupt_kind(), Some(&expected));
+        let text = error.to_string();
+        assert!(text.starts_with("corrupt journal: transaction ") && text.contains("e2fsck"));
         assert_eq!(image.header("Filesystem volume name").unwrap(), "hey");
         let state = image.header("Filesystem state").unwrap();
         assert!(state.contains("with errors"), "{state}");
@@ -349,7 +348,7 @@ fn a_fault_stops_changes_and_is_recorded() {
         let fs = open(&image, options).unwrap();
         fs.fault.report(&fs, &Error::NoSpace);
         assert!(fs.check_writable().is_ok());
-        let damage = Error::corrupt(Location::Inode(Ino::new(77).unwrap()), "test");
+        let damage = Error::corrupt(Location::Inode(Ino::new(77).unwrap()), InodeDamage::Missing);
         fs.fault.report(&fs, &damage);
         fs.fault.report(&fs, &damage);
         match level {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extant_disk::damage::LinkDamage;
 use extant_units::Ino;
 
 use super::child::child;
@@ -29,10 +30,7 @@ pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
     if dir.ino != inode.ino {
         return Ok(());
     }
-    let error = Error::corrupt(
-        Location::Inode(dir.ino),
-        "directory has an entry that leads to itself",
-    );
+    let error = Error::corrupt(Location::Inode(dir.ino), LinkDamage::OwnEntry);
     fs.fault.report(fs, &error);
     Err(error)
 }
@@ -66,11 +64,7 @@ pub(super) fn is_at_or_above(
             child(fs, shared.inode(), up)?
         };
         if above.kind != FileKind::Directory {
-            return Err(damaged(
-                fs,
-                at.ino,
-                "'..' leads to something that is no directory",
-            ));
+            return Err(damaged(fs, at.ino, LinkDamage::ParentKind));
         }
         at = above;
         if at.ino == milestone {
@@ -80,11 +74,11 @@ pub(super) fn is_at_or_above(
             milestone = at.ino;
         }
     }
-    Err(damaged(fs, dir.ino, "the parents do not end at the root"))
+    Err(damaged(fs, dir.ino, LinkDamage::ParentsPastRoot))
 }
 
-fn damaged(fs: &Fs, ino: Ino, what: &str) -> Error {
-    let error = Error::corrupt(Location::Inode(ino), what);
+fn damaged(fs: &Fs, ino: Ino, damage: LinkDamage) -> Error {
+    let error = Error::corrupt(Location::Inode(ino), damage);
     fs.fault.report(fs, &error);
     error
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extant_disk::damage::LinkDamage;
 use extant_units::Ino;
 
 use crate::inode::LockedInode;
@@ -14,8 +15,7 @@ use crate::volume::Fs;
 pub(super) fn child(fs: &Arc<Fs>, dir: LockedInode<'_>, ino: Ino) -> Result<InodeRef> {
     fs.iget(ino).map_err(|error| match error {
         Error::Stale => {
-            let what = format_args!("leads to the deleted inode {ino}");
-            let error = Error::corrupt(Location::Inode(dir.ino), what);
+            let error = Error::corrupt(Location::Inode(dir.ino), LinkDamage::DeletedInode { ino });
             fs.fault.report(fs, &error);
             error
         }

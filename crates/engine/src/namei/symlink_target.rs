@@ -5,6 +5,7 @@
 //! None of its own. [`set_target`] runs under a handle, on an inode that no other thread can reach
 //! yet.
 
+use extant_disk::damage::InodeDamage;
 use extant_disk::inode::BLOCK_AREA;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
@@ -42,16 +43,16 @@ pub(crate) fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
 }
 
 fn read_block(fs: &Fs, inode: &Inode, len: usize) -> Result<Vec<u8>> {
-    let damaged = |what: &str| Error::corrupt(Location::Inode(inode.ino), what);
+    let damaged = |damage: InodeDamage| Error::corrupt(Location::Inode(inode.ino), damage);
     let MapState::Written(pblk) = map::lookup(fs, inode, Lblk::ZERO, 1)?.state else {
-        return Err(damaged("symbolic link without a block"));
+        return Err(damaged(InodeDamage::SymlinkWithoutBlock));
     };
     let key = CheckKind::Symlink.of_inode(inode.ino);
     let block = fs.cache.read(pblk, key, |_| Ok::<(), Error>(()))?;
     let bytes = block.data();
     let target = bytes.get(..len).unwrap_or_default();
     if target.is_empty() || target.contains(&0) {
-        return Err(damaged("symbolic link with an empty target or a NUL in it"));
+        return Err(damaged(InodeDamage::SymlinkTarget));
     }
     Ok(target.to_vec())
 }

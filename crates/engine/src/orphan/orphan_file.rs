@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use extant_disk::damage::{OrphanDamage, OrphanError};
 use extant_disk::orphan;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Ino, Lblk, Pblk, at_most_u32, index};
@@ -39,7 +40,7 @@ impl OrphanFile {
         if count == 0 || count > orphan::MAX_BLOCKS {
             return Err(Error::corrupt(
                 Location::Orphans,
-                format_args!("orphan file of {count} blocks"),
+                OrphanDamage::FileSize { blocks: count },
             ));
         }
         let mut file = Self {
@@ -54,7 +55,7 @@ impl OrphanFile {
             let left = at_most_u32(count) - next;
             let run = map::lookup(fs, inode, Lblk::new(next), left)?;
             let MapState::Written(start) = run.state else {
-                return Err(Error::corrupt(Location::Orphans, "hole in the orphan file"));
+                return Err(Error::corrupt(Location::Orphans, OrphanDamage::Hole));
             };
             debug_assert!((1..=left).contains(&run.len), "{run:?} for {left} blocks");
             fs.cache.readahead(start, run.len);
@@ -62,7 +63,7 @@ impl OrphanFile {
                 let pblk = start.plus(i.into());
                 let block = file.read(fs, pblk)?;
                 let taken = orphan::orphans(&block.data())
-                    .map_err(|e| Error::corrupt(Location::Orphans, e))?
+                    .map_err(|error| damaged(pblk, error))?
                     .count();
                 debug_assert!(taken <= file.slots, "{taken} of {} slots", file.slots);
                 file.blocks.push(OrphanBlock {
@@ -79,7 +80,7 @@ impl OrphanFile {
     fn read(&self, fs: &Fs, pblk: Pblk) -> Result<Block> {
         let key = CheckKind::OrphanFile.of_inode(self.ino);
         fs.cache.read(pblk, key, |bytes| {
-            orphan::check(self.seed, pblk, bytes).map_err(|e| Error::corrupt(Location::Orphans, e))
+            orphan::check(self.seed, pblk, bytes).map_err(|error| damaged(pblk, error))
         })
     }
 
@@ -133,7 +134,7 @@ impl OrphanFile {
     /// Frees a slot.
     pub(super) fn remove(&self, fs: &Fs, h: &mut Handle, block: usize, slot: usize) -> Result<()> {
         let Some(block) = self.blocks.get(block) else {
-            return Err(Error::corrupt(Location::Orphans, "no such orphan block"));
+            return Err(Error::corrupt(Location::Orphans, OrphanDamage::NoBlock));
         };
         let buffer = self.read(fs, block.pblk)?;
         h.modify(&buffer, |bytes| {
@@ -150,10 +151,13 @@ impl OrphanFile {
         let mut all = Vec::new();
         for (at, block) in self.blocks.iter().enumerate() {
             let data = self.read(fs, block.pblk)?.data();
-            let orphans =
-                orphan::orphans(&data).map_err(|e| Error::corrupt(Location::Orphans, e))?;
+            let orphans = orphan::orphans(&data).map_err(|error| damaged(block.pblk, error))?;
             all.extend(orphans.map(|(slot, ino)| (at, slot, ino)));
         }
         Ok(all)
     }
+}
+
+fn damaged(block: Pblk, error: OrphanError) -> Error {
+    Error::corrupt(Location::Orphans, OrphanDamage::Block { block, error })
 }

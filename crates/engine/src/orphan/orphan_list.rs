@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use extant_disk::damage::OrphanDamage;
 use extant_jbd2::Handle;
 use extant_units::Ino;
 
@@ -32,7 +33,7 @@ impl List {
         let Some((newer, older)) = self.nodes.get(&inode.ino).map(|n| (n.newer, n.older)) else {
             return Err(Error::corrupt(
                 Location::Orphans,
-                format_args!("inode {} is not on the list", inode.ino),
+                OrphanDamage::NotListed { ino: inode.ino },
             ));
         };
         match newer {

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use extant_blockdev::OpenError;
+use extant_disk::damage::{BlockDamage, CorruptKind};
 pub use extant_disk::location::Location;
 use extant_disk::superblock::SuperblockError;
 pub use extant_jbd2::StopReason;
@@ -50,12 +51,12 @@ pub enum Error {
     #[error("mount option {0}")]
     BadOption(String),
     /// A structure on disk is damaged. The file system's `errors=` policy has been applied.
-    #[error("corrupt {location}: {what}")]
+    #[error("corrupt {location}: {kind}")]
     Corrupt {
-        /// The structure.
+        /// The structure, and which one.
         location: Location,
-        /// The damage there.
-        what: Arc<str>,
+        /// The damage there. [`Error::corrupt_kind`] serves for matching.
+        kind: Arc<CorruptKind>,
     },
     /// The device failed. [`std::error::Error::source`] is the device's error, if there was one.
     #[error(transparent)]
@@ -220,10 +221,35 @@ impl Error {
     }
 
     /// Damage at `location`.
-    pub fn corrupt(location: Location, what: impl fmt::Display) -> Self {
+    pub fn corrupt(location: Location, kind: impl Into<CorruptKind>) -> Self {
         Self::Corrupt {
             location,
-            what: what.to_string().into(),
+            kind: Arc::new(kind.into()),
+        }
+    }
+
+    /// The kind of damage, if the error is damage.
+    ///
+    /// ```
+    /// use extant_engine::Error;
+    /// use extant_engine::damage::{CorruptKind, ExtentError};
+    ///
+    /// /// Returns whether a repair may store a checksum anew.
+    /// fn is_wrong_checksum(error: &Error) -> bool {
+    ///     match error.corrupt_kind() {
+    ///         Some(CorruptKind::ExtentNode(ExtentError::BadChecksum { stored, computed })) => {
+    ///             println!("stored {stored:#x}, computed {computed:#x}");
+    ///             true
+    ///         }
+    ///         _ => false,
+    ///     }
+    /// }
+    /// assert!(!is_wrong_checksum(&Error::NotFound));
+    /// ```
+    pub fn corrupt_kind(&self) -> Option<&CorruptKind> {
+        match self {
+            Self::Corrupt { kind, .. } => Some(kind),
+            _ => None,
         }
     }
 
@@ -324,7 +350,10 @@ impl From<BlockError> for Error {
     fn from(error: BlockError) -> Self {
         match error {
             BlockError::Io { .. } => Self::io(error),
-            BlockError::OutOfRange { block, .. } => Self::corrupt(Location::Block(block), error),
+            BlockError::OutOfRange { block, device } => Self::corrupt(
+                Location::Block(block),
+                BlockDamage::PastDevice { block, device },
+            ),
         }
     }
 }
@@ -429,14 +458,20 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_disk::damage::{GroupDamage, SuperblockDamage};
     use extant_units::Group;
 
     #[test]
     fn damage_names_its_location() {
-        let error = Error::corrupt(Location::GroupDesc(Group::new(7)), "bad checksum");
+        let damage = GroupDamage::FreeBlocks {
+            stored: 5,
+            found: 6,
+        };
+        let error = Error::corrupt(Location::GroupDesc(Group::new(7)), damage.clone());
+        assert_eq!(error.corrupt_kind(), Some(&CorruptKind::Group(damage)));
         assert_eq!(
             error.to_string(),
-            "corrupt descriptor of group 7: bad checksum"
+            "corrupt descriptor of group 7: 5 free blocks, found 6"
         );
         assert_eq!(error.errno(), 117);
     }
@@ -457,7 +492,7 @@ mod tests {
             Error::NotSupported("this"),
             Error::NeedsReplay,
             Error::NotExt4("zeros".into()),
-            Error::corrupt(Location::Superblock, "bad"),
+            Error::corrupt(Location::Superblock, SuperblockDamage::TooShort),
             Error::from(io::Error::from_raw_os_error(121)),
         ] {
             let there = io::Error::from(rich.clone());

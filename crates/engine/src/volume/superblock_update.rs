@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use extant_disk::damage::SuperblockDamage;
 use extant_disk::features::RoCompat;
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_SIZE};
 use extant_jbd2::Handle;
@@ -43,7 +44,7 @@ impl MountedSuperblock {
                 result
             })
         })?;
-        changed.ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
+        changed.ok_or_else(|| Error::corrupt(Location::Superblock, SuperblockDamage::TooShort))
     }
 
     /// Notes that there is a file of `size` bytes: the first file past 2 GiB sets a feature of the
@@ -71,7 +72,7 @@ impl MountedSuperblock {
         let data = fs.cache.read_unchecked(self.block)?.data();
         data.get(self.offset..self.offset + SUPERBLOCK_SIZE)
             .and_then(RawSuperblock::copy_from)
-            .ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
+            .ok_or_else(|| Error::corrupt(Location::Superblock, SuperblockDamage::TooShort))
     }
 }
 

@@ -12,6 +12,7 @@
 //! A stripe (by block number) is held while a block's count is read and acted upon: shared, changed
 //! in place or freed. One at a time, inside `xattr_lock`. The index has a lock of its own, a leaf.
 
+use extant_disk::damage::AttributeDamage;
 use extant_disk::xattr::{BlockHeader, Fit, XATTR_REFCOUNT_MAX, XattrSet, seal_block};
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Pblk};
@@ -178,7 +179,10 @@ pub(super) fn drop_reference(
     let (count, hash) = {
         let data = block.data();
         let header = BlockHeader::of(&data).ok_or_else(|| {
-            Error::corrupt(Location::XattrBlock(inode.ino, pblk), "no attribute block")
+            Error::corrupt(
+                Location::XattrBlock(inode.ino, pblk),
+                AttributeDamage::NoBlock,
+            )
         })?;
         (header.refcount.get(), header.hash.get())
     };

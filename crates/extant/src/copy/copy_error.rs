@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use extant_engine::damage::{CorruptKind, LinkDamage, MapDamage};
 use extant_engine::{Error, Location};
 
 /// The side of a copy on which something happened.
@@ -61,13 +62,14 @@ impl CopyRefusal {
     /// The error of this library with the same errno.
     fn error(self) -> Error {
         use CopyRefusal as R;
+        let damaged = |kind: CorruptKind| Error::corrupt(Location::Superblock, kind);
         match self {
             R::Directory | R::DirectoryInWay => Error::IsDir,
             R::Special => Error::NotSupported("copies of device nodes, pipes and sockets"),
             R::IntoItself | R::SameFile | R::BadName => Error::Invalid,
-            R::ContainsItself | R::SecondName | R::TooMuchData => {
-                Error::corrupt(Location::Superblock, self)
-            }
+            R::ContainsItself => damaged(LinkDamage::ContainsItself.into()),
+            R::SecondName => damaged(LinkDamage::TwoNames.into()),
+            R::TooMuchData => damaged(MapDamage::MoreData.into()),
             R::DanglingLink | R::MissingParent => Error::NotFound,
             R::InWayOfDirectory => Error::NotDir,
             R::LinkInWayOfDirectory | R::SpecialInWay => Error::Exists,

@@ -83,8 +83,8 @@ fn a_flipped_bit_of_metadata_is_never_believed() {
                     );
                     harmless += 1;
                 }
-                Err(Error::Corrupt { what, .. }) => {
-                    assert!(!what.is_empty());
+                Err(Error::Corrupt { kind, .. }) => {
+                    assert!(!kind.to_string().is_empty());
                     reported += 1;
                 }
                 // A superblock without its magic or features is another file system.

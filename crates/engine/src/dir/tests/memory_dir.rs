@@ -1,9 +1,9 @@
 //! A directory in memory.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 
 use extant_disk::csum::Crc32c;
+use extant_disk::damage::CorruptKind;
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dir_hash::HashAlgorithm;
 use extant_disk::dirent::{DirFormat, FileType};
@@ -161,8 +161,8 @@ impl Store for MemoryDir {
 
     fn readahead(&self, _: Lblk, _: u32) {}
 
-    fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error {
-        Error::corrupt(Location::DirBlock(ino(OWN), lblk), what)
+    fn corrupt(&self, lblk: Lblk, kind: CorruptKind) -> Error {
+        Error::corrupt(Location::DirBlock(ino(OWN), lblk), kind)
     }
 }
 

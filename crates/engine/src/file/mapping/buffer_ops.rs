@@ -16,6 +16,7 @@
 use extant_bufferhead::{
     BlockLocation, BlockMap, BufferCounters, BufferOps, BufferWriteback, FolioWrite,
 };
+use extant_disk::damage::MapDamage;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Iomap, IomapKind};
 use extant_jbd2::Handle;
@@ -104,7 +105,7 @@ impl FileOps<'_> {
             IomapKind::Mapped(at) => (BlockLocation::Written(at), map.new),
             IomapKind::Hole => {
                 let ino = Location::Inode(self.inode.ino);
-                return Err(Error::corrupt(ino, "a block that cannot be written to"));
+                return Err(Error::corrupt(ino, MapDamage::NotWritable));
             }
         };
         Ok(BlockMap {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extant_blockdev::BlockDevice;
+use extant_disk::damage::MapDamage;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{
     DeviceFault, DeviceRequest, FillGuard, Iomap, IomapCounters, IomapKind, IomapOp, IomapOps,
@@ -103,10 +104,7 @@ impl<'a> FileOps<'a> {
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
             bs.dev_off(start).ok_or_else(|| {
-                Error::corrupt(
-                    Location::Inode(self.inode.ino),
-                    "an extent beyond any device",
-                )
+                Error::corrupt(Location::Inode(self.inode.ino), MapDamage::PastDevice)
             })
         };
         let kind = match map.state {

@@ -1,7 +1,10 @@
 //! Damaged inodes: errors that name them, at most.
 
+use extant_disk::damage::{CorruptKind, InodeError};
+
 use super::*;
 use crate::state::inode::InodeRef;
+use crate::types::error::Location;
 
 /// Reads and changes an inode in every way; each may fail.
 fn use_inode(fs: &TestFs, inode: &InodeRef, size: u64) {
@@ -101,12 +104,14 @@ fn errors_name_the_inode() {
     image.patch(at + 4, 1, |b| b[0] ^= 1).unwrap();
     let fs = TestFs::mount(image.path(), "");
     let error = namei::lookup(&fs, &fs.root(), b"f").map(drop).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { .. }));
-    assert!(
-        error
-            .to_string()
-            .starts_with(&format!("corrupt inode {ino}: bad inode checksum")),
-        "{error}"
+    let Error::Corrupt { location, kind } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(*location, Location::Inode(ino));
+    let checksum = matches!(
+        **kind,
+        CorruptKind::InodeRecord(InodeError::Checksum { .. })
     );
+    assert!(checksum, "{error}");
     assert!(fs.check_writable().is_err(), "a fault stops changes");
 }

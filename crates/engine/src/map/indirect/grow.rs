@@ -8,6 +8,7 @@
 //! All that can run out is allocated before anything changes. After that only a stopped journal can
 //! fail.
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::Extent;
 use extant_jbd2::Block;
 use extant_units::{Lblk, Pblk};
@@ -113,8 +114,8 @@ pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result
 pub(in crate::map) fn enter(nodes: &mut HandleNodes<'_>, extent: Extent) -> Result<()> {
     let path = path(nodes.disk(), extent.lblk)?;
     if !path.missing.is_empty() || extent.end() > path.end {
-        let what = "a block map lost the room that was made in it";
-        return Err(Error::corrupt(Location::Inode(nodes.disk().ino), what));
+        let ino = nodes.disk().ino;
+        return Err(Error::corrupt(Location::Inode(ino), MapDamage::LostRoom));
     }
     let first = narrow(nodes, extent.pblk)?;
     let numbers: Vec<u32> = (first..).take(extent.len as usize).collect();
@@ -157,6 +158,5 @@ fn goal(nodes: &DiskNodes<'_>, path: &PointerPath, lblk: Lblk) -> Result<Option<
 
 fn narrow(nodes: &HandleNodes<'_>, at: Pblk) -> Result<u32> {
     let ino = Location::Inode(nodes.disk().ino);
-    u32::try_from(at.get())
-        .map_err(|_| Error::corrupt(ino, "a block number of more than 32 bits for a block map"))
+    u32::try_from(at.get()).map_err(|_| Error::corrupt(ino, MapDamage::WidePointer))
 }

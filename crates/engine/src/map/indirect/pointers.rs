@@ -1,5 +1,6 @@
 //! The pointers of a block map: where they stand, and reading them.
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::{MAX_END, ROOT_BYTES};
 use extant_jbd2::Block;
 use extant_units::{Lblk, Pblk, exact_u32};
@@ -95,32 +96,33 @@ pub(super) fn set_number(bytes: &mut [u8], at: usize, value: u32) {
 /// The `i_block` of `nodes`, with all pointers checked.
 pub(super) fn checked_root(nodes: &DiskNodes<'_>) -> Result<[u8; ROOT_BYTES]> {
     let root = nodes.root();
-    check(nodes, &root).map_err(|what| Error::corrupt(Location::Inode(nodes.ino), what))?;
-    Ok(root)
+    match unusable(nodes, &root) {
+        Some(pointer) => Err(damaged(nodes, MapDamage::RootPointer { pointer })),
+        None => Ok(root),
+    }
 }
 
-fn check(nodes: &DiskNodes<'_>, bytes: &[u8]) -> Result<(), String> {
+/// The first pointer that leads out of what files may use.
+fn unusable(nodes: &DiskNodes<'_>, bytes: &[u8]) -> Option<u32> {
     let (numbers, _) = bytes.as_chunks::<4>();
-    let bad = numbers
-        .iter()
-        .map(|raw| u32::from_le_bytes(*raw))
-        .find(|&p| p != 0 && !nodes.usable(Pblk::new(p.into()), 1));
-    bad.map_or(Ok(()), |p| {
-        Err(format!(
-            "block map names block {p}, outside of what files may use"
-        ))
-    })
+    let mut pointers = numbers.iter().map(|raw| u32::from_le_bytes(*raw));
+    pointers.find(|&p| p != 0 && !nodes.usable(Pblk::new(p.into()), 1))
+}
+
+fn damaged(nodes: &DiskNodes<'_>, damage: MapDamage) -> Error {
+    Error::corrupt(Location::Inode(nodes.ino), damage)
 }
 
 /// The indirect block at `at`.
 pub(super) fn read(nodes: &DiskNodes<'_>, at: u32) -> Result<Block> {
     let at = Pblk::new(at.into());
     let key = CheckKind::Indirect.of_inode(nodes.ino);
-    nodes.cache.read(at, key, |bytes| {
-        check(nodes, bytes).map_err(|what| {
-            Error::corrupt(Location::Inode(nodes.ino), format!("at block {at}: {what}"))
+    nodes
+        .cache
+        .read(at, key, |bytes| match unusable(nodes, bytes) {
+            Some(pointer) => Err(damaged(nodes, MapDamage::Pointer { at, pointer })),
+            None => Ok(()),
         })
-    })
 }
 
 /// The range from `lblk` on. For a hole, all of it that one indirect block shows.

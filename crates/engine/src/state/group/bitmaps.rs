@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use extant_disk::bitmap;
+use extant_disk::damage::BitmapDamage;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_jbd2::{Block, BlockCache, Handle};
@@ -56,7 +57,7 @@ impl Bitmaps<'_> {
         }
         Err(Error::corrupt(
             location,
-            format!("bad checksum (stored {stored:#x}, computed {computed:#x})"),
+            BitmapDamage::Checksum { stored, computed },
         ))
     }
 
@@ -105,10 +106,10 @@ impl Bitmaps<'_> {
                 if bitmap::count_set(&bytes, part.clone()) != part.end - part.start {
                     return Err(Error::corrupt(
                         Location::BlockBitmap(group),
-                        format!(
-                            "blocks {}..{} of the format itself are marked free",
-                            part.start, part.end
-                        ),
+                        BitmapDamage::FormatMarkedFree {
+                            start: part.start,
+                            end: part.end,
+                        },
                     ));
                 }
             }
@@ -117,11 +118,10 @@ impl Bitmaps<'_> {
         if map.usable() != desc.free_blocks {
             return Err(Error::corrupt(
                 Location::BlockBitmap(group),
-                format!(
-                    "{} blocks are free, the descriptor says {}",
-                    map.usable(),
-                    desc.free_blocks
-                ),
+                BitmapDamage::FreeBlocks {
+                    free: map.usable(),
+                    stored: desc.free_blocks,
+                },
             ));
         }
         Ok(map)
@@ -211,19 +211,16 @@ impl Bitmaps<'_> {
         let count = range.end - range.start;
         let location = Location::BlockBitmap(group);
         if self.block_uninit(&state.desc) {
-            return Err(Error::corrupt(
-                location,
-                "freeing blocks of a group that has none in use",
-            ));
+            return Err(Error::corrupt(location, BitmapDamage::FreesUnused));
         }
         let block = self.read_block_bitmap(group, &state.desc)?;
         if bitmap::count_set(&block.data(), range.clone()) != count {
             return Err(Error::corrupt(
                 location,
-                format!(
-                    "freeing blocks {}..{} of the group, not all of which are in use",
-                    range.start, range.end
-                ),
+                BitmapDamage::FreesFree {
+                    start: range.start,
+                    end: range.end,
+                },
             ));
         }
         let csum = h.modify(&block, |bytes| {
@@ -256,7 +253,7 @@ impl Bitmaps<'_> {
             if state.desc.free_inodes != inodes {
                 return Err(Error::corrupt(
                     Location::InodeBitmap(group),
-                    "the group has inodes in use, but its bitmap was never written",
+                    BitmapDamage::InodesInUnwritten,
                 ));
             }
             let block = h.create(at, key)?;
@@ -281,10 +278,10 @@ impl Bitmaps<'_> {
             if free != desc.free_inodes {
                 return Err(Error::corrupt(
                     location,
-                    format!(
-                        "{free} inodes are free, the descriptor says {}",
-                        desc.free_inodes
-                    ),
+                    BitmapDamage::FreeInodes {
+                        free,
+                        stored: desc.free_inodes,
+                    },
                 ));
             }
             Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use extant_disk::damage::{GroupDamage, InodeDamage};
 use extant_disk::group_desc::GroupDesc;
 use extant_lock_order::{Rank, lock};
 use extant_units::{Group, Ino};
@@ -30,7 +31,7 @@ impl GroupTable {
     fn cell(&self, group: Group) -> Result<&GroupCell> {
         self.cells
             .get(group)
-            .ok_or_else(|| Error::corrupt(Location::GroupDesc(group), "no such group"))
+            .ok_or_else(|| Error::corrupt(Location::GroupDesc(group), GroupDamage::Missing))
     }
 
     /// Locks `group`.
@@ -67,7 +68,7 @@ impl GroupTable {
     pub(crate) fn inode_location(&self, layout: &Layout, ino: Ino) -> Result<InodeLocation> {
         let (group, index) = layout
             .group_of_inode(ino)
-            .ok_or_else(|| Error::corrupt(Location::Inode(ino), "no such inode"))?;
+            .ok_or_else(|| Error::corrupt(Location::Inode(ino), InodeDamage::Missing))?;
         Ok(locate(layout, self.cell(group)?.inode_table(), index))
     }
 

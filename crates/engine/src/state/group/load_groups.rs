@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU32;
 
+use extant_disk::damage::{GroupDamage, GroupPart};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_jbd2::BlockCache;
 use extant_units::{Blocks, Group, Pblk, exact_u32};
@@ -92,30 +93,37 @@ impl GroupTable {
 
 /// Decodes the descriptor of `group` and checks it against the layout.
 pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<GroupDesc> {
-    let bad = |what: String| Error::corrupt(Location::GroupDesc(group), what);
+    let location = Location::GroupDesc(group);
     let mut desc = GroupDesc::parse(bytes, group, &layout.group_checksum)
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(|error| Error::corrupt(location, error))?;
     if !layout.uninit_groups() {
         // Without a checksum of descriptors these fields mean nothing.
         desc.flags = GroupFlags::ITABLE_ZEROED;
         desc.itable_unused = 0;
     }
-    let blocks = layout.group_blocks(group);
-    if desc.free_blocks > blocks {
-        return Err(bad(format!("{} of {blocks} blocks free", desc.free_blocks)));
+    if let Some(damage) = too_many(layout, group, &desc) {
+        return Err(Error::corrupt(location, damage));
     }
-    let inodes = layout.inodes_per_group;
-    for (count, what) in [
-        (desc.free_inodes, "free inodes"),
-        (desc.used_dirs, "directories"),
-        (desc.itable_unused, "never used inodes"),
-    ] {
-        if count > inodes {
-            return Err(bad(format!("{count} {what}, but only {inodes} inodes")));
-        }
-    }
-    check_places(layout, group, &desc)?;
+    check_parts(layout, group, &desc)?;
     Ok(desc)
+}
+
+/// A count of `desc` that is larger than the group.
+fn too_many(layout: &Layout, group: Group, desc: &GroupDesc) -> Option<GroupDamage> {
+    let (blocks, inodes) = (layout.group_blocks(group), layout.inodes_per_group);
+    let (free, dirs, unused) = (desc.free_inodes, desc.used_dirs, desc.itable_unused);
+    if desc.free_blocks > blocks {
+        let free = desc.free_blocks;
+        Some(GroupDamage::TooManyFreeBlocks { free, blocks })
+    } else if free > inodes {
+        Some(GroupDamage::TooManyFreeInodes { free, inodes })
+    } else if dirs > inodes {
+        Some(GroupDamage::TooManyDirectories { dirs, inodes })
+    } else if unused > inodes {
+        Some(GroupDamage::TooManyUnused { unused, inodes })
+    } else {
+        None
+    }
 }
 
 /// Decodes a descriptor that is wrong, as `error` says, for a volume that is only read. The
@@ -124,7 +132,7 @@ pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<Group
 fn parse_damaged(layout: &Layout, group: Group, bytes: &[u8], error: &Error) -> Result<GroupDesc> {
     let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
         .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
-    check_places(layout, group, &desc)?;
+    check_parts(layout, group, &desc)?;
     desc.flags
         .remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     desc.itable_unused = 0;
@@ -135,22 +143,26 @@ fn parse_damaged(layout: &Layout, group: Group, bytes: &[u8], error: &Error) -> 
     Ok(desc)
 }
 
-fn check_places(layout: &Layout, group: Group, desc: &GroupDesc) -> Result<()> {
-    for (start, len, what) in pieces(layout, desc) {
+fn check_parts(layout: &Layout, group: Group, desc: &GroupDesc) -> Result<()> {
+    for (start, len, part) in pieces(layout, desc) {
         if !layout.contains(start, Blocks::new(u64::from(len))) {
-            let what = format!("the {what} at block {start} lies outside of the volume");
-            return Err(Error::corrupt(Location::GroupDesc(group), what));
+            let damage = GroupDamage::Outside { part, start };
+            return Err(Error::corrupt(Location::GroupDesc(group), damage));
         }
     }
     Ok(())
 }
 
 /// The blocks that `desc` points to.
-fn pieces(layout: &Layout, desc: &GroupDesc) -> [(Pblk, u32, &'static str); 3] {
+fn pieces(layout: &Layout, desc: &GroupDesc) -> [(Pblk, u32, GroupPart); 3] {
     [
-        (desc.block_bitmap, 1, "block bitmap"),
-        (desc.inode_bitmap, 1, "inode bitmap"),
-        (desc.inode_table, layout.itable_blocks, "inode table"),
+        (desc.block_bitmap, 1, GroupPart::BlockBitmap),
+        (desc.inode_bitmap, 1, GroupPart::InodeBitmap),
+        (
+            desc.inode_table,
+            layout.itable_blocks,
+            GroupPart::InodeTable,
+        ),
     ]
 }
 
@@ -182,9 +194,6 @@ fn overlap_error(layout: &Layout, at: Pblk) -> Error {
         .map_or_else(Group::default, |(group, _)| group);
     Error::corrupt(
         Location::GroupDesc(group),
-        format!(
-            "block {at} belongs to two parts of the format (bitmaps, inode tables, descriptors, \
-             journal)"
-        ),
+        GroupDamage::SharedBlock { block: at },
     )
 }

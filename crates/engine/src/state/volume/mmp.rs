@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use extant_blockdev::BlockDevice;
 use extant_disk::csum::Crc32c;
+use extant_disk::damage::{BlockDamage, SuperblockDamage};
 use extant_disk::features::Incompat;
 use extant_disk::mmp::{MMP_SIZE, Mmp as Block, MmpState};
 use extant_disk::superblock::Superblock;
@@ -86,8 +87,8 @@ fn block_of(sb: &Superblock) -> Result<Option<Pblk>> {
     }
     let block = Pblk::new(sb.raw().mmp_block.get());
     if block <= sb.first_data_block() || block.get() >= sb.blocks_count().get() {
-        let what = format!("the block of multiple mount protection, {block}, lies outside");
-        return Err(Error::corrupt(Location::Superblock, what));
+        let damage = SuperblockDamage::MmpOutside { block };
+        return Err(Error::corrupt(Location::Superblock, damage));
     }
     Ok(Some(block))
 }
@@ -116,7 +117,7 @@ impl Mmp {
             return Ok(None);
         };
         let at = sb.block_size().dev_off(block);
-        let at = at.ok_or_else(|| Error::corrupt(Location::Block(block), "no such block"))?;
+        let at = at.ok_or_else(|| Error::corrupt(Location::Block(block), BlockDamage::Missing))?;
         let reader = BlockAccess {
             dev,
             at,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use extant_blockdev::BlockDevice;
+use extant_disk::damage::SuperblockDamage;
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
 use extant_units::{DevOff, Pblk};
@@ -121,7 +122,7 @@ fn changed(
 ) -> Result<(Box<RawSuperblock>, Box<RawSuperblock>)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
-    let too_short = || Error::corrupt(Location::Superblock, "the block is too short");
+    let too_short = || Error::corrupt(Location::Superblock, SuperblockDamage::TooShort);
     let old = RawSuperblock::copy_from(&bytes).ok_or_else(too_short)?;
     let mut new = old.clone();
     f(&mut new);
