@@ -156,13 +156,14 @@ pub(crate) fn refuse_in_use(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     refused.map_err(|error| failure::at(&path, &error.into()))
 }
 
-/// Verifies an image without writing to it. Returns how much is wrong, and in what words.
+/// Verifies an image without writing to it. Returns the number of findings, and the first of them,
+/// each in words and by the name of its kind.
 #[pyfunction]
 pub(crate) fn check(
     py: Python<'_>,
     image: PathBuf,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(u64, Vec<String>)> {
+) -> PyResult<(u64, Vec<(String, String)>)> {
     let watch = Progress {
         call: progress,
         // The check itself chooses its calls.
@@ -187,8 +188,9 @@ pub(crate) fn check(
     match watch.told.into_inner().raised {
         Some(error) => Err(error),
         None => {
-            let words = report.findings.iter().map(ToString::to_string);
-            Ok((report.found, words.collect()))
+            let findings = report.findings.iter();
+            let told = findings.map(|finding| (finding.to_string(), finding.kind.name()));
+            Ok((report.found, told.collect()))
         }
     }
 }

@@ -151,3 +151,4 @@ def test_damage_is_found(tmp_path):
         file.write(b"\xff\xff")
     report = extant.check(path)
     assert not report.is_clean and report.findings
+    assert "GroupDesc.BadChecksum" in [finding.kind for finding in report.findings]

@@ -23,6 +23,7 @@ from .path import Path
 __all__ = [
     "Build",
     "FileSystem",
+    "Finding",
     "Path",
     "RawFile",
     "Report",
@@ -40,13 +41,25 @@ HostPath = Union[str, "os.PathLike[str]"]
 Progress = Callable[[int, int], object]
 
 
+class Finding(str):
+    """One thing that is wrong, in words."""
+
+    kind: str
+    """Its kind, such as ``"ExtentNode.BadMagic"``: the variant of the Rust library."""
+
+    def __new__(cls, words: str, kind: str) -> "Finding":
+        finding = super().__new__(cls, words)
+        finding.kind = kind
+        return finding
+
+
 class Report(NamedTuple):
     """What a check found."""
 
     found: int
     """How many findings there are in all."""
-    findings: Sequence[str]
-    """The first of them, in words."""
+    findings: Sequence[Finding]
+    """The first of them."""
 
     @property
     def is_clean(self) -> bool:
@@ -116,4 +129,5 @@ def build(
 
 def check(image: HostPath, *, progress: Optional[Progress] = None) -> Report:
     """Verifies an image without writing to it. ``progress(done, all)`` is called in no unit."""
-    return Report(*_extant.check(image, progress))
+    found, findings = _extant.check(image, progress)
+    return Report(found, [Finding(words, kind) for words, kind in findings])
