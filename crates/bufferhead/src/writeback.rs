@@ -24,7 +24,7 @@
 use std::sync::Arc;
 
 use extant_iomap::WritebackControl;
-use extant_pagecache::{Folio, Tag, WritebackFault};
+use extant_pagecache::{Folio, Tag, WritebackFault, WritebackPass};
 use extant_units::{Pos, index};
 
 use crate::logged::log_dirty;
@@ -40,22 +40,22 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// Folios that a commit writes together.
 const ORDERED_FOLIOS: usize = 256;
 
-/// Writes dirty data back and waits for it; returns the bytes that were dirty. Errors are recorded
-/// in the address space as well.
+/// Writes dirty data back and waits for it, as the `pass` of the file's address space; returns the
+/// bytes that were dirty. Errors are recorded in the address space as well.
 ///
 /// # Errors
 /// The first error met. The pass goes on after it.
 pub fn write_back<O: BufferWriteback + ?Sized>(
     ops: &O,
+    pass: &WritebackPass<'_>,
     control: WritebackControl,
 ) -> Result<u64, O::Error> {
     let pages = ops.address_space();
-    let pass = pages.writeback_pass();
     if ops.logs_data() {
-        return log_dirty(ops, &pass, control);
+        return log_dirty(ops, pass, control);
     }
     let tag = if control.integrity {
-        pages.tag_for_sync(&pass, control.start, control.end);
+        pages.tag_for_sync(pass, control.start, control.end);
         Tag::ToWrite
     } else {
         Tag::Dirty

@@ -90,11 +90,9 @@ impl Run {
         for rig in &self.rigs {
             if size < self.model.len() as u64 && zero_block_rest(rig, size) {
                 let end = Pos::new(size).saturating_add(1);
-                extant_bufferhead::write_back(
-                    rig,
-                    WritebackControl::integrity(Pos::new(size), end),
-                )
-                .unwrap();
+                let control = WritebackControl::integrity(Pos::new(size), end);
+                let pass = rig.toy.pages.writeback_pass();
+                extant_bufferhead::write_back(rig, &pass, control).unwrap();
             }
             rig.toy.truncate(size);
         }
@@ -114,7 +112,8 @@ impl Run {
         };
         for rig in &self.rigs {
             rig.credits.store(credits, Ordering::Relaxed);
-            extant_bufferhead::write_back(rig, control).unwrap();
+            let pass = rig.toy.pages.writeback_pass();
+            extant_bufferhead::write_back(rig, &pass, control).unwrap();
         }
     }
 

@@ -27,7 +27,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_pagecache::{Folio, FolioGuard, FolioRef, Tag, WritebackFault};
+use extant_pagecache::{Folio, FolioGuard, FolioRef, Tag, WritebackFault, WritebackPass};
 use extant_units::{Pos, index};
 
 use crate::ioend::{Ioend, IoendKind};
@@ -75,19 +75,19 @@ impl WritebackControl {
     }
 }
 
-/// Writes dirty data back and waits for it; returns the bytes that were dirty. Errors are recorded
-/// in the address space as well.
+/// Writes dirty data back and waits for it, as the `pass` of the file's address space; returns the
+/// bytes that were dirty. Errors are recorded in the address space as well.
 ///
 /// # Errors
 /// The first error met. The pass goes on after it.
 pub fn write_back<O: WritebackOps + ?Sized>(
     ops: &O,
+    pass: &WritebackPass<'_>,
     control: WritebackControl,
 ) -> Result<u64, O::Error> {
     let pages = ops.address_space();
-    let pass = pages.writeback_pass();
     let tag = if control.integrity {
-        pages.tag_for_sync(&pass, control.start, control.end);
+        pages.tag_for_sync(pass, control.start, control.end);
         Tag::ToWrite
     } else {
         Tag::Dirty

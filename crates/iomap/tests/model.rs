@@ -78,7 +78,12 @@ impl Run {
             1 => WritebackControl::background(len),
             _ => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
         };
-        write_back(&*self.toy, control).unwrap();
+        write_back(
+            &*self.toy,
+            &self.toy.address_space().writeback_pass(),
+            control,
+        )
+        .unwrap();
     }
 
     fn drop_cache(&mut self) {

@@ -84,7 +84,11 @@ impl Rig {
     }
 
     pub fn sync(&self) -> Result<u64, ToyError> {
-        write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX))
+        write_back(
+            self,
+            &self.address_space().writeback_pass(),
+            WritebackControl::integrity(Pos::ZERO, Pos::MAX),
+        )
     }
 
     /// What `body` added to the counters.

@@ -197,12 +197,13 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
 
 /// Writes `control`'s part of what is dirty, and waits for it.
 pub(super) fn write_back(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
-    let _kept = ops.data.data_path.keep();
-    // Flushers hold no lock of the file, so this may not be the way any more that they began with.
+    let pass = ops.data.address_space.writeback_pass();
+    // A switch of the data path holds the pass, and may have come since `ops` were made: a flusher
+    // holds no other lock of the file.
     let ops = &ops.as_of_now();
     match ops.data_path.machinery {
-        BufferedPath::Iomap => extant_iomap::write_back(ops, control),
-        BufferedPath::BufferHead => extant_bufferhead::write_back(ops, control),
+        BufferedPath::Iomap => extant_iomap::write_back(ops, &pass, control),
+        BufferedPath::BufferHead => extant_bufferhead::write_back(ops, &pass, control),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Switching a file between the data paths, and between kinds of maps, while it is in use.
 //!
 //! # Locks
-//! A switch holds the inode's `lock` and the invalidate lock exclusively, then the data path
-//! (`DataPathCell::keep`) and the mapping's pass. So no write, fill or writeback is under way or
-//! goes on by the old path, nothing is dirty, and the cache is empty at the switch.
+//! A switch holds the inode's `lock` and the invalidate lock exclusively, then the mapping's pass.
+//! So no write, fill or writeback is under way or goes on by the old path, nothing is dirty, and
+//! the cache is empty at the switch. Each operation reads the path under one of these, or looks
+//! again with a folio locked.
 
 use std::sync::Arc;
 
@@ -24,9 +25,6 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// How often a switch writes what stores through mappings dirty again, before it fails.
-const ATTEMPTS: u32 = 8;
-
 /// The data path of `inode`.
 ///
 /// # Errors
@@ -39,8 +37,8 @@ pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
 /// Switches `inode` to another data path. Takes the inode's `lock`.
 ///
 /// # Errors
-/// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if stores through
-/// mappings keep dirtying it; the failure of writing its data.
+/// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if some of it stays
+/// in the cache; the failure of writing its data.
 pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;
@@ -127,38 +125,27 @@ fn switch(
     assert!(whole.is_of(inode), "inode {} is not held", inode.ino);
     let file = data(fs, inode);
     let from = file.data_path.get();
-    for _ in 0..ATTEMPTS {
-        write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
-        if file.ordered.is_waited_for() {
-            // A commit that takes folio locks must not meet the other path, which holds folio locks
-            // while it starts a handle.
-            fs.journal.sync_all()?;
-        }
-        if from.journalled {
-            // Later frees would not be revoked, so nothing of the file may be left in the log.
-            fs.journal.force_commit()?;
-            fs.journal.checkpoint_all()?;
-        }
-        let _nothing_fills = file.address_space.invalidate_lock().write();
-        let _nothing_goes_on = file.data_path.release();
-        let _nothing_writes = file.address_space.writeback_pass();
-        file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
-        if file.address_space.dirty_bytes() != 0 || file.ordered.is_waited_for() {
-            // An overwrite on the folio fast path was still under way, or a mapping was stored to.
-            continue;
-        }
-        store()?;
-        debug_assert_eq!(
-            file.address_space.dirty_bytes(),
-            0,
-            "nothing goes the old way"
-        );
-        file.data_path.set(to);
-        file.address_space
-            .set_folios_in_handle(to.folios_in_handle());
-        // Loaded anew, such a file would take the other path, past what the log has of it.
-        inode.pin_in_memory(to.journalled && !DataPath::of(fs, inode.flags()).journalled);
-        return Ok(());
+    let _no_fills = file.address_space.invalidate_lock().write();
+    write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
+    if file.ordered.is_waited_for() {
+        // A commit that takes folio locks must not meet the other path, which holds folio locks
+        // while it starts a handle.
+        fs.journal.sync_all()?;
     }
-    Err(Error::Busy)
+    if from.journalled {
+        // Later frees would not be revoked, so nothing of the file may be left in the log.
+        fs.journal.force_commit()?;
+        fs.journal.checkpoint_all()?;
+    }
+    let _no_writeback = file.address_space.writeback_pass();
+    file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
+    if !file.address_space.is_empty() || file.ordered.is_waited_for() {
+        // An overwrite on the folio fast path was still under way.
+        return Err(Error::Busy);
+    }
+    store()?;
+    file.data_path.set(to);
+    file.address_space
+        .set_folios_in_handle(to.folios_in_handle());
+    Ok(())
 }

@@ -3,8 +3,8 @@
 //!
 //! A file's data path is chosen when its data is first used ([`eligible`] is the one table of which
 //! file can have which), and stays until it is switched on purpose
-//! (`file/switch_path.rs`). Every operation reads it once, when it starts. Writeback,
-//! which may have waited for its pass, reads it again after that.
+//! (`file/switch_path.rs`). Every operation reads it once, when it starts; writeback once it has its
+//! pass.
 
 use extant_disk::inode::InodeFlags;
 
@@ -21,14 +21,17 @@ impl DataPath {
         Self::on(fs, path, flags)
     }
 
-    /// The same for a given machinery.
+    /// Data path of such a file with a given machinery. Data goes through the journal only where
+    /// it still would in an inode that is loaded anew: otherwise that one would read past what the
+    /// log has of the file.
     pub(crate) fn on(fs: &Fs, path: BufferedPath, flags: InodeFlags) -> Self {
         let asked =
             fs.options.data() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
+        let lasts = eligible(fs.tuning.buffered_path, fs.options.data(), flags) == path;
         let can = path == BufferedPath::BufferHead && fs.journal.has_log();
         Self {
             machinery: path,
-            journalled: asked && can,
+            journalled: asked && lasts && can,
         }
     }
 }

@@ -409,7 +409,12 @@ fn views_beside_everything() {
                 edit(&*c, &c.readahead, Pos::ZERO, BLOCK, fill).unwrap();
             }),
             thread::spawn(move || {
-                write_back(&*d, WritebackControl::integrity(Pos::ZERO, Pos::MAX)).unwrap();
+                write_back(
+                    &*d,
+                    &d.address_space().writeback_pass(),
+                    WritebackControl::integrity(Pos::ZERO, Pos::MAX),
+                )
+                .unwrap();
                 d.pages.drop_clean(Pos::ZERO, Pos::MAX);
             }),
         ]);

@@ -197,7 +197,12 @@ impl Tiny {
     }
 
     pub fn sync(&self) {
-        write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX)).unwrap();
+        write_back(
+            self,
+            &self.address_space().writeback_pass(),
+            WritebackControl::integrity(Pos::ZERO, Pos::MAX),
+        )
+        .unwrap();
     }
 
     /// Cuts the file; without `drops_cache` folios stay over blocks that are freed.

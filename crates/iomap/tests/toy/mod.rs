@@ -181,7 +181,12 @@ impl Toy {
         }
         if zero_block_rest(self, size) {
             let end = Pos::new(size).saturating_add(1);
-            write_back(self, WritebackControl::integrity(Pos::new(size), end)).unwrap();
+            write_back(
+                self,
+                &self.address_space().writeback_pass(),
+                WritebackControl::integrity(Pos::new(size), end),
+            )
+            .unwrap();
         }
         let no_fills = self.pages.invalidate_lock().write();
         self.size.store(size, Ordering::SeqCst);
@@ -200,7 +205,11 @@ impl Toy {
     }
 
     pub fn sync(&self) -> Result<u64, ToyError> {
-        write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX))
+        write_back(
+            self,
+            &self.address_space().writeback_pass(),
+            WritebackControl::integrity(Pos::ZERO, Pos::MAX),
+        )
     }
 
     /// Moves the size on disk before the data, as a file system may whose unwritten space reads as
@@ -487,7 +496,7 @@ impl Writeback for Toy {
             }
         };
         // Recorded in the mapping.
-        let _ = extant_iomap::write_back(&*self, control);
+        let _ = extant_iomap::write_back(&*self, &self.address_space().writeback_pass(), control);
     }
 }
 

@@ -18,7 +18,7 @@
 //!   gets the error which it reports.
 //!
 //! # Locks
-//! Passes, data paths and folios of the files are tried and never waited for, since those of other
+//! Passes and folios of the files are tried and never waited for, since those of other
 //! files are held. A handle is started with folios held shared, as in other writeback.
 
 use std::collections::VecDeque;
@@ -29,7 +29,6 @@ use extant_failpoint::Failpoint;
 use extant_iomap::JointWrite;
 use extant_pagecache::{FILES_TOGETHER, Folio, SMALL_FILE_BYTES, Tag};
 use extant_units::{Blocks, PAGE_SIZE, Pos, exact_u32};
-use parking_lot::RwLockReadGuard;
 
 use crate::alloc::HeldBlocks;
 use crate::config::BufferedPath;
@@ -88,9 +87,7 @@ fn may_join(inode: &Inode) -> bool {
 /// A file whose dirty folios are under writeback.
 struct SmallFile<'a> {
     ops: &'a FileOps<'a>,
-    /// Dropped before the data path is let go of.
     write: JointWrite<'a, FileOps<'a>>,
-    _data_path: RwLockReadGuard<'a, ()>,
     /// The dirty bytes, whole blocks from the start of the file; zero if there are others.
     len: u64,
 }
@@ -103,7 +100,6 @@ impl<'a> SmallFile<'a> {
         if folios.len() > MOST_FOLIOS {
             return None;
         }
-        let data_path = ops.data.data_path.try_keep()?;
         let pass = ops.data.address_space.try_writeback_pass()?;
         if ops.data.data_path.get() != ops.data_path || !may_join(ops.inode) {
             return None;
@@ -113,7 +109,6 @@ impl<'a> SmallFile<'a> {
             ops,
             len: write.run_from_start().unwrap_or(0),
             write,
-            _data_path: data_path,
         })
     }
 

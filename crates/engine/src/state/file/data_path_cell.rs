@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
 use crate::config::BufferedPath;
 
 /// The data path of a file.
@@ -23,42 +21,22 @@ impl DataPath {
 }
 
 /// A file's data path, as it is now.
-pub(crate) struct DataPathCell {
-    bits: AtomicU8,
-    kept: RwLock<()>,
-}
+///
+/// It changes under the inode's `lock` and the invalidate lock, held exclusively, with the file's
+/// writeback pass and an empty cache. An operation that holds one of these reads it once.
+pub(crate) struct DataPathCell(AtomicU8);
 
 const BUFFER_HEAD: u8 = 1;
 const JOURNALLED: u8 = 2;
 
 impl DataPathCell {
     pub(crate) fn new(data_path: DataPath) -> Self {
-        Self {
-            bits: AtomicU8::new(Self::encode(data_path)),
-            kept: RwLock::new(()),
-        }
-    }
-
-    /// Keeps the data path: for writeback, from before it asks for the pass to its end. The two
-    /// paths lock folios and start handles in different orders, so passes of both must not meet in
-    /// one file.
-    pub(crate) fn keep(&self) -> RwLockReadGuard<'_, ()> {
-        self.kept.read()
-    }
-
-    /// [`DataPathCell::keep`], unless the data path is being switched.
-    pub(crate) fn try_keep(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.kept.try_read()
-    }
-
-    /// Waits until no writeback keeps the data path.
-    pub(crate) fn release(&self) -> RwLockWriteGuard<'_, ()> {
-        self.kept.write()
+        Self(AtomicU8::new(Self::encode(data_path)))
     }
 
     #[inline]
     pub(crate) fn get(&self) -> DataPath {
-        let bits = self.bits.load(Ordering::Acquire);
+        let bits = self.0.load(Ordering::Acquire);
         let path = if bits & BUFFER_HEAD != 0 {
             BufferedPath::BufferHead
         } else {
@@ -75,7 +53,7 @@ impl DataPathCell {
             !data_path.journalled || data_path.machinery == BufferedPath::BufferHead,
             "{data_path:?}"
         );
-        self.bits.store(Self::encode(data_path), Ordering::Release);
+        self.0.store(Self::encode(data_path), Ordering::Release);
     }
 
     fn encode(data_path: DataPath) -> u8 {

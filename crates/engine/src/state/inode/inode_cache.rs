@@ -329,7 +329,6 @@ fn fate(inode: &Inode) -> Fate {
         || inode.has_deferred()
         || inode.has_dirty_data()
         || inode.has_unseen_fault()
-        || inode.life.pinned.load(Ordering::Acquire)
         || inode.is_on_orphan_list()
     {
         return Fate::Stay;

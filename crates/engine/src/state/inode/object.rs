@@ -98,8 +98,6 @@ pub(crate) struct Life {
     pub(crate) touched: AtomicBool,
     /// Its eviction has begun: no new reference is given out.
     pub(crate) dead: AtomicBool,
-    /// Its data path is known in memory only, so it must stay there.
-    pub(crate) pinned: AtomicBool,
 }
 
 /// The newest transaction that was noted, if any.
@@ -230,11 +228,6 @@ impl Inode {
     pub(crate) fn is_on_orphan_list(&self) -> bool {
         let record = self.orphan.try_lock();
         record.is_none_or(|record| *record == OrphanRecord::Listed)
-    }
-
-    /// Has the inode stay in memory until the unmount or its eviction, or ends that.
-    pub(crate) fn pin_in_memory(&self, on: bool) {
-        self.life.pinned.store(on, Ordering::Release);
     }
 
     /// Begins the inode's eviction unless it has begun: no reference is given out from now on.
