@@ -133,6 +133,9 @@ pub trait BufferOps: IomapOps {
 
 /// A file whose records can be written.
 pub trait BufferWriteback: BufferOps + WritebackOps {
+    /// Attempts to make room since the last allocation.
+    type Retries: Default;
+
     /// Starts a handle with credits to allocate one extent, and to convert what is allocated
     /// unwritten. The caller holds no folio lock.
     ///
@@ -169,12 +172,9 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     fn data_io_ends(&self) {}
 
     /// Makes room after `error`, if ending the handle and waiting may bring some, and returns
-    /// whether to try again. `attempt` counts from 0; false after finitely many attempts. The
-    /// caller holds no folio lock and has no handle open.
-    fn make_room(&self, error: &Self::Error, attempt: u32) -> bool {
-        let _ = (error, attempt);
-        false
-    }
+    /// whether to try again; false after finitely many attempts, which `retries` counts. The caller
+    /// holds no folio lock and has no handle open.
+    fn make_room(&self, retries: &mut Self::Retries, error: &Self::Error) -> bool;
 
     /// Everything up to `end` has its space and is about to be written: the size on disk may move
     /// there.

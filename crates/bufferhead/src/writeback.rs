@@ -112,7 +112,7 @@ struct Pass<'a, O: BufferWriteback + ?Sized> {
     /// Bytes that were dirty.
     taken: u64,
     /// Attempts to make room since the last allocation.
-    attempts: u32,
+    retries: O::Retries,
     /// No more room can be made, until an allocation succeeds.
     gave_up: bool,
     /// Why the last run got no space, if room may be made for it.
@@ -125,7 +125,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         Self {
             ops,
             taken: 0,
-            attempts: 0,
+            retries: O::Retries::default(),
             gave_up: false,
             no_room: None,
             failed: None,
@@ -236,8 +236,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         drop(handle);
         self.write(group, &blocks, true);
         if let Some(error) = self.no_room.take() {
-            self.gave_up = !self.ops.make_room(&error, self.attempts);
-            self.attempts += 1;
+            self.gave_up = !self.ops.make_room(&mut self.retries, &error);
         }
         done
     }
@@ -305,7 +304,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                     None
                 }
                 Ok(map) => {
-                    (self.attempts, self.gave_up) = (0, false);
+                    (self.retries, self.gave_up) = (O::Retries::default(), false);
                     Some(map)
                 }
             };

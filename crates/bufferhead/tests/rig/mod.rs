@@ -286,6 +286,8 @@ impl BufferOps for Rig {
 }
 
 impl BufferWriteback for Rig {
+    type Retries = u32;
+
     fn start_mapping(&self) -> Result<Handle, ToyError> {
         Ok(Handle {
             left: self.credits.load(Ordering::Relaxed),
@@ -311,9 +313,10 @@ impl BufferWriteback for Rig {
         self.toy.map_blocks(pos, len)
     }
 
-    fn make_room(&self, _: &ToyError, attempt: u32) -> bool {
+    fn make_room(&self, attempts: &mut u32, _: &ToyError) -> bool {
         self.crowd.fetch_sub(1, Ordering::Relaxed);
-        attempt < self.patience.load(Ordering::Relaxed)
+        *attempts += 1;
+        *attempts <= self.patience.load(Ordering::Relaxed)
     }
 
     fn raise_disk_size(&self, _: &mut Handle, end: Pos) -> Result<(), ToyError> {

@@ -15,7 +15,7 @@
 //!   ([`DirtyBound`](crate::state::alloc::DirtyBound)).
 //! - Freed blocks count as free at once, but are handed out only after the freeing transaction is
 //!   durable. In between an allocation may fail although the counters show free space;
-//!   [`commit_frees_space`] then helps.
+//!   [`retry`] then helps.
 //!
 //! # Locks
 //! One group lock at a time, below every inode lock except `core`. The tables of pending frees and
@@ -42,8 +42,7 @@ pub(crate) use self::added_blocks::{add_to_last_group, publish_added};
 pub(crate) use self::free_runs::free_runs;
 pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
 pub(crate) use self::retries::{
-    commit_frees_reserved, commit_frees_space, retry, retry_reserved, retry_unlocked,
-    retry_unlocked_while,
+    Retries, retry, retry_reserved, retry_unlocked, retry_unlocked_while,
 };
 pub(crate) use self::trim::trim;
 use crate::state::alloc::Reservation;
@@ -66,7 +65,7 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
 ///
 /// # Errors
 /// [`Error::NoSpace`]: no block is left for this caller, or the free ones were freed by a
-/// transaction that is not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap
+/// transaction that is not durable yet (see [`retry`]). [`Error::Corrupt`]: a bitmap
 /// is damaged; its group is not used again.
 pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
     let run = fs
@@ -115,7 +114,7 @@ pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> 
 /// Reserves `n` blocks for delayed allocation. `privileged` callers may use root's reserve.
 ///
 /// # Errors
-/// [`Error::NoSpace`]. A caller without a handle may then try [`commit_frees_space`].
+/// [`Error::NoSpace`]. A caller without a handle then uses [`retry`].
 pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservation> {
     Reservation::take(&fs.alloc.counts, n, privileged).ok_or(Error::NoSpace)
 }

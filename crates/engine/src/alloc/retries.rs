@@ -1,10 +1,10 @@
 //! Retries after "no space".
 //!
-//! A request that finds no space is repeated here, or by a caller that asks [`commit_frees_space`]
-//! or [`commit_frees_reserved`] before each further attempt. Before that, what is free and cannot
-//! be handed out comes back: windows, a run that is being trimmed, blocks that wait for a commit.
-//! An operation that holds no lock between its attempts is repeated as a whole: before that, files
-//! that wait for eviction give up theirs.
+//! A request that finds no space is repeated here, or by a caller that asks its [`Retries`] before
+//! each further attempt. Before that, what is free and cannot be handed out comes back: windows, a
+//! run that is being trimmed, blocks that wait for a commit. An operation that holds no lock
+//! between its attempts is repeated as a whole: before that, files that wait for eviction give up
+//! theirs.
 //!
 //! Other threads take blocks as well, so no number of attempts is sure to be enough; the constants
 //! here are the only limits. Reserved blocks have the higher one: without them accepted data is
@@ -19,6 +19,10 @@ use std::time::Duration;
 use crate::state::alloc::space_counts::is_refused;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
+
+/// Retries of one request so far. One that has come further begins anew.
+#[derive(Default)]
+pub(crate) struct Retries(u32);
 
 /// Retries of a request that claims its blocks.
 const RETRIES: u32 = 4;
@@ -58,7 +62,8 @@ pub(crate) fn retry_unlocked_while<R>(
     lacks_space: impl Fn(&Result<R>) -> bool,
 ) -> Result<R> {
     let mut result = operation();
-    for (attempt, wait) in (0..).zip(WAITS) {
+    let mut retries = Retries::default();
+    for wait in WAITS {
         if !lacks_space(&result) {
             break;
         }
@@ -67,7 +72,7 @@ pub(crate) fn retry_unlocked_while<R>(
             std::thread::sleep(wait);
         }
         fs.reap_all();
-        let frees = commit_frees_space(fs, attempt);
+        let frees = retries.make_room(fs, &Error::NoSpace);
         // The evictions just done may be enough without a commit: one more attempt in any case.
         result = operation();
         if !more_may_come && !frees {
@@ -78,12 +83,12 @@ pub(crate) fn retry_unlocked_while<R>(
 }
 
 /// Runs `find`, which starts its handle itself, and runs it again while it finds no space and
-/// [`commit_frees_space`].
+/// [`Retries::make_room`].
 ///
 /// # Errors
 /// Those of the last attempt.
 pub(crate) fn retry<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
-    repeat(find, |attempt| commit_frees_space(fs, attempt))
+    repeat(find, |retries, error| retries.make_room(fs, error))
 }
 
 /// As [`retry`], for blocks that were reserved.
@@ -91,39 +96,57 @@ pub(crate) fn retry<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
 /// # Errors
 /// Those of the last attempt.
 pub(crate) fn retry_reserved<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
-    repeat(find, |attempt| commit_frees_reserved(fs, attempt))
+    repeat(find, |retries, error| retries.make_reserved_room(fs, error))
 }
 
-fn repeat<R>(mut find: impl FnMut() -> Result<R>, may_find: impl Fn(u32) -> bool) -> Result<R> {
-    let mut attempt = 0;
+fn repeat<R>(
+    mut find: impl FnMut() -> Result<R>,
+    makes_room: impl Fn(&mut Retries, &Error) -> bool,
+) -> Result<R> {
+    let mut retries = Retries::default();
     loop {
         match find() {
-            Err(Error::NoSpace) if may_find(attempt) => attempt += 1,
+            Err(error) if makes_room(&mut retries, &error) => {}
             other => return other,
         }
     }
 }
 
-/// After [`Error::NoSpace`], without a handle: returns whether a retry makes sense. Commits if that
-/// returns freed blocks; otherwise looks whether there is space now. No commit helps a claim that
-/// was refused for the sake of what is dirty above: blocks that wait for one count as free.
-/// `attempt` counts from zero; the function gives up at [`RETRIES`].
-pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
-    let freed = || (!is_refused()).then(|| free_by_commit(fs)).flatten();
-    attempt < RETRIES && freed().unwrap_or_else(|| fs.alloc.counts.has_room())
-}
+impl Retries {
+    /// After `error`, without a handle: returns whether a retry makes sense, which counts as one.
+    /// Only after [`Error::NoSpace`], and up to [`RETRIES`]. Commits if that returns freed blocks;
+    /// otherwise looks whether there is space now. No commit helps a claim that was refused for the
+    /// sake of what is dirty above: blocks that wait for one count as free.
+    pub(crate) fn make_room(&mut self, fs: &Fs, error: &Error) -> bool {
+        let freed = || (!is_refused()).then(|| free_by_commit(fs)).flatten();
+        matches!(error, Error::NoSpace)
+            && self.next() < RETRIES
+            && freed().unwrap_or_else(|| fs.alloc.counts.has_room())
+    }
 
-/// As [`commit_frees_space`], for blocks that were reserved. They exist, and what a window, a trim
-/// or a commit has of them is back before the next attempt. That one may still miss them where
-/// other threads move blocks meanwhile, so this gives up only after many.
-pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
-    attempt < RESERVED_RETRIES
-        && free_by_commit(fs).unwrap_or_else(|| {
-            if attempt > RETRIES {
-                std::thread::sleep(PAUSE);
-            }
-            attempt < PAUSES
-        })
+    /// As [`Retries::make_room`], for blocks that were reserved. They exist, and what a window, a
+    /// trim or a commit has of them is back before the next attempt. That one may still miss them
+    /// where other threads move blocks meanwhile, so this gives up only after many.
+    pub(crate) fn make_reserved_room(&mut self, fs: &Fs, error: &Error) -> bool {
+        if !matches!(error, Error::NoSpace) {
+            return false;
+        }
+        let before = self.next();
+        before < RESERVED_RETRIES
+            && free_by_commit(fs).unwrap_or_else(|| {
+                if before > RETRIES {
+                    std::thread::sleep(PAUSE);
+                }
+                before < PAUSES
+            })
+    }
+
+    /// Counts a retry; returns the number of those before it.
+    fn next(&mut self) -> u32 {
+        let before = self.0;
+        self.0 += 1;
+        before
+    }
 }
 
 /// Gives up all windows, also those that other threads are moving, waits for a run that is being

@@ -4,7 +4,7 @@
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Behind, Miss, Payload, ReadView, Source, Stopped, Target, WritebackControl};
 use extant_pagecache::{Readahead, RecentFolios};
-use extant_units::Pos;
+use extant_units::{Pos, index};
 
 use crate::alloc;
 use crate::config::BufferedPath;
@@ -109,25 +109,24 @@ fn write_by_block(
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize, Stopped<Error>> {
-    let (mut done, mut attempt) = (0, 0);
+    let (mut done, mut retries) = (0, alloc::Retries::default());
     loop {
-        debug_assert!(done <= len, "{done} bytes of {len} are written");
-        let at = pos.plus(done as u64);
         let mut rest = Behind::new(source, done);
+        let at = pos.plus(done as u64);
         match extant_bufferhead::write(ops, at, len - done, &mut rest) {
             Ok(more) => return Ok(done + more),
-            Err(mut stopped) => {
+            Err(stopped) => {
                 if stopped.done > 0 {
-                    attempt = 0;
+                    retries = alloc::Retries::default();
                 }
-                stopped.done += done as u64;
-                let may_go_on = matches!(stopped.error, Error::NoSpace)
-                    && alloc::commit_frees_space(ops.fs, attempt);
-                match usize::try_from(stopped.done) {
-                    Ok(all) if may_go_on => done = all,
-                    _ => return Err(stopped),
+                done += index(stopped.done);
+                debug_assert!(done <= len, "{done} bytes of {len} are written");
+                if !retries.make_room(ops.fs, &stopped.error) {
+                    return Err(Stopped {
+                        done: done as u64,
+                        error: stopped.error,
+                    });
                 }
-                attempt += 1;
             }
         }
     }

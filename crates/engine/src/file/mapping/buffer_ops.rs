@@ -257,6 +257,8 @@ impl BufferOps for FileOps<'_> {
 }
 
 impl BufferWriteback for FileOps<'_> {
+    type Retries = alloc::Retries;
+
     fn start_mapping(&self) -> Result<Handle> {
         self.fs.start(self.extent_credits())
     }
@@ -302,8 +304,8 @@ impl BufferWriteback for FileOps<'_> {
         self.describe(&map)
     }
 
-    fn make_room(&self, error: &Error, attempt: u32) -> bool {
-        matches!(error, Error::NoSpace) && alloc::commit_frees_reserved(self.fs, attempt)
+    fn make_room(&self, retries: &mut alloc::Retries, error: &Error) -> bool {
+        retries.make_reserved_room(self.fs, error)
     }
 
     fn raise_disk_size(&self, handle: &mut Handle, end: Pos) -> Result<()> {
