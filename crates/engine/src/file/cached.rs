@@ -7,9 +7,9 @@ use extant_pagecache::{CachedRun, InvalidateExclusive, WritebackPass};
 use extant_range_lock::TreeStats;
 use extant_units::{Lblk, Pos};
 
-use crate::file::lock::range_lock;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::ordered_data::write_ordered;
+use crate::file::range_lock;
 use crate::inode::ExclusiveGuard;
 use crate::map;
 use crate::state::inode::Inode;

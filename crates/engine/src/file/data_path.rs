@@ -1,15 +1,17 @@
 //! Which code moves a file's buffered data: the only place where the paths part.
 //! `inode/path_choice.rs` chooses which file takes which.
 
+use std::ops::Range;
+
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Behind, Miss, Payload, ReadView, Source, Stopped, Target, WritebackControl};
 use extant_pagecache::{Readahead, RecentFolios};
-use extant_units::{Pos, index};
+use extant_units::{BlockSize, Pos, index};
 
 use crate::alloc;
 use crate::config::BufferedPath;
-use crate::file::lock::range_lock::{self, AppendGuard};
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::{self, Held, WriteAt};
 use crate::types::error::{Error, Result};
 
 /// Bytes of an edit that are copied at a time, where it cannot be done in place.
@@ -68,19 +70,25 @@ pub(super) fn overwrite(
 }
 
 /// Buffered write that makes the file longer by what fits into cached blocks, as one step; as
-/// [`overwrite`], but under the EOF lock, which begins in the block of `pos` or before.
+/// [`overwrite`], but under the EOF lock, with which `is_plain` says whether the write has nothing
+/// else to do. Returns the position.
 #[inline]
 pub(super) fn extend(
     ops: &FileOps<'_>,
-    eof: &AppendGuard<'_>,
     recent: &RecentFolios,
-    pos: Pos,
+    at: WriteAt,
     bytes: &(impl Payload + ?Sized),
-) -> bool {
-    debug_assert!(eof.is_of(ops.data), "the lock of another file");
-    ops.data_path.machinery == BufferedPath::Iomap
+    is_plain: impl FnOnce() -> bool,
+) -> Option<u64> {
+    if ops.data_path.machinery != BufferedPath::Iomap {
+        return None;
+    }
+    let (fs, len) = (ops.fs, bytes.len() as u64);
+    let (_eof, pos) = range_lock::try_lock_append(fs, ops.inode, ops.data, at, len)?;
+    let done = is_plain()
         && ops.data.data_path.get() == ops.data_path
-        && extant_iomap::extend(ops, recent, pos, bytes)
+        && extant_iomap::extend(ops, recent, Pos::new(pos), bytes);
+    done.then_some(pos)
 }
 
 /// Buffered write. A write that runs out of space goes on where commits return some.
@@ -98,6 +106,81 @@ pub(super) fn write(
     match written {
         Ok(done) => Ok(done),
         Err(stopped) => partial(stopped.done, stopped.error),
+    }
+}
+
+/// Writes the bytes `rest` of `source`, whose first byte goes to `pos`, into the cache. Returns how
+/// many bytes are written then, those before `rest` included.
+///
+/// # Errors
+/// Of the first byte, if nothing is written.
+pub(super) fn write_rest(
+    ops: &FileOps<'_>,
+    pos: Pos,
+    rest: Range<usize>,
+    mut source: impl Source,
+) -> Result<usize> {
+    let Range {
+        start: done,
+        end: len,
+    } = rest;
+    if done >= len {
+        return Ok(done);
+    }
+    let at = pos.plus(done as u64);
+    match write(ops, at, len - done, &mut Behind::new(&mut source, done)) {
+        Ok(more) => {
+            debug_assert!(done + more <= len, "{done} and {more} of {len} bytes");
+            Ok(done + more)
+        }
+        Err(error) if done == 0 => Err(error),
+        // What did arrive counts; the next call meets the error again.
+        Err(_) => Ok(done),
+    }
+}
+
+/// [`write_rest`] of a writer that lets go of what it has passed.
+///
+/// # Errors
+/// As [`write_rest`].
+pub(super) fn write_releasing(
+    ops: &FileOps<'_>,
+    held: &mut Held<'_>,
+    pos: Pos,
+    rest: Range<usize>,
+    source: impl Source,
+) -> Result<usize> {
+    write_rest(ops, pos, rest, Releasing::new(ops, source, pos, held))
+}
+
+/// A source whose writer lets go of what it has written.
+struct Releasing<'a, 'l, S> {
+    source: S,
+    /// Position of the source's first byte.
+    pos: Pos,
+    block_size: BlockSize,
+    held: &'a mut Held<'l>,
+}
+
+impl<'a, 'l, S> Releasing<'a, 'l, S> {
+    fn new(ops: &FileOps<'_>, source: S, pos: Pos, held: &'a mut Held<'l>) -> Self {
+        let block_size = ops.fs.layout.block_size;
+        Self {
+            source,
+            pos,
+            block_size,
+            held,
+        }
+    }
+}
+
+impl<S: Source> Source for Releasing<'_, '_, S> {
+    #[inline]
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        // Bytes are asked for in order, once those before them are in the cache and dirty.
+        let at = self.pos.plus(offset as u64);
+        self.held.release_before(at, self.block_size);
+        self.source.copy_at(offset, into)
     }
 }
 

@@ -4,9 +4,9 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | `lost_writes`, `write_at` | the report of lost data; where a write goes |
+//! | `lost_writes` | the report of lost data |
 //! | `first_use` | making a file's data in memory |
-//! | `lock` | which locks an operation takes |
+//! | `range_lock` | which locks an operation takes |
 //! | `size` | both sizes of a file, and their limits |
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
 //! | `cached`, `data_path` | what is cached of a file; the machinery that its data takes |
@@ -27,10 +27,10 @@
 //!
 //! # Locks
 //! Writes and truncations hold the inode's `lock` shared and lock the range that they change
-//! (`lock`); on the buffer-head path they hold `lock` exclusively. Reads hold nothing. Filling the
-//! cache takes the mapping's invalidate lock shared, truncation exclusively. Writeback takes none
-//! of these. Handles are started with folios held shared at most, and never before calling into
-//! `iomap`.
+//! (`range_lock`); on the buffer-head path they hold `lock` exclusively. Reads hold nothing.
+//! Filling the cache takes the mapping's invalidate lock shared, truncation exclusively. Writeback
+//! takes none of these. Handles are started with folios held shared at most, and never before
+//! calling into `iomap`.
 
 mod cached;
 mod callbacks;
@@ -39,10 +39,10 @@ mod data_path;
 mod direct;
 mod direct_queue;
 mod first_use;
-mod lock;
 mod lost_writes;
 mod mapping;
 mod range;
+mod range_lock;
 mod read;
 mod relocate;
 mod size;
@@ -52,7 +52,6 @@ mod sync;
 mod tests;
 mod truncate;
 mod write;
-mod write_at;
 mod write_through;
 mod writeback;
 
@@ -68,8 +67,9 @@ pub use self::direct_queue::Finished;
 pub(crate) use self::direct_queue::{Job, Queue};
 use self::first_use::data;
 pub(crate) use self::first_use::{open, opened_before_data};
-pub(crate) use self::lock::range_lock::lock;
 pub(crate) use self::range::fallocate;
+pub(crate) use self::range_lock::WriteAt;
+pub(crate) use self::range_lock::lock;
 pub(crate) use self::read::view::{edit, view};
 pub(crate) use self::read::{Reader, read, read_vectored, seek};
 pub(crate) use self::relocate::defrag::defragment;
@@ -81,7 +81,6 @@ pub(crate) use self::switch_path::{
 pub(crate) use self::sync::{flush_all, fsync, write_and_wait};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::write::{write, write_direct, write_vectored};
-pub(crate) use self::write_at::WriteAt;
 pub(crate) use extant_iomap::Whence;
 
 // What the parts of this module share.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pos, at_most_u32};
 
-use crate::file::lock::range_lock::HoldsSize;
+use crate::file::range_lock::HoldsSize;
 use crate::map;
 use crate::state::inode::Inode;
 use crate::types::error::Result;

@@ -14,7 +14,7 @@ use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
 use crate::config::BufferedPath;
-use crate::file::lock::range_lock::{HoldsSize, WholeFile};
+use crate::file::range_lock::{HoldsSize, WholeFile};
 use crate::file::writeback::write_range;
 use crate::file::{data, first_use::check_kind, lock};
 use crate::inode::path_choice::{self, eligible};

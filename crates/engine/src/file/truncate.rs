@@ -21,8 +21,8 @@ use extant_iomap::WritebackControl;
 use extant_units::{Lblk, Pos};
 
 use crate::file::first_use::check_kind;
-use crate::file::lock::range_lock::{SizeGuard, lock_for_size};
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::{SizeGuard, lock_for_size};
 use crate::file::writeback::{write_before, write_range};
 use crate::file::{data_path, max_size, write_ordered};
 use crate::inode::path_choice;

@@ -24,8 +24,9 @@ use extant_units::{Lblk, Pos, index};
 
 use crate::config::BufferedPath;
 use crate::file::blocks_of;
-use crate::file::lock::range_lock::Held;
+use crate::file::data_path;
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::Held;
 use crate::file::writeback;
 use crate::state::map::{BlockMapping, MapState};
 use crate::types::error::{Error, Result};
@@ -34,13 +35,23 @@ use crate::{alloc, map};
 /// The fewest bytes that are worth an allocation, a write and a conversion of their own.
 const LEAST: u64 = 128 << 10;
 
-/// Writes the whole blocks of `bytes` at byte `pos`, which is not behind the end of the file, as
-/// far as possible. Returns the number of bytes written; the caller passes the rest through the
-/// cache.
+/// Writes `bytes` at byte `pos`, which is not behind the end of the file: their whole blocks to the
+/// device as far as possible, the rest through the cache. Returns the number of bytes written.
 ///
 /// # Errors
 /// [`Error::NoSpace`], device, map and journal failures, if nothing was written.
 pub(in crate::file) fn write(
+    ops: &FileOps<'_>,
+    held: &mut Held<'_>,
+    pos: Pos,
+    bytes: &[u8],
+) -> Result<usize> {
+    let done = write_whole_blocks(ops, held, pos, bytes)?;
+    data_path::write_releasing(ops, held, pos, done..bytes.len(), bytes)
+}
+
+/// Writes the whole blocks of `bytes`, as far as possible. Returns the number of bytes written.
+fn write_whole_blocks(
     ops: &FileOps<'_>,
     held: &mut Held<'_>,
     pos: Pos,

@@ -56,17 +56,6 @@ pub(crate) fn nothing_to_modify(inode: &Inode) -> bool {
     inode.is_plain() && inode::is_write_noted(inode)
 }
 
-/// [`file_modified`] of an inode that is known to have no privileges: starts no handle. Returns
-/// whether it was done.
-#[cold]
-pub(crate) fn note_plain_write(fs: &Fs, inode: &Arc<Inode>) -> bool {
-    let plain = inode.is_plain();
-    if plain {
-        inode::touch_mtime(fs, inode);
-    }
-    plain
-}
-
 /// The first half of [`file_modified`]: clears privileges.
 ///
 /// # Errors

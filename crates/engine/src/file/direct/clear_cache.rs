@@ -4,8 +4,8 @@
 use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
-use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::Held;
 use crate::file::writeback::write_dirty;
 use crate::types::error::Result;
 

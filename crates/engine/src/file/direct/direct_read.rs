@@ -7,8 +7,8 @@ use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
 use crate::file::first_use::check_kind;
-use crate::file::lock::range_lock::{lock_range, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::file::read::{Reader, read as read_cached};
 use crate::file::{blocks_of, data_path};
 use crate::state::file::OpenState;

@@ -11,8 +11,8 @@ use extant_lock_order::{Rank, taking};
 use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
-use crate::file::lock::range_lock::{Held, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::{Held, whole_blocks};
 use crate::file::write_through;
 use crate::file::writeback::write_dirty;
 use crate::file::{blocks_of, data_path};
@@ -20,21 +20,45 @@ use crate::map;
 use crate::state::map::MapState;
 use crate::types::error::{Error, Result};
 
-/// How far a direct write came.
-pub(in crate::file) struct Done {
+/// Progress of a direct write.
+struct Done {
     /// Bytes that are on the device, with all that belongs to them.
-    pub(in crate::file) bytes: usize,
+    bytes: usize,
     /// The rest has to go through the cache.
-    pub(in crate::file) falls_back: bool,
+    falls_back: bool,
 }
 
-/// Writes `bytes` at byte `pos`. What lies between the old end of the file and there has been
-/// zeroed, and the range is `held`, to infinity if the file grows. Lets go of it run by run.
+/// Writes `bytes` at byte `pos` past the cache; what has to go through it goes on to the device
+/// from there. That part stays locked until it is on the device: a second attempt may write it
+/// again. Returns the number of bytes written. What lies between the old end of the file and `pos`
+/// has been zeroed, and the range is `held`, to infinity if the file grows.
 ///
 /// # Errors
-/// If nothing was written: [`Error::NoSpace`]; device, map and journal failures; what kept older
-/// data of the range from being written.
+/// If nothing was written: [`Error::NoSpace`]; device, map and journal failures; a failure to write
+/// older data of the range.
 pub(in crate::file) fn write(
+    ops: &FileOps<'_>,
+    held: &mut Held<'_>,
+    pos: Pos,
+    bytes: &[u8],
+) -> Result<usize> {
+    let direct = write_past_cache(ops, held, pos, bytes)?;
+    debug_assert!(direct.bytes <= bytes.len(), "no more than there is");
+    if !direct.falls_back {
+        return Ok(direct.bytes);
+    }
+    let done = data_path::write_rest(ops, pos, direct.bytes..bytes.len(), bytes)?;
+    let position = |done: usize| pos.plus(done as u64);
+    match write_back_cached(ops, position(direct.bytes), position(done)) {
+        Err(error) if direct.bytes == 0 => Err(error),
+        Err(_) => Ok(direct.bytes),
+        Ok(()) => Ok(done),
+    }
+}
+
+/// Writes `bytes` at `pos`, as far as they need not go through the cache. Lets go of the range run
+/// by run.
+fn write_past_cache(
     ops: &FileOps<'_>,
     held: &mut Held<'_>,
     pos: Pos,
@@ -92,7 +116,7 @@ pub(in crate::file) fn write(
 ///
 /// # Errors
 /// What kept it from being written.
-pub(in crate::file) fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
+fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     write_dirty(ops, WritebackControl::integrity(start, end))?;
     ops.data.address_space.drop_clean(start, end);
     Ok(())

@@ -21,8 +21,8 @@ use extant_units::{DevOff, Pos};
 use crate::config::BufferedPath;
 use crate::file::direct::known_runs::KnownRuns;
 use crate::file::first_use::check_kind;
-use crate::file::lock::range_lock::whole_blocks;
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::whole_blocks;
 use crate::file::{blocks_of, data, data_path};
 use crate::inode;
 use crate::inode::SharedGuard;
@@ -263,7 +263,7 @@ mod tests {
     use crate::config::MountOptions;
     use crate::config::Tuning;
     use crate::file::direct_queue::{Job, Queue};
-    use crate::file::lock::range_lock;
+    use crate::file::range_lock;
     use crate::file::{WriteAt, fsync, truncate, write};
     use crate::map;
     use crate::mount;

@@ -17,7 +17,8 @@
 //!   the new ones afterwards.
 //! * Nothing is converted and no size moves unless the data has arrived. (J19)
 //!
-//! # Locks The range (`LOCKED`), as every write has it, for reads as well: no thread truncates or
+//! # Locks
+//! The range (`LOCKED`), as every write has it, for reads as well: no thread truncates or
 //! writes it meanwhile. A write locks its blocks against fills, too (`DIO_LOCKED`), which take that
 //! bit alone for what they read: so fills meet direct writes and nothing else, and a writer may
 //! fill within its own range. Short requests of a queue take a lock slot instead ([`fast_path`]),
@@ -30,4 +31,4 @@ pub(crate) mod fast_path;
 pub(in crate::file) mod known_runs;
 
 pub(crate) use self::direct_read::read;
-pub(super) use self::direct_write::{write, write_back_cached};
+pub(super) use self::direct_write::write;

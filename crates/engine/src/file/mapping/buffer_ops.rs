@@ -10,6 +10,11 @@
 //! what it allocated behind the end of the file, as a truncation would. Space is reserved only
 //! where the map has room for the block's number.
 //!
+//! Journalled data (`data=journal`, files with the flag `JOURNAL_DATA`) is treated as metadata is:
+//! changed under a handle, a credit for each block, copied into the log, written home by a
+//! checkpoint, revoked when it is freed. Until a checkpoint, a block's newest version is in the
+//! journal's cache, so such files are read through a `LoggedDevice`.
+//!
 //! # Locks
 //! Handle, then folio, then `map_lock`: `bufferhead` starts handles before it locks folios.
 
@@ -21,13 +26,13 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::{Iomap, IomapKind};
 use extant_jbd2::Handle;
 use extant_pagecache::FolioLocked;
-use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos, exact_u32};
+use extant_units::{DevOff, Lblk, PAGE_SIZE, Pblk, Pos, exact_u32};
 
 use crate::config::DataMode;
 use crate::file::blocks_of;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::mapping::journalled_data;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
+use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::credits;
 use crate::{alloc, map, orphan};
@@ -221,10 +226,18 @@ impl BufferOps for FileOps<'_> {
         handle: Option<&mut Handle>,
         blocks: &[(DevOff, &[u8])],
     ) -> Result<()> {
-        match handle {
-            Some(h) => journalled_data::log(self.fs, h, self.inode, blocks),
-            None => Ok(()),
+        let Some(h) = handle else {
+            return Ok(());
+        };
+        let key = CheckKind::FileData.of_inode(self.inode.ino);
+        let bs = self.fs.layout.block_size;
+        for (at, bytes) in blocks {
+            debug_assert_eq!(at.get() % bs.bytes_u64(), 0, "whole blocks");
+            let block = h.create(Pblk::new(at.get() >> bs.log2()), key)?;
+            h.modify(&block, |to| to.copy_from_slice(bytes))?;
         }
+        self.inode.note_change(h);
+        Ok(())
     }
 
     fn end_write(&self, handle: Option<Handle>, wrote: FolioWrite) -> Result<()> {

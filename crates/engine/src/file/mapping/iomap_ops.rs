@@ -16,12 +16,13 @@ use extant_iomap::{
     DeviceFault, DeviceRequest, FillGuard, Iomap, IomapCounters, IomapKind, IomapOp, IomapOps,
     Outcome,
 };
+use extant_lock_order::{Rank, taking};
 use extant_pagecache::{AddressSpace, FolioLocked};
+use extant_range_lock::ByteRange;
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use crate::config::BufferedPath;
 use crate::file::first_use::data;
-use crate::file::mapping::fill_exclusion;
 use crate::file::size::blocks_of;
 use crate::state::file::{DataPath, FileData};
 use crate::state::inode::Inode;
@@ -259,7 +260,21 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
-        fill_exclusion::lock_fill(self.fs, self.data, wanted, needed)
+        let ranges = &self.data.ranges;
+        let bytes = |range: &Range<Pos>| {
+            let bytes = ByteRange::from_len(range.start.get(), range.end.since(range.start));
+            debug_assert!(bytes.is_some(), "a fill of no bytes");
+            bytes.unwrap_or(ByteRange::ALL)
+        };
+        // All of `wanted` if no thread writes there directly, otherwise what is waited for.
+        let held = taking(Rank::Fill);
+        if let Some(guard) = ranges.try_lock_fill(bytes(&wanted)) {
+            return Some(FillGuard::new(wanted, (guard, held)));
+        }
+        let needed = needed?;
+        self.fs.stats.direct_fill_waits.bump();
+        let guard = ranges.lock_fill(bytes(&needed));
+        Some(FillGuard::new(needed, (guard, held)))
     }
 
     fn is_current(&self, map: &Iomap) -> bool {

@@ -2,7 +2,5 @@
 //! data that is tied to the journal.
 
 pub(in crate::file) mod buffer_ops;
-pub(in crate::file) mod fill_exclusion;
 pub(in crate::file) mod iomap_ops;
-pub(in crate::file) mod journalled_data;
 pub(in crate::file) mod ordered_data;

@@ -42,8 +42,8 @@ use extant_pagecache::InvalidateExclusive;
 use extant_units::{Lblk, Pos};
 
 use crate::alloc;
-use crate::file::lock::range_lock::WholeFile;
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::WholeFile;
 use crate::file::writeback::{write_before, write_range};
 use crate::file::{any_max_size, data_path, max_size};
 use crate::map::{self, ShiftPlan};

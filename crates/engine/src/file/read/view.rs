@@ -13,8 +13,8 @@ use extant_units::Pos;
 
 use crate::file::data_path;
 use crate::file::first_use::check_kind;
-use crate::file::lock::range_lock::{lock_range, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;

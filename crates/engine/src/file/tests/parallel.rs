@@ -16,8 +16,8 @@ use extant_units::{PageIdx, Pos};
 
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
-use crate::file::lock::range_lock::{lock_range, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::{lock_range, try_lock_append};
 use crate::file::{Reader, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
 use crate::map::{ExclusiveMap, SharedMap};
 use crate::state::inode::InodeRef;

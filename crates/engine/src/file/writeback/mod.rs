@@ -20,8 +20,8 @@ use extant_iomap::{Ioend, IoendKind, Iomap, WritebackControl, WritebackOps};
 use extant_pagecache::WritebackFault;
 use extant_units::Pos;
 
-use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::Held;
 use crate::file::{blocks_of, data_path, lost_writes};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};

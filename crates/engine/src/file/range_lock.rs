@@ -39,7 +39,6 @@ use extant_units::{BlockSize, Pos};
 
 use crate::config::BufferedPath;
 use crate::file::first_use::data;
-use crate::file::write_at::WriteAt;
 use crate::inode::{ExclusiveGuard, SharedGuard};
 use crate::state::file::{AppendTicket, FileData};
 use crate::state::inode::Inode;
@@ -52,6 +51,40 @@ const GUESSES: u32 = 8;
 /// Fewer bytes than this are not worth a release of their own: copying as many takes some hundred
 /// times as long as a release.
 const RELEASE_BYTES: u64 = 256 << 10;
+
+/// Position of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteAt {
+    /// To this byte.
+    Pos(u64),
+    /// To the end of the file, wherever that is when the write's turn comes (`O_APPEND`).
+    End,
+    /// To this byte, from a cache above ours (the kernel's, of a mount) that took the write
+    /// earlier: what a write asks for was checked then, and the time noted, which the cache reports
+    /// by itself.
+    Cached(u64),
+}
+
+impl WriteAt {
+    /// The byte, unless it is the end.
+    #[inline]
+    pub(in crate::file) fn position(self) -> Option<u64> {
+        match self {
+            Self::Pos(pos) | Self::Cached(pos) => Some(pos),
+            Self::End => None,
+        }
+    }
+
+    /// Position of what comes `bytes` behind this one. An append has none before its turn.
+    pub(in crate::file) fn behind(self, bytes: usize) -> Self {
+        let behind = |pos: u64| pos.saturating_add(bytes as u64);
+        match self {
+            Self::Pos(pos) => Self::Pos(behind(pos)),
+            Self::Cached(pos) => Self::Cached(behind(pos)),
+            Self::End => Self::End,
+        }
+    }
+}
 
 /// A part of a file that no other thread changes, until this is dropped. A long operation lets go
 /// of its front as it proceeds ([`Held::release_before`]).
@@ -87,14 +120,6 @@ pub(crate) struct WholeFile<'a>(ExclusiveGuard<'a>);
 #[must_use]
 pub(in crate::file) struct SizeGuard<'a>(Held<'a>);
 
-/// The EOF lock of an append without a ticket.
-#[must_use]
-pub(in crate::file) struct AppendGuard<'a> {
-    _eof: Locked<EofGuard<'a>>,
-    /// The file's.
-    data: &'a FileData,
-}
-
 /// Proof that no other thread changes the file's size.
 pub(in crate::file) trait HoldsSize {
     /// Whether it is the size of `inode`.
@@ -110,14 +135,6 @@ impl HoldsSize for WholeFile<'_> {
 impl HoldsSize for SizeGuard<'_> {
     fn is_of(&self, inode: &Inode) -> bool {
         self.0.is_of(inode)
-    }
-}
-
-impl AppendGuard<'_> {
-    /// Whether it is the end of the file with this data.
-    #[inline]
-    pub(in crate::file) fn is_of(&self, data: &FileData) -> bool {
-        std::ptr::eq(self.data, data)
     }
 }
 
@@ -271,7 +288,7 @@ pub(in crate::file) fn try_lock_append<'a>(
     data: &'a FileData,
     at: WriteAt,
     len: u64,
-) -> Option<(AppendGuard<'a>, u64)> {
+) -> Option<(Locked<EofGuard<'a>>, u64)> {
     let position = |size: u64| at.position().unwrap_or(size);
     let size = inode.size();
     let pos = position(size);
@@ -284,7 +301,6 @@ pub(in crate::file) fn try_lock_append<'a>(
     // The size does not change from here on.
     let size = inode.size();
     let pos = position(size);
-    let guard = AppendGuard { _eof: guard, data };
     (from <= pos && pos <= size).then_some((guard, pos))
 }
 

@@ -1,0 +1,49 @@
+//! Writes that change cached bytes of a file and nothing else: not its map, times or privileges,
+//! but that they may make it longer.
+//!
+//! # Locks
+//! The locks of the folios, and the EOF lock for a write that moves the end.
+
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::Payload;
+use extant_units::Pos;
+
+use crate::file::data_path;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::range_lock::WriteAt;
+use crate::state::file::OpenState;
+use crate::state::inode::Inode;
+use crate::volume::Fs;
+use crate::xattr::privileges;
+
+/// Writes `bytes` if there is nothing else to do. Returns their position; `None` otherwise, and
+/// nothing has changed then.
+#[inline]
+pub(in crate::file) fn put_in_folio(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &(impl Payload + ?Sized),
+) -> Option<u64> {
+    let ops = FileOps::new(fs, inode);
+    let noted = || match at {
+        WriteAt::Pos(_) | WriteAt::End => {
+            !inode.flags().contains(InodeFlags::IMMUTABLE) && privileges::nothing_to_modify(inode)
+        }
+        WriteAt::Cached(_) => true,
+    };
+    if inode.is_gone() || !noted() {
+        return None;
+    }
+    let recent = &open.unwrap_or(&ops.data.shared).recent;
+    let len = bytes.len() as u64;
+    let below_the_end = |pos: &u64| pos.saturating_add(len) <= inode.size();
+    if let Some(pos) = at.position().filter(below_the_end) {
+        return data_path::overwrite(&ops, recent, Pos::new(pos), bytes).then_some(pos);
+    }
+    // A holder of `lock` before the end is locked may have changed attributes.
+    data_path::extend(&ops, recent, at, bytes, noted)
+}

@@ -1,0 +1,136 @@
+//! Writing to files: limits, privileges, the space behind the old end, and errors that a second try
+//! may cure.
+//!
+//! | module | which writes |
+//! |---|---|
+//! | `folio_write` | those that change cached bytes and nothing else |
+//! | `locked_write` | all others |
+//!
+//! # Locks
+//! A write that changes nothing but cached bytes within one folio or a few takes their locks and no
+//! other, and the EOF lock if it moves the end; every other one holds the inode's `lock` and its
+//! range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
+
+mod folio_write;
+mod locked_write;
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::Payload;
+
+pub(in crate::file) use self::folio_write::put_in_folio;
+use crate::file::first_use::check_kind;
+use crate::file::range_lock::WriteAt;
+use crate::file::sync;
+use crate::state::file::OpenState;
+use crate::state::inode::Inode;
+use crate::types::Cred;
+use crate::types::error::Result;
+use crate::volume::Fs;
+
+/// Way of a write's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Via {
+    /// Into the page cache, to be written later.
+    Cache,
+    /// To the device, past the cache (`O_DIRECT`).
+    Device,
+}
+
+/// One write.
+struct Request<'a, P: ?Sized> {
+    via: Via,
+    at: WriteAt,
+    bytes: &'a P,
+    cred: &'a Cred,
+}
+
+impl<'a, P: ?Sized> Request<'a, P> {
+    fn new(via: Via, at: WriteAt, bytes: &'a P, cred: &'a Cred) -> Self {
+        Self {
+            via,
+            at,
+            bytes,
+            cred,
+        }
+    }
+}
+
+/// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns where,
+/// and how many, fewer if an error or a limit stopped the rest. Takes privileges away and notes the
+/// time, as a modification does. Durable on return only with the mount option `sync` or the file's
+/// flag.
+///
+/// # Errors
+/// `NoSpace`; `FileTooBig`; `NotPermitted` for immutable files; device and map failures. Nothing was
+/// written then.
+pub(crate) fn write(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    let request = Request::new(Via::Cache, at, bytes, cred);
+    write_as(fs, inode, open, &request)
+}
+
+/// [`write()`] of several buffers, one after the other, as one write.
+///
+/// # Errors
+/// As [`write()`].
+pub(crate) fn write_vectored(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bufs: &[IoSlice<'_>],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    let request = Request::new(Via::Cache, at, bufs, cred);
+    write_as(fs, inode, open, &request)
+}
+
+/// [`write()`] past the cache (`O_DIRECT`): on return the bytes are on the device, with their
+/// position and the size.
+///
+/// # Errors
+/// As [`write()`]; what kept older data of the range from being written.
+pub(crate) fn write_direct(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    let request = Request::new(Via::Device, at, bytes, cred);
+    write_as(fs, inode, open, &request)
+}
+
+#[inline]
+fn write_as<P: Payload + ?Sized>(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    request: &Request<'_, P>,
+) -> Result<(u64, usize)> {
+    fs.check_writable()?;
+    check_kind(inode)?;
+    if request.bytes.is_empty() {
+        return Ok((inode.size(), 0));
+    }
+    let cached = request.via == Via::Cache;
+    let short = || put_in_folio(fs, inode, open, request.at, request.bytes);
+    let (pos, done) = match cached.then(short) {
+        Some(Some(pos)) => (pos, request.bytes.len()),
+        _ => locked_write::write(fs, inode, request)?,
+    };
+    if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
+        sync::fsync(fs, inode, open, false)?;
+    }
+    Ok((pos, done))
+}
