@@ -55,7 +55,7 @@ pub(crate) fn commit<O: BufferOps + ?Sized>(
     }
 }
 
-/// Whether the block that holds byte `last` of the folio has written space.
+/// Returns whether the block that holds byte `last` of the folio has written space.
 pub(crate) fn has_written_space<O: BufferOps + ?Sized>(
     ops: &O,
     ring: &mut Ring,

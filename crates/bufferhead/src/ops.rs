@@ -1,4 +1,4 @@
-//! What a file system implements, beside [`extant_iomap::IomapOps`].
+//! Interface that a file system implements, beside [`extant_iomap::IomapOps`].
 
 use extant_iomap::{Iomap, IomapOps, WritebackOps};
 use extant_pagecache::FolioLocked;
@@ -6,7 +6,7 @@ use extant_units::{DevOff, Pos};
 
 use crate::counters::BufferCounters;
 
-/// Where a block is.
+/// Location of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockLocation {
     /// Nowhere yet: space is reserved, and not allocated.
@@ -20,13 +20,13 @@ pub enum BlockLocation {
 /// The file system's answer about one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockMap {
-    /// Where it is.
+    /// Location of the block.
     pub location: BlockLocation,
     /// The block has no data of its own yet: the space was made for this write, or reads as zero.
     pub new: bool,
 }
 
-/// What a write to one folio did.
+/// Result of a write to one folio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FolioWrite {
     /// The first byte.
@@ -41,7 +41,7 @@ pub struct FolioWrite {
 }
 
 impl FolioWrite {
-    /// Whether the file grew.
+    /// Returns whether the file grew.
     pub fn grew(&self) -> bool {
         self.end.get() > self.old_size
     }
@@ -55,8 +55,8 @@ pub trait BufferOps: IomapOps {
     /// The counters to use.
     fn buffer_counters(&self) -> &BufferCounters;
 
-    /// Whether walks over the records stop after the range where no record after it can matter.
-    /// (The other setting is for comparison.)
+    /// Returns whether walks over the records stop after the range where no record after it can
+    /// matter. (The other setting is for comparison.)
     fn stop_at_range_end(&self) -> bool;
 
     /// Decides how the next folio write, of `blocks` blocks at `pos`, gets its space. `None`: it is
@@ -98,7 +98,7 @@ pub trait BufferOps: IomapOps {
         Ok(false)
     }
 
-    /// Where [`BufferOps::logs_data`]: adds the new content of whole blocks, by location, to the
+    /// If [`BufferOps::logs_data`]: adds the new content of whole blocks, by location, to the
     /// journal.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ pub trait BufferOps: IomapOps {
         Ok(())
     }
 
-    /// Whether data goes through the journal.
+    /// Returns whether data goes through the journal.
     fn logs_data(&self) -> bool {
         false
     }
@@ -143,7 +143,7 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// The journal's.
     fn start_mapping(&self) -> Result<Self::Handle, Self::Error>;
 
-    /// Whether `handle` has credits for one more extent.
+    /// Returns whether `handle` has credits for one more extent.
     ///
     /// # Errors
     /// The journal's.

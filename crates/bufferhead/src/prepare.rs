@@ -144,7 +144,7 @@ pub(crate) fn clean_up<O: BufferOps + ?Sized>(
 ) -> Option<Range<Pos>> {
     let file_end = guard.folio().offset_of(Pos::new(ops.size()));
     let size = ring.block();
-    let mut kept: Vec<(usize, bool)> = Vec::new();
+    let mut before: Vec<(usize, bool)> = Vec::new();
     let mut released: Option<Range<usize>> = None;
     let visits = ring.each_in(range, |at, head| {
         if !head.is(BufferState::NEW) {
@@ -152,7 +152,7 @@ pub(crate) fn clean_up<O: BufferOps + ?Sized>(
         }
         head.clear(BufferState::NEW);
         if at < file_end {
-            kept.push((at, head.is(BufferState::UPTODATE)));
+            before.push((at, head.is(BufferState::UPTODATE)));
             head.set(BufferState::UPTODATE | BufferState::DIRTY);
         } else {
             head.unmap();
@@ -161,7 +161,7 @@ pub(crate) fn clean_up<O: BufferOps + ?Sized>(
         }
     });
     ops.buffer_counters().cleanup_visits.add(visits);
-    for (at, uptodate) in kept {
+    for (at, uptodate) in before {
         if !uptodate {
             guard.bytes_mut()[at..at + size].fill(0);
             guard.mark_uptodate(at..at + size);

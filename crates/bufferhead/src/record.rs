@@ -5,7 +5,7 @@ use extant_units::DevOff;
 use crate::ops::{BlockLocation, BlockMap};
 
 bitflags::bitflags! {
-    /// What is known of a block.
+    /// State of a block, as far as it is known.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct BufferState: u16 {
         /// The folio holds its bytes.
@@ -44,13 +44,13 @@ impl BufferHead {
         self.state
     }
 
-    /// Where the block is on the device, if it is.
+    /// Offset of the block on the device, if it has one.
     #[inline]
     pub fn at(&self) -> Option<DevOff> {
         self.at
     }
 
-    /// Whether all of `state` is set.
+    /// Returns whether all of `state` is set.
     #[inline]
     pub fn is(&self, state: BufferState) -> bool {
         self.state.contains(state)
@@ -92,7 +92,7 @@ impl BufferHead {
         self.at = None;
     }
 
-    /// Whether writeback needs no mapping: the block has written space.
+    /// Returns whether writeback needs no mapping: the block has written space.
     #[inline]
     pub fn has_written_space(&self) -> bool {
         debug_assert!(

@@ -20,13 +20,13 @@ pub(crate) struct DirtyBlock {
     pub(crate) folio: usize,
     pub(crate) offset: usize,
     pub(crate) pos: Pos,
-    /// Where it is on the device, if it has space there.
+    /// Offset on the device, if it has space there.
     pub(crate) at: Option<DevOff>,
     pub(crate) unwritten: bool,
 }
 
 impl DirtyBlock {
-    /// Whether it can be written without an allocation or a conversion.
+    /// Returns whether it can be written without an allocation or a conversion.
     pub(crate) fn has_written_space(&self) -> bool {
         self.at.is_some() && !self.unwritten
     }

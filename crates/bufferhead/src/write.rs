@@ -45,7 +45,7 @@ pub fn write<O: BufferOps + ?Sized>(
     Ok(done)
 }
 
-/// What a write did to a locked folio.
+/// Result of a write to a locked folio.
 struct Written {
     copied: usize,
     last_block_written: bool,

@@ -106,7 +106,7 @@ pub fn write_ordered<O: BufferWriteback + ?Sized>(
     pass.failed.map_or(Ok(()), Err)
 }
 
-/// What a pass has done so far.
+/// Progress of a pass.
 struct Pass<'a, O: BufferWriteback + ?Sized> {
     ops: &'a O,
     /// Bytes that were dirty.

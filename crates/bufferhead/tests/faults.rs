@@ -181,7 +181,7 @@ fn a_commit_writes_ordered_data_and_starts_no_handle() {
     rig.check_rings();
 }
 
-/// Where data goes through the journal, writeback logs it, and allocates space for what has none.
+/// Writeback of data that goes through the journal logs it, and allocates space for what has none.
 #[test]
 fn logged_blocks_get_space_once() {
     let rig = Rig::new(Setup::default(), true);

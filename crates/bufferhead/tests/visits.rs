@@ -1,4 +1,4 @@
-//! What a write costs in records visited: the rows of the tail walk.
+//! Records that a write visits: the rows of the tail walk.
 
 mod rig;
 #[path = "../../iomap/tests/toy/mod.rs"]

@@ -43,7 +43,7 @@ pub struct Rig {
     pub logs: AtomicBool,
     /// The blocks that were logged: their first bytes.
     pub logged: Mutex<Vec<u8>>,
-    /// Where space was allocated.
+    /// Positions at which space was allocated.
     pub allocated: Mutex<Vec<u64>>,
 }
 
@@ -91,7 +91,7 @@ impl Rig {
         )
     }
 
-    /// What `body` added to the counters.
+    /// Counts that `body` added to the counters.
     pub fn counted(&self, body: impl FnOnce()) -> BufferStats {
         let before = self.buffers.snapshot();
         body();

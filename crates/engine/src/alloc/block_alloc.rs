@@ -31,7 +31,7 @@ struct SizedRequest {
     groups: u32,
 }
 
-/// What one group gave.
+/// Blocks that one group gave.
 #[derive(Debug)]
 struct Granted {
     run: Run,

@@ -8,7 +8,7 @@
 //! # Invariants
 //! * Only reserved blocks are held: the owner has a reservation for as many, and no other request
 //!   counts on them. Held blocks count as free and as reserved (J12).
-//! * What is held is marked or released: a drop releases the rest.
+//! * Held blocks are marked or released: a drop releases the rest.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::types::error::{Error, Result};
 #[must_use]
 pub(crate) struct HeldBlocks {
     core: Arc<AllocatorCore>,
-    /// What is still held.
+    /// Blocks that are still held.
     run: Run,
 }
 
@@ -47,14 +47,14 @@ impl HeldBlocks {
         }))
     }
 
-    /// What is held.
+    /// Blocks that are held.
     pub(crate) fn run(&self) -> Run {
         self.run
     }
 
     /// Releases what is held behind the first `len` blocks.
-    pub(crate) fn keep_front(&mut self, len: Blocks) {
-        debug_assert!(len <= self.run.len, "no more is kept than is held");
+    pub(crate) fn truncate(&mut self, len: Blocks) {
+        debug_assert!(len <= self.run.len, "no more stays than is held");
         if let Some(rest) = self.run.len.checked_sub(len).filter(|rest| !rest.is_zero()) {
             self.run.len = len;
             let start = self.run.start.plus(len.get());

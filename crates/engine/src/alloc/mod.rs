@@ -53,7 +53,7 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::{Fs, stop, whole};
 
-/// Whether `cred` may use the blocks that are reserved for root.
+/// Returns whether `cred` may use the blocks that are reserved for root.
 pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
     let gid = fs.options.resgid();
     cred.privileged || cred.uid == fs.options.resuid() || (gid != 0 && cred.in_group(gid))

@@ -11,7 +11,7 @@ use extant_units::Group;
 
 use crate::state::alloc::{AllocatorCore, InodeRequest};
 
-/// What one flex group has free, from the hints of its groups.
+/// Free inodes and blocks of one flex group, from the hints of its groups.
 #[derive(Clone, Copy, Default, Debug)]
 struct FlexRoom {
     free_inodes: u64,

@@ -3,8 +3,8 @@
 //! # Invariants
 //! - A run is held in its group's map while the device is told of it: no allocation gets a block
 //!   whose contents the device may still drop.
-//! - What a transaction freed that is not durable is held anyway, and so left alone: a crash brings
-//!   its owner back.
+//! - Blocks freed by a transaction that is not durable are held anyway, and so left alone: a crash
+//!   brings its owner back.
 //! - A group that was trimmed as a whole is not trimmed again before one of its blocks is freed.
 //!
 //! # Locks

@@ -7,7 +7,7 @@ use extant_blockdev::IoBuf;
 use super::node::Node;
 use super::volume::Volume;
 use crate::Result;
-use crate::file::{self, Finished, Job, Queue, What, WriteAt};
+use crate::file::{self, Direction, Finished, Job, Queue, WriteAt};
 use crate::{AfterWrite, Cred};
 
 impl Volume {
@@ -171,7 +171,7 @@ impl DirectQueue {
     pub fn read(&mut self, file: &impl DirectTarget, pos: u64, buf: IoBuf, tag: u64) -> Result<()> {
         let node = file.readable()?;
         let job = Job {
-            what: What::Read,
+            direction: Direction::Read,
             pos,
             buf,
             tag,
@@ -194,7 +194,7 @@ impl DirectQueue {
     ) -> Result<()> {
         let node = file.writable()?;
         let job = Job {
-            what: What::Write,
+            direction: Direction::Write,
             pos,
             buf,
             tag,

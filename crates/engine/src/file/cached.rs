@@ -1,5 +1,5 @@
-//! What is in memory of a file as a whole, and of all files: holding it still, checking it,
-//! dropping it.
+//! Data in memory of a file as a whole, and of all files: holding it still, checking it, dropping
+//! it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::map;
 use crate::state::inode::Inode;
 use crate::volume::Fs;
 
-/// What the range locks of all files did so far.
+/// Counters of the range locks of all files.
 pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
     let mut sum = fs.files.past_ranges.get();
     for inode in fs.inodes.all() {
@@ -26,7 +26,7 @@ pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
     sum
 }
 
-/// Whether the file's data has been used since the inode came into memory.
+/// Returns whether the file's data has been used since the inode came into memory.
 pub(crate) fn is_used(inode: &Inode) -> bool {
     inode.data.get().is_some()
 }

@@ -1,4 +1,4 @@
-//! What the page cache and the journal call to have a file's data written.
+//! Functions that the page cache and the journal call to have a file's data written.
 //!
 //! They hold it, and so would keep the file and the file system in memory: it has weak pointers.
 

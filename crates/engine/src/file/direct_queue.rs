@@ -28,7 +28,7 @@ use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
 use extant_units::at_most_usize;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::file::direct::fast_path::{FastRequest, What, Wish, take_fast_path};
+use crate::file::direct::fast_path::{DirectRequest, Direction, FastRequest, take_fast_path};
 use crate::file::direct::known_runs::KnownRuns;
 use crate::file::{self, WriteAt};
 use crate::state::inode::InodeRef;
@@ -47,11 +47,11 @@ const LOOKS: u32 = 16;
 
 /// One request.
 pub(crate) struct Job {
-    pub(crate) what: What,
+    pub(crate) direction: Direction,
     pub(crate) pos: u64,
     pub(crate) buf: IoBuf,
     pub(crate) tag: u64,
-    /// What follows a write, before its result is known.
+    /// Sync that follows a write, before its result is known.
     pub(crate) after: AfterWrite,
 }
 
@@ -62,7 +62,7 @@ type FileRef = Arc<InodeRef>;
 /// A completed request.
 #[derive(Debug)]
 pub struct Finished {
-    /// What the request was submitted with.
+    /// Tag that the request was submitted with.
     pub tag: u64,
     /// The request's buffer.
     pub buf: IoBuf,
@@ -99,11 +99,11 @@ struct Shared {
     completed: Mutex<Completed>,
     /// Signals that a request has completed.
     arrived: Condvar,
-    /// Whether the queue has ended.
+    /// The queue has ended.
     ended: Mutex<bool>,
     /// Signals that something is in flight again, or that the queue ends.
     look: Condvar,
-    /// Whether the caretaker sleeps until it is woken.
+    /// The caretaker sleeps until it is woken.
     asleep: AtomicBool,
 }
 
@@ -237,15 +237,15 @@ impl Queue {
         self.outstanding += 1;
         let shared = &*self.shared;
         let file = latest(&mut self.file, &mut self.known_runs, inode);
-        let wish = Wish {
-            what: job.what,
+        let request = DirectRequest {
+            direction: job.direction,
             pos: job.pos,
             len: job.buf.len(),
             cred: &shared.cred,
         };
         // The threads make a write durable: a sync waits, and a submission does not.
         let fast = match job.after {
-            AfterWrite::Nothing => take_fast_path(&shared.fs, file, wish, &mut self.known_runs),
+            AfterWrite::Nothing => take_fast_path(&shared.fs, file, request, &mut self.known_runs),
             AfterWrite::SyncData | AfterWrite::SyncAll => Ok(None),
         };
         match fast {
@@ -357,9 +357,9 @@ impl Shared {
             }
         };
         let request = IoRequest {
-            op: match job.what {
-                What::Read => IoOp::Read,
-                What::Write => IoOp::Write,
+            op: match job.direction {
+                Direction::Read => IoOp::Read,
+                Direction::Write => IoOp::Write,
             },
             offset: fast.at,
             buf: job.buf,
@@ -465,9 +465,9 @@ impl Shared {
 
     fn make(&self, file: &InodeRef, job: &mut Job) -> Result<usize> {
         let (fs, inode) = (&self.fs, file.shared());
-        match job.what {
-            What::Read => crate::file::read_direct(fs, inode, None, job.pos, &mut job.buf),
-            What::Write => {
+        match job.direction {
+            Direction::Read => crate::file::read_direct(fs, inode, None, job.pos, &mut job.buf),
+            Direction::Write => {
                 let at = WriteAt::Pos(job.pos);
                 let (_, done) = file::write_direct(fs, inode, None, at, &job.buf, &self.cred)?;
                 if done > 0 && job.after != AfterWrite::Nothing {
@@ -506,7 +506,7 @@ impl Shared {
         }
     }
 
-    /// Whether the device queue is empty.
+    /// Returns whether the device queue is empty.
     fn is_idle(&self) -> bool {
         let device = self.device.try_lock();
         device.is_some_and(|device| device.free.len() == device.slots.len())

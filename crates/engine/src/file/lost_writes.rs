@@ -21,7 +21,7 @@ pub(super) fn note_failure(fs: &Fs, error: &Error) {
     }
 }
 
-/// What openers are told of `error`.
+/// Fault that openers are told for `error`.
 pub(super) fn fault_of(error: &Error) -> WritebackFault {
     match error {
         Error::NoSpace => WritebackFault::NoSpace,

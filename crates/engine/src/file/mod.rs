@@ -61,7 +61,7 @@ pub(crate) use self::cached::{
 };
 pub(crate) use self::callbacks::callbacks;
 pub(crate) use self::copy::{Side, copy_range};
-pub(crate) use self::direct::fast_path::What;
+pub(crate) use self::direct::fast_path::Direction;
 pub(crate) use self::direct::read as read_direct;
 pub use self::direct_queue::Finished;
 pub(crate) use self::direct_queue::{Job, Queue};

@@ -1,5 +1,4 @@
-//! What a write, a truncation or an operation on the whole file locks of a file, and in which
-//! order.
+//! Locks that a write, a truncation or an operation on the whole file takes, and their order.
 //!
 //! Writers of disjoint ranges run side by side, each with the inode's `lock` shared and its range,
 //! in whole blocks, locked in the file's [`RangeLock`]. An operation that changes the size locks a
@@ -90,7 +89,7 @@ impl WriteAt {
 /// of its front as it proceeds ([`Held::release_before`]).
 #[must_use]
 pub(crate) struct Held<'a> {
-    /// Whether a front is released ([`Tuning::release_fronts`](crate::config::Tuning)).
+    /// Fronts are released ([`Tuning::release_fronts`](crate::config::Tuning)).
     releases: bool,
     /// A front was released.
     has_released: bool,
@@ -122,7 +121,7 @@ pub(in crate::file) struct SizeGuard<'a>(Held<'a>);
 
 /// Proof that no other thread changes the file's size.
 pub(in crate::file) trait HoldsSize {
-    /// Whether it is the size of `inode`.
+    /// Returns whether it is the size of `inode`.
     fn is_of(&self, inode: &Inode) -> bool;
 }
 
@@ -139,7 +138,7 @@ impl HoldsSize for SizeGuard<'_> {
 }
 
 impl<'a> Held<'a> {
-    /// Whether a part of `inode` is held.
+    /// Returns whether a part of `inode` is held.
     #[inline]
     pub(in crate::file) fn is_of(&self, inode: &Inode) -> bool {
         match &self.lock {
@@ -407,8 +406,8 @@ fn lock_by_size<'a>(
     }
 }
 
-/// Whether another thread has locked one of the `len` bytes at `pos`, or the whole file. To be
-/// asked with the locks of their folios held; see [`RangeLock::is_locked`].
+/// Returns whether another thread has locked one of the `len` bytes at `pos`, or the whole file. To
+/// be asked with the locks of their folios held; see [`RangeLock::is_locked`].
 #[inline]
 pub(in crate::file) fn is_locked(inode: &Inode, data: &FileData, pos: Pos, len: usize) -> bool {
     let range = ByteRange::from_len(pos.get(), len as u64);

@@ -117,10 +117,10 @@ fn put_part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option
         map if map.state == MapState::Hole => allocate_hole(ops, lblk, map.len.min(count))?,
         map => map,
     };
-    let place = ops.describe(&map)?;
-    let len = place.clamp(at, left);
+    let mapping = ops.describe(&map)?;
+    let len = mapping.clamp(at, left);
     let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
-    let (Some(ioend), Some(bytes)) = (Ioend::new(&place, at, len), bytes) else {
+    let (Some(ioend), Some(bytes)) = (Ioend::new(&mapping, at, len), bytes) else {
         return Ok(None);
     };
     let stats = ops.counters();

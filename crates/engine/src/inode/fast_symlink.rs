@@ -11,7 +11,7 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-/// Whether the target is inside the inode: no blocks but those of attributes.
+/// Returns whether the target is inside the inode: no blocks but those of attributes.
 pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
     let attributes = if core.file_acl.get() == 0 {
         0
@@ -21,8 +21,8 @@ pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
     core.sectors <= attributes
 }
 
-/// Whether the inode's content is in blocks that a map names. False for short links, device nodes,
-/// pipes and sockets.
+/// Returns whether the inode's content is in blocks that a map names. False for short links, device
+/// nodes, pipes and sockets.
 pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
     match inode.kind {
         FileKind::Regular | FileKind::Directory => true,

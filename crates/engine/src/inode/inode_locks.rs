@@ -88,7 +88,7 @@ impl Inode {
 }
 
 impl SharedGuard<'_> {
-    /// Whether it is `inode` that is locked.
+    /// Returns whether it is `inode` that is locked.
     #[inline]
     pub(crate) fn is_of(&self, inode: &Inode) -> bool {
         std::ptr::eq(self.inode, inode)
@@ -102,7 +102,7 @@ impl SharedGuard<'_> {
 }
 
 impl ExclusiveGuard<'_> {
-    /// Whether it is `inode` that is locked.
+    /// Returns whether it is `inode` that is locked.
     #[inline]
     pub(crate) fn is_of(&self, inode: &Inode) -> bool {
         std::ptr::eq(self.inode, inode)

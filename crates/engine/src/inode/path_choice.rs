@@ -2,9 +2,8 @@
 //! through the journal.
 //!
 //! A file's data path is chosen when its data is first used ([`eligible`] is the one table of which
-//! file can have which), and stays until it is switched on purpose
-//! (`file/switch_path.rs`). Every operation reads it once, when it starts; writeback once it has its
-//! pass.
+//! file can have which), and stays until it is switched on purpose (`file/switch_path.rs`). Every
+//! operation reads it once, when it starts; writeback once it has its pass.
 
 use extant_disk::inode::InodeFlags;
 
@@ -61,7 +60,7 @@ pub(crate) fn current(fs: &Fs, inode: &Inode) -> DataPath {
     }
 }
 
-/// Whether `inode`'s data goes through the journal.
+/// Returns whether `inode`'s data goes through the journal.
 pub(crate) fn is_data_journalled(fs: &Fs, inode: &Inode) -> bool {
     inode.kind == FileKind::Regular && current(fs, inode).journalled
 }

@@ -22,7 +22,7 @@ use crate::state::inode::{CacheSlot, InodeCache, InodeRef};
 use crate::types::FileKind;
 use crate::volume::Fs;
 
-/// What a look at an inode has found.
+/// Result of a look at an inode.
 pub(crate) enum Seen<R> {
     /// It is in memory.
     Inode(InodeRef),

@@ -51,7 +51,7 @@ pub(super) fn load(fs: &Fs, ino: Ino, asker: Asker) -> Result<Inode> {
     Ok(Inode::new(fs.inodes.home_of(ino), ino, kind, core))
 }
 
-/// What `show` makes of what the table says of inode `ino` but for attributes in the record, if its
+/// Result of `show` for what the table says of inode `ino` but for attributes in the record, if its
 /// block is in memory, and checked as [`load`] does for a user. `None` if anything is wrong with
 /// it.
 pub(super) fn peek<R>(

@@ -266,7 +266,7 @@ fn a_record_is_not_shown_when_its_inode_came_to_memory() {
     }
 }
 
-/// What a damaged bitmap says is free keeps its record while it is in use.
+/// An inode that a damaged bitmap says is free keeps its record while it is in use.
 #[test]
 fn a_record_in_use_is_not_overwritten() {
     let image = Image::of_mib(8).make().unwrap();

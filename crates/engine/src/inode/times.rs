@@ -48,7 +48,7 @@ fn tick() -> u64 {
     secs.wrapping_mul(NANOS).wrapping_add(now.nanos.into())
 }
 
-/// Whether a write now finds its time noted already.
+/// Returns whether a write now finds its time noted already.
 #[inline]
 pub(crate) fn is_write_noted(inode: &Inode) -> bool {
     inode.noted.write.load(Ordering::Acquire) == tick()
@@ -122,7 +122,7 @@ pub(crate) fn touch_atime(fs: &Fs, inode: &Arc<Inode>) {
     );
 }
 
-/// Whether reading at `at` changes the access time.
+/// Returns whether reading at `at` changes the access time.
 fn wants_atime(core: &InodeCore, mode: AtimeMode, at: InodeTime) -> bool {
     if core.flags.contains(InodeFlags::NOATIME) || core.atime == at {
         return false;
@@ -189,7 +189,7 @@ fn defer(fs: &Fs, inode: &Arc<Inode>, _core: &mut InodeCore, how: u8) {
     fs.stats.times_deferred.bump();
 }
 
-/// Whether so many inodes have deferred times that lazy ones are stored as well.
+/// Returns whether so many inodes have deferred times that lazy ones are stored as well.
 pub(crate) fn are_many_late(fs: &Fs) -> bool {
     fs.inodes.late.lock().len() >= MANY
 }

@@ -22,14 +22,14 @@ use crate::volume::{Fs, credits};
 /// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond that, a file
 /// is sparse. A kernel above has some ten requests of 1 MiB in flight, and they arrive in any
 /// order.
-const KEEP_GAP: u64 = 16 << 20;
+const MAX_GAP: u64 = 16 << 20;
 /// Upper bound of the extents that one step of a removal takes.
 const STEP_EXTENTS: u32 = 64;
 /// Upper bound of the metadata blocks (of directories) that are freed under one handle; see
 /// [`credits::remove`].
 pub(super) const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
 
-/// Whether the file's own blocks are metadata that the journal knows.
+/// Returns whether the file's own blocks are metadata that the journal knows.
 pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
     inode.kind != FileKind::Regular || path_choice::is_data_journalled(fs, inode)
 }
@@ -93,13 +93,13 @@ fn allocate_or_find(
     let unwritten = how.unwritten && extents;
     // Room for the entry first: after the data blocks are allocated nothing can run out of space
     // any more.
-    let keep_gap = KEEP_GAP / fs.layout.block_size.bytes_u64();
-    let (goal, most) = make_room_for_entry(fs, h, &map, lblk, (how, delayed, keep_gap))?;
+    let max_gap = MAX_GAP / fs.layout.block_size.bytes_u64();
+    let (goal, most) = make_room_for_entry(fs, h, &map, lblk, (how, delayed, max_gap))?;
     let want = found.len.min(most);
     let goal = wanted
         .or(goal)
         .filter(|&goal| goal < fs.layout.end())
-        .unwrap_or_else(|| goal_without_neighbours(fs, inode, (lblk, want), keep_gap));
+        .unwrap_or_else(|| goal_without_neighbours(fs, inode, (lblk, want), max_gap));
     let run = alloc::allocate_blocks(
         fs,
         h,
@@ -143,7 +143,7 @@ fn make_room_for_entry(
     h: &mut Handle,
     map: &ExclusiveMap<'_>,
     lblk: Lblk,
-    (how, delayed, keep_gap): (AllocateMode, bool, u64),
+    (how, delayed, max_gap): (AllocateMode, bool, u64),
 ) -> Result<(Option<Pblk>, u32)> {
     let extents = has_extents(map.inode());
     let unwritten = how.unwritten && extents;
@@ -152,7 +152,7 @@ fn make_room_for_entry(
         if extents {
             let beside = extent_tree::prepare(nodes, lblk)?;
             return Ok((
-                goal_beside(beside, lblk, keep_gap),
+                goal_beside(beside, lblk, max_gap),
                 Extent::max_len(unwritten),
             ));
         }
@@ -213,11 +213,11 @@ fn goal_without_neighbours(
     fs: &Fs,
     inode: &Inode,
     (lblk, want): (Lblk, u32),
-    keep_gap: u64,
+    max_gap: u64,
 ) -> Pblk {
     let goal = alloc::goal_for(fs, inode);
     let before = u64::from(lblk.get());
-    if before == 0 || before > keep_gap || inode.kind != FileKind::Regular {
+    if before == 0 || before > max_gap || inode.kind != FileKind::Regular {
         return goal;
     }
     // The blocks before these come later, and belong in front of them.
@@ -225,18 +225,18 @@ fn goal_without_neighbours(
     room.map_or(goal, |start| start.plus(before))
 }
 
-/// The goal for `lblk` beside the extents before and after it. A gap of up to `keep_gap` blocks
+/// The goal for `lblk` beside the extents before and after it. A gap of up to `max_gap` blocks
 /// stays open.
 fn goal_beside(
     (before, after): (Option<Extent>, Option<Extent>),
     lblk: Lblk,
-    keep_gap: u64,
+    max_gap: u64,
 ) -> Option<Pblk> {
     let at = u64::from(lblk.get());
     // Saturates, as on a hostile image another file may have changed the node since the lookup.
     if let Some(before) = before {
         let gap = at.saturating_sub(before.end());
-        let gap = if gap > keep_gap { 0 } else { gap };
+        let gap = if gap > max_gap { 0 } else { gap };
         return before
             .pblk
             .checked_add(u64::from(before.len))?
@@ -244,7 +244,7 @@ fn goal_beside(
     }
     let after = after?;
     let gap = u64::from(after.lblk.get()).saturating_sub(at);
-    after.pblk.checked_sub(gap).filter(|_| gap <= keep_gap)
+    after.pblk.checked_sub(gap).filter(|_| gap <= max_gap)
 }
 
 /// Converts the unwritten parts of `len` blocks from `lblk` on to written, exactly. Holes, delayed

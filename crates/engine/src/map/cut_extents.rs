@@ -18,7 +18,8 @@ use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::volume::Fs;
 
-/// Whether `at` lies within an extent, and is not its first block. Never in files without extents.
+/// Returns whether `at` lies within an extent, and is not its first block. Never in files without
+/// extents.
 ///
 /// # Errors
 /// Damage, or a failed read.

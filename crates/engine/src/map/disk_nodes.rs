@@ -353,7 +353,7 @@ pub(super) fn with_nodes<R>(
     result.inspect_err(|error| fs.fault.report(fs, error))
 }
 
-/// Whether the map of `inode` is an extent tree.
+/// Returns whether the map of `inode` is an extent tree.
 pub(super) fn has_extents(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::EXTENTS)
 }

@@ -14,7 +14,7 @@ use crate::state::map::{MapState, MapView, ReservationFate, SharedMaps, Status};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-/// Whether `inode` has an extent tree without an extent.
+/// Returns whether `inode` has an extent tree without an extent.
 pub(crate) fn has_no_extent(inode: &Inode) -> bool {
     has_extents(inode) && inode.core.read().i_block == empty_root()
 }
@@ -82,8 +82,8 @@ pub(crate) fn enter_first(
     Ok(true)
 }
 
-/// Whether the first `len` blocks are delayed. They stay so while the map is locked and their
-/// folios are under writeback.
+/// Returns whether the first `len` blocks are delayed. They stay so while the map is locked and
+/// their folios are under writeback.
 fn is_delayed(maps: &SharedMaps, inode: &Inode, len: u32) -> bool {
     let found = MapView::lock(maps, &inode.known).find(Lblk::ZERO);
     found.is_some_and(|found| {

@@ -158,8 +158,8 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
     Ok(joined)
 }
 
-/// Whether all of `mapping` is unchanged, as far as that is known without a lookup on disk: `false`
-/// also if the range was forgotten. The map may have changed elsewhere.
+/// Returns whether all of `mapping` is unchanged, as far as that is known without a lookup on disk:
+/// `false` also if the range was forgotten. The map may have changed elsewhere.
 pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &BlockMapping) -> bool {
     let expected = Status {
         lblk: mapping.lblk,

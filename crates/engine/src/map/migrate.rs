@@ -23,7 +23,7 @@ use crate::state::map::MapState;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, credits};
 
-/// What a block map holds.
+/// Contents of a block map.
 struct BlockMap {
     extents: Vec<Extent>,
     /// Its indirect blocks.

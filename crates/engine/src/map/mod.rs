@@ -75,14 +75,14 @@ pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
     inode.known.delayed().blocks()
 }
 
-/// Whether `inode` has blocks, or delayed ones: at one moment, as an allocation makes the one of
-/// the other with the map locked.
+/// Returns whether `inode` has blocks, or delayed ones: at one moment, as an allocation makes the
+/// one of the other with the map locked.
 pub(crate) fn takes_space(inode: &Inode) -> bool {
     let _map = locked_map::SharedMap::lock(inode);
     inode.core.read().sectors != 0 || delayed_blocks(inode) != 0
 }
 
-/// What the I/O trees of all files' delayed blocks did so far.
+/// Counters of the I/O trees of all files' delayed blocks.
 pub(crate) fn delayed_stats(fs: &Fs) -> TreeStats {
     let mut sum = fs.maps.delayed.past();
     for inode in fs.inodes.all() {

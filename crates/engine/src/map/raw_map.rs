@@ -23,7 +23,7 @@ pub(crate) struct RawRun {
     pub(crate) len: u32,
 }
 
-/// What reading the map of an inode needs before there is an inode in memory.
+/// Parts for reading the map of an inode before there is an inode in memory.
 pub(crate) struct RawMap<'a> {
     /// The metadata cache.
     pub(crate) cache: &'a BlockCache,
@@ -37,7 +37,7 @@ pub(crate) struct RawMap<'a> {
     pub(crate) generation: u32,
     /// Its `i_block`.
     pub(crate) i_block: [u8; ROOT_BYTES],
-    /// Whether that is an extent tree's root (the inode's EXTENTS flag), not block pointers.
+    /// That is an extent tree's root (the inode's EXTENTS flag), not block pointers.
     pub(crate) extents: bool,
 }
 

@@ -28,7 +28,7 @@ use crate::state::map::MapView;
 use crate::types::error::{Error, Result};
 use crate::volume::{Fs, credits};
 
-/// What one handle needs for the whole operation.
+/// Needs of the whole operation, under one handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShiftPlan {
     /// Metadata blocks.

@@ -1,4 +1,4 @@
-//! What callers that choose their blocks themselves are told of free space, and what they hold.
+//! Free space as callers are told of it that choose their blocks themselves, and blocks they hold.
 
 use super::*;
 use crate::alloc;
@@ -122,7 +122,7 @@ fn held_blocks_are_no_other_requests() {
     };
     assert_eq!(held.run(), run(goal, 200));
     assert_eq!(first_at(goal_block), goal_block + 200);
-    held.keep_front(Blocks::new(150));
+    held.truncate(Blocks::new(150));
     assert_eq!(held.run(), run(goal, 150));
     assert_eq!(first_at(goal_block), goal_block + 150);
     // On disk and in the counters they are free.

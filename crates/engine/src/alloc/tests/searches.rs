@@ -151,7 +151,8 @@ fn room_is_looked_for_at_the_goal_and_in_the_groups_behind() {
     rig.finish();
 }
 
-/// What is held for the device while it is trimmed is free: a request that needs it waits.
+/// Blocks that are held for the device while it trims them are free: a request that needs them
+/// waits.
 #[test]
 fn a_request_without_space_waits_for_what_is_trimmed() {
     let image = image(16, "-b 4096 -m 0");

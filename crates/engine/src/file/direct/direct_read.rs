@@ -81,12 +81,12 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
 /// only the cache has them.
 fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
     let (lblk, count) = blocks_of(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
-    let place = ops.describe(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;
-    let len = index(place.clamp(at, buf.len() as u64));
+    let mapping = ops.describe(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;
+    let len = index(mapping.clamp(at, buf.len() as u64));
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(None);
     };
-    match (&place.kind, place.device_at(at)) {
+    match (&mapping.kind, mapping.device_at(at)) {
         (IomapKind::Hole | IomapKind::Unwritten(_), _) => buf.fill(0),
         (IomapKind::Mapped(_), Some(from)) => {
             let read = ops.device().read_at(from, buf);

@@ -114,8 +114,7 @@ fn write_past_cache(
 /// Has the device get `[start, end)`, which went through the cache instead, and lets go of it
 /// there.
 ///
-/// # Errors
-/// What kept it from being written.
+/// # Errors Failure of the write.
 fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     write_dirty(ops, WritebackControl::integrity(start, end))?;
     ops.data.address_space.drop_clean(start, end);
@@ -134,17 +133,17 @@ fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Opt
         }
         map => map,
     };
-    let place = ops.describe(&map)?;
-    let len = index(place.clamp(at, bytes.len() as u64));
+    let mapping = ops.describe(&map)?;
+    let len = index(mapping.clamp(at, bytes.len() as u64));
     let bytes = &bytes[..len];
     let start = bs.round_down(at);
     let end = at.plus(len as u64);
     let stop = bs.round_up(end).ok_or(Error::FileTooBig)?;
     let span = stop.since(start);
-    let Some(ioend) = Ioend::new(&place, start, span).filter(|_| len > 0) else {
+    let Some(ioend) = Ioend::new(&mapping, start, span).filter(|_| len > 0) else {
         return Ok(None);
     };
-    let blocks = made_whole(ops, &place, at, bytes)?;
+    let blocks = made_whole(ops, &mapping, at, bytes)?;
     let slices: Vec<IoSlice<'_>> = blocks.iter().map(|part| IoSlice::new(part)).collect();
     debug_assert_eq!(
         slices.iter().map(|slice| slice.len() as u64).sum::<u64>(),
@@ -174,7 +173,7 @@ fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Opt
 /// `bytes`, which are for `at`, made whole blocks by what the blocks at both ends hold besides.
 fn made_whole<'a>(
     ops: &FileOps<'_>,
-    place: &Iomap,
+    mapping: &Iomap,
     at: Pos,
     bytes: &'a [u8],
 ) -> Result<Vec<Cow<'a, [u8]>>> {
@@ -184,7 +183,7 @@ fn made_whole<'a>(
     let mut rest = bytes;
     if inside > 0 {
         let (head, more) = bytes.split_at(bytes.len().min(size - inside));
-        parts.push(Cow::Owned(around(ops, place, at, head)?));
+        parts.push(Cow::Owned(around(ops, mapping, at, head)?));
         rest = more;
     }
     let (middle, tail) = rest.split_at(rest.len() - rest.len() % size);
@@ -193,20 +192,20 @@ fn made_whole<'a>(
     }
     if !tail.is_empty() {
         let at = at.plus((bytes.len() - tail.len()) as u64);
-        parts.push(Cow::Owned(around(ops, place, at, tail)?));
+        parts.push(Cow::Owned(around(ops, mapping, at, tail)?));
     }
     Ok(parts)
 }
 
 /// The block that holds `part`, which is for `at`: with what is stored around it, and zeros behind
 /// the end of the file and where nothing is.
-fn around(ops: &FileOps<'_>, place: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<u8>> {
+fn around(ops: &FileOps<'_>, mapping: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<u8>> {
     let bs = ops.fs.layout.block_size;
     let block = bs.round_down(at);
     let mut content = vec![0; bs.bytes()];
     let below = ops.inode.size().saturating_sub(block.get());
     if let (IomapKind::Mapped(_), Some(from), true) =
-        (&place.kind, place.device_at(block), below > 0)
+        (&mapping.kind, mapping.device_at(block), below > 0)
     {
         ops.counters().edge_reads.bump();
         let read = ops.device().read_at(from, &mut content);

@@ -1,9 +1,10 @@
 //! The fast path of direct requests: those that need nothing but the device.
 //!
 //! Most touch nothing that other queues of the same file change: their range is locked by a lock
-//! slot ([`RangeLock::try_lock_slot`]), sizes and the sequence of the map are read, and the place
-//! is remembered from an earlier request ([`KnownRuns`]). A request that gets no slot (it is long,
-//! or none is free) takes the inode's `lock` shared and locks a record, as every writer does.
+//! slot ([`RangeLock::try_lock_slot`]), sizes and the sequence of the map are read, and the
+//! location is remembered from an earlier request ([`KnownRuns`]). A request that gets no slot (it
+//! is long, or none is free) takes the inode's `lock` shared and locks a record, as every writer
+//! does.
 //!
 //! # Concurrency
 //! The slot excludes writers, truncation, fills of the cache and holders of the inode's `lock`.
@@ -35,10 +36,10 @@ use crate::xattr::privileges;
 
 /// A request that needs nothing but the device. Its range is unlocked when this goes.
 pub(in crate::file) struct FastRequest {
-    /// Where.
+    /// Offset on the device.
     pub(in crate::file) at: DevOff,
     len: usize,
-    what: What,
+    direction: Direction,
     range: Range,
 }
 
@@ -89,9 +90,9 @@ impl FastRequest {
 
     #[cold]
     fn fault(&self, fs: &Fs, source: io::Error) -> Error {
-        let request = match self.what {
-            What::Read => DeviceRequest::Read,
-            What::Write => {
+        let request = match self.direction {
+            Direction::Read => DeviceRequest::Read,
+            Direction::Write => {
                 fs.files.stats.failed_ioends.bump();
                 DeviceRequest::Write
             }
@@ -106,41 +107,41 @@ impl FastRequest {
     }
 }
 
-/// What a request does.
+/// Direction of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum Direction {
     Read,
     Write,
 }
 
 /// One request, as far as it matters here.
 #[derive(Clone, Copy)]
-pub(in crate::file) struct Wish<'a> {
-    pub(in crate::file) what: What,
+pub(in crate::file) struct DirectRequest<'a> {
+    pub(in crate::file) direction: Direction,
     pub(in crate::file) pos: u64,
     pub(in crate::file) len: usize,
     pub(in crate::file) cred: &'a Cred,
 }
 
-/// What the request `wish` to `file` needs to go to the device at once, if it can; nothing has
-/// happened otherwise. Never waits for another writer.
+/// Prepares `request` to `file` to go to the device at once, if it can; nothing has happened
+/// otherwise. Never waits for another writer.
 ///
 /// # Errors
 /// The request is refused, as it would be by a call.
 pub(in crate::file) fn take_fast_path(
     fs: &Arc<Fs>,
     file: &Arc<InodeRef>,
-    wish: Wish<'_>,
+    request: DirectRequest<'_>,
     known_runs: &mut KnownRuns,
 ) -> Result<Option<FastRequest>> {
-    match wish.what {
-        What::Read => fs.fault.check_alive()?,
-        What::Write => fs.check_writable()?,
+    match request.direction {
+        Direction::Read => fs.fault.check_alive()?,
+        Direction::Write => fs.check_writable()?,
     }
     let inode = file.shared();
     check_kind(inode)?;
     let bs = fs.layout.block_size;
-    let (pos, len) = (Pos::new(wish.pos), wish.len);
+    let (pos, len) = (Pos::new(request.pos), request.len);
     // A range that no file can have lies behind every size: it takes the other way.
     let end = pos.saturating_add(len as u64);
     if len == 0 || bs.offset_in_block(pos) != 0 || len % bs.bytes() != 0 {
@@ -160,7 +161,7 @@ pub(in crate::file) fn take_fast_path(
         },
     };
     let ops = FileOps::new(fs, inode);
-    if !may_pass_the_cache(&ops, wish.what) {
+    if !may_pass_the_cache(&ops, request.direction) {
         return Ok(None);
     }
     data_path::check_contents(ops.flags)?;
@@ -173,39 +174,39 @@ pub(in crate::file) fn take_fast_path(
     let Some(at) = known_runs.find(&ops, lblk, count)? else {
         return Ok(None);
     };
-    if wish.what == What::Write && !privileges::nothing_to_modify(inode) {
+    if request.direction == Direction::Write && !privileges::nothing_to_modify(inode) {
         // Attributes do not change meanwhile.
         let Some(_shared) = inode.try_lock_shared() else {
             return Ok(None);
         };
-        privileges::file_modified(fs, inode, wish.cred)?;
+        privileges::file_modified(fs, inode, request.cred)?;
     }
     if matches!(range, Range::Slot(_)) {
         fs.stats.direct_slots.bump();
     }
-    count_request(&ops, &wish);
+    count_request(&ops, &request);
     debug_assert_eq!(at.get() % bs.bytes_u64(), 0, "whole blocks of the device");
     Ok(Some(FastRequest {
         at,
         len,
-        what: wish.what,
+        direction: request.direction,
         range,
     }))
 }
 
-/// Whether requests of this kind to the file can go to the device now, past the cache.
+/// Returns whether requests of this direction to the file can go to the device now, past the cache.
 #[inline]
-fn may_pass_the_cache(ops: &FileOps<'_>, what: What) -> bool {
+fn may_pass_the_cache(ops: &FileOps<'_>, direction: Direction) -> bool {
     let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
     let plain = ops.data_path.machinery == BufferedPath::Iomap
         && !ops.data_path.journalled
         && !ops.inode.is_gone();
     let special = ops.fs.options.sync() || ops.flags.intersects(special);
-    plain && !(what == What::Write && special)
+    plain && !(direction == Direction::Write && special)
 }
 
-/// Whether `[pos, end)`, which is locked, lies below both sizes, so that there is nothing to move,
-/// and nothing of it is cached.
+/// Returns whether `[pos, end)`, which is locked, lies below both sizes, so that there is nothing
+/// to move, and nothing of it is cached.
 #[inline]
 fn is_plain_range(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
     let cache = &ops.data.address_space;
@@ -216,18 +217,18 @@ fn is_plain_range(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
 
 /// Counts a request on the fast path; a read notes its time.
 #[inline]
-fn count_request(ops: &FileOps<'_>, wish: &Wish<'_>) {
+fn count_request(ops: &FileOps<'_>, request: &DirectRequest<'_>) {
     let stats = &ops.fs.stats;
     stats.direct_fast_path.bump();
-    match wish.what {
-        What::Read => {
+    match request.direction {
+        Direction::Read => {
             stats.direct_reads.bump();
             inode::touch_atime(ops.fs, ops.inode);
         }
-        What::Write => {
+        Direction::Write => {
             stats.direct_writes.bump();
             ops.counters().ioends.bump();
-            ops.counters().written_bytes.add(wish.len as u64);
+            ops.counters().written_bytes.add(request.len as u64);
         }
     }
 }
@@ -302,13 +303,13 @@ mod tests {
         known_runs: &mut KnownRuns,
         pos: u64,
     ) -> Option<FastRequest> {
-        let wish = Wish {
-            what: What::Write,
+        let request = DirectRequest {
+            direction: Direction::Write,
             pos,
             len: 4096,
             cred: &Cred::root(),
         };
-        let got = take_fast_path(fs, file, wish, known_runs).unwrap();
+        let got = take_fast_path(fs, file, request, known_runs).unwrap();
         let locked = data(fs, file).ranges.is_range_locked();
         assert_eq!(locked, got.is_some(), "what is refused holds nothing");
         got
@@ -356,7 +357,7 @@ mod tests {
         let mut put = |inode: &InodeRef, block: u64, byte: u8| {
             let before = fs.stats.es_hits.get();
             let job = Job {
-                what: What::Write,
+                direction: Direction::Write,
                 pos: block * 4096,
                 buf: IoBuf::copy_of(&[byte; 4096]),
                 tag: 0,
@@ -404,8 +405,8 @@ mod tests {
         fill(&fs, &file);
         let now = ask(&fs, &file, known_runs, 4096).unwrap().at;
         let map = map::lookup(&fs, &file, extant_units::Lblk::new(1), 1).unwrap();
-        let place = FileOps::new(&fs, &file).describe(&map).unwrap();
-        assert_eq!(Some(now), place.device_at(Pos::new(4096)));
+        let mapping = FileOps::new(&fs, &file).describe(&map).unwrap();
+        assert_eq!(Some(now), mapping.device_at(Pos::new(4096)));
         assert_ne!(now, first.saturating_add(4096));
         assert_eq!(file.size(), file.disk_size());
         file.size.store(4096, Ordering::Release);

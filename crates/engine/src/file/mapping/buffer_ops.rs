@@ -87,7 +87,8 @@ impl FileOps<'_> {
         credits::sum([credits::allocate(self.fs), credits::INODE_UPDATE])
     }
 
-    /// Whether blocks allocated for a write become written as soon as the bytes are in the cache.
+    /// Returns whether blocks allocated for a write become written as soon as the bytes are in the
+    /// cache.
     fn converts_at_once(&self) -> bool {
         !self.fs.options.dioread_nolock() || self.data_path.journalled
     }
@@ -104,7 +105,7 @@ impl FileOps<'_> {
     /// A mapping of the first block of `map`.
     fn one_block(&self, map: &BlockMapping) -> Result<BlockMap> {
         let found = self.describe(map)?;
-        let (place, new) = match found.kind {
+        let (location, new) = match found.kind {
             IomapKind::Delalloc => (BlockLocation::Delayed, map.new),
             IomapKind::Unwritten(at) => (BlockLocation::Unwritten(at), true),
             IomapKind::Mapped(at) => (BlockLocation::Written(at), map.new),
@@ -113,10 +114,7 @@ impl FileOps<'_> {
                 return Err(Error::corrupt(ino, MapDamage::NotWritable));
             }
         };
-        Ok(BlockMap {
-            location: place,
-            new,
-        })
+        Ok(BlockMap { location, new })
     }
 }
 

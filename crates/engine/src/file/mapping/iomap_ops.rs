@@ -1,4 +1,4 @@
-//! What a range of a file is mapped to: the border between `iomap` and the map.
+//! Mappings of a file's ranges: the border between `iomap` and the map.
 //!
 //! A mapping is a copy of what the map said, on disk or in memory, with the sequence of what it
 //! depends on as its cookie. A write into a hole reserves space, and the hole becomes delayed: a
@@ -41,9 +41,9 @@ pub(in crate::file) struct FileOps<'a> {
     pub(in crate::file) data_path: DataPath,
     /// The inode's flags when the operation began.
     pub(in crate::file) flags: InodeFlags,
-    /// Whether the operation may use the blocks reserved for root.
+    /// The operation may use the blocks reserved for root.
     pub(in crate::file) privileged: bool,
-    /// What a search for data or holes has met so far.
+    /// Blocks that a search for data or holes has met so far.
     walked: map::Walked,
 }
 
@@ -123,8 +123,8 @@ impl<'a> FileOps<'a> {
         })
     }
 
-    /// Whether reservations come so close to the free space that a write has to allocate at once.
-    /// Before that point it starts writeback, so the caller holds no folio lock.
+    /// Returns whether reservations come so close to the free space that a write has to allocate at
+    /// once. Before that point it starts writeback, so the caller holds no folio lock.
     pub(in crate::file) fn is_low_on_space(&self) -> bool {
         let counts = &self.fs.alloc.counts;
         let space = Space::of(counts.free_blocks().get(), counts.reserved_blocks().get());
@@ -296,7 +296,7 @@ impl FileOps<'_> {
         }
     }
 
-    /// Whether the range is still mapped as `map` says, whatever changed elsewhere.
+    /// Returns whether the range is still mapped as `map` says, whatever changed elsewhere.
     fn still_holds(&self, map: &Iomap, state: MapState) -> bool {
         blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
             let mapping = BlockMapping {

@@ -1,5 +1,5 @@
-//! What a range of a file is mapped to: the border between the two data paths and the map, and the
-//! data that is tied to the journal.
+//! Mappings of a file's ranges: the border between the two data paths and the map, and the data
+//! that is tied to the journal.
 
 pub(in crate::file) mod buffer_ops;
 pub(in crate::file) mod iomap_ops;

@@ -8,7 +8,7 @@
 //! Nothing changes before all checks have passed. Then, in this order:
 //!
 //! 1. Data that must survive is written back.
-//! 2. What may need space is done (allocation, cuts of extents), so that lack of space loses
+//! 2. Steps that may need space are done (allocation, cuts of extents), so that lack of space loses
 //!    nothing.
 //! 3. The edges of the range are zeroed.
 //! 4. The cache of the range goes. A dirty folio over a freed block would be written into whatever
@@ -291,8 +291,8 @@ impl Operation<'_> {
             Some(folio) => folio.start().min(bytes.start),
             None => bytes.start,
         };
-        let kept = if unwanted { bytes.end } else { bytes.start };
-        for (start, end) in [(from, bytes.start), (kept, Pos::MAX)] {
+        let resume = if unwanted { bytes.end } else { bytes.start };
+        for (start, end) in [(from, bytes.start), (resume, Pos::MAX)] {
             if start < end {
                 write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
             }

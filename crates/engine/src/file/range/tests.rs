@@ -149,7 +149,7 @@ fn index(n: u64) -> usize {
     usize::try_from(n).unwrap()
 }
 
-/// What the file shall hold.
+/// Changes the expected content of the file.
 fn apply(model: &mut Vec<u8>, mode: FallocateMode, offset: usize, len: usize) {
     let end = offset + len;
     let size = model.len();

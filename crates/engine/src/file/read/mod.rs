@@ -19,7 +19,7 @@ use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// What a reader wants of the cache.
+/// Use that a reader makes of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reader {
     /// A caller that may read the range again: what is read stays cached, and more is read ahead.

@@ -7,7 +7,7 @@
 //! leaves the donor as an orphan, which the next mount evicts, and every piece in the old blocks or
 //! in the new ones.
 //!
-//! Where less is free than the file has, the work goes part by part, as far as the space that each
+//! If less is free than the file has, the work goes part by part, as far as the space that each
 //! part leaves suffices.
 //!
 //! # Locks
@@ -58,7 +58,7 @@ pub(crate) fn defragment(
     result.inspect_err(|error| crate::file::report(fs, error))
 }
 
-/// Whether the blocks of `inode` can be moved.
+/// Fails unless the blocks of `inode` can be moved.
 pub(in crate::file) fn check(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;

@@ -1,6 +1,6 @@
 //! Exchanging blocks with a file of the caller's (`EXT4_IOC_MOVE_EXT`).
 //!
-//! What the first file shows stays; the other shows the same where blocks were exchanged. Linux
+//! The first file's content stays; the other shows the same where blocks were exchanged. Linux
 //! refuses this for files whose data is moved over ranges; here both ways have it, as
 //! [`crate::file::relocate`] says why it is safe there.
 //!
@@ -126,7 +126,7 @@ fn piece(
     result
 }
 
-/// Whether these two can exchange blocks.
+/// Fails unless these two can exchange blocks.
 fn judge(fs: &Fs, orig: &Arc<Inode>, donor: &Arc<Inode>) -> Result<()> {
     let same_volume = |inode: &Inode| fs.inodes.is_home_of(inode);
     if Arc::ptr_eq(orig, donor) || !same_volume(orig) || !same_volume(donor) {

@@ -285,7 +285,7 @@ fn a_refused_claim_forces_no_commit() {
 }
 
 /// A write of which each commit frees a part goes on to its end, however many commits that takes.
-/// Where no commit frees anything it gives up, also if some blocks are free.
+/// It gives up if no commit frees anything, also if some blocks are free.
 #[test]
 fn a_write_by_block_gives_up_only_where_it_makes_no_progress() {
     let (requests, committing) = channel();
@@ -345,7 +345,7 @@ fn a_write_by_block_gives_up_only_where_it_makes_no_progress() {
     fs.unmount();
 }
 
-/// What was read before the device failed is a success; the next call gets the error.
+/// A part that was read before the device failed is a success; the next call gets the error.
 #[test]
 fn a_read_that_fails_on_its_way_returns_what_it_has() {
     let image = Image::of_mib(16).args("-b 4096").make().unwrap();

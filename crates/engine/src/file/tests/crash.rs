@@ -1,5 +1,4 @@
-//! What a crash shows of operations that change sizes: sizes move after data, whichever operation
-//! moves them.
+//! Crashes in operations that change sizes: sizes move after data, whichever operation moves them.
 //!
 //! Free space is junk before each test, and a crash is a copy of the device: of everything that was
 //! written ([`Stage::after_a_crash`]), or of what was written before some flush.
@@ -133,7 +132,7 @@ fn mounted(dev: Arc<dyn BlockDevice>, tuning: Tuning) -> Arc<Fs> {
     mount::mount(dev, options, tuning).unwrap()
 }
 
-/// What a device holds that held `base` and got `events`.
+/// Bytes of a device that held `base` and got `events`.
 fn bytes_after(base: &[u8], events: &[Event]) -> Vec<u8> {
     let mut bytes = base.to_vec();
     for event in events {
@@ -212,8 +211,8 @@ fn a_direct_write_moves_no_size_over_data_that_only_the_cache_has() {
     stage.end();
 }
 
-/// What could not be written at the old end of the file keeps the size on disk where it is: data
-/// behind it that did arrive counts as lost with it.
+/// Data that could not be written at the old end of the file leaves the size on disk as it is:
+/// data behind it that did arrive counts as lost with it.
 #[test]
 fn data_behind_a_lost_old_end_does_not_arrive() {
     let stage = Stage::new("-b 1024");

@@ -1,4 +1,4 @@
-//! What waits for what: operations that meet another one whose request the device holds back.
+//! Waits of operations that meet another one whose request the device holds back.
 //!
 //! The device has a gate (`extant_testkit::Gate`): an operation is stopped in its middle, the
 //! other one is started, and the test sees it wait, by a counter or by a lock, or finish too early.
@@ -20,7 +20,7 @@ use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::writeback::write_range;
 use crate::file::{
-    Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
+    Direction, Job, Queue, Reader, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
 };
 use crate::inode::InodeFlags;
@@ -166,7 +166,7 @@ fn behind_a_direct_write(
     let mut queue = Queue::new(fs, Cred::root(), 4);
     let closed = stage.dev.gate().close(writes_of(7));
     let job = Job {
-        what: What::Write,
+        direction: Direction::Write,
         pos: 4 * BLOCK,
         buf: IoBuf::copy_of(&[7; BLOCK_LEN]),
         tag: 0,

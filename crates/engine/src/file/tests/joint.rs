@@ -134,7 +134,7 @@ fn new_files_share_a_run_a_request_and_a_handle() {
     check_all(dev.to_bytes());
 }
 
-/// What a crash finds between the request and the commit: files without content, and free blocks.
+/// A crash between the request and the commit leaves files without content, and free blocks.
 #[test]
 fn a_crash_before_the_commit_shows_nothing_of_it() {
     let dev = Arc::new(MemoryDevice::from_bytes(&image()));

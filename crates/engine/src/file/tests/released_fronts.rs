@@ -131,8 +131,8 @@ fn follow(long: &LongWrite, releases: bool) {
     stage.end();
 }
 
-/// What a direct write has to pass through the cache stays locked until it is on the device: where
-/// space runs out on the way there, a second attempt writes it again.
+/// Data that a direct write has to pass through the cache stays locked until it is on the device:
+/// where space runs out on the way there, a second attempt writes it again.
 #[test]
 fn what_falls_back_to_the_cache_stays_locked() {
     let stage = Stage::new("");

@@ -72,7 +72,7 @@ pub(in crate::file) fn write(fs: &Fs, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>>
     others
 }
 
-/// Whether all that `inode` needs is a first extent.
+/// Returns whether all that `inode` needs is a first extent.
 fn may_join(inode: &Inode) -> bool {
     let Some(data) = inode.data.get() else {
         return false;
@@ -163,7 +163,7 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
             fitting.push(part);
         }
         debug_assert!(!fitting.is_empty(), "the run has room for the first file");
-        held.keep_front(used);
+        held.truncate(used);
         write_into(fs, held, fitting);
     }
 }

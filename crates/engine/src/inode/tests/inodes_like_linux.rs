@@ -1,4 +1,4 @@
-//! What Linux writes is what we read, and the other way round.
+//! Inodes that Linux writes and Extant reads, and the other way round.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -31,7 +31,7 @@ const SECONDS: [i64; 8] = [
     0x4_0000_0000,
 ];
 
-/// What both sides can say about an inode.
+/// Facts that both sides can say about an inode.
 #[derive(PartialEq, Eq, Debug)]
 struct Facts {
     mode: u32,

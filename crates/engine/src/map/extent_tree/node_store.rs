@@ -22,7 +22,7 @@ pub(in crate::map) trait Nodes {
     /// blocks).
     fn node(&self, at: Pblk) -> Result<Self::Bytes>;
 
-    /// Whether the file may own these blocks. For the root, which no block read checks.
+    /// Returns whether the file may own these blocks. For the root, which no block read checks.
     fn usable(&self, start: Pblk, len: u32) -> bool;
 
     /// The error for damage in the node at `at`, or in the root.

@@ -62,19 +62,19 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
         let (begin, from) = reach(touched, start, to, limit);
         let touched = &touched[begin..];
 
-        let mut keep = Vec::with_capacity(2);
+        let mut left = Vec::with_capacity(2);
         let mut parts = Vec::with_capacity(touched.len());
         for extent in touched {
             let low = extent.lblk.max(from);
             let high = extent.end().min(to);
-            keep.extend(extent.slice(extent.lblk, low.since(extent.lblk)));
+            left.extend(extent.slice(extent.lblk, low.since(extent.lblk)));
             let len = exact_u32(high - u64::from(low.get()));
             parts.extend(extent.slice(low, len));
             let rest = u32::try_from(high).ok();
-            keep.extend(rest.and_then(|rest| extent.slice(Lblk::new(rest), u32::MAX)));
+            left.extend(rest.and_then(|rest| extent.slice(Lblk::new(rest), u32::MAX)));
         }
         debug_assert_eq!(
-            blocks(&keep) + blocks(&parts),
+            blocks(&left) + blocks(&parts),
             blocks(touched),
             "each block stays or goes"
         );
@@ -99,7 +99,7 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
                 .all(|part| part.lblk >= from && part.end() <= to),
             "only what was asked for is removed"
         );
-        replace(nodes, &path, begin..end, &keep)?;
+        replace(nodes, &path, begin..end, &left)?;
         let clear_from = parts.last().map_or(start, |e| u64::from(e.lblk.get()));
         return Ok(Removed { parts, clear_from });
     }

@@ -117,7 +117,7 @@ fn shift_leaf<N: NodesMut>(
     replace(nodes, path, range, &joined)
 }
 
-/// What a change of everything from some block on involves.
+/// Extents and nodes that a change of everything from some block on involves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::map) struct ExtentCount {
     /// Nodes in blocks of their own, on the path to any of the extents.

@@ -31,7 +31,7 @@ impl<B: Deref<Target = [u8]>> Deref for NodeBytes<B> {
 pub(super) struct TreeLevel<B> {
     /// Its block; `None` for the root.
     pub(super) pblk: Option<Pblk>,
-    /// What its parent says of it.
+    /// Contents according to its parent.
     pub(super) expect: Expect,
     /// Index nodes: the entry that the path follows.
     pub(super) at: usize,

@@ -20,7 +20,7 @@ pub(in crate::map) fn walk<N: Nodes>(nodes: &N, from: Lblk) -> Walk<'_, N> {
 /// See [`walk`].
 pub(in crate::map) struct Walk<'a, N> {
     nodes: &'a N,
-    /// Where to look next; only grows.
+    /// Block to look at next; only grows.
     at: u64,
 }
 

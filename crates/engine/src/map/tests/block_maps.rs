@@ -230,7 +230,7 @@ fn a_block_map_becomes_a_tree_of_the_same_blocks() {
     finish(&image, mounted, inode, 66_001);
 }
 
-/// What one transaction can hold is converted; with one more node the map stays as it is.
+/// A map that one transaction can hold is converted; with one more node the map stays as it is.
 #[test]
 fn a_map_of_more_than_a_transaction_is_not_converted() {
     let (image, mounted, ino) = with_empty_file(30);

@@ -1,4 +1,4 @@
-//! Where the first blocks of a file go: with room in front of them for the blocks before.
+//! Goals of the first blocks of a file: with room in front of them for the blocks before.
 
 use extant_testkit::Image;
 use extant_units::{Lblk, Pblk};

@@ -330,7 +330,7 @@ fn no_space_changes_nothing() {
     assert!(refused > 50, "{refused}");
 }
 
-/// What one step changes stays below what the credits promise: two nodes per level and one more.
+/// A step changes no more nodes than the credits promise: two nodes per level and one more.
 #[test]
 fn steps_touch_few_nodes() {
     let mut rng = Rng::new(5);
