@@ -50,32 +50,6 @@ pub(crate) fn allocate(
     len: u32,
     how: AllocateMode,
 ) -> Result<BlockMapping> {
-    allocate_or_find(fs, h, inode, (lblk, len), how, None)
-}
-
-/// As [`allocate`], at `goal` if that is free, and without a window for the file's next blocks.
-///
-/// # Errors
-/// As [`allocate`].
-pub(crate) fn allocate_at(
-    fs: &Fs,
-    h: &mut Handle,
-    inode: &Inode,
-    blocks: (Lblk, u32),
-    how: AllocateMode,
-    goal: Pblk,
-) -> Result<BlockMapping> {
-    allocate_or_find(fs, h, inode, blocks, how, Some(goal))
-}
-
-fn allocate_or_find(
-    fs: &Fs,
-    h: &mut Handle,
-    inode: &Inode,
-    (lblk, len): (Lblk, u32),
-    how: AllocateMode,
-    wanted: Option<Pblk>,
-) -> Result<BlockMapping> {
     debug_assert!(len > 0, "no block is allocated");
     let map = ExclusiveMap::lock(inode);
     let found = {
@@ -93,13 +67,13 @@ fn allocate_or_find(
     let unwritten = how.unwritten && extents;
     // Room for the entry first: after the data blocks are allocated nothing can run out of space
     // any more.
-    let max_gap = MAX_GAP / fs.layout.block_size.bytes_u64();
-    let (goal, most) = make_room_for_entry(fs, h, &map, lblk, (how, delayed, max_gap))?;
+    let (goal, most) = make_room_for_entry(fs, h, &map, lblk, delayed, how)?;
     let want = found.len.min(most);
-    let goal = wanted
+    let goal = how
+        .goal
         .or(goal)
         .filter(|&goal| goal < fs.layout.end())
-        .unwrap_or_else(|| goal_without_neighbours(fs, inode, (lblk, want), max_gap));
+        .unwrap_or_else(|| goal_without_neighbours(fs, inode, lblk, want));
     let run = alloc::allocate_blocks(
         fs,
         h,
@@ -109,7 +83,7 @@ fn allocate_or_find(
             reserved: delayed,
             pool: delayed,
             narrow: !extents,
-            stream: (inode.kind == FileKind::Regular && wanted.is_none()).then_some(inode.ino),
+            stream: (inode.kind == FileKind::Regular && how.goal.is_none()).then_some(inode.ino),
             ..AllocRequest::new(goal, Blocks::new(u64::from(want)))
         },
     )
@@ -124,7 +98,8 @@ fn allocate_or_find(
         pblk: run.start,
         unwritten,
     };
-    let seq = enter(fs, h, &map, (extent, run), delayed)?;
+    debug_assert_eq!(u64::from(extent.len), run.len.get(), "all of the run");
+    let seq = enter(fs, h, &map, extent, delayed)?;
     fs.maps.status.shrink();
     let Status { len, state, .. } = Status::of(&extent);
     Ok(BlockMapping {
@@ -143,7 +118,8 @@ fn make_room_for_entry(
     h: &mut Handle,
     map: &ExclusiveMap<'_>,
     lblk: Lblk,
-    (how, delayed, max_gap): (AllocateMode, bool, u64),
+    delayed: bool,
+    how: AllocateMode,
 ) -> Result<(Option<Pblk>, u32)> {
     let extents = has_extents(map.inode());
     let unwritten = how.unwritten && extents;
@@ -152,7 +128,7 @@ fn make_room_for_entry(
         if extents {
             let beside = extent_tree::prepare(nodes, lblk)?;
             return Ok((
-                goal_beside(beside, lblk, max_gap),
+                goal_beside(beside, lblk, max_gap(fs)),
                 Extent::max_len(unwritten),
             ));
         }
@@ -163,18 +139,16 @@ fn make_room_for_entry(
     })
 }
 
-/// Enters `extent`, the front of `run`, in the map and in memory. Room for it was made before; its
-/// blocks were `delayed` or a hole. Returns the cookie afterwards. On failure the run is free
-/// again.
+/// Enters `extent` in the map and in memory. Room for it was made before; its blocks were `delayed`
+/// or a hole. Returns the cookie afterwards. On failure the blocks are free again.
 fn enter(
     fs: &Fs,
     h: &mut Handle,
     map: &ExclusiveMap<'_>,
-    (extent, run): (Extent, Run),
+    extent: Extent,
     delayed: bool,
 ) -> Result<u64> {
     let inode = map.inode();
-    debug_assert_eq!(u64::from(extent.len), run.len.get(), "all of the run");
     let entered = with_nodes(fs, h, map, delayed, |nodes| {
         if has_extents(inode) {
             extent_tree::insert(nodes, extent)?;
@@ -198,6 +172,10 @@ fn enter(
         };
         view.set(hole, fate);
         drop(view);
+        let run = Run {
+            start: extent.pblk,
+            len: Blocks::new(u64::from(extent.len)),
+        };
         let freed = alloc::free_blocks(fs, h, run, false);
         freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
         return Err(error);
@@ -208,16 +186,16 @@ fn enter(
     Ok(view.cookie(status.state))
 }
 
-/// The goal for `lblk` in a file without an extent near it.
-fn goal_without_neighbours(
-    fs: &Fs,
-    inode: &Inode,
-    (lblk, want): (Lblk, u32),
-    max_gap: u64,
-) -> Pblk {
+/// Blocks of a gap between extents that stays open at most.
+fn max_gap(fs: &Fs) -> u64 {
+    MAX_GAP / fs.layout.block_size.bytes_u64()
+}
+
+/// The goal for `want` blocks from `lblk` on in a file without an extent near them.
+fn goal_without_neighbours(fs: &Fs, inode: &Inode, lblk: Lblk, want: u32) -> Pblk {
     let goal = alloc::goal_for(fs, inode);
     let before = u64::from(lblk.get());
-    if before == 0 || before > max_gap || inode.kind != FileKind::Regular {
+    if before == 0 || before > max_gap(fs) || inode.kind != FileKind::Regular {
         return goal;
     }
     // The blocks before these come later, and belong in front of them.

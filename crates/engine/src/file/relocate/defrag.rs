@@ -212,10 +212,11 @@ impl Defragmentation<'_> {
                 let found = alloc::retry_unlocked(fs, || {
                     let how = AllocateMode {
                         unwritten: true,
+                        goal: Some(goal),
                         ..AllocateMode::default()
                     };
                     let mut h = fs.start(credits::allocate(fs))?;
-                    map::allocate_at(fs, &mut h, donor, (Lblk::new(lblk), len), how, goal)
+                    map::allocate(fs, &mut h, donor, Lblk::new(lblk), len, how)
                 })?;
                 let MapState::Unwritten(start) = found.state else {
                     return Err(Error::NoSpace);

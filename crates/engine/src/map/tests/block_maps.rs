@@ -55,6 +55,7 @@ fn allocate(mounted: &MapMount, inode: &Inode, at: u32, len: u32) -> u32 {
         only_delayed: false,
         metadata: false,
         privileged: false,
+        goal: None,
     };
     let mut h = mounted.start(credits::allocate(&mounted.fs));
     let found = map::allocate(&mounted.fs, &mut h, inode, Lblk::new(at), len, how).unwrap();

@@ -21,6 +21,7 @@ const UNWRITTEN: AllocateMode = AllocateMode {
     only_delayed: false,
     metadata: false,
     privileged: false,
+    goal: None,
 };
 
 /// Blocks of a region.

@@ -14,6 +14,7 @@ const WRITTEN: AllocateMode = AllocateMode {
     only_delayed: false,
     metadata: false,
     privileged: false,
+    goal: None,
 };
 
 /// The first block and the length of the run that `mapping` is.
@@ -60,7 +61,9 @@ fn the_room_in_front_is_of_all_that_is_expected() {
     let free = alloc::room_for(fs, alloc::goal_for(fs, &inode), 2000).unwrap();
     let taken = Pblk::new(free.get() + 1050);
     let mut h = mounted.start(credits::allocate(fs));
-    let there = map::allocate_at(fs, &mut h, &other, (Lblk::ZERO, 10), WRITTEN, taken);
+    let goal = Some(taken);
+    let how = AllocateMode { goal, ..WRITTEN };
+    let there = map::allocate(fs, &mut h, &other, Lblk::ZERO, 10, how);
     drop(h);
     assert_eq!(run(&there.unwrap()), (taken.get(), 10));
     let (late, _) = allocate(&mounted, &inode, 1000, 100);

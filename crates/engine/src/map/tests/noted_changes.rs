@@ -14,6 +14,7 @@ const UNWRITTEN: AllocateMode = AllocateMode {
     only_delayed: false,
     metadata: false,
     privileged: false,
+    goal: None,
 };
 
 /// The transactions that fsync and fdatasync wait for.

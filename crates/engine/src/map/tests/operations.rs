@@ -38,6 +38,7 @@ const UNWRITTEN: AllocateMode = AllocateMode {
     only_delayed: false,
     metadata: false,
     privileged: false,
+    goal: None,
 };
 const FLUSH: AllocateMode = AllocateMode {
     only_delayed: true,

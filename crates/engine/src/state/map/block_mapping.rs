@@ -44,4 +44,7 @@ pub(crate) struct AllocateMode {
     pub(crate) metadata: bool,
     /// May use the space reserved for root.
     pub(crate) privileged: bool,
+    /// The first block that is wanted: taken if it is free, without a window for the file's next
+    /// blocks.
+    pub(crate) goal: Option<Pblk>,
 }
