@@ -8,15 +8,43 @@ use extant_failpoint::Failpoint;
 use extant_iomap::{Behind, Payload};
 use extant_units::{Pos, at_most_usize};
 
-use super::{Request, Via};
 use crate::alloc;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{WriteAt, lock_for_write};
 use crate::file::{data_path, direct, lost_writes, max_size, truncate, write_through};
 use crate::state::inode::Inode;
+use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::xattr::privileges;
+
+/// Way of a write's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Via {
+    /// Into the page cache, to be written later.
+    Cache,
+    /// To the device, past the cache (`O_DIRECT`).
+    Device,
+}
+
+/// One write.
+pub(super) struct Request<'a, P: ?Sized> {
+    pub(super) via: Via,
+    pub(super) at: WriteAt,
+    pub(super) bytes: &'a P,
+    cred: &'a Cred,
+}
+
+impl<'a, P: ?Sized> Request<'a, P> {
+    pub(super) fn new(via: Via, at: WriteAt, bytes: &'a P, cred: &'a Cred) -> Self {
+        Self {
+            via,
+            at,
+            bytes,
+            cred,
+        }
+    }
+}
 
 /// Writes what `request` asks for. Returns the position, and the number of bytes written.
 ///

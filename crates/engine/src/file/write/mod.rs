@@ -21,6 +21,7 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::Payload;
 
 pub(in crate::file) use self::folio_write::put_in_folio;
+use self::locked_write::{Request, Via};
 use crate::file::first_use::check_kind;
 use crate::file::range_lock::WriteAt;
 use crate::file::sync;
@@ -30,42 +31,14 @@ use crate::types::Cred;
 use crate::types::error::Result;
 use crate::volume::Fs;
 
-/// Way of a write's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Via {
-    /// Into the page cache, to be written later.
-    Cache,
-    /// To the device, past the cache (`O_DIRECT`).
-    Device,
-}
-
-/// One write.
-struct Request<'a, P: ?Sized> {
-    via: Via,
-    at: WriteAt,
-    bytes: &'a P,
-    cred: &'a Cred,
-}
-
-impl<'a, P: ?Sized> Request<'a, P> {
-    fn new(via: Via, at: WriteAt, bytes: &'a P, cred: &'a Cred) -> Self {
-        Self {
-            via,
-            at,
-            bytes,
-            cred,
-        }
-    }
-}
-
 /// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns where,
 /// and how many, fewer if an error or a limit stopped the rest. Takes privileges away and notes the
 /// time, as a modification does. Durable on return only with the mount option `sync` or the file's
 /// flag.
 ///
 /// # Errors
-/// `NoSpace`; `FileTooBig`; `NotPermitted` for immutable files; device and map failures. Nothing was
-/// written then.
+/// `NoSpace`; `FileTooBig`; `NotPermitted` for immutable files; device and map failures. Nothing
+/// was written then.
 pub(crate) fn write(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
