@@ -18,6 +18,7 @@ const GENERIC: &[(&[&str], &[&str])] = &[
 
 /// Files of the process that holds a mount's descriptor, whose name is in the glossary.
 const OF_THE_KEEPER: &[&str] = &[
+    "crates/fuse/src/keeper.rs",
     "crates/cli/src/serve.rs",
     "crates/fuse/src/keeper_service.rs",
 ];
