@@ -30,7 +30,8 @@ unexport MAKEFLAGS MFLAGS
 .PHONY: library install install-files install-library uninstall deb static dist book
 
 help:
-	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
+	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none); built soon,"
+	@echo "                      and not as fast as what make install builds"
 	@echo "make stop             unmount it again"
 	@echo "make test             checks and all tests, under 15 minutes on two cores"
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
@@ -52,11 +53,11 @@ help:
 
 run:
 	@scripts/need run
-	$(CARGO) build --release -p extant-cli
-	@CARGO_TARGET="$(TARGET)" scripts/run "$(IMAGE)" "$(SIZE)" "$(MNT)"
+	$(CARGO) build --profile quick -p extant-cli
+	@scripts/run "$(TARGET)/quick/extant" "$(IMAGE)" "$(SIZE)" "$(MNT)"
 
 stop:
-	$(TARGET)/release/extant umount "$(MNT)"
+	$(TARGET)/quick/extant umount "$(MNT)"
 
 build:
 	$(CARGO) build --release -p extant-cli
