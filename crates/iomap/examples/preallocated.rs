@@ -97,7 +97,9 @@ impl File {
     }
 
     fn sync(&self) -> Result<u64, FileError> {
-        extant_iomap::write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX))
+        let pass = self.address_space().writeback_pass();
+        let control = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
+        extant_iomap::write_back(self, &pass, control)
     }
 }
 
@@ -193,7 +195,8 @@ impl Writeback for File {
             _ => WritebackControl::background(max_bytes),
         };
         // Errors are recorded in the address space, for the next fsync.
-        let _ = extant_iomap::write_back(&*self, control);
+        let pass = self.address_space().writeback_pass();
+        let _ = extant_iomap::write_back(&*self, &pass, control);
     }
 }
 
