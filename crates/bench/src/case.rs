@@ -19,7 +19,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) unit: Unit,
     pub(crate) setup: Setup,
-    /// Whether it means something for this kind.
+    /// Returns whether the case means something for this kind.
     pub(crate) fits: fn(Kind) -> bool,
     #[allow(clippy::type_complexity, reason = "used once")]
     pub(crate) sample: Box<dyn Fn(&mut TestBed, &Plan) -> Result<Outcome>>,
@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
     pub(crate) calls: u64,
     /// Bytes moved.
     pub(crate) bytes: u64,
-    /// What was counted meanwhile.
+    /// The counters of the sample.
     pub(crate) counters: Counters,
     /// The times of single steps, where they were taken.
     pub(crate) times: Option<Times>,

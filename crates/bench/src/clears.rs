@@ -31,7 +31,7 @@ const PIECE: u64 = 4096;
 /// From one region to the next.
 const STRIDE: u64 = 1 << 20;
 
-/// Where a region loses its bits next.
+/// The end from which a region loses its bits next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClearFrom {
     Front,
@@ -164,7 +164,7 @@ fn order(from: ClearFrom, rng: &mut Rng) -> Vec<u64> {
     order
 }
 
-/// What rounds of clears took.
+/// Time and counters of rounds of clears.
 struct Cleared {
     took: Duration,
     clears: u64,

@@ -3,6 +3,7 @@
 //! One thread goes through the file in order; in `/4` four threads have a quarter each, every one
 //! with the file opened for itself. Through a mount each call is a request to the daemon.
 
+use std::ops::Range;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -70,7 +71,8 @@ fn sample(way: Way, size: usize, threads: u32, bed: &mut TestBed, plan: &Plan) -
                     scope.spawn(move || {
                         let mut buf = IoBuf::zeroed(size);
                         ready.wait();
-                        go(way, &mut **file, &mut buf, number * part, part, plan)
+                        let from = number * part;
+                        go(way, &mut **file, &mut buf, from..from + part, plan)
                     })
                 })
                 .collect();
@@ -84,24 +86,23 @@ fn sample(way: Way, size: usize, threads: u32, bed: &mut TestBed, plan: &Plan) -
     })
 }
 
-/// Goes through the `len` bytes at `from`; returns how many it has moved.
+/// Goes through a range of the file; returns how many bytes it has moved.
 fn go(
     way: Way,
     file: &mut dyn Data,
     buf: &mut [u8],
-    from: u64,
-    len: u64,
+    range: Range<u64>,
     plan: &Plan,
 ) -> Result<u64> {
     let step = buf.len() as u64;
     let start = Instant::now();
-    let mut at = 0;
-    while at + step <= len && (at == 0 || start.elapsed() < plan.sample) {
+    let mut at = range.start;
+    while at + step <= range.end && (at == range.start || start.elapsed() < plan.sample) {
         match way {
-            Way::Read => file.pread(buf, from + at)?,
-            Way::Write => file.pwrite(buf, from + at)?,
+            Way::Read => file.pread(buf, at)?,
+            Way::Write => file.pwrite(buf, at)?,
         }
         at += step;
     }
-    Ok(at)
+    Ok(at - range.start)
 }

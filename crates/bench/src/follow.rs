@@ -74,7 +74,7 @@ fn fill(file: &mut dyn Data, bytes: &[u8]) -> Result<()> {
     file.sync()
 }
 
-/// What one run of both threads took.
+/// The times of one run of both threads.
 #[derive(Default)]
 struct Lap {
     /// From when the leader had its range until both had ended.

@@ -1,8 +1,8 @@
 //! Measurements and what becomes of them: `extant bench`.
 //!
 //! Every figure the project states comes out of a command that ends here, with what it is compared
-//! to measured in the same run. [`Plan`] says what to run, [`run`] runs it, [`Report`] is shown as
-//! a table, as Markdown, as JSON, and as plots.
+//! to measured in the same run. [`Plan`] says what to run, [`run`] runs it, and the [`Report`]
+//! is one JSON, of which `extant-figures` makes tables, pages and pictures.
 //!
 //! From below: `target` is what is measured (memory, the library, a mount, a device) and times
 //! calls on it; `variant` lists what is compared; `case` says what a case is; `overwrite`, `psync`,
@@ -20,19 +20,16 @@ mod clears;
 mod direct;
 mod follow;
 mod fragments;
-mod gains;
 mod images;
 mod machine;
 mod meta;
 mod null_data;
 mod overwrite;
-mod pages;
 mod parallel;
 mod peak;
 mod peers;
 mod pinned;
 mod plan;
-mod plot;
 mod psync;
 mod queue;
 mod randwrite;
@@ -40,14 +37,13 @@ mod report;
 mod rows;
 mod runner;
 mod scale;
-mod tables;
 mod target;
 mod times;
 mod variant;
 
+pub use extant_figures::{Report, between_marks};
 pub use extant_host::clean_up;
-pub use pages::REPORT_PAGE;
 pub use plan::{Bench, Plan, Size};
-pub use report::Report;
+pub use report::{REPORT_PAGE, plot};
 pub use runner::run;
 pub use variant::names as variants;

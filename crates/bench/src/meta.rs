@@ -30,7 +30,7 @@ use crate::variant::{Kind, Setup};
 const SIZES: [(&str, u32); 2] = [("1K", 1000), ("100K", 100_000)];
 /// Files of a directory where threads are compared, unless the plan wants fewer.
 const THREADS_SIZE: u32 = 10_000;
-/// What `write100` writes.
+/// Bytes that `write100` writes.
 const FIRST: [u8; 100] = [b'x'; 100];
 
 /// A kind of call.
@@ -47,7 +47,7 @@ enum MetaCall {
 }
 
 impl MetaCall {
-    /// Whether it is measured with several threads.
+    /// Returns whether it is measured with several threads.
     fn has_threads(self) -> bool {
         matches!(self, MetaCall::Create | MetaCall::Stat | MetaCall::Unlink)
     }
@@ -64,7 +64,7 @@ const CALLS: [(&str, MetaCall); 8] = [
     ("unlink", MetaCall::Unlink),
 ];
 
-/// What is called how often, and by how many threads.
+/// A call, how often it is made, and by how many threads.
 #[derive(Clone, Copy)]
 struct NameLoad {
     call: MetaCall,
@@ -275,7 +275,7 @@ fn run(names: &dyn Names, dir: &str, call: MetaCall, files: Range<u32>) -> Resul
     Ok(longest)
 }
 
-/// What the next case does not expect goes.
+/// Removes what the next case does not expect.
 fn clean(names: &dyn Names, dir: &str, call: MetaCall, size: u32) -> Result<()> {
     match call {
         MetaCall::Rename => each(dir, 0..size, |file| names.rename(&renamed(file), file)),

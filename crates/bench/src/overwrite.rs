@@ -81,7 +81,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
-/// Where a write of `size` bytes goes in a folio of 2 MiB.
+/// Position of a write of `size` bytes in a folio of 2 MiB.
 fn spots(size: usize) -> [(&'static str, u64); 3] {
     [
         ("start", 0),

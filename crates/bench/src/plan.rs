@@ -1,4 +1,4 @@
-//! What to run.
+//! The plan of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum Bench {
     Disk,
     /// Requests to a file of the host as a device, with no file system.
     Device,
-    /// What a file system costs as it grows: files, volumes, extents.
+    /// Costs of a file system as it grows: files, volumes, extents.
     Scale,
     /// The seeds' sizes: files of 2 GiB, millions of appends.
     Large,
@@ -94,7 +94,7 @@ impl Bench {
         }
     }
 
-    /// What its figures are.
+    /// Returns what its figures are.
     pub(crate) fn about(self) -> &'static str {
         match self {
             Bench::Overwrite => "nanoseconds of a call over the same bytes of a cached file.",
@@ -172,7 +172,7 @@ pub enum Size {
     Full,
 }
 
-/// What to run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How much of everything.
@@ -207,7 +207,7 @@ pub struct Plan {
     pub counting: bool,
     /// The `extant` command, for the variant that mounts.
     pub extant: PathBuf,
-    /// Where files of the disk are made.
+    /// Folder for files of the disk.
     pub dir: PathBuf,
 }
 
@@ -326,7 +326,7 @@ impl Plan {
         line
     }
 
-    /// Whether a case is wanted.
+    /// Returns whether a case is wanted.
     pub(crate) fn wants(&self, case: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| case.starts_with(only.as_str()))
     }

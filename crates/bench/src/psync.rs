@@ -23,7 +23,7 @@ use crate::variant::{Kind, Setup};
 const MIB: usize = 1 << 20;
 const SIZES: [(&str, usize); 3] = [("4K", 4 << 10), ("64K", 64 << 10), ("1M", MIB)];
 
-/// Where a read finds its bytes.
+/// The source of the bytes that a read finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadFrom {
     Hole,
@@ -79,7 +79,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
-/// What is measured at the seeds' size.
+/// Cases that are measured at the seeds' size.
 const LARGE: [&str; 7] = [
     "read/ram/64K",
     "read/ram/1M",

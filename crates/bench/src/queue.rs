@@ -21,7 +21,7 @@ use crate::variant::Setup;
 
 /// Bytes of a request.
 const CHUNK: u64 = 4096;
-/// What the bytes of the file are.
+/// Contents of the file.
 const FILL: u8 = 1;
 
 /// The cases: words, the operation, and requests in flight; 0 for calls that are waited for.
@@ -69,7 +69,7 @@ fn per_request(cost: Duration, requests: u64) -> f64 {
     cost.as_secs_f64() * 1e9 / requests.max(1) as f64
 }
 
-/// Where the next request goes.
+/// Position of the next request.
 struct Offsets {
     rng: Rng,
     chunks: u64,
@@ -144,7 +144,7 @@ fn submit(queue: &mut dyn IoQueue, op: IoOp, offset: DevOff, buf: IoBuf, tag: u6
     Ok(())
 }
 
-/// What this process has used, all its threads and the kernel's for it.
+/// Processor time that this process has used, all its threads and the kernel's for it.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     // A clock of the processor is never negative.

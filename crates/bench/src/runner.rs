@@ -10,12 +10,13 @@ use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use extant_figures::Report;
 use extant_host::{Context, Result, ensure};
 
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome};
 use crate::plan::{Bench, Plan};
-use crate::report::Report;
+use crate::report::Run;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
 use crate::{
@@ -37,7 +38,7 @@ type Progress<'a> = &'a mut dyn FnMut(&str);
 pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     known(plan)?;
-    let mut report = Report::new(plan);
+    let mut report = Run::new(plan);
     let variants = usable(plan, &mut report)?;
     for bench in &plan.benches {
         let done = match bench {
@@ -56,8 +57,7 @@ pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
             report.failed(*bench, &error);
         }
     }
-    report.order();
-    Ok(report)
+    Ok(report.end())
 }
 
 /// Fails if a name of the plan is none of a case.
@@ -115,22 +115,21 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
 fn family(
     plan: &Plan,
     bench: Bench,
-    mut variants: Vec<Variant>,
-    report: &mut Report,
+    variants: Vec<Variant>,
+    report: &mut Run,
     progress: Progress<'_>,
 ) -> Result<()> {
     let mut cases = cases(plan, bench);
     cases.retain(|case| plan.wants(&case.name));
-    let mut beds = Beds::default();
-    let done = rounds(
+    let mut running = Running {
         plan,
         bench,
-        &cases,
-        &mut variants,
-        &mut beds,
-        report,
-        progress,
-    );
+        cases: &cases,
+        variants,
+        beds: Beds::default(),
+    };
+    let done = running.rounds(report, progress);
+    let Running { variants, beds, .. } = running;
     // All are unmounted, also after an error; the first failure is the one to report. A peer that
     // has failed need not end well.
     let closed = beds.0.into_iter().map(|((name, _), bed)| {
@@ -145,62 +144,67 @@ fn family(
     done.and(closed)
 }
 
-fn rounds(
-    plan: &Plan,
+/// A family that runs, with the variants that have not failed.
+struct Running<'a> {
+    plan: &'a Plan,
     bench: Bench,
-    cases: &[Case],
-    variants: &mut Vec<Variant>,
-    beds: &mut Beds,
-    report: &mut Report,
-    progress: Progress<'_>,
-) -> Result<()> {
-    let start = Instant::now();
-    let limit = plan.limit_of(bench);
-    // What fills memory is gone before the next variant is measured, so its rounds follow at once.
-    let samples = if bench == Bench::Large { 3 } else { 1 };
-    for round in 0..plan.runs {
-        let late = limit.is_some_and(|limit| start.elapsed() > limit);
-        if late && round >= plan.least_runs {
-            break;
-        }
-        if !cases.is_empty() {
-            progress(&format!(
-                "{}, round {} of {}",
-                bench.name(),
-                round + 1,
-                plan.runs
-            ));
-        }
-        for case in cases {
-            let mut order: Vec<Variant> = variants.clone();
-            order.retain(|v| (case.fits)(v.kind) && v.differs_in(case.bench, &case.name));
-            if round % 2 == 1 {
-                order.reverse();
+    cases: &'a [Case],
+    variants: Vec<Variant>,
+    beds: Beds,
+}
+
+impl Running<'_> {
+    fn rounds(&mut self, report: &mut Run, progress: Progress<'_>) -> Result<()> {
+        let (plan, bench, cases) = (self.plan, self.bench, self.cases);
+        let start = Instant::now();
+        let limit = plan.limit_of(bench);
+        // What fills memory is gone before the next variant is measured, so its rounds follow at
+        // once.
+        let samples = if bench == Bench::Large { 3 } else { 1 };
+        for round in 0..plan.runs {
+            let late = limit.is_some_and(|limit| start.elapsed() > limit);
+            if late && round >= plan.least_runs {
+                break;
             }
-            for variant in &order {
-                for again in 0..samples {
-                    match beds.sample(plan, case, variant, round + again == 0) {
-                        Err(error) if variant.is_peer() => {
-                            // The others go on without it.
-                            let (name, case) = (variant.name, &case.name);
-                            report.missing(format!("{name} from {case} on: {error}"));
-                            variants.retain(|v| v.name != name);
-                            break;
-                        }
-                        Ok(Some(outcome)) => add(report.rows(bench), case, variant, &outcome),
-                        done => {
-                            let done = done.map(drop);
-                            done.context(|| format!("{} of {}", case.name, variant.name))?;
+            if !cases.is_empty() {
+                progress(&format!(
+                    "{}, round {} of {}",
+                    bench.name(),
+                    round + 1,
+                    plan.runs
+                ));
+            }
+            for case in cases {
+                let mut order: Vec<Variant> = self.variants.clone();
+                order.retain(|v| (case.fits)(v.kind) && v.differs_in(case.bench, &case.name));
+                if round % 2 == 1 {
+                    order.reverse();
+                }
+                for variant in &order {
+                    for again in 0..samples {
+                        match self.beds.sample(plan, case, variant, round + again == 0) {
+                            Err(error) if variant.is_peer() => {
+                                // The others go on without it.
+                                let (name, case) = (variant.name, &case.name);
+                                report.missing(format!("{name} from {case} on: {error}"));
+                                self.variants.retain(|v| v.name != name);
+                                break;
+                            }
+                            Ok(Some(outcome)) => add(report.rows(bench), case, variant, &outcome),
+                            done => {
+                                let done = done.map(drop);
+                                done.context(|| format!("{} of {}", case.name, variant.name))?;
+                            }
                         }
                     }
-                }
-                if bench == Bench::Large {
-                    beds.close(variant)?;
+                    if bench == Bench::Large {
+                        self.beds.close(variant)?;
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn add(rows: &mut Rows, case: &Case, variant: &Variant, outcome: &Outcome) {
@@ -219,7 +223,7 @@ fn add(rows: &mut Rows, case: &Case, variant: &Variant, outcome: &Outcome) {
     }
 }
 
-/// What is measured at present, by variant and setup.
+/// Targets that are open at present, by variant and setup.
 #[derive(Default)]
 struct Beds(BTreeMap<(&'static str, Setup), TestBed>);
 
@@ -260,7 +264,7 @@ impl Beds {
 }
 
 /// The variants of the plan that can run here; of the others the report says why not.
-fn usable(plan: &Plan, report: &mut Report) -> Result<Vec<Variant>> {
+fn usable(plan: &Plan, report: &mut Run) -> Result<Vec<Variant>> {
     let known: Vec<&str> = crate::variants().chain(images::makers()).collect();
     for name in &plan.variants {
         ensure!(
@@ -282,26 +286,4 @@ fn usable(plan: &Plan, report: &mut Report) -> Result<Vec<Variant>> {
         }
     }
     Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plot::{PALETTES, colour};
-
-    /// The same in every picture, and another one than all that may stand beside it.
-    #[test]
-    fn each_variant_has_a_colour_of_its_own() {
-        let names = crate::variants().chain(images::makers()).chain(["e2fsck"]);
-        for name in names {
-            assert!(colour(name).is_some(), "{name}");
-        }
-        for list in PALETTES {
-            let colours = list.iter().filter_map(|name| colour(name));
-            let mut colours: Vec<_> = colours.map(|c| (c.0, c.1, c.2)).collect();
-            colours.sort_unstable();
-            colours.dedup();
-            assert_eq!(colours.len(), list.len(), "{list:?}");
-        }
-    }
 }

@@ -11,17 +11,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 /// Histograms that threads share out among themselves.
 const SHARDS: usize = 16;
 /// Lines of a shown histogram.
 const BUCKETS: i32 = 10;
-/// Longest time that is distinguished from longer ones: a minute.
-const LONGEST: u64 = 60_000_000_000;
+/// Times below this are exact; above, three digits are.
+const EXACT: u64 = 1 << 11;
 
-static GATHERED: [Mutex<Option<Histogram<u64>>>; SHARDS] = [const { Mutex::new(None) }; SHARDS];
+static GATHERED: [Mutex<Times>; SHARDS] = [const { Mutex::new(Times::NONE) }; SHARDS];
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -38,19 +37,15 @@ pub(crate) fn record(nanoseconds: u64) {
     let mut shard = GATHERED[mine]
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    shard
-        .get_or_insert_with(empty)
-        .saturating_record(nanoseconds);
+    shard.record(nanoseconds);
 }
 
 /// All that was recorded since the last call.
 pub(crate) fn take() -> Times {
     let mut all = Times::default();
     for shard in &GATHERED {
-        let part = shard.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(part) = part {
-            all.add(&Times(Some(part)));
-        }
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        all.add(&std::mem::take(&mut *shard));
     }
     all
 }
@@ -69,107 +64,119 @@ pub(crate) fn clock_cost() -> f64 {
     least.as_secs_f64() * 1e9 / f64::from(readings)
 }
 
-#[allow(clippy::unwrap_used, reason = "the bounds are constants")]
-fn empty() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, 3).unwrap()
+/// The slot in which a time is counted: [`EXACT`] slots of one nanosecond, then half as many for
+/// each further power of two.
+fn slot(time: u64) -> usize {
+    let coarse = time
+        .checked_ilog2()
+        .unwrap_or(0)
+        .saturating_sub(EXACT.ilog2() - 1);
+    usize::try_from(u64::from(coarse) * EXACT / 2 + (time >> coarse)).unwrap_or(usize::MAX)
 }
 
-/// Times in nanoseconds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Times(Option<Histogram<u64>>);
+/// The least time of a slot.
+fn time_of(slot: usize) -> u64 {
+    let (slot, half) = (slot as u64, EXACT / 2);
+    let coarse = (slot / half).saturating_sub(1);
+    (slot - coarse * half) << coarse
+}
 
-/// A line of a shown histogram: times above `low`, up to `high`.
-struct Bucket {
-    low: f64,
-    high: f64,
-    count: u64,
+/// Times in nanoseconds, how often each came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    /// By [`slot`]. Recording a time has to cost as little as reading the clock.
+    counts: Vec<u64>,
+    pub(crate) count: u64,
+    sum: f64,
+    squares: f64,
 }
 
 impl Times {
+    const NONE: Times = Times {
+        counts: Vec::new(),
+        count: 0,
+        sum: 0.0,
+        squares: 0.0,
+    };
+
+    #[allow(clippy::cast_precision_loss, reason = "of times below a day")]
+    fn record(&mut self, time: u64) {
+        let slot = slot(time);
+        if slot >= self.counts.len() {
+            self.counts.resize(slot + 1, 0);
+        }
+        self.counts[slot] += 1;
+        self.count += 1;
+        self.sum += time as f64;
+        self.squares += (time as f64).powi(2);
+    }
+
     /// Adds the times of `more`.
     pub(crate) fn add(&mut self, more: &Times) {
-        let Some(more) = &more.0 else { return };
-        // Both have the same bounds.
-        let _ = self.0.get_or_insert_with(empty).add(more);
+        let len = self.counts.len().max(more.counts.len());
+        self.counts.resize(len, 0);
+        for (mine, theirs) in self.counts.iter_mut().zip(&more.counts) {
+            *mine += theirs;
+        }
+        self.count += more.count;
+        self.sum += more.sum;
+        self.squares += more.squares;
     }
 
     /// The mean; 0 of none.
+    #[allow(clippy::cast_precision_loss, reason = "a count")]
     pub(crate) fn mean(&self) -> f64 {
-        self.0.as_ref().map_or(0.0, Histogram::mean)
+        self.sum / self.count.max(1) as f64
     }
 
-    /// Logarithmic buckets from the least to the largest.
+    /// The least time that `hundredths` of all are not above.
+    fn at(&self, hundredths: u64) -> u64 {
+        let mut left = (self.count * hundredths).div_ceil(100).max(1);
+        let found = self.counted().find(|(_, count)| {
+            left = left.saturating_sub(*count);
+            left == 0
+        });
+        found.map_or(0, |(time, _)| time)
+    }
+
+    /// The times that came, each with its count.
+    fn counted(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.counts.iter().enumerate();
+        all.filter(|(_, count)| **count > 0)
+            .map(|(slot, count)| (time_of(slot), *count))
+    }
+
+    /// Logarithmic buckets from the least to the largest: the end of each, and its count.
     #[allow(clippy::cast_precision_loss, reason = "for display")]
-    fn buckets(&self) -> Vec<Bucket> {
-        let Some(times) = self.0.as_ref().filter(|times| !times.is_empty()) else {
-            return Vec::new();
+    fn buckets(&self) -> Vec<(f64, u64)> {
+        let (least, most) = (self.at(0), self.at(100));
+        let ratio = (most as f64 / least.max(1) as f64).powf(1.0 / f64::from(BUCKETS));
+        let end = |i: i32| match i {
+            BUCKETS => most as f64,
+            i => least.max(1) as f64 * ratio.powi(i),
         };
-        let least = times.min().max(1) as f64;
-        let ratio = (times.max() as f64 / least).powf(1.0 / f64::from(BUCKETS));
-        let edge = |i: i32| match i {
-            0 => times.min() as f64,
-            BUCKETS => times.max() as f64,
-            _ => least * ratio.powi(i),
-        };
-        let mut buckets: Vec<Bucket> = (0..BUCKETS)
-            .map(|i| Bucket {
-                low: edge(i),
-                high: edge(i + 1),
-                count: 0,
-            })
-            .collect();
-        for step in times.iter_recorded() {
-            let value = step.value_iterated_to() as f64;
-            let last = buckets.len() - 1;
-            let at = buckets.iter().position(|b| value <= b.high);
-            // Past the last bucket's end it is the last.
-            buckets[at.unwrap_or(last)].count += step.count_at_value();
+        let mut buckets: Vec<(f64, u64)> = (1..=BUCKETS).map(|i| (end(i), 0)).collect();
+        for (time, count) in self.counted() {
+            if let Some(bucket) = buckets.iter_mut().find(|(end, _)| time as f64 <= *end) {
+                bucket.1 += count;
+            }
         }
         buckets
     }
 
-    /// As the seed has it.
+    /// Null of no times.
     #[allow(clippy::cast_precision_loss, reason = "for display")]
-    pub(crate) fn text(&self) -> String {
-        let Some(times) = &self.0 else {
-            return "Count: 0\n".into();
-        };
-        let at = |quantile| times.value_at_quantile(quantile);
-        let mut out = format!(
-            "Count: {}\nRange: {} - {}; Mean: {:.3}; Median: {}; Stddev: {:.3}\n\
-             Percentiles: 90th: {}; 95th: {}; 99th: {}\n",
-            times.len(),
-            times.min(),
-            times.max(),
-            times.mean(),
-            at(0.5),
-            times.stdev(),
-            at(0.9),
-            at(0.95),
-            at(0.99),
-        );
-        let buckets = self.buckets();
-        let most = buckets.iter().map(|b| b.count).max().unwrap_or(0).max(1);
-        for Bucket { low, high, count } in buckets {
-            let bar = usize::try_from(count * 53 / most).unwrap_or(0);
-            let bar = "#".repeat(bar);
-            out += format!("{low:>14.3} - {high:>14.3}: {count:>9} |{bar}").trim_end();
-            out.push('\n');
-        }
-        out
-    }
-
     pub(crate) fn json(&self) -> Value {
-        let Some(times) = &self.0 else {
+        if self.count == 0 {
             return Value::Null;
-        };
-        let at = |quantile| times.value_at_quantile(quantile);
-        let bucket = |b: &Bucket| json!({ "upper": b.high, "count": b.count });
-        let buckets: Vec<Value> = self.buckets().iter().map(bucket).collect();
+        }
+        let variance = self.squares / self.count as f64 - self.mean().powi(2);
+        let bucket = |(end, count)| json!({ "upper": end, "count": count });
+        let buckets: Vec<Value> = self.buckets().into_iter().map(bucket).collect();
         json!({
-            "count": times.len(), "min": times.min(), "max": times.max(), "mean": times.mean(),
-            "median": at(0.5), "stddev": times.stdev(),
-            "p90": at(0.9), "p95": at(0.95), "p99": at(0.99),
+            "count": self.count, "min": self.at(0), "max": self.at(100), "mean": self.mean(),
+            "median": self.at(50), "stddev": variance.max(0.0).sqrt(),
+            "p90": self.at(90), "p95": self.at(95), "p99": self.at(99),
             "buckets": buckets,
         })
     }
@@ -182,27 +189,33 @@ mod tests {
     #[test]
     fn a_histogram_has_everything_once() {
         let mut times = Times::default();
-        assert_eq!(times.text(), "Count: 0\n");
-        let mut more = Times(Some(empty()));
-        if let Some(times) = &mut more.0 {
-            (1..=1000).for_each(|i| times.saturating_record(i));
-            times.saturating_record(1_000_000);
-        }
+        assert_eq!(times.json(), Value::Null);
+        let mut more = Times::default();
+        (1..=1000).for_each(|i| more.record(i));
+        more.record(1_000_000);
         times.add(&more);
         times.add(&more);
-        assert_eq!(times.json()["count"], 2002);
+        let json = times.json();
+        assert_eq!((&json["count"], &json["min"]), (&json!(2002), &json!(1)));
+        assert_eq!((&json["median"], &json["p99"]), (&json!(501), &json!(991)));
         let buckets = times.buckets();
         assert_eq!(buckets.len(), 10);
-        assert_eq!(buckets.iter().map(|b| b.count).sum::<u64>(), 2002);
-        assert!(
-            buckets
-                .iter()
-                .zip(&buckets[1..])
-                .all(|(a, b)| a.high == b.low && a.low < a.high)
-        );
-        let json = times.json();
-        assert_eq!((&json["median"], &json["min"]), (&json!(501), &json!(1)));
+        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 2002);
+        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0), "{buckets:?}");
         assert!((times.mean() - 1499.5).abs() < 2.0, "{}", times.mean());
-        assert!(times.text().contains("99th: 991"), "{}", times.text());
+    }
+
+    /// No time is more than a thousandth off, and exact below two thousand.
+    #[test]
+    fn times_have_three_digits() {
+        for time in [0, 1, 2047, 2048, 123_456, u64::MAX / 2] {
+            let mut times = Times::default();
+            times.record(time);
+            let off = time - times.at(50);
+            assert!(
+                off <= time / 1000 && (time >= EXACT || off == 0),
+                "{time}: {off}"
+            );
+        }
     }
 }

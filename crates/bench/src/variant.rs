@@ -1,4 +1,4 @@
-//! What is compared. A further variant of the library is a line in [`ALL`].
+//! The variants that are compared. A further variant of the library is a line in [`ALL`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,13 +44,13 @@ pub(crate) enum Setup {
 }
 
 impl Setup {
-    /// Whether the device is a file of the disk.
+    /// Returns whether the device is a file of the disk.
     fn on_disk(self) -> bool {
         matches!(self, Setup::Disk | Setup::DiskCached)
     }
 }
 
-/// What a variant is made of.
+/// Construction of a variant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// Copies in memory.
@@ -72,7 +72,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether it is a device alone.
+    /// Returns whether it is a device alone.
     pub(crate) fn is_device(self) -> bool {
         matches!(self, Kind::Device(_))
     }
@@ -220,12 +220,13 @@ pub(crate) const ALL: &[Variant] = &[
     },
 ];
 
-/// Whether it is the library as it comes, or without trims: what the benchmark of these compares.
+/// Returns whether it is the library as it comes, or without trims: the two that the benchmark of
+/// trims compares.
 pub(crate) fn is_about_trims(kind: Kind) -> bool {
     is_default_but(kind, |tuning| tuning.trim_on_clear = true)
 }
 
-/// Whether it is one of those, or locks each direct request in the tree.
+/// Returns whether it is one of those, or locks each direct request in the tree.
 pub(crate) fn is_about_locks(kind: Kind) -> bool {
     is_default_but(kind, |tuning| {
         tuning.trim_on_clear = true;
@@ -233,7 +234,7 @@ pub(crate) fn is_about_locks(kind: Kind) -> bool {
     })
 }
 
-/// Whether it is one of those that compare trims, or unlocks no fronts.
+/// Returns whether it is one of those that compare trims, or unlocks no fronts.
 pub(crate) fn is_about_fronts(kind: Kind) -> bool {
     is_default_but(kind, |tuning| {
         tuning.trim_on_clear = true;
@@ -257,9 +258,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Variant {
-    /// Whether what it differs in from others shows in the case of this name. Both data paths read
-    /// by the same code, so `bufferhead` has no figure of its own for reads; `base` has, for its
-    /// small folios.
+    /// Returns whether its difference from others shows in the case of this name. Both data paths
+    /// read by the same code, so `bufferhead` has no figure of its own for reads; `base` has, for
+    /// its small folios.
     pub(crate) fn differs_in(&self, bench: Bench, case: &str) -> bool {
         let reads = case.contains("read/");
         if self.kind.is_device() || bench == Bench::Device {
@@ -290,7 +291,7 @@ impl Variant {
         }
     }
 
-    /// Whether it is another project's program.
+    /// Returns whether it is another project's program.
     pub(crate) fn is_peer(&self) -> bool {
         matches!(
             self.kind,
@@ -311,7 +312,7 @@ impl Variant {
         }
     }
 
-    /// What mounts it; `None` for what is not mounted.
+    /// The program that mounts it; `None` for what is not mounted.
     pub(crate) fn driver(&self, plan: &Plan) -> Option<Driver> {
         match self.kind {
             Kind::Memcpy | Kind::Memset | Kind::Library(_) | Kind::Device(_) => None,
@@ -322,7 +323,7 @@ impl Variant {
         }
     }
 
-    /// Whether a daemon serves it.
+    /// Returns whether a daemon serves it.
     pub(crate) fn has_daemon(&self) -> bool {
         matches!(
             self.kind,
@@ -330,7 +331,7 @@ impl Variant {
         )
     }
 
-    /// Whether its requests come over rings, where they cannot be seen from outside.
+    /// Returns whether its requests come over rings, where they cannot be seen from outside.
     pub(crate) fn is_over_rings(&self) -> bool {
         matches!(self.kind, Kind::Mount(OVER_RINGS))
     }
@@ -507,7 +508,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether this process has a file below `dir` open past the host's cache.
+    /// Returns whether this process has a file below `dir` open past the host's cache.
     fn has_open_past_cache(dir: &Path) -> bool {
         let opened = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let below = opened

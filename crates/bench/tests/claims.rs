@@ -1,6 +1,6 @@
-//! What a case counts is what its name claims: calls on names are made, direct calls go past the
-//! cache by as many threads as it says, each write with an fsync has one, a `writev` is one write,
-//! and large files have the plan's size.
+//! Counters of a case are those that its name claims: calls on names are made, direct calls go past
+//! the cache by as many threads as it says, each write with an fsync has one, a `writev` is one
+//! write, and large files have the plan's size.
 
 mod kit;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use kit::{counted, plan, row};
 
-/// What the library counts in the cases `only` of a family; all if empty. No stream ends early.
+/// Rows of the library in the cases `only` of a family; all if empty. No stream ends early.
 fn rows_of(bench: Bench, only: &[&str]) -> Result<Vec<Value>> {
     let plan = Plan {
         benches: vec![bench],
@@ -21,7 +21,8 @@ fn rows_of(bench: Bench, only: &[&str]) -> Result<Vec<Value>> {
         sample: Duration::from_secs(600),
         ..plan(&["iomap"], "/nonexistent".into())
     };
-    let all = extant_bench::run(&plan, &mut |_| {})?.complete()?.json();
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    let all = report.json();
     Ok(all["rows"].as_array().cloned().unwrap_or_default())
 }
 

@@ -15,7 +15,8 @@ fn every_way_to_an_image_is_measured() -> Result<()> {
         dir: dir.path().to_owned(),
         ..Plan::tiny("/nonexistent".into())
     };
-    let all = extant_bench::run(&plan, &mut |_| {})?.complete()?.json();
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    let all = report.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     for op in ["write", "read"] {
         for how in ["calls", "1", "16", "64"] {

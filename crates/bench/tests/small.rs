@@ -82,7 +82,7 @@ fn every_row_is_whole(rows: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// What was counted during a case fits what the case is for.
+/// Counters of a case fit what the case is for.
 fn counters_fit(rows: &[Value]) -> Result<()> {
     // A cached overwrite asks for no mapping and starts no handle, wherever in a folio it is.
     for case in [
@@ -153,7 +153,7 @@ fn everything_is_shown(report: &Report) -> Result<()> {
     }
     ensure!(markdown.contains("| iomap / memcpy |"), "{markdown}");
     let dir = TempDir::new("plots")?;
-    report.plot(&dir.join("new"))?;
+    extant_bench::plot(report, &dir.join("new"))?;
     for name in [
         "overwrite-pwrite.svg",
         "psync-read-ram.svg",
@@ -185,7 +185,8 @@ fn variants_of_the_per_block_path_differ_in_what_they_count() -> Result<()> {
     plan.only = ["pwrite_u1k/prefill2M", "append/32x1KiB"]
         .map(str::to_owned)
         .to_vec();
-    let all = extant_bench::run(&plan, &mut |_| {})?.complete()?.json();
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    let all = report.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     let per_call = |case: &str, variant: &str, counter: &str| {
         let r = row(&rows, case, variant);
@@ -217,7 +218,7 @@ fn variants_of_the_per_block_path_differ_in_what_they_count() -> Result<()> {
     Ok(())
 }
 
-/// What trims save, and that it is all they change.
+/// Trims save allocations, and change nothing else.
 #[test]
 fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     if !need(&[Need::Tool("mke2fs")]) {
@@ -290,7 +291,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     Ok(())
 }
 
-/// What is locked or delayed ends from its front, as it is done with.
+/// Ranges that are locked or delayed end from their front, as they are done with.
 fn fronts_are_cleared(rows: &[Value]) -> Result<()> {
     // A leader unlocks its fronts, each by a trim, or all of its range at its end.
     for (variant, trims) in [("iomap", true), ("nofronts", false)] {
@@ -323,7 +324,8 @@ fn mounts_are_measured_and_left_clean() -> Result<()> {
         .map(str::to_owned)
         .to_vec();
     // Closing a target checks its image.
-    let all = extant_bench::run(&plan, &mut |_| {})?.complete()?.json();
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    let all = report.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     let r = row(&rows, "write/ram/new+sync/64K", "mount");
     ensure!(counted(r, "requests_fsync") == counted(r, "calls"), "{r}");
@@ -378,19 +380,14 @@ fn growth_has_a_figure_at_each_size() -> Result<()> {
     );
 
     let dir = TempDir::new("page")?;
-    report.plot(dir.path())?;
+    extant_bench::plot(&report, dir.path())?;
     let svg = std::fs::read_to_string(dir.join("scale-files-create.svg"))?;
     ensure!(
-        svg.contains("less is better") && svg.lines().any(|line| line == "40"),
+        svg.contains("less is better") && svg.contains("scale/files/create/40"),
         "{svg}"
     );
-    let page = dir.join("page.md");
-    std::fs::write(
-        &page,
-        "before\n<!-- measured: begin -->\n<!-- measured: end -->\nafter\n",
-    )?;
-    report.write(&page)?;
-    let text = std::fs::read_to_string(&page)?;
+    let page = "before\n<!-- measured: begin -->\n<!-- measured: end -->\nafter\n";
+    let text = extant_bench::between_marks(page, &report.markdown())?;
     ensure!(
         text.starts_with("before\n") && text.ends_with("after\n"),
         "{text}"
@@ -454,7 +451,8 @@ fn a_turn_of_everyday_work_has_every_row() -> Result<()> {
     Ok(())
 }
 
-/// What users wait for, once: each mount has its figures, and what a small file costs is counted.
+/// Seconds that users wait for, once: each mount has its figures, and what a small file costs is
+/// counted.
 #[test]
 fn seconds_at_a_mount_come_with_the_requests_of_a_file() -> Result<()> {
     let needs = [Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];

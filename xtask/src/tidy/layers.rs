@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-sync", &[]),
     ("extant-counter", &[]),
     ("extant-archive", &[]),
+    ("extant-figures", &[]),
     ("extant-sandbox", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
@@ -163,6 +164,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "extant-bench",
         &[
             "extant",
+            "extant-figures",
             "extant-units",
             "extant-fuse",
             "extant-blockdev",
@@ -183,7 +185,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("extant-fuzz", &["extant", "extant-capi", "extant-hostile"]),
     ("extant-tests", &[]),
-    ("xtask", &[]),
+    ("xtask", &["extant-figures"]),
 ];
 
 pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {

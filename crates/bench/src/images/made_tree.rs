@@ -121,7 +121,7 @@ fn entries_below(dir: &Path) -> Result<u64> {
     Ok(entries)
 }
 
-/// What the root of a small Debian is like: 670 MiB in 15,000 entries.
+/// A tree like the root of a small Debian: 670 MiB in 15,000 entries.
 fn root(top: &Path, entries: u32) -> Result<()> {
     spread(top, entries, |rng| match rng.below(100) {
         0..=59 => rng.between(200, 4000),

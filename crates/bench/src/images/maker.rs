@@ -17,9 +17,9 @@ pub(super) struct Maker {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) needs: &'static [Need],
-    /// What is done before, and not measured.
+    /// Preparation that is not measured.
     pub(super) prepare: Option<fn(&MadeTree, &Path) -> Cmd>,
-    /// What is measured.
+    /// The command that is measured.
     pub(super) command: fn(&Plan, &MadeTree, &Path) -> Cmd,
     /// It is another project's: the others go on without it.
     pub(super) is_peer: bool,

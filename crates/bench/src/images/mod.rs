@@ -19,10 +19,10 @@ use self::made_tree::{MadeTree, SHAPES, Shape};
 use self::maker::Maker;
 use crate::peak::peak_of;
 use crate::plan::{Bench, Plan};
-use crate::report::Report;
+use crate::report::Run;
 use crate::rows::Unit;
 
-/// What is measured of each maker.
+/// Figures that are measured of each maker.
 const CALLS: [(&str, Unit); 4] = [
     ("cpu", Unit::Milliseconds),
     ("time", Unit::Milliseconds),
@@ -46,7 +46,7 @@ pub(crate) fn makers() -> impl Iterator<Item = &'static str> {
 }
 
 /// Measures the makers that are wanted and there.
-pub(crate) fn run(plan: &Plan, report: &mut Report, progress: &mut dyn FnMut(&str)) -> Result<()> {
+pub(crate) fn run(plan: &Plan, report: &mut Run, progress: &mut dyn FnMut(&str)) -> Result<()> {
     let mut makers = Vec::new();
     let wanted = |maker: &&Maker| {
         plan.variants.is_empty() || plan.variants.iter().any(|name| name == maker.name)
@@ -103,7 +103,7 @@ fn add(
     maker: &Maker,
     figures: &[Option<f64>; CALLS.len()],
     plan: &Plan,
-    report: &mut Report,
+    report: &mut Run,
 ) {
     let rows = report.rows(Bench::Build);
     for ((call, unit), figure) in CALLS.iter().zip(figures) {

@@ -12,7 +12,7 @@ use extant_host::{Cmd, Need, Result, TempDir, ensure};
 use super::source::Source;
 use super::work::{create, unlink};
 use crate::plan::{Bench, Plan, Size};
-use crate::report::Report;
+use crate::report::Run;
 use crate::rows::{Rows, Unit};
 use crate::target::{Host, Target};
 use crate::variant::Variant;
@@ -31,7 +31,7 @@ const UNAWAITED: [&str; 4] = [
 
 /// The work, in its order.
 const WORK: [&str; 5] = ["create+write", "ls -l", "rm", "untar", "git clone"];
-/// What is measured of it.
+/// Figures that are measured of each call.
 const FIGURES: [(&str, Unit); 3] = [
     ("", Unit::Milliseconds),
     ("/daemon", Unit::Milliseconds),
@@ -53,7 +53,7 @@ struct Given {
 }
 
 impl Given {
-    fn make(plan: &Plan, report: &mut Report) -> Result<Given> {
+    fn make(plan: &Plan, report: &mut Run) -> Result<Given> {
         let (files, tree) = match plan.size {
             Size::Tiny => (40, 60),
             Size::Quick => (2_500, 2_000),
@@ -98,7 +98,7 @@ fn repository(source: &Source) -> Result<(TempDir, PathBuf)> {
 pub(crate) fn run(
     plan: &Plan,
     variants: &[Variant],
-    report: &mut Report,
+    report: &mut Run,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let mut mounts: Vec<Variant> = variants.to_vec();
@@ -162,7 +162,7 @@ fn all(variant: &Variant, given: &Given, plan: &Plan, rows: &mut Rows) -> Result
     host.unmount()?.check()
 }
 
-/// What a daemon has done so far.
+/// Processor time and requests of a daemon so far.
 struct Costs {
     /// Hundredths of a second of processor time.
     ticks: Option<u64>,

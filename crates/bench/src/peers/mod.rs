@@ -15,7 +15,7 @@ use std::time::Instant;
 use extant_host::{Context, Need, Result};
 
 use crate::plan::{Bench, Plan};
-use crate::report::Report;
+use crate::report::Run;
 use crate::variant::Variant;
 
 /// The names of all cases.
@@ -28,7 +28,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn run(
     plan: &Plan,
     variants: &[Variant],
-    report: &mut Report,
+    report: &mut Run,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let mut mounts: Vec<Variant> = variants.to_vec();
@@ -76,7 +76,7 @@ fn survive(
     variant: &Variant,
     done: Result<()>,
     mounts: &mut Vec<Variant>,
-    report: &mut Report,
+    report: &mut Run,
 ) -> Result<()> {
     match done {
         Err(error) if variant.is_peer() => {

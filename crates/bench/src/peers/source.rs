@@ -49,7 +49,7 @@ impl Source {
         Ok(Source { dir, files })
     }
 
-    /// Where the archive is.
+    /// Path of the archive.
     pub(super) fn archive(&self) -> PathBuf {
         self.dir.join("tree.tar")
     }

@@ -49,7 +49,7 @@ pub(super) struct Amount {
 }
 
 impl Amount {
-    /// What a plan has time for.
+    /// Returns the amount of work that a plan has time for.
     pub(super) fn of(plan: &Plan) -> Amount {
         let amount = |files, tree, calls, mib| Amount {
             files,
@@ -65,7 +65,7 @@ impl Amount {
     }
 }
 
-/// Where the figures of a round go.
+/// Receiver of the figures of a round.
 struct Round<'a> {
     plan: &'a Plan,
     variant: &'static str,

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::variant::Variant;
 
-/// What is measured: nanoseconds of a block, and the whole truncation.
+/// Figures: nanoseconds of a block, and the whole truncation.
 pub(super) const CALLS: &[(&str, Unit)] = &[
     ("write", Unit::Nanoseconds),
     ("overwrite", Unit::Nanoseconds),
@@ -20,8 +20,8 @@ pub(super) const CALLS: &[(&str, Unit)] = &[
 const BLOCK: u64 = 4096;
 const FILE: &str = "extents";
 
-/// Where block `number` is of a file of so many extents. From the last to the first: each step is
-/// far enough from the last to be no readahead's.
+/// Returns the position of block `number` in a file of so many extents. From the last to the first:
+/// each step is far enough from the last to be no readahead's.
 fn offset(extents: u32, number: u32) -> u64 {
     u64::from(extents - 1 - number) * 2 * BLOCK
 }

@@ -7,7 +7,7 @@ use extant_host::Result;
 /// A size that is measured: how rows call it, and how much it is.
 pub(super) type Step = (&'static str, u32);
 
-/// What was measured of a call.
+/// A figure of a call.
 pub(super) struct Figure {
     pub(super) call: &'static str,
     /// The column, where it is not the variant's own.

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::variant::Variant;
 
-/// What is measured: nanoseconds of a file or an entry, and memory.
+/// Figures: nanoseconds of a file or an entry, and memory.
 pub(super) const CALLS: &[(&str, Unit)] = &[
     ("create", Unit::Nanoseconds),
     ("stat", Unit::Nanoseconds),

@@ -1,4 +1,4 @@
-//! What a file system costs as it grows: by files of a directory, by the size of the volume, by
+//! Costs of a file system as it grows: by files of a directory, by the size of the volume, by
 //! extents of a file; with peak memory beside the time.
 //!
 //! Images are files in RAM, read through the host's cache, so that the memory of the library and of
@@ -18,17 +18,17 @@ use extant_host::{Context, Result};
 
 use self::figure::{Figure, Step};
 use crate::plan::{Bench, Plan, Size};
-use crate::report::Report;
+use crate::report::Run;
 use crate::rows::Unit;
 use crate::variant::Variant;
 
 /// One of the three dimensions of growth.
 struct Growth {
-    /// What the names of its cases begin with.
+    /// Prefix of the names of its cases.
     name: &'static str,
     /// The sizes.
     steps: &'static [Step],
-    /// What is measured at each.
+    /// Figures that are measured at each.
     calls: &'static [(&'static str, Unit)],
     /// Measures all calls once.
     measure: fn(&Variant, &Plan, Step) -> Result<Vec<Figure>>,
@@ -110,7 +110,7 @@ fn patience(plan: &Plan) -> Duration {
 pub(crate) fn run(
     plan: &Plan,
     variants: &[Variant],
-    report: &mut Report,
+    report: &mut Run,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let mut variants = variants.to_vec();
@@ -142,7 +142,7 @@ pub(crate) fn run(
 }
 
 /// Measures every size once.
-fn grow(growth: &Growth, plan: &Plan, variants: &[Variant], report: &mut Report) -> Result<()> {
+fn grow(growth: &Growth, plan: &Plan, variants: &[Variant], report: &mut Run) -> Result<()> {
     let patience = patience(plan);
     // How long each took at the size before, and how much that was.
     let mut before: BTreeMap<&str, (Duration, u32)> = BTreeMap::new();
@@ -164,7 +164,10 @@ fn grow(growth: &Growth, plan: &Plan, variants: &[Variant], report: &mut Report)
             }
             let start = Instant::now();
             match (growth.measure)(variant, plan, *step) {
-                Ok(figures) => add(growth, *step, variant, plan, figures, report),
+                Ok(mut figures) => {
+                    figures.retain(|f| plan.wants(&case_of(growth, f.call, *step)));
+                    add(growth, *step, variant, figures, report);
+                }
                 Err(error) if variant.is_peer() => {
                     let (name, size) = (variant.name, step.0);
                     report.missing(format!("{name} in {} at {size}: {error}", growth.name));
@@ -181,23 +184,14 @@ fn grow(growth: &Growth, plan: &Plan, variants: &[Variant], report: &mut Report)
     Ok(())
 }
 
-fn add(
-    growth: &Growth,
-    step: Step,
-    variant: &Variant,
-    plan: &Plan,
-    figures: Vec<Figure>,
-    report: &mut Report,
-) {
+fn add(growth: &Growth, step: Step, variant: &Variant, figures: Vec<Figure>, report: &mut Run) {
     let rows = report.rows(Bench::Scale);
     for figure in figures {
         let case = case_of(growth, figure.call, step);
         let unit = growth.calls.iter().find(|(call, _)| *call == figure.call);
-        let Some((call, unit)) = unit.filter(|_| plan.wants(&case)) else {
-            continue;
-        };
         let column = figure.column.unwrap_or(variant.name);
-        rows.add(&case, *unit, column, figure.value);
-        rows.point(&case, &format!("{}/{call}", growth.name), step.1);
+        if let Some((_, unit)) = unit {
+            rows.add(&case, *unit, column, figure.value);
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::target::{Engine, Fresh, Host, Medium};
 use crate::variant::{Kind, MKE2FS, Variant};
 
-/// What can be opened.
+/// A file system that can be opened.
 pub(super) enum Closed {
     Library(Box<Tuning>, Image),
     Host(Fresh),

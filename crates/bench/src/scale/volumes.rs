@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::variant::{Kind, Variant};
 
-/// What is measured. The first write makes a file of 4 KiB durable.
+/// Figures of a volume. The first write makes a file of 4 KiB durable.
 pub(super) const CALLS: &[(&str, Unit)] = &[
     ("mount", Unit::Milliseconds),
     ("first-write", Unit::Milliseconds),

@@ -161,7 +161,7 @@ impl Sample {
         })
     }
 
-    /// Where the next call goes.
+    /// Returns the position of the next call.
     fn next(&mut self, slow: bool) -> Option<u64> {
         let look = slow || self.calls.is_multiple_of(self.stride);
         if self.pos + self.chunk > self.len

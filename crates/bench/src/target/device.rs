@@ -11,7 +11,7 @@ use super::interface::{Counters, Target};
 /// A device over a file of its own.
 pub(crate) struct DeviceFile {
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// Where the file is.
+    /// Path of the file.
     pub(crate) _dir: TempDir,
 }
 

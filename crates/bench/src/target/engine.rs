@@ -18,7 +18,7 @@ const PIECE: usize = 64 << 10;
 /// A file system in this process.
 pub(crate) struct Engine {
     fs: Filesystem,
-    /// Where the device is, if it is a file.
+    /// Path of the device, if it is a file.
     _image: Option<Image>,
 }
 

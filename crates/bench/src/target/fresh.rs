@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use extant_host::{Cmd, Error, Image, LoopDevice, Mount, Result, TempDir, programs};
 
-/// What mounts a file system.
+/// The program that mounts a file system.
 #[derive(Clone, Debug)]
 pub(crate) enum Driver {
     /// The `extant` command at this path, with options of the mount.
@@ -17,7 +17,7 @@ pub(crate) enum Driver {
     Passthrough,
 }
 
-/// What an image lies on.
+/// The storage below an image.
 #[derive(Clone, Debug)]
 pub(crate) struct Medium {
     /// Bytes of the image, in MiB.
@@ -51,7 +51,7 @@ pub(crate) struct Fresh {
     linux_options: &'static str,
     /// The image, but for a pass-through.
     image: Option<Image>,
-    /// What a pass-through passes through to, and its program.
+    /// The folder that a pass-through passes through to, and its program.
     below: Option<(TempDir, PathBuf)>,
 }
 
@@ -136,7 +136,7 @@ impl Fresh {
         }
     }
 
-    /// Whether a mount of it is Extant's.
+    /// Returns whether a mount of it is Extant's.
     pub(crate) fn is_extant(&self) -> bool {
         matches!(self.driver, Driver::Extant(..))
     }

@@ -1,4 +1,4 @@
-//! What a case needs of whatever it measures.
+//! The interface that a case needs of its target.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::names::Names;
 /// Counters by name.
 pub(crate) type Counters = BTreeMap<String, u64>;
 
-/// What a variant measures calls on: where its files are.
+/// A target of calls, with the folder of its files.
 pub(crate) trait Target {
     /// Opens a file, making it if there is none.
     fn open(&mut self, name: &str) -> Result<Box<dyn Data>>;
@@ -49,7 +49,7 @@ pub(crate) trait Target {
     }
     /// The counters now; empty where there are none.
     fn counters(&self) -> Result<Counters>;
-    /// What must be true at the end: a clean image.
+    /// Checks at the end that the image is clean.
     fn close(self: Box<Self>) -> Result<()>;
     /// The end without a look at the image; returns what was mounted, if it was.
     fn unmount(self: Box<Self>) -> Result<Option<Fresh>> {

@@ -23,7 +23,7 @@ const HUGE: usize = 2 << 20;
 /// Memory that begins at a multiple of [`HUGE`].
 struct Huge {
     map: MmapMut,
-    /// Where the aligned part begins.
+    /// First byte of the aligned part.
     from: usize,
     len: usize,
 }
@@ -186,7 +186,8 @@ impl Data for Buffer {
 mod tests {
     use super::*;
 
-    /// Whether the kernel was asked for huge pages where `address` lies; `None` if it has none.
+    /// Returns whether the kernel was asked for huge pages where `address` lies; `None` if it has
+    /// none.
     fn asked_for_huge_pages(address: usize) -> Option<bool> {
         let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
         let enabled = std::fs::read_to_string(enabled).ok()?;

@@ -1,4 +1,4 @@
-//! What is measured, behind one interface: memory, the library, mounts, trees and devices.
+//! Targets of measurement, behind one interface: memory, the library, mounts, trees and devices.
 
 mod data;
 mod device;

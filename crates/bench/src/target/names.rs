@@ -6,7 +6,7 @@ use extant_host::Result;
 pub(crate) trait Names: Sync {
     /// Makes a directory.
     fn make_dir(&self, dir: &str) -> Result<()>;
-    /// Whether there is such a directory.
+    /// Returns whether there is such a directory.
     fn has_dir(&self, dir: &str) -> bool;
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &str) -> Result<()>;

@@ -64,9 +64,7 @@ fn try_outputs(args: &Bench) -> Result<(), Failure> {
         try_file(path).at(path.display())?;
     }
     if let Some(path) = &args.write {
-        Report::check_page(path)
-            .map_err(|e| e.to_string())
-            .at(path.display())?;
+        page(path, "")?;
         refuse_in_use(path)?;
         try_file(path).at(path.display())?;
     }
@@ -90,6 +88,16 @@ fn try_file(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The page at `path` with `text` between its marks; `text` alone, where there is no page.
+fn page(path: &Path, text: &str) -> Result<String, Failure> {
+    if !path.is_file() {
+        return Ok(text.to_owned());
+    }
+    let page = fs::read_to_string(path).at(path.display())?;
+    let page = extant_bench::between_marks(&page, text).map_err(|e| e.to_string());
+    page.at(path.display())
+}
+
 fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     let mut out = Output::new();
     out.text(if args.markdown {
@@ -99,21 +107,16 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     })?;
     out.finish()?;
     if let Some(path) = &args.json {
-        write_file(path, format!("{:#}\n", report.json()))?;
+        write_file(path, report.json_text())?;
     }
     if let Some(path) = &args.write {
-        report
-            .write(path)
-            .map_err(|e| e.to_string())
-            .at(path.display())?;
+        write_file(path, page(path, &report.markdown())?)?;
     }
-    if let Some(dir) = &args.plot
-        && let Some(why) = report
-            .plot(dir)
-            .map_err(|e| e.to_string())
-            .at(dir.display())?
-    {
-        warn!("{why}");
+    if let Some(dir) = &args.plot {
+        let left_out = extant_bench::plot(report, dir).map_err(|e| e.to_string());
+        if let Some(why) = left_out.at(dir.display())? {
+            warn!("{why}");
+        }
     }
     report.check().map_err(|e| Failure::new(e.to_string()))
 }
