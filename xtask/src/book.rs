@@ -64,7 +64,7 @@ fn make(root: &Path, target: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies the pages and lists below `from`, which is `dir` of the documents.
+/// Copies the pages, lists, figures and pictures below `from`, which is `dir` of the documents.
 fn copy(from: &Path, to: &Path, dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -73,7 +73,10 @@ fn copy(from: &Path, to: &Path, dir: &Path) -> io::Result<()> {
             copy(&path, &to.join(&name), &dir.join(&name))?;
         } else if path.extension().is_some_and(|e| e == "md") && name != "SUMMARY.md" {
             write(&to.join(&name), &relinked(&fs::read_to_string(&path)?, dir))?;
-        } else if path.extension().is_some_and(|e| e == "txt") {
+        } else if ["json", "svg", "txt"]
+            .iter()
+            .any(|e| path.extension() == Some(e.as_ref()))
+        {
             write(&to.join(&name), &fs::read_to_string(&path)?)?;
         }
     }

@@ -1,6 +1,7 @@
 //! Chores of the project, as `cargo xtask NAME`.
 //!
 //! - `book`: the pages of `docs` and a reference as a site, by mdBook.
+//! - `figures`: the tables and pictures of the documentation, from the reports in `docs/figures`.
 //! - `tidy`: rules that no compiler checks (layers, circles, lengths, words, names in documents,
 //!   manifests). `--api` writes the lists of public items.
 //! - `lint`: format, `tidy`, clippy, rustdoc, licences.
@@ -13,6 +14,7 @@
 
 mod binaries;
 mod book;
+mod figures;
 mod lint;
 mod mutations;
 mod outcome;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let rest = args.get(1..).unwrap_or_default();
     match args.first().map(String::as_str) {
         Some("book") => book::run(&root()),
+        Some("figures") => figures::run(&root()),
         Some("tidy") => tidy::run(&root(), rest),
         Some("lint") => lint::run(&root()),
         Some("test") if matches!(rest, [only] if only == "--lint") => test_and_lint(&root()),
@@ -37,8 +40,9 @@ fn main() -> ExitCode {
         Some("soak") => soak::run_all(&root(), rest),
         _ => {
             eprintln!(
-                "usage: cargo xtask book | tidy | lint | test [--lint | cargo test's arguments] | \
-                 rounds N [cargo test's arguments] | soak [minutes] [stages]"
+                "usage: cargo xtask book | figures | tidy | lint | \
+                 test [--lint | cargo test's arguments] | rounds N [cargo test's arguments] | \
+                 soak [minutes] [stages]"
             );
             ExitCode::from(2)
         }

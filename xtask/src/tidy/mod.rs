@@ -37,6 +37,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::figures;
 use doc_names::Known;
 use finding::Finding;
 use repository::Repository;
@@ -85,6 +86,7 @@ fn check(repository: &Repository) -> Findings {
     let mut all = check_files(repository);
     all.insert("file-names", file_names::check(&repository.files));
     all.insert("pages", pages::check(repository));
+    all.insert("figures", check_figures(repository));
     let types = repository.with("rs");
     let types = types.map(|s| (s.path.as_path(), &s.product));
     all.insert("type-names", type_names::check(types));
@@ -168,6 +170,22 @@ fn check_invariants(repository: &Repository, known: &Known<'_>) -> Vec<Finding> 
         .filter(|s| !s.path.starts_with("xtask"));
     let code = code.map(|s| (s.path.as_path(), s.text.as_str()));
     invariants::check(document, code, &known.words)
+}
+
+/// Tables and pictures that are not what the reports in `docs/figures` make.
+fn check_figures(repository: &Repository) -> Vec<Finding> {
+    let is_page = |path: &Path| path.parent() == Some("docs".as_ref()) || path == "README.md";
+    let pages = repository.with("md").filter(|source| is_page(&source.path));
+    let pages: Vec<_> = pages.map(|s| (s.path.clone(), s.text.clone())).collect();
+    let stale = figures::stale(&repository.root, figures::made(&repository.root, &pages));
+    let what = |text| match text {
+        Ok(_) => "is not what `cargo xtask figures` makes".into(),
+        Err(fault) => format!("{fault}"),
+    };
+    let stale = stale.into_iter();
+    stale
+        .map(|(file, text)| Finding::new(&file, what(text)))
+        .collect()
 }
 
 /// The rules for what documents and headers name. The changelog speaks of the past.

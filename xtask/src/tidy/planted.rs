@@ -94,6 +94,11 @@ fn between_files() -> Vec<Offence> {
         ),
         ("doc-names", "docs/NAMES.md", "`nowhere/gone.rs`\n".into()),
         ("pages", "docs/NAMES.md", String::new()),
+        (
+            "figures",
+            "docs/FIGURES.md",
+            "<!-- figures: gone.json\ncolumns: a\nb\n-->\n<!-- figures: end -->\n".into(),
+        ),
         ("basic", "docs/LINKS.md", "[a](nowhere.md)\n".into()),
         ("basic", "crates/a/src/headless.rs", "fn f() {}\n".into()),
         (
