@@ -20,7 +20,7 @@ HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 # Programs find a library once the linker's cache has it; only root may write that, and a tree below
 # DESTDIR is another system's.
 LDCONFIG = [ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig
-BENCH ?= --full --write docs/BENCHMARKS.md
+BENCH ?= --full --json docs/figures/full.json
 
 # What this make was called with is for no other one: that one would print the directories that it
 # enters, to a program that reads its output (`make -C DIR test`).
@@ -41,7 +41,7 @@ help:
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make book             tutorials, how-to pages, reference and explanations as a site,"
 	@echo "                      in $(TARGET)/book"
-	@echo "make bench            the tables of docs/BENCHMARKS.md, in 25 minutes; BENCH=--quick"
+	@echo "make bench            the figures of docs/BENCHMARKS.md, in 45 minutes; BENCH=--quick"
 	@echo "make library          libextant for C programs and fio's engines, in $(TARGET)/library"
 	@echo "make install          command, library, manual pages, completions and mount helper,"
 	@echo "                      below PREFIX=$(PREFIX)"
@@ -103,6 +103,7 @@ bench:
 	@scripts/need bench
 	$(CARGO) build --release -p extant-cli
 	$(TARGET)/release/extant bench all $(BENCH)
+	$(CARGO) xtask figures
 
 install: build library install-files install-library
 
