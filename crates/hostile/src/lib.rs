@@ -1,4 +1,4 @@
-//! What is done to hostile images: the bodies of the fuzz targets.
+//! Attempts on hostile images: the bodies of the fuzz targets.
 //!
 //! The fuzzer (`fuzz/`) and the short round of the tests (`tests/hostile.rs`) call the same
 //! [`run`]. A target takes any bytes. For those that need an image the bytes are a [`recipe`]:

@@ -15,17 +15,17 @@ const MAX_STEPS: usize = 8;
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// Whether checksums are made right after the mutation: mostly.
+    /// Returns whether checksums are made right after the mutation: mostly.
     pub const fn seal(self) -> bool {
         self.0 & 3 != 3
     }
 
-    /// Whether mutations keep to the structures that the target is about: mostly.
+    /// Returns whether mutations are limited to the structures that the target is about: mostly.
     pub const fn focused(self) -> bool {
         self.0 & 0xc != 0xc
     }
 
-    /// What a fault does, as a mount option.
+    /// Policy for faults, as a mount option.
     pub const fn errors(self) -> &'static str {
         match self.0 >> 4 & 3 {
             0 | 1 => "errors=continue",
@@ -41,7 +41,7 @@ pub struct Prepared<'a> {
     pub seed: &'a Seed,
     /// Its bytes.
     pub image: Vec<u8>,
-    /// What was done to it; `None` if it is as sound as the seed.
+    /// Mutation of the image; `None` if it is as sound as the seed.
     pub mutation: Option<Mutation>,
     /// Byte 1.
     pub flags: Flags,

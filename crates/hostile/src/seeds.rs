@@ -17,24 +17,24 @@ use extant_testkit::{Cmd, Result, TempDir};
 
 /// A sound image.
 pub struct Seed {
-    /// What it is.
+    /// Name of the image.
     pub name: &'static str,
     /// Its bytes.
     pub image: Vec<u8>,
     /// Its structures.
     pub map: Map,
-    /// Whether it is mounted at all; the others are refused for a feature.
+    /// True if it is mounted at all; the others are refused for a feature.
     pub mounts: bool,
 }
 
 impl Seed {
-    /// Whether it has a structure of this kind.
+    /// Returns whether it has a structure of this kind.
     pub fn has(&self, kind: Kind) -> bool {
         self.map.kinds().contains(&kind)
     }
 }
 
-/// What is done with a fresh image.
+/// Treatment of a fresh image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     /// Nothing.

@@ -1,6 +1,6 @@
 //! The targets of the fuzzer, by name.
 
-/// What is done with the bytes.
+/// A target of the fuzzer, by what it does with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Every parser of `extant-disk`, and what is parsed written back.

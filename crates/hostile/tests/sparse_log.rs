@@ -15,7 +15,7 @@ static METER: Meter = Meter;
 const COPIES: u32 = 300_000;
 /// Copies that a descriptor of 4 KiB names, with 32-bit tags and one UUID.
 const EACH: u32 = 508;
-/// What a copy may cost while it is replayed, and what else the file system costs.
+/// Bounds of the memory of a copy that is replayed, and of the rest of the file system.
 const MEMORY: usize = COPIES as usize * 200 + (32 << 20);
 
 /// A volume of 8 GiB with a log of [`COPIES`] copies in one transaction, each of them a hole.
@@ -57,7 +57,7 @@ fn sparse() -> Image {
     image
 }
 
-/// Where blocks of the log lie on the device.
+/// Runs of the log's blocks on the device.
 fn log_blocks(image: &Image, wanted: &[u32]) -> Vec<u64> {
     let requests: String = wanted.iter().map(|at| format!("bmap <8> {at}\n")).collect();
     let dir = TempDir::new("requests").unwrap();

@@ -20,13 +20,13 @@ done </proc/self/mountinfo
 exec "$@""#;
 
 /// A program, by the arguments that are added, in a mount namespace of its own, with the mounts at
-/// `kept` and without those of other tests.
-pub fn apart(kept: &[&Path]) -> Cmd {
-    let kept: String = kept
+/// `shown` and without those of other tests.
+pub fn apart(shown: &[&Path]) -> Cmd {
+    let shown: String = shown
         .iter()
         .map(|dir| format!(" {} ", dir.display()))
         .collect();
     let script = ["--mount", "--propagation=private", "sh", "-c", LET_GO];
-    // The name of the script even if nothing is kept.
-    Cmd::new("unshare").args(script).arg(format!("{kept} "))
+    // The name of the script even if no mount is shown.
+    Cmd::new("unshare").args(script).arg(format!("{shown} "))
 }

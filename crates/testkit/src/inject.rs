@@ -2,7 +2,7 @@
 
 use crate::{Cmd, Error, Result, tools};
 
-/// What became of the call.
+/// Outcome of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Injected {
     /// It returned this: an error's number, negated, or a value.

@@ -1,4 +1,4 @@
-//! What the behaviour suites and the benchmarks share. Development only: nothing here ships.
+//! Kit that the behaviour suites and the benchmarks share. Development only: nothing here ships.
 //!
 //! The kit knows file systems from the outside only: images made by `mke2fs`, mounts by Linux, by
 //! `extant mount` and by its peers, trees compared entry by entry, storms of operations that

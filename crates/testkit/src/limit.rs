@@ -49,8 +49,8 @@ pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a server listens at a Unix socket. The file is there a moment before, and to try a
-/// connection would be a client's, which some servers serve and then end. See proc_net(5).
+/// Returns whether a server listens at a Unix socket. The file is there a moment before, and to try
+/// a connection would be a client's, which some servers serve and then end. See proc_net(5).
 pub fn is_listening(socket: &Path) -> bool {
     let table = std::fs::read("/proc/net/unix").unwrap_or_default();
     lists(&String::from_utf8_lossy(&table), socket)
@@ -142,7 +142,7 @@ mod tests {
         assert!(is_listening(&path) && !is_listening(&dir.join("sock")));
     }
 
-    /// What the test below starts in a process of its own.
+    /// The test that the test below starts in a process of its own.
     #[test]
     fn a_test_that_hangs() {
         if std::env::var_os("EXTANT_HANG").is_some() {

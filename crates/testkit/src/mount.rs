@@ -37,7 +37,7 @@ impl Subject {
         }
     }
 
-    /// Whether it runs as a process that can be killed.
+    /// Returns whether it runs as a process that can be killed.
     pub fn has_daemon(self) -> bool {
         self != Subject::Ext4
     }
@@ -55,7 +55,7 @@ impl Subject {
 /// Mounts `image` with `extant mount` without `-f`: the daemon goes to the background.
 ///
 /// # Errors
-/// What the command says.
+/// Those of the command.
 pub fn in_background(image: &Path, options: &str) -> Result<Mount> {
     Mount::by_extant_in_background(&tools::extant()?, image, options)
 }

@@ -1,4 +1,4 @@
-//! What a test needs of the machine, and what becomes of it where that is missing.
+//! Needs that a test has of the machine, and what becomes of it where that is missing.
 //!
 //! A test that cannot run says so: its name and the reason go to standard error and, for the
 //! totals that `cargo xtask test` prints, to the file `$EXTANT_SKIP_LOG`. With `EXTANT_NO_SKIP=1`

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// What the tree's file system can hold.
+/// Limits of the tree's file system.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Largest total size of a file's xattr values that must fit (one block, less its headers).

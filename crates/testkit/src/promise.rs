@@ -1,5 +1,5 @@
-//! What a file system has promised: the files it acknowledged with fsync, and what each may look
-//! like after a crash.
+//! Promises of a file system: the files it acknowledged with fsync, and what each may look like
+//! after a crash.
 //!
 //! A caller enters *before* an operation what will also be acceptable from then on, and *after* an
 //! fsync what no longer is. What a crash leaves must be acceptable: never a third content, a
@@ -92,7 +92,7 @@ impl Ledger {
         self.lock().1.len()
     }
 
-    /// Whether nothing is promised.
+    /// Returns whether nothing is promised.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

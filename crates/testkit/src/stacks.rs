@@ -1,4 +1,4 @@
-//! What the threads of a process do: for a test that hangs.
+//! Stacks of the threads of a process: for a test that hangs.
 //!
 //! The runner of `cargo xtask test` uses this file as well, so it stands by itself.
 
@@ -23,8 +23,8 @@ pub fn of_process(pid: u32) -> String {
     shown.unwrap_or_else(|| from_kernel(pid))
 }
 
-/// What `program` prints. It stops the process that it looks at, which may be this one: so its
-/// output goes to a file, as a pipe would fill up, and its time is kept by another process.
+/// Returns the output of `program`. It stops the process that it looks at, which may be this one:
+/// so its output goes to a file, as a pipe would fill up, and its time is kept by another process.
 fn run(program: &str, args: &[&str]) -> std::io::Result<String> {
     let path = std::env::temp_dir().join(format!("extant-stacks-{}", std::process::id()));
     let file = File::create(&path)?;

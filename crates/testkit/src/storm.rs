@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Most files a thread keeps, of each sort; bounds the space a storm takes.
-const KEEPERS: usize = 24;
+const PROMISED: usize = 24;
 const NOISE: usize = 60;
 /// Largest file.
 const LARGEST: u64 = 40_000;
 
-/// What a storm shares with the test that watches it.
+/// State that a storm shares with the test that watches it.
 #[derive(Debug, Default)]
 pub struct Storm {
     /// The promises.
@@ -60,7 +60,7 @@ impl Storm {
             home: name,
             rng: Rng::new(seed.wrapping_mul(1000).wrapping_add(number)),
             storm: self,
-            keepers: Vec::new(),
+            promised: Vec::new(),
             noise: Vec::new(),
             serial: 0,
         };
@@ -83,7 +83,7 @@ fn died() -> crate::Error {
     crate::Error::new("a thread panicked")
 }
 
-struct Keeper {
+struct Promised {
     id: Id,
     name: PathBuf,
     version: Version,
@@ -94,7 +94,7 @@ struct Thread<'a> {
     home: PathBuf,
     rng: Rng,
     storm: &'a Storm,
-    keepers: Vec<Keeper>,
+    promised: Vec<Promised>,
     noise: Vec<PathBuf>,
     serial: u64,
 }
@@ -116,11 +116,11 @@ impl Thread<'_> {
 
     fn step(&mut self) -> io::Result<()> {
         match self.rng.below(100) {
-            0..=17 => self.keep(),
+            0..=17 => self.promise_new(),
             18..=27 => self.replace(),
             28..=37 => self.append(),
-            38..=43 => self.move_keeper(),
-            44..=48 => self.drop_keeper(),
+            38..=43 => self.move_promised(),
+            44..=48 => self.drop_promised(),
             49..=66 => self.make_noise(),
             67..=74 => self.change_noise(),
             75..=84 => self.remove_noise(),
@@ -132,9 +132,9 @@ impl Thread<'_> {
     }
 
     /// A new file, written, fsynced, promised.
-    fn keep(&mut self) -> io::Result<()> {
-        if self.keepers.len() >= KEEPERS {
-            return self.drop_keeper();
+    fn promise_new(&mut self) -> io::Result<()> {
+        if self.promised.len() >= PROMISED {
+            return self.drop_promised();
         }
         let name = self.fresh("k");
         let version = self.new_version();
@@ -142,7 +142,7 @@ impl Thread<'_> {
         write_version(&f, version)?;
         f.sync_all()?;
         let id = self.storm.ledger.durable(&self.relative(&name), version);
-        self.keepers.push(Keeper { id, name, version });
+        self.promised.push(Promised { id, name, version });
         Ok(())
     }
 
@@ -151,14 +151,14 @@ impl Thread<'_> {
     }
 
     fn pick(&mut self) -> Option<usize> {
-        let n = self.keepers.len();
+        let n = self.promised.len();
         (n > 0).then(|| self.rng.index(n))
     }
 
     /// Replaces a promised file the safe way: write beside it, fsync, rename over it.
     fn replace(&mut self) -> io::Result<()> {
         let Some(at) = self.pick() else {
-            return self.keep();
+            return self.promise_new();
         };
         let version = self.new_version();
         let temp = self.fresh("tmp");
@@ -167,7 +167,7 @@ impl Thread<'_> {
         f.sync_all()?;
         let (from, sync) = (self.full(&temp), self.rng.chance(50));
         let home = self.full("");
-        let Some(k) = self.keepers.get_mut(at) else {
+        let Some(k) = self.promised.get_mut(at) else {
             return Ok(());
         };
         self.storm.ledger.may_become(k.id, version);
@@ -182,11 +182,11 @@ impl Thread<'_> {
 
     fn append(&mut self) -> io::Result<()> {
         let Some(at) = self.pick() else {
-            return self.keep();
+            return self.promise_new();
         };
         let more = self.rng.between(1, 6000);
         let home = self.full("");
-        let Some(k) = self.keepers.get_mut(at) else {
+        let Some(k) = self.promised.get_mut(at) else {
             return Ok(());
         };
         let (old, max) = (k.version, k.version.len + more);
@@ -204,12 +204,12 @@ impl Thread<'_> {
         Ok(())
     }
 
-    fn move_keeper(&mut self) -> io::Result<()> {
+    fn move_promised(&mut self) -> io::Result<()> {
         let Some(at) = self.pick() else { return Ok(()) };
         let new = self.fresh("moved");
         let place = self.relative(&new);
         let home = self.full("");
-        let Some(k) = self.keepers.get_mut(at) else {
+        let Some(k) = self.promised.get_mut(at) else {
             return Ok(());
         };
         self.storm.ledger.may_move(k.id, &place);
@@ -218,9 +218,9 @@ impl Thread<'_> {
         Ok(())
     }
 
-    fn drop_keeper(&mut self) -> io::Result<()> {
+    fn drop_promised(&mut self) -> io::Result<()> {
         let Some(at) = self.pick() else { return Ok(()) };
-        let k = self.keepers.swap_remove(at);
+        let k = self.promised.swap_remove(at);
         self.storm.ledger.release(k.id);
         fs::remove_file(self.full(&k.name))
     }

@@ -1,7 +1,7 @@
 //! The programs around the tests: the distribution's, the built `extant`, and crates.io's test
 //! tools.
 //!
-//! What must be built is built once per checkout, under the target directory.
+//! Programs that must be built are built once per checkout, under the target directory.
 
 use crate::{Cmd, Context, Result, ensure};
 use std::ffi::OsStr;

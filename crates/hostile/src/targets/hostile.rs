@@ -10,7 +10,7 @@ use crate::feed::Feed;
 use crate::recipe::{self, Flags, Prepared};
 use crate::seeds::{self, Seed};
 
-/// What an execution took, beyond memory.
+/// Costs of an execution, beyond memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) image_bytes: usize,
@@ -39,7 +39,7 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Whether the image is sound: then nothing may fail that does not fail otherwise.
+    /// Returns whether the image is sound: then nothing may fail that does not fail otherwise.
     pub(super) fn is_sound(&self) -> bool {
         self.mutation.is_none() && self.seed.mounts
     }
@@ -59,7 +59,7 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// What a sound image became must pass the checker.
+    /// Checks that a sound image is still one.
     pub(super) fn assert_clean(&self, when: &str) {
         if !self.is_sound() {
             return;

@@ -59,7 +59,7 @@ impl Actor<'_> {
     }
 
     /// A directory and a name in it: one that was there, or a new one.
-    fn place(&self, feed: &mut Feed<'_>) -> Option<(Node, Vec<u8>)> {
+    fn dir_and_name(&self, feed: &mut Feed<'_>) -> Option<(Node, Vec<u8>)> {
         match feed.u8() % 4 {
             0 | 1 => feed.choose(&self.names).cloned(),
             2 => Some((self.node(feed)?, feed.choose(&NEW)?.to_vec())),
@@ -71,14 +71,14 @@ impl Actor<'_> {
         }
     }
 
-    fn keep(&mut self, feed: &mut Feed<'_>, made: extant::Result<Node>) {
+    fn hold(&mut self, feed: &mut Feed<'_>, made: extant::Result<Node>) {
         let Ok(node) = made else { return };
         if self.held.len() < HELD {
             self.held.push(node);
         } else {
             let at = usize::from(feed.u8()) % HELD;
-            if let Some(place) = self.held.get_mut(at) {
-                *place = node;
+            if let Some(slot) = self.held.get_mut(at) {
+                *slot = node;
             }
         }
     }
@@ -123,58 +123,58 @@ impl Actor<'_> {
         let (v, cred) = (self.volume, Cred::root());
         match step {
             0 => {
-                let (dir, name) = self.place(feed)?;
-                self.keep(feed, v.create(&dir, &name, 0o644, &cred));
+                let (dir, name) = self.dir_and_name(feed)?;
+                self.hold(feed, v.create(&dir, &name, 0o644, &cred));
                 self.names.push((dir, name));
             }
             1 => {
-                let (dir, name) = self.place(feed)?;
-                self.keep(feed, v.mkdir(&dir, &name, 0o755, &cred));
+                let (dir, name) = self.dir_and_name(feed)?;
+                self.hold(feed, v.mkdir(&dir, &name, 0o755, &cred));
                 self.names.push((dir, name));
             }
             2 => {
-                let (dir, name) = self.place(feed)?;
+                let (dir, name) = self.dir_and_name(feed)?;
                 let kind =
                     feed.choose(&[FileKind::Fifo, FileKind::BlockDevice, FileKind::Socket])?;
                 let rdev = feed.u32();
-                self.keep(feed, v.mknod(&dir, &name, *kind, 0o600, rdev, &cred));
+                self.hold(feed, v.mknod(&dir, &name, *kind, 0o600, rdev, &cred));
             }
             3 => {
-                let (dir, name) = self.place(feed)?;
+                let (dir, name) = self.dir_and_name(feed)?;
                 let len = usize::from(feed.u16() % 1100);
                 let target = content::fill(3, 0, len);
-                self.keep(feed, v.symlink(&dir, &name, &target, &cred));
+                self.hold(feed, v.symlink(&dir, &name, &target, &cred));
             }
             4 => {
                 let dir = self.node(feed)?;
-                self.keep(feed, v.tmpfile(&dir, 0o600, &cred));
+                self.hold(feed, v.tmpfile(&dir, 0o600, &cred));
             }
             5 => {
                 let node = self.node(feed)?;
-                let (dir, name) = self.place(feed)?;
+                let (dir, name) = self.dir_and_name(feed)?;
                 let _ = v.link(&node, &dir, &name, &cred);
             }
             6 | 7 => {
-                let (dir, name) = self.place(feed)?;
+                let (dir, name) = self.dir_and_name(feed)?;
                 let _ = v.unlink(&dir, &name);
             }
             8 => {
-                let (dir, name) = self.place(feed)?;
+                let (dir, name) = self.dir_and_name(feed)?;
                 let _ = v.rmdir(&dir, &name);
             }
             9 | 10 => {
-                let (old_dir, old) = self.place(feed)?;
-                let (new_dir, new) = self.place(feed)?;
+                let (old_dir, old) = self.dir_and_name(feed)?;
+                let (new_dir, new) = self.dir_and_name(feed)?;
                 let flags = RenameFlags::from_bits_truncate(u32::from(feed.u8() % 8));
                 let _ = v.rename(&old_dir, &old, &new_dir, &new, flags, &cred);
             }
             11 | 12 => {
-                let (dir, name) = self.place(feed)?;
-                self.keep(feed, v.lookup(&dir, &name));
+                let (dir, name) = self.dir_and_name(feed)?;
+                self.hold(feed, v.lookup(&dir, &name));
             }
             13 => {
                 let ino = Ino::new(u32::from(feed.u16()))?;
-                self.keep(feed, v.node(ino));
+                self.hold(feed, v.node(ino));
             }
             23 => {
                 let (dir, from) = (self.node(feed)?, feed.position());

@@ -1,4 +1,4 @@
-//! What the targets know of a mounted image, and the questions that they ask of its nodes.
+//! Knowledge that targets have of a mounted image, and the questions that they ask of its nodes.
 
 use std::collections::HashSet;
 

@@ -9,7 +9,7 @@ use super::frozen::Frozen;
 use super::states::{Budget, CrashState, Cut, Totals, sample_tears};
 use crate::Rng;
 
-/// What a drive writes whole.
+/// Bytes that a drive writes as a whole.
 const SECTOR: usize = 512;
 
 /// Visits the states of one recorded run.
@@ -30,7 +30,7 @@ pub struct Explorer {
 pub struct Failure {
     /// Which state.
     pub cut: Cut,
-    /// What the checker said.
+    /// Report of the checker.
     pub why: String,
     /// States visited by then, this one included.
     pub visited: u64,
@@ -171,13 +171,13 @@ impl Explorer {
     fn chosen(&self, cut: Cut, pending: &[Pending]) -> CrashState {
         match cut {
             Cut::Subset { mask, .. } => {
-                let kept = (0..).zip(pending).filter(|(nth, _)| mask >> nth & 1 == 1);
-                self.state(cut, kept.map(|(_, write)| write))
+                let arrived = (0..).zip(pending).filter(|(nth, _)| mask >> nth & 1 == 1);
+                self.state(cut, arrived.map(|(_, write)| write))
             }
             Cut::Sample { event, choice } => {
                 let mut rng = self.rng(0, event, choice);
-                let kept = pick(&mut rng, pending);
-                let (torn, whole): (Vec<_>, Vec<_>) = kept
+                let arrived = pick(&mut rng, pending);
+                let (torn, whole): (Vec<_>, Vec<_>) = arrived
                     .into_iter()
                     .partition(|_| sample_tears(choice) && rng.chance(25));
                 let state = self.state(cut, whole.into_iter());
@@ -241,9 +241,9 @@ impl CutKind {
 /// A random choice. Its density is random too, so that "nearly all" and "nearly none" are as likely
 /// as "half".
 fn pick<'a>(rng: &mut Rng, pending: &'a [Pending]) -> Vec<&'a Pending> {
-    let keep_of_8 = rng.below(9);
-    let mut keep = |_: &&Pending| rng.below(8) < keep_of_8;
-    pending.iter().filter(|write| keep(write)).collect()
+    let arrive_of_8 = rng.below(9);
+    let mut arrives = |_: &&Pending| rng.below(8) < arrive_of_8;
+    pending.iter().filter(|write| arrives(write)).collect()
 }
 
 /// Lets some sectors of a write arrive.

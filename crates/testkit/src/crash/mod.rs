@@ -10,7 +10,7 @@
 //! - **Torn**: a write of which only some 512-byte sectors arrived. Samples of large epochs have
 //!   such writes too.
 //!
-//! What is durable is never missing: a state always holds all writes that the last completed flush
+//! Durable bytes are never missing: a state always holds all writes that the last completed flush
 //! covers. States are overlays over one rolling base, so that a state costs the writes in flight,
 //! not the device.
 //!

@@ -19,9 +19,9 @@ const MAGIC: &[u8; 8] = b"exrecrd1";
 pub struct Recording {
     /// The device before the run.
     pub base: Vec<u8>,
-    /// What happened to it.
+    /// Writes and flushes, in order.
     pub events: Vec<Event>,
-    /// What the oracle needs to know.
+    /// Notes for the oracle.
     pub notes: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a cut may leave: its name, its device, and how many of them to visit.
+//! A state that a cut may leave: its name, its device, and how many of them to visit.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -84,7 +84,8 @@ impl Cut {
         }
     }
 
-    /// Whether a write may have arrived in part: a superblock, say, whose checksum is wrong then.
+    /// Returns whether a write may have arrived in part: a superblock, say, whose checksum is wrong
+    /// then.
     pub fn tears(self) -> bool {
         match self {
             Self::After { .. } | Self::Subset { .. } => false,
@@ -94,7 +95,7 @@ impl Cut {
     }
 }
 
-/// Whether sample number `choice` has writes that arrived in part.
+/// Returns whether sample number `choice` has writes that arrived in part.
 pub(super) fn sample_tears(choice: u64) -> bool {
     choice % 3 == 2
 }

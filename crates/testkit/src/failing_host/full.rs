@@ -77,12 +77,12 @@ impl FullHost {
         Ok(host)
     }
 
-    /// What the loop device has its blocks from.
+    /// File that the loop device has its blocks from.
     fn back(&self) -> PathBuf {
         self.tmpfs.join("back")
     }
 
-    /// Where each block of the file lies in the loop device.
+    /// Position of each block of the file in the loop device.
     fn blocks(&self) -> Result<Vec<u64>> {
         let listing = Cmd::new("filefrag").args(["-v", "-b4096"]);
         let listing = listing.arg(&self.file).ok()?.out;
@@ -126,7 +126,7 @@ fn unmount(path: &Path) -> Result<()> {
         .context(|| path.display())
 }
 
-/// Whether a block holds nothing, or one byte all over.
+/// Returns whether a block holds nothing, or one byte all over.
 fn is_worthless(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte <= 1 && *byte == block[0])
 }

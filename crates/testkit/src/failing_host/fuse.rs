@@ -47,7 +47,7 @@ mod op {
     pub(super) const BATCH_FORGET: u32 = 42;
 }
 
-/// What the thread serves.
+/// File and faults that the thread serves.
 struct Served {
     bytes: Vec<u8>,
     /// Writes that pass before the first fails; then how many fail.

@@ -28,7 +28,7 @@ pub trait FailingHost {
     /// It cannot be prepared.
     fn fail(&mut self, seed: u64) -> Result<()>;
 
-    /// Whether content that `fail` destroyed by itself was this: all bytes `byte`.
+    /// Returns whether content that `fail` destroyed by itself was this: all bytes `byte`.
     fn spares(&self, byte: u8) -> bool;
 
     /// Drops Linux's cache of the file, which must be closed: the bytes that are left.

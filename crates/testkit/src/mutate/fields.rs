@@ -12,7 +12,7 @@ pub(super) struct Field {
     pub(super) at: usize,
     /// Its bytes: 1, 2, 4 or 8.
     pub(super) width: usize,
-    /// Whether it is big-endian (the journal).
+    /// True if it is big-endian (the journal).
     pub(super) big: bool,
     /// As the format calls it.
     pub(super) name: &'static str,

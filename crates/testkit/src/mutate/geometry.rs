@@ -5,7 +5,7 @@
 
 use super::bytes::{be32, get, index, le16, le32, part};
 
-/// Where the superblock lies.
+/// Offset of the superblock.
 pub(super) const SUPERBLOCK: usize = 1024;
 /// The most groups, inodes and blocks of one file that are looked at.
 pub(super) const MAX_GROUPS: u32 = 512;
@@ -105,12 +105,12 @@ impl Geometry {
         })
     }
 
-    /// Whether metadata carries crc32c.
+    /// Returns whether metadata carries crc32c.
     pub(super) fn metadata_csum(&self) -> bool {
         self.ro_compat & METADATA_CSUM != 0
     }
 
-    /// Whether descriptors carry crc16.
+    /// Returns whether descriptors carry crc16.
     pub(super) fn gdt_csum(&self) -> bool {
         self.ro_compat & GDT_CSUM != 0 && !self.metadata_csum()
     }
@@ -120,7 +120,7 @@ impl Geometry {
         index(block.saturating_mul(self.block_size as u64))
     }
 
-    /// Whether the image has this block and files may use it.
+    /// Returns whether the image has this block and files may use it.
     pub(super) fn holds(&self, block: u64) -> bool {
         block > self.first_data_block && block < self.blocks
     }
@@ -130,7 +130,7 @@ impl Geometry {
         self.first_data_block + u64::from(group) * self.blocks_per_group
     }
 
-    /// Whether a group begins with copies of superblock and descriptors.
+    /// Returns whether a group begins with copies of superblock and descriptors.
     pub(super) fn has_backup(&self, group: u32) -> bool {
         if group == 0 {
             return true;
@@ -200,7 +200,7 @@ impl Geometry {
     }
 }
 
-/// What a journal's superblock says about its blocks.
+/// Format of a journal's blocks, by its superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogFormat {
     /// Checksums of version 2 or 3.

@@ -1,4 +1,4 @@
-//! Where the structures of an image lie.
+//! Map of the structures of an image.
 
 use super::bytes::part;
 use super::geometry::{Geometry, LogFormat};

@@ -34,12 +34,12 @@ pub use self::walk::{Found, Kind};
 use crate::Rng;
 use std::fmt;
 
-/// What a mutation did.
+/// Changes that a mutation made.
 #[derive(Clone, Debug, Default)]
 pub struct Mutation {
     /// Each change, in words.
     pub changes: Vec<String>,
-    /// Whether the checksums were made right afterwards.
+    /// True if the checksums were made right afterwards.
     pub sealed: bool,
 }
 

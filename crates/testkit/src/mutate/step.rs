@@ -12,7 +12,7 @@ pub const STEP_BYTES: usize = 16;
 /// The steps of a mutation, as bytes that anything may have made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Whether the checksums are made right at the end.
+    /// True if the checksums are made right at the end.
     pub seal: bool,
     bytes: Vec<u8>,
 }
@@ -99,7 +99,7 @@ fn set(map: &Map, image: &mut [u8], step: Step, found: &Found) -> Option<String>
     Some(format!("{found}: {field} {old:#x} -> {new:#x}"))
 }
 
-/// What becomes of a field's `old` value.
+/// Returns the new value of a field whose value was `old`.
 fn new_value(map: &Map, image: &[u8], step: Step, width: usize, old: u64) -> u64 {
     let bits = u32::try_from(width * 8).unwrap_or(64).clamp(8, 64);
     let mask = u64::MAX >> (64 - bits);

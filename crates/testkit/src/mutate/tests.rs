@@ -62,7 +62,7 @@ const SHAPES: [&str; 7] = [
     "-b 1024 -N 256 -I 128 -O ^has_journal,^metadata_csum,^dir_index",
 ];
 
-/// What mke2fs and e2fsck wrote is right by their arithmetic, so sealing must change nothing.
+/// Images of mke2fs and e2fsck are right by their arithmetic, so sealing must change nothing.
 #[test]
 fn sealing_a_sound_image_changes_nothing() {
     if !need(NEEDS) {

@@ -7,7 +7,7 @@ use super::bytes::{be32, index, le16, le32, part};
 use super::geometry::{Geometry, LogFormat, MAX_INODES, SUPERBLOCK};
 use std::fmt;
 
-/// What a structure is.
+/// Kind of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the structures of the format, by their names")]
 pub enum Kind {
@@ -34,11 +34,11 @@ pub enum Kind {
     FastCommit,
 }
 
-/// Where a structure lies. `owner` is its inode or group; `place` its file block, log block or
+/// Location of a structure. `owner` is its inode or group; `place` its file block, log block or
 /// level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
+    /// Kind of the structure.
     pub kind: Kind,
     /// Its first byte in the image.
     pub at: usize,
@@ -334,13 +334,13 @@ impl Walk<'_> {
         let mut runs = Vec::new();
         // Blocks of its map were found with the inode; they are walked once more here.
         let seen = std::mem::replace(&mut self.seen, vec![false; index(self.g.blocks)]);
-        let kept = self.found.len();
+        let before = self.found.len();
         if le32(self.image, at + 0x20) & FLAG_EXTENTS != 0 {
             self.extents(ino, at + 0x28, 60, MAX_DEPTH, &mut runs);
         } else {
             self.indirect(ino, at + 0x28, &mut runs);
         }
-        self.found.truncate(kept);
+        self.found.truncate(before);
         self.seen = seen;
         let log: Vec<u64> = blocks(&runs)
             .map(|(_, pblk)| pblk)

@@ -35,16 +35,16 @@ fn keeps_its_promises_and_notices_when_broken() {
         .write_all_at(&[JUNK], 0)
         .unwrap();
     assert!(check_noise(d.path()).is_err());
-    let kept = s.ledger.len();
-    let keeper = find(d.path(), "k");
+    let count = s.ledger.len();
+    let promised = find(d.path(), "k");
     std::fs::File::options()
         .write(true)
-        .open(keeper)
+        .open(promised)
         .unwrap()
         .set_len(1 << 20)
         .unwrap();
     let why = s.ledger.check(d.path()).unwrap_err().to_string();
-    assert!(why.starts_with(&format!("1 of {kept}")), "{why}");
+    assert!(why.starts_with(&format!("1 of {count}")), "{why}");
 }
 
 fn find(root: &std::path::Path, prefix: &str) -> std::path::PathBuf {

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Differences shown before the rest is only counted.
 const SHOWN: usize = 40;
 
-/// What is compared beyond kind, content, mode, owner, links, modification time and xattrs.
+/// Comparisons beyond kind, content, mode, owner, links, modification time and xattrs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compare {
     /// Two views of one image: inode numbers, change times, access times, allocated blocks as well.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What an entry is, with what only that kind has.
+/// Kind of an entry, with what only that kind has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
@@ -34,7 +34,7 @@ pub type Nanos = i128;
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryKind,
     /// Permission and set-id bits.
     pub mode: u32,

@@ -28,7 +28,7 @@ impl Tree {
         self.entries.len()
     }
 
-    /// Whether there is nothing at all, not even a root.
+    /// Returns whether there is nothing at all, not even a root.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

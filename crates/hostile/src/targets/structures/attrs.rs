@@ -55,7 +55,7 @@ pub(super) fn xattrs(how: u8, feed: &mut Feed<'_>) {
     }
 }
 
-/// What fits reads back, whatever its order.
+/// Attributes that fit read back, whatever their order.
 fn written_and_read(set: &XattrSet, bytes: &mut [u8], in_inode: bool) {
     let fits = if in_inode {
         set.write_area(bytes)

@@ -1,4 +1,4 @@
-//! What the targets for structures share: blocks, their sizes and a seed.
+//! Parts that the targets for structures share: blocks, their sizes and a seed.
 
 use extant_disk::csum::Crc32c;
 use extant_units::BlockSize;
