@@ -21,5 +21,9 @@ pub enum Step {
     ServedPassesFollowersOn,
 }
 
+impl extant_failpoint::Mistake for Step {
+    const ENABLED: bool = cfg!(extant_shuttle);
+}
+
 /// The step that a model leaves out, if any.
 pub(crate) type Omitted = extant_failpoint::Active<Step>;

@@ -95,6 +95,16 @@ impl Failpoint {
     }
 }
 
+/// A list of mistakes.
+pub trait Mistake: Copy + PartialEq {
+    /// Set in builds that can make them; in others [`Active::is`] is a constant `false`.
+    const ENABLED: bool;
+}
+
+impl Mistake for Failpoint {
+    const ENABLED: bool = cfg!(feature = "failpoints");
+}
+
 /// The failpoint of a mount. The default is none.
 pub type ActiveFailpoint = Active<Failpoint>;
 
@@ -115,7 +125,7 @@ impl<F> Default for Active<F> {
     }
 }
 
-impl<F: Copy + PartialEq> Active<F> {
+impl<F: Mistake> Active<F> {
     /// Switches `mistake` on, and no other.
     #[cfg(any(feature = "failpoints", extant_shuttle))]
     pub const fn only(mistake: F) -> Self {
@@ -124,11 +134,11 @@ impl<F: Copy + PartialEq> Active<F> {
         }
     }
 
-    /// Returns whether `mistake` is switched on: a constant `false` in builds without failpoints.
+    /// Returns whether `mistake` is switched on: see [`Mistake::ENABLED`].
     #[inline]
     pub fn is(self, mistake: F) -> bool {
         #[cfg(any(feature = "failpoints", extant_shuttle))]
-        return self.mistake == Some(mistake);
+        return F::ENABLED && self.mistake == Some(mistake);
         #[cfg(not(any(feature = "failpoints", extant_shuttle)))]
         {
             let _ = mistake;

@@ -19,5 +19,9 @@ pub enum Step {
     NamesAreForgotten,
 }
 
+impl extant_failpoint::Mistake for Step {
+    const ENABLED: bool = cfg!(extant_shuttle);
+}
+
 /// The step that a model leaves out, if any.
 pub(crate) type Omitted = extant_failpoint::Active<Step>;
