@@ -250,7 +250,9 @@ fn a_file_changes_its_way_while_it_is_in_use() {
 #[test]
 fn a_file_on_another_path_than_its_own_logs_no_data() {
     let image = Image::of_mib(32).args("-b 1024").make().unwrap();
-    let volume = mount(&image, "", |_| {});
+    let volume = mount(&image, "", |tuning| {
+        tuning.buffered_path = BufferedPath::Iomap;
+    });
     let node = create(&volume, "f");
     let flags = volume.flags(&node).unwrap() | JOURNAL_DATA;
     for flag_first in [true, false] {
