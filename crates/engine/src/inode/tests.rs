@@ -219,10 +219,9 @@ fn attributes_come_from_the_record_of_an_inode_that_left() {
         let (loads, there) = (fs.stats.inode_loads.get(), fs.inodes.len());
         assert!(fs.inodes.in_memory(expected.ino).is_none());
         assert_eq!(look(), Some(expected));
-        assert_eq!(
-            (fs.stats.inode_loads.get(), fs.inodes.len()),
-            (loads, there)
-        );
+        assert_eq!(fs.stats.inode_loads.get(), loads);
+        // The reaper may have evicted the inode of the name before this one meanwhile.
+        assert!(fs.inodes.len() <= there, "no inode came to memory");
         // A name that is gone leads to no record.
         match kind {
             1 => namei::rmdir(&fs, &fs.root(), name).unwrap(),
