@@ -36,10 +36,12 @@ impl NewGroups {
     /// The plan of the groups from `first` on to the last one of `geometry`. `None` if their
     /// metadata does not fit into them.
     pub fn plan(geometry: &Geometry, first: u32) -> Option<Self> {
-        if geometry.last_is_short() {
+        let groups = first..geometry.groups;
+        // An image may have groups that are shorter than the copies that they begin with.
+        let is_short = |group| geometry.head(group).end > geometry.group_blocks(group).end;
+        if groups.clone().any(is_short) {
             return None;
         }
-        let groups = first..geometry.groups;
         let mut new = Self {
             geometry: geometry.clone(),
             tables: vec![GroupTables::default(); groups.len()],
