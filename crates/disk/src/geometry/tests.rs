@@ -162,6 +162,10 @@ fn groups_without_room_for_their_metadata_have_no_plan() {
     let mut geometry = volume_of(8);
     geometry.blocks = geometry.group_start(7) + 11;
     assert!(NewGroups::plan(&geometry, 7).is_none(), "its copies");
+    // Copies that reach into the next group, as only an image says.
+    let mut geometry = flexible(7, 10);
+    geometry.reserved_gdt = geometry.blocks_per_group;
+    assert!(NewGroups::plan(&geometry, 4).is_none(), "longer copies");
 }
 
 #[test]
