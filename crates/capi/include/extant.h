@@ -117,6 +117,10 @@ const char *extant_version(void);
 /* Copies the message of this thread's last failure, cut to size bytes with its NUL. Returns the
  * length of the whole message; with size 0 only that. */
 ssize_t extant_error(char *buf, size_t size);
+/* As extant_error(), with the kind of damage that this thread's last failed call found, such as
+ * "ExtentNode.BadMagic"; empty if it failed for another reason. The kinds are those that the
+ * command prints with --json. */
+ssize_t extant_error_kind(char *buf, size_t size);
 
 /* Makes a file system on a block device, or on a file, which is made if it is missing. A size of 0
  * takes all of what is there. options may be null. -EEXIST: the device holds something already. */

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use crate::arguments;
-use crate::outcome::{bytes, last_message, of_call};
+use crate::outcome::{bytes, last_failure, of_call};
 
 /// Copies the message of this thread's last failed call, cut to `size` bytes with its NUL, into
 /// `buf`. Returns the length of the whole message without the NUL.
@@ -12,10 +12,29 @@ use crate::outcome::{bytes, last_message, of_call};
 /// As of this crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_error(buf: *mut c_char, size: usize) -> isize {
+    // SAFETY: by the contract of this crate.
+    unsafe { copy(&last_failure().message, buf, size) }
+}
+
+/// As [`extant_error`], with the name of the kind of damage that this thread's last failed call
+/// found, such as `ExtentNode.BadMagic`; empty if it failed for another reason.
+///
+/// # Safety
+/// As of this crate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_error_kind(buf: *mut c_char, size: usize) -> isize {
+    // SAFETY: by the contract of this crate.
+    unsafe { copy(&last_failure().kind, buf, size) }
+}
+
+/// Copies `text`, cut to `size` bytes with its NUL; returns the length of the whole.
+///
+/// # Safety
+/// `buf` is null or has `size` bytes.
+unsafe fn copy(text: &str, buf: *mut c_char, size: usize) -> isize {
     of_call(|| {
-        let text = last_message();
         if size > 0 {
-            // SAFETY: `buf` is null or has `size` bytes, by the contract of this crate.
+            // SAFETY: the caller vouches for it.
             let buf = unsafe { arguments::bytes_mut(buf.cast(), size, "the buffer") }?;
             let len = text.len().min(size - 1);
             buf[..len].copy_from_slice(&text.as_bytes()[..len]);
@@ -36,6 +55,8 @@ pub extern "C" fn extant_version() -> *const c_char {
 mod tests {
     use super::*;
     use crate::outcome::Failure;
+    use extant::damage::ExtentError;
+    use extant::{Error, Location};
 
     #[test]
     fn a_message_is_cut_to_its_buffer() {
@@ -49,5 +70,21 @@ mod tests {
         };
         assert_eq!((cut, none, null), (8, 8, -14));
         assert_eq!(buf, *b"too\0\x07\x07\x07\x07");
+    }
+
+    #[test]
+    fn damage_has_the_name_of_its_kind() {
+        let kind = || {
+            let mut buf = [0_u8; 32];
+            // SAFETY: the buffer has the length that is given.
+            let len = unsafe { extant_error_kind(buf.as_mut_ptr().cast(), buf.len()) };
+            String::from_utf8(buf[..usize::try_from(len).unwrap()].to_vec()).unwrap()
+        };
+        let magic = ExtentError::BadMagic { found: 7 };
+        let damage = Error::corrupt(Location::Superblock, magic);
+        let _: i32 = of_call(|| Err(Failure::from(damage)));
+        assert_eq!(kind(), "ExtentNode.BadMagic");
+        let _: i32 = of_call(|| Err(Failure::invalid("something else")));
+        assert_eq!(kind(), "");
     }
 }

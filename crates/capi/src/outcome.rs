@@ -11,15 +11,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use extant::{Error, Volume};
 
 thread_local! {
-    /// The message of this thread's last failed call.
-    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+    /// This thread's last failed call.
+    static LAST: RefCell<LastFailure> = const { RefCell::new(LastFailure::NONE) };
 }
 
-/// A failed call: a positive errno and its message.
+/// Words about a failed call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LastFailure {
+    /// The message; empty before the first failure.
+    pub(crate) message: String,
+    /// The name of the kind of damage (`CorruptKind::name`); empty where no damage was found.
+    pub(crate) kind: String,
+}
+
+impl LastFailure {
+    const NONE: LastFailure = LastFailure {
+        message: String::new(),
+        kind: String::new(),
+    };
+}
+
+/// A failed call: a positive errno and its words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     errno: c_int,
-    text: String,
+    words: LastFailure,
 }
 
 /// The result of a call before it becomes a number.
@@ -28,9 +44,11 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 impl Failure {
     /// A failure with a message of its own.
     pub(crate) fn new(errno: c_int, text: impl Into<String>) -> Failure {
+        let message = text.into();
+        let kind = String::new();
         Failure {
             errno,
-            text: text.into(),
+            words: LastFailure { message, kind },
         }
     }
 
@@ -56,17 +74,22 @@ impl Failure {
         Failure::new(libc::EIO, format!("internal error: {text}"))
     }
 
-    /// Notes the message for this thread, and returns the negative errno.
+    /// Notes the words for this thread, and returns the negative errno.
     fn record(self) -> c_int {
-        // A thread that ends may have dropped its message already: then nothing reads it.
-        let _ = LAST.try_with(|last| last.replace(self.text));
+        // A thread that ends may have dropped its words already: then nothing reads them.
+        let _ = LAST.try_with(|last| last.replace(self.words));
         -self.errno
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::new(error.errno(), error.to_string())
+        let mut failure = Failure::new(error.errno(), error.to_string());
+        failure.words.kind = error
+            .corrupt_kind()
+            .map(|kind| kind.name())
+            .unwrap_or_default();
+        failure
     }
 }
 
@@ -129,9 +152,9 @@ pub(crate) fn bytes(count: usize) -> Result<isize> {
     isize::try_from(count).map_err(|_| Failure::new(libc::EOVERFLOW, "a count past SSIZE_MAX"))
 }
 
-/// The message of this thread's last failed call; empty before the first.
-pub(crate) fn last_message() -> String {
-    LAST.with_borrow(String::clone)
+/// The words about this thread's last failed call.
+pub(crate) fn last_failure() -> LastFailure {
+    LAST.with_borrow(LastFailure::clone)
 }
 
 #[cfg(test)]
@@ -142,12 +165,12 @@ mod tests {
     fn a_panic_becomes_a_number() {
         let told: c_int = of_call(|| panic!("lost {}", 7));
         assert_eq!(
-            (told, last_message()),
+            (told, last_failure().message),
             (-libc::EIO, "internal error: lost 7".into())
         );
         let told: isize = of_call(|| std::panic::panic_any(5));
         assert_eq!(
-            (told, last_message()),
+            (told, last_failure().message),
             (-5, "internal error: unknown".to_owned())
         );
     }
@@ -156,11 +179,11 @@ mod tests {
     fn a_failure_keeps_its_errno_and_its_words() {
         let told: i64 = of_call(|| Err(Error::NotFound.into()));
         assert_eq!(
-            (told, last_message()),
+            (told, last_failure().message),
             (-2, "No such file or directory".to_owned())
         );
         // A call that succeeds leaves the message.
         assert_eq!(of_call(|| Ok(3)), 3);
-        assert_eq!(last_message(), "No such file or directory");
+        assert_eq!(last_failure().message, "No such file or directory");
     }
 }

@@ -155,6 +155,7 @@ static void names(void)
     ssize_t words = extant_error(buf, sizeof buf);
     EQUAL(words, (ssize_t)strlen("No such file or directory"));
     OK(strcmp(buf, "No such file or directory"));
+    EQUAL(extant_error_kind(buf, sizeof buf), 0);
 }
 
 static void xattrs(void)
