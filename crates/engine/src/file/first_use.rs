@@ -6,7 +6,7 @@ use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
 
 use crate::state::file::{
-    AppendQueue, DataPath, DataPathCell, Direct, FileData, Flight, OpenState, OrderedRanges,
+    DataPath, DataPathCell, Direct, FileData, Flight, OpenState, OrderedRanges,
 };
 use crate::state::inode::Inode;
 use crate::types::FileKind;
@@ -42,7 +42,6 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             address_space,
             data_path: DataPathCell::new(data_path),
             ranges: RangeLock::new(fs.tuning.tree(), &fs.files.past_ranges),
-            append_queue: AppendQueue::default(),
             direct: Direct::default(),
             ordered: OrderedRanges::default(),
             flight: Flight::default(),

@@ -11,8 +11,8 @@
 //!   touch.
 //! * `i_size` is raised only under an EOF lock that begins at or before the block of the old size,
 //!   and lowered only under one that begins at or before the block of the new one.
-//! * A range is locked with `lock` held shared or, by a slot or an append without a ticket, after a
-//!   look at `lock`; and never with a folio, a handle or the invalidate lock held.
+//! * A range is locked with `lock` held shared or, by a slot or a short append, after a look at
+//!   `lock`; and never with a folio, a handle or the invalidate lock held.
 //!
 //! * Locking has two phases: an operation that has released a part locks nothing more, and does not
 //!   touch that part again. So operations that follow each other through a file leave what they
@@ -20,15 +20,13 @@
 //!   write of its own, behind what is written.
 //!
 //! # Locks
-//! Append queue → `lock` → range. Writers on the buffer-head path take `lock` exclusively instead,
-//! as do changes of attributes and of the data path, and operations that move ranges. Writeback and
-//! completion take neither.
+//! `lock` → range. Writers on the buffer-head path take `lock` exclusively instead, as do changes
+//! of attributes and of the data path, and operations that move ranges. Writeback and completion
+//! take neither.
 //!
 //! # Concurrency
-//! A write to cached folios that changes nothing else locks no range: see `data_path::overwrite`.
-//! Threads that extend a file could not run side by side anyway, so they queue before they lock
-//! ([`AppendQueue`](crate::state::file::AppendQueue)): waiting there is cheaper, and
-//! protects nothing.
+//! A write to cached folios that changes nothing else locks no range: see `data_path::write_fast`.
+//! Threads that extend a file run one after the other: they meet in the EOF lock.
 
 use std::sync::Arc;
 
@@ -39,7 +37,7 @@ use extant_units::{BlockSize, Pos};
 use crate::config::BufferedPath;
 use crate::file::first_use::data;
 use crate::inode::{ExclusiveGuard, SharedGuard};
-use crate::state::file::{AppendTicket, FileData};
+use crate::state::file::FileData;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -56,7 +54,7 @@ const RELEASE_BYTES: u64 = 256 << 10;
 pub(crate) enum WriteAt {
     /// To this byte.
     Pos(u64),
-    /// To the end of the file, wherever that is when the write's turn comes (`O_APPEND`).
+    /// To the end of the file, wherever that is when it is locked (`O_APPEND`).
     End,
     /// To this byte, from a cache above ours (the kernel's, of a mount) that took the write
     /// earlier: what a write asks for was checked then, and the time noted, which the cache reports
@@ -74,7 +72,7 @@ impl WriteAt {
         }
     }
 
-    /// Position of what comes `bytes` behind this one. An append has none before its turn.
+    /// Position of what comes `bytes` behind this one. An append has none before the end is locked.
     pub(in crate::file) fn behind(self, bytes: usize) -> Self {
         let behind = |pos: u64| pos.saturating_add(bytes as u64);
         match self {
@@ -96,7 +94,6 @@ pub(crate) struct Held<'a> {
     // Dropped in this order.
     part: Option<Part<'a>>,
     lock: Lock<'a>,
-    _ticket: Option<AppendTicket<'a>>,
 }
 
 /// A locked part.
@@ -277,9 +274,9 @@ fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -
     Some(Part::Range(Locked::new(guard, held)))
 }
 
-/// The EOF lock for a write of `len` bytes `at` a position that extends the file, without a ticket
-/// and without the inode's `lock`: for a caller that then changes one cached block. `None` if
-/// any other thread is met. Returns where the write goes, which is not behind the end of the file.
+/// The EOF lock for a write of `len` bytes `at` a position that extends the file, without the
+/// inode's `lock`: for a short append, whose caller then changes one cached block. `None` if any
+/// other thread is met. Returns where the write goes, which is not behind the end of the file.
 #[inline]
 pub(in crate::file) fn try_lock_append<'a>(
     fs: &Fs,
@@ -291,7 +288,7 @@ pub(in crate::file) fn try_lock_append<'a>(
     let position = |size: u64| at.position().unwrap_or(size);
     let size = inode.size();
     let pos = position(size);
-    if pos > size || pos.saturating_add(len) <= size || data.append_queue.is_busy() {
+    if pos > size || pos.saturating_add(len) <= size {
         return None;
     }
     let from = floor(fs.layout.block_size, pos);
@@ -316,7 +313,6 @@ pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -
         has_released: false,
         part: lock_in(fs, data, &lock, range),
         lock,
-        _ticket: None,
     })
 }
 
@@ -332,11 +328,6 @@ pub(in crate::file) fn lock_for_write<'a>(
     len: u64,
 ) -> Result<(Held<'a>, u64, u64)> {
     let data = data(fs, inode);
-    // A guess is enough: the queue protects nothing.
-    let grows = at
-        .position()
-        .is_none_or(|pos| pos.saturating_add(len) > inode.size());
-    let ticket = grows.then(|| data.append_queue.wait_for_ticket(len));
     let lock = enter(fs, inode, data)?;
     let position = |size: u64| at.position().unwrap_or(size);
     let bs = fs.layout.block_size;
@@ -352,7 +343,6 @@ pub(in crate::file) fn lock_for_write<'a>(
         has_released: false,
         part,
         lock,
-        _ticket: ticket,
     };
     Ok((held, position(size), size))
 }
@@ -376,7 +366,6 @@ pub(in crate::file) fn lock_for_size<'a>(
         has_released: false,
         part,
         lock,
-        _ticket: None,
     };
     Ok((SizeGuard(held), old))
 }

@@ -11,8 +11,8 @@
 //! Most reads and writes find that there is nothing to note: `deferred_times::Noted` tells them
 //! without a lock, by comparing ticks of the coarse clock. A tick is one value of that clock, which
 //! advances every few milliseconds. A write that finds its time noted in the current tick has no
-//! time to note, and may take a short cut: the folio fast path, an append without a ticket, a
-//! direct request without the inode's `lock`. The first cached write of a tick notes the time on
+//! time to note, and may take a short cut: the folio fast path, a short append, a direct
+//! request without the inode's `lock`. The first cached write of a tick notes the time on
 //! its way, if there are no privileges to take away; that takes `core` alone.
 //!
 //! # Locks

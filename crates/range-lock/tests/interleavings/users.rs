@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// As an append without a ticket.
+    /// As a short append.
     pub(crate) fn by_eof_alone(&self, sector: u64) {
         if let Some(held) = self.locks.try_lock_eof(sector * 512, &self.inode) {
             self.change(ByteRange::to_infinity(sector * 512));
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// As an append with a ticket, or a truncation.
+    /// As any other append, or a truncation.
     pub(crate) fn by_eof(&self, sector: u64) {
         let shared = self.inode.read();
         let held = self.locks.lock_eof(sector * 512, &shared);

@@ -411,7 +411,7 @@ fn the_eof_lock_keeps_others_out_of_the_end() {
 }
 
 #[test]
-fn an_eof_lock_without_a_ticket_meets_no_other_thread() {
+fn the_eof_lock_of_a_short_append_meets_no_other_thread() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, 5000);
     let file = data(&fs, &inode);
@@ -424,9 +424,6 @@ fn an_eof_lock_without_a_ticket_meets_no_other_thread() {
     assert_eq!(locked(WriteAt::Pos(4999)), Some(4999));
     assert_eq!(locked(WriteAt::Pos(4990)), None, "no longer");
     assert_eq!(locked(WriteAt::Pos(5001)), None, "zeros come before it");
-    let ticket = file.append_queue.wait_for_ticket(10);
-    assert_eq!(locked(WriteAt::End), None, "the ticket is held");
-    drop(ticket);
     let attributes = inode.lock_exclusively();
     assert_eq!(locked(WriteAt::End), None, "the file is locked");
     drop(attributes);

@@ -14,7 +14,7 @@ use extant_pagecache::{
 use extant_range_lock::RangeLock;
 use extant_units::Pos;
 
-use crate::state::file::{AppendQueue, DataPath, DataPathCell, Flight, OrderedRanges};
+use crate::state::file::{DataPath, DataPathCell, Flight, OrderedRanges};
 
 /// The largest readahead window.
 const READAHEAD_BYTES: u64 = 2 << 20;
@@ -26,8 +26,6 @@ pub(crate) struct FileData {
     pub(crate) data_path: DataPathCell,
     /// Parts of the file that are locked.
     pub(crate) ranges: RangeLock,
-    /// Threads that extend the file.
-    pub(crate) append_queue: AppendQueue,
     /// Direct I/O so far.
     pub(crate) direct: Direct,
     /// Ranges that commits wait for.

@@ -1,13 +1,11 @@
 //! State of a file with data, and of all of them: [`Files`].
 
-mod append_queue;
 mod data_path_cell;
 mod data_state;
 mod files;
 mod logged_device;
 mod ordered_ranges;
 
-pub(crate) use self::append_queue::{AppendQueue, AppendTicket};
 pub(crate) use self::data_path_cell::{DataPath, DataPathCell};
 pub(crate) use self::data_state::{Direct, FileCallbacks, FileData, OpenState};
 pub(crate) use self::files::Files;
