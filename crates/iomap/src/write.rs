@@ -1,10 +1,10 @@
 //! Buffered writes.
 //!
-//! If a folio is cached and the blocks of the range are uptodate and have space, the block map
-//! is not asked at all. [`overwrite`] and [`extend`] are the fast paths: they write to one folio or
-//! a few under no other lock than theirs. [`write()`] checks each folio on its way for the same.
-//! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is
-//! checked. Only the blocks at the edges of a range can need their old content.
+//! [`overwrite`] and [`extend`] are the fast paths: where a folio or a few are cached, and the
+//! blocks of the range are uptodate and have space, they write under no other lock than those of
+//! the folios, and do not ask the block map. [`write()`] maps the range, and locks each folio
+//! *before* it checks the mapping's cookie. Only the blocks at the edges of a range can need their
+//! old content.
 //!
 //! # Invariants
 //! * No bytes are copied through a stale mapping (J17).
@@ -176,32 +176,11 @@ pub fn write<O: IomapOps + ?Sized>(
     source: &mut impl Source,
 ) -> Result<usize, Stopped<O::Error>> {
     let mut writer = Writer { ops, pos, source };
-    let mut done = 0;
-    while done < len {
-        ops.address_space().throttle();
-        let quick = writer.overwrite_folio(done, len - done);
-        if quick > 0 {
-            done += quick;
-            continue;
-        }
-        let at = pos.plus(done as u64);
-        let mapped = apply(
-            ops,
-            IomapOp::Write,
-            at,
-            (len - done) as u64,
-            |map, at, part| writer.write_mapped(map, at, index(part)),
-        );
-        let mapped = mapped.map_err(|stopped| Stopped {
-            done: stopped.done + done as u64,
-            error: stopped.error,
-        })?;
-        if mapped == 0 {
-            break;
-        }
-        done += index(mapped);
-    }
-    Ok(done)
+    ops.address_space().throttle();
+    let mapped = apply(ops, IomapOp::Write, pos, len as u64, |map, at, part| {
+        writer.write_mapped(map, at, index(part))
+    });
+    mapped.map(index)
 }
 
 struct Writer<'a, O: ?Sized, S> {
@@ -212,31 +191,6 @@ struct Writer<'a, O: ?Sized, S> {
 }
 
 impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
-    /// Writes into the folio at byte `done` without a mapping, if it is cached, uptodate and has
-    /// space. Returns the bytes written.
-    #[inline]
-    fn overwrite_folio(&mut self, done: usize, len: usize) -> usize {
-        let pages = self.ops.address_space();
-        let at = self.pos.plus(done as u64);
-        let Some(folio) = pages.get(at.page()) else {
-            return 0;
-        };
-        let Some(mut guard) = pages.lock_stable(&folio) else {
-            return 0;
-        };
-        let from = folio.offset_of(at);
-        let to = folio.len().min(from + len);
-        if !guard.can_overwrite(from..to) {
-            return 0;
-        }
-        let copied = self.source.copy_at(done, &mut guard.bytes_mut()[from..to]);
-        if copied > 0 {
-            self.ops.counters().overwrites.bump();
-            self.publish(&mut guard, from, from + copied);
-        }
-        copied
-    }
-
     /// Writes `len` bytes at `at` under `map`, folio by folio.
     fn write_mapped(
         &mut self,

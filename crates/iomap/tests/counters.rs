@@ -20,13 +20,23 @@ fn a_cached_overwrite_asks_no_map_at_any_offset_and_folio_size() {
         toy.write(0, &vec![1; 4 << 20]).unwrap();
         let before = toy.stats.snapshot();
         let offsets = [0, 4096, 1_000_000, (2 << 20) - 1024, (4 << 20) - 1024];
+        let put = |at, byte| {
+            let bytes = [byte; 1024];
+            assert!(overwrite(
+                &*toy,
+                &toy.recent,
+                Pos::new(at),
+                &bytes[..],
+                || true
+            ));
+        };
         for at in offsets {
-            toy.write(at, &[2; 1024]).unwrap();
+            put(at, 2);
         }
         toy.sync().unwrap();
         // Clean again, and still backed.
         for at in offsets {
-            toy.write(at, &[3; 1024]).unwrap();
+            put(at, 3);
         }
         let after = toy.stats.snapshot();
         assert_eq!(after.begins, before.begins, "order {order}");
@@ -43,7 +53,8 @@ fn a_cached_read_makes_an_overwrite_free_of_maps_too() {
     toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     assert_eq!(toy.read(0, 1 << 20).len(), 1 << 20);
     let before = toy.stats.snapshot();
-    toy.write(12_288, &[9; 5000]).unwrap();
+    let at = Pos::new(12_288);
+    assert!(overwrite(&*toy, &toy.recent, at, &[9; 5000][..], || true));
     assert_eq!(toy.stats.snapshot().begins, before.begins);
 }
 
@@ -64,8 +75,10 @@ fn truncated_blocks_ask_for_space_again() {
 #[test]
 fn appends_within_a_block_map_once() {
     let toy = Setup::default().build();
-    for i in 0..4u8 {
-        toy.write(u64::from(i) * 1024, &[i; 1024]).unwrap();
+    toy.write(0, &[0; 1024]).unwrap();
+    for i in 1..4u8 {
+        let at = Pos::new(u64::from(i) * 1024);
+        assert!(extend(&*toy, &toy.recent, at, &[i; 1024][..]));
     }
     let stats = toy.stats.snapshot();
     assert_eq!(stats.begins, 1);

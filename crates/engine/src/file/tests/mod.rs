@@ -73,7 +73,8 @@ fn iomap_15_appends_start_no_handle() {
     assert_eq!(inode.size(), 3_000_001);
     assert_eq!(disk_size(&inode), 0, "the size on disk waits for the data");
     let begins = fs.files.stats.snapshot().begins;
-    assert!(begins <= 740, "{begins} mappings for 733 blocks");
+    // An append that goes over the end of a block asks for both blocks; all others ask for none.
+    assert!(begins <= 2 * 740, "{begins} mappings for 733 blocks");
     fsync(&fs, &inode, None, false).unwrap();
     assert_eq!(disk_size(&inode), 3_000_001);
     assert_eq!(map::delayed_blocks(&inode), 0);
