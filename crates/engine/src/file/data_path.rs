@@ -47,33 +47,12 @@ pub(super) fn read(
     }
 }
 
-/// Buffered write of what is cached already, as one step and without the file's lock; false if that
-/// cannot be, and nothing has changed then.
-#[inline]
-pub(super) fn overwrite(
-    ops: &FileOps<'_>,
-    recent: &RecentFolios,
-    pos: Pos,
-    bytes: &(impl Payload + ?Sized),
-) -> bool {
-    // A holder of the range (a truncation, a longer write) or of the file's lock takes folios one
-    // by one. From its first folio on, writes of this kind stay out of its part of the folio. What
-    // it changed about the file before is seen by what is read after this look.
-    let alone = || {
-        !range_lock::is_locked(ops.inode, ops.data, pos, bytes.len())
-            && ops.data.data_path.get() == ops.data_path
-    };
-    match ops.data_path.machinery {
-        BufferedPath::Iomap => extant_iomap::overwrite(ops, recent, pos, bytes, alone),
-        BufferedPath::BufferHead => false,
-    }
-}
-
-/// Buffered write that makes the file longer by what fits into cached blocks, as one step; as
-/// [`overwrite`], but under the EOF lock, with which `is_plain` says whether the write has nothing
-/// else to do. Returns the position.
-#[inline]
-pub(super) fn extend(
+/// Buffered write of what is cached already, as one step and without the file's lock: below the end
+/// of the file under the folio locks, or one that makes it longer within a cached block under the
+/// EOF lock, with which `is_plain` says whether the write has nothing else to do. Returns the
+/// position; `None` if that cannot be, and nothing has changed then.
+#[inline(always)]
+pub(super) fn write_fast(
     ops: &FileOps<'_>,
     recent: &RecentFolios,
     at: WriteAt,
@@ -83,12 +62,21 @@ pub(super) fn extend(
     if ops.data_path.machinery != BufferedPath::Iomap {
         return None;
     }
-    let (fs, len) = (ops.fs, bytes.len() as u64);
-    let (_eof, pos) = range_lock::try_lock_append(fs, ops.inode, ops.data, at, len)?;
-    let done = is_plain()
-        && ops.data.data_path.get() == ops.data_path
-        && extant_iomap::extend(ops, recent, Pos::new(pos), bytes);
-    done.then_some(pos)
+    let (inode, data) = (ops.inode, ops.data);
+    let len = bytes.len() as u64;
+    let on_this_path = || data.data_path.get() == ops.data_path;
+    let below_the_end = |pos: &u64| pos.saturating_add(len) <= inode.size();
+    if let Some(pos) = at.position().filter(below_the_end) {
+        let at = Pos::new(pos);
+        // A holder of the range (a truncation, a longer write) or of the file's lock takes folios
+        // one by one. From its first folio on, writes of this kind stay out of its part of the
+        // folio. What it changed about the file before is seen by what is read after this look.
+        let alone = || !range_lock::is_locked(inode, data, at, bytes.len()) && on_this_path();
+        return extant_iomap::overwrite(ops, recent, at, bytes, alone).then_some(pos);
+    }
+    let (_eof, pos) = range_lock::try_lock_append(ops.fs, inode, data, at, len)?;
+    let plain = is_plain() && on_this_path();
+    (plain && extant_iomap::extend(ops, recent, Pos::new(pos), bytes)).then_some(pos)
 }
 
 /// Buffered write. A write that runs out of space goes on where commits return some.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
 use extant_iomap::Payload;
-use extant_units::Pos;
 
 use crate::file::data_path;
 use crate::file::mapping::iomap_ops::FileOps;
@@ -39,11 +38,7 @@ pub(in crate::file) fn put_in_folio(
         return None;
     }
     let recent = &open.unwrap_or(&ops.data.shared).recent;
-    let len = bytes.len() as u64;
-    let below_the_end = |pos: &u64| pos.saturating_add(len) <= inode.size();
-    if let Some(pos) = at.position().filter(below_the_end) {
-        return data_path::overwrite(&ops, recent, Pos::new(pos), bytes).then_some(pos);
-    }
-    // A holder of `lock` before the end is locked may have changed attributes.
-    data_path::extend(&ops, recent, at, bytes, noted)
+    // Asked again by an append: a holder of `lock` before the end is locked may have changed
+    // attributes.
+    data_path::write_fast(&ops, recent, at, bytes, noted)
 }
