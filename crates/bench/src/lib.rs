@@ -6,7 +6,8 @@
 //!
 //! From below: `target` is what is measured (memory, the library, a mount, a device) and times
 //! calls on it; `variant` lists what is compared; `case` says what a case is; `overwrite`, `psync`,
-//! `append`, `parallel`, `randwrite`, `buffered`, `clears`, `meta`, `direct` and `queue` have them,
+//! `append`, `parallel`, `randwrite`, `buffered`, `clears`, `meta`, `small_files`, `direct` and
+//! `queue` have them,
 //! with the names that the seeds give them; `runner` runs cases and variants in rounds, there and
 //! back again, so that whatever else the machine does falls on all of them. `peers`, `images`
 //! and `scale` have rounds of their own.
@@ -37,6 +38,7 @@ mod report;
 mod rows;
 mod runner;
 mod scale;
+mod small_files;
 mod target;
 mod times;
 mod variant;

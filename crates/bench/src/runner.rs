@@ -21,7 +21,7 @@ use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
 use crate::{
     append, buffered, clears, direct, follow, fragments, images, meta, overwrite, parallel, peers,
-    psync, queue, randwrite, scale,
+    psync, queue, randwrite, scale, small_files,
 };
 
 /// One measurement at a time in a process: two would measure each other.
@@ -99,7 +99,10 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
         .flatten()
         .collect(),
         Bench::Psync => psync::cases(),
-        Bench::Meta => meta::cases(plan),
+        Bench::Meta => [meta::cases(plan), small_files::cases()]
+            .into_iter()
+            .flatten()
+            .collect(),
         Bench::Direct => direct::cases(),
         Bench::Disk => psync::disk_cases(),
         Bench::Device => queue::cases(),

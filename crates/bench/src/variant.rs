@@ -134,6 +134,11 @@ pub(crate) const ALL: &[Variant] = &[
         about: "the same with long writes that unlock their range at its end, as a whole",
     },
     Variant {
+        name: "nojoint",
+        kind: Kind::Library(|tuning| tuning.joint_writeback = false),
+        about: "the same with new small files that are written back one by one",
+    },
+    Variant {
         name: "iomap-order0",
         kind: Kind::Library(|tuning| tuning.max_folio_order = 0),
         about: "the same with folios of 4 KiB",
@@ -265,6 +270,9 @@ impl Variant {
         let reads = case.contains("read/");
         if self.kind.is_device() || bench == Bench::Device {
             return self.kind.is_device() && bench == Bench::Device;
+        }
+        if self.name == "nojoint" {
+            return bench == Bench::Meta && case.starts_with("small/");
         }
         if matches!(self.kind, Kind::Library(_)) {
             match bench {

@@ -48,6 +48,36 @@ fn calls_on_names_are_made() -> Result<()> {
     Ok(())
 }
 
+/// Both columns come out of one run: all files joined, or none.
+#[test]
+fn new_small_files_are_written_together_unless_a_variant_says_otherwise() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let plan = Plan {
+        benches: vec![Bench::Meta, Bench::Append],
+        only: vec!["small/".to_owned(), "append/1x".to_owned()],
+        ..plan(&["iomap", "nojoint"], "/nonexistent".into())
+    };
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    let all = report.json();
+    let rows = all["rows"].as_array().cloned().unwrap_or_default();
+    for (variant, joint) in [("iomap", 20), ("nojoint", 0)] {
+        let r = row(&rows, "small/4K", variant);
+        ensure!(
+            counted(r, "calls") == 20 && counted(r, "bytes") == 20 * 4096,
+            "{r}"
+        );
+        ensure!(counted(r, "joint_files") == joint, "{r}");
+        ensure!(counted(r, "ioends") == 20 - joint, "{r}");
+        ensure!(counted(r, "commits") > 0, "{r}");
+    }
+    let others = rows.iter().filter(|r| r["case"] != "small/4K");
+    let others = others.filter(|r| r["variant"] == "nojoint").count();
+    ensure!(others == 0, "{all}");
+    Ok(())
+}
+
 #[test]
 fn direct_calls_go_past_the_cache() -> Result<()> {
     if !need(&[Need::Tool("mke2fs")]) {

@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use crate::part::Table;
 
 /// Pairs of variants whose ratio is shown: the first against the second.
-const PAIRS: [(&str, &str); 17] = [
+const PAIRS: [(&str, &str); 18] = [
     ("iomap", "notrim"),
+    ("iomap", "nojoint"),
     ("iomap", "memcpy"),
     ("iomap", "memset"),
     ("iomap", "iomap-order0"),

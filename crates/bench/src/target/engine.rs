@@ -239,4 +239,8 @@ impl Names for Filesystem {
     fn unlink(&self, file: &str) -> Result<()> {
         Ok(self.remove_file(file)?)
     }
+
+    fn sync(&self) -> Result<()> {
+        Ok(Filesystem::sync(self)?)
+    }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 use extant_host::{Mount, Result, ensure};
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::{Advice, OFlags, fadvise, syncfs};
 
 use super::data::{Appender, Data, VECTORS};
 use super::fresh::{Fresh, Mounted};
@@ -218,6 +218,10 @@ impl Names for Host {
 
     fn unlink(&self, file: &str) -> Result<()> {
         Ok(fs::remove_file(self.at(file))?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(syncfs(File::open(self.mount().dir())?)?)
     }
 }
 

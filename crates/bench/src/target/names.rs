@@ -26,4 +26,6 @@ pub(crate) trait Names: Sync {
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Removes a file.
     fn unlink(&self, file: &str) -> Result<()>;
+    /// Makes all of the file system durable.
+    fn sync(&self) -> Result<()>;
 }
