@@ -27,7 +27,7 @@ const LIMITS: &[(&str, &str, usize)] = &[
     ("openers", "crates/range-lock", 21),
     ("parameters", "crates/bufferhead", 1),
     ("parameters", "crates/cli", 3),
-    ("parameters", "crates/engine", 53),
+    ("parameters", "crates/engine", 42),
     ("parameters", "crates/extant", 2),
     ("parameters", "crates/fuse", 9),
     ("parameters", "crates/iomap", 1),

@@ -11,7 +11,7 @@ use super::node::Node;
 use crate::api::inspect::usage;
 use crate::attr::{self, FlagSet};
 use crate::mount::{self, ShutdownMode};
-use crate::namei::symlink_target;
+use crate::namei::{ParentAndName, symlink_target};
 use crate::state::alloc::DirtyBound;
 use crate::types::{Attr, Dirent, FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
 use crate::volume::Fs;
@@ -272,7 +272,8 @@ impl Volume {
         flags: RenameFlags,
         cred: &Cred,
     ) -> Result<()> {
-        let (old, new) = ((old_dir.counted(), old_name), (new_dir.counted(), new_name));
+        let old = ParentAndName::new(old_dir.counted(), old_name);
+        let new = ParentAndName::new(new_dir.counted(), new_name);
         namei::rename(self.fs(), old, new, flags, cred)
     }
 

@@ -13,7 +13,7 @@
 //!
 //! The inodes in memory are [state](crate::state::inode). The operations: `iget` (numbers to
 //! inodes), `record` (reading, checking, storing), `table_ahead` (reading many), `update`, `times`,
-//! `path_choice`, `reaping` (working the queue off), `kind_flags` (which kinds have which),
+//! `path_choice`, `kind_flags` (which kinds have which),
 //! `fast_symlink`, `devnum`, `inode_locks` (taking the locks, and the proof that they are held).
 //! Those that need other parts of the file system stand above: [`crate::new_inode`],
 //! [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
@@ -26,7 +26,6 @@ mod inode_locks;
 pub(crate) mod kind_flags;
 pub(crate) mod path_choice;
 mod peek;
-mod reaping;
 mod record;
 mod table_ahead;
 #[cfg(test)]

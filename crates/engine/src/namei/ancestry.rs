@@ -5,10 +5,11 @@ use std::sync::Arc;
 use extant_disk::damage::LinkDamage;
 use extant_units::Ino;
 
-use super::child::child;
-use super::known_names;
+use super::known_names::{self, child};
+use super::lookup_name::ParentAndName;
+use super::name_checks::may_remove;
 use crate::dir;
-use crate::inode::{InodeFlags, LockedInode};
+use crate::inode::{ExclusiveGuards, InodeFlags, LockedInode};
 use crate::state::inode::{Inode, InodeRef};
 use crate::state::volume::RenameGuard;
 use crate::types::FileKind;
@@ -92,4 +93,18 @@ pub(super) fn check_project(dir: &Inode, inode: &Inode) -> Result<()> {
         return Err(Error::CrossDevice);
     }
     Ok(())
+}
+
+/// The checks of both kinds of rename on an entry that leads to `inode` and moves to `to`. Both
+/// directories are among the `locked` inodes.
+pub(super) fn check_move(
+    fs: &Fs,
+    locked: &ExclusiveGuards<'_>,
+    from: ParentAndName<'_>,
+    inode: &Inode,
+    to: &Inode,
+) -> Result<()> {
+    may_remove(&locked.of(from.dir), inode)?;
+    check_not_own(fs, from.dir, inode)?;
+    check_project(&locked.of(to), inode)
 }

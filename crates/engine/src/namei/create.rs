@@ -12,13 +12,12 @@ use extant_jbd2::Handle;
 use super::known_names;
 use super::links::add_subdir;
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create};
-use super::pending_commit::PendingCommit;
 use crate::namei::symlink_target;
 use crate::new_inode::{self, NewInode};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::{Fs, credits, stop, whole};
+use crate::volume::{Fs, PendingCommit, credits, stop, whole};
 use crate::{alloc, dir, inode, orphan};
 
 /// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the

@@ -1,15 +1,14 @@
 //! Exchanging the inodes of two directory entries.
 
-use super::known_names;
 use super::links::{add_subdir, drop_subdir};
+use super::lookup_name::{Named, ParentAndName};
 use super::name_checks::check_room_for_subdir;
-use super::parent_and_name::{ParentAndName, check_move};
-use super::pending_commit::PendingCommit;
+use super::{ancestry, known_names};
 use crate::inode::ExclusiveGuards;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::{Fs, credits, whole};
+use crate::volume::{Fs, PendingCommit, credits, whole};
 use crate::{dir, inode};
 
 /// Makes each of two entries lead to the other's inode. `locked` has all directories involved; the
@@ -17,15 +16,17 @@ use crate::{dir, inode};
 pub(super) fn swap(
     fs: &Fs,
     locked: &ExclusiveGuards<'_>,
-    (old, source): (ParentAndName<'_>, &Inode),
-    (new, target): (ParentAndName<'_>, &Inode),
+    old: Named<'_>,
+    new: Named<'_>,
 ) -> Result<PendingCommit> {
+    let (source, target) = (old.inode, new.inode);
+    let (old, new) = (old.at, new.at);
     debug_assert_ne!(
         source.ino, target.ino,
         "an inode is not exchanged with itself"
     );
-    check_move(fs, locked, old, source, new.dir)?;
-    check_move(fs, locked, new, target, old.dir)?;
+    ancestry::check_move(fs, locked, old, source, new.dir)?;
+    ancestry::check_move(fs, locked, new, target, old.dir)?;
     let across = old.dir.ino != new.dir.ino;
     let up = source.kind == FileKind::Directory;
     let down = target.kind == FileKind::Directory;

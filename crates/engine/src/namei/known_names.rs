@@ -21,15 +21,15 @@
 use std::iter::Peekable;
 use std::sync::Arc;
 
+use extant_disk::damage::LinkDamage;
 use extant_disk::dirent::FileType;
 use extant_name_cache::{Entry, Target, Ticket};
 use extant_units::Ino;
 
-use super::child::child;
 use super::name_checks::{check_length, is_dot};
 use crate::inode::{ExclusiveInode, LockedInode, Seen};
 use crate::state::inode::{Inode, InodeRef};
-use crate::types::error::Result;
+use crate::types::error::{Error, Location, Result};
 use crate::types::{Attr, FileKind};
 use crate::volume::Fs;
 use crate::{attr, dir};
@@ -328,18 +328,31 @@ fn kind_of(to: Target) -> Option<FileKind> {
     FileKind::from_file_type(FileType::from_raw(to.kind))
 }
 
+/// The inode that an entry of `dir` leads to, ".." included. While `dir` is locked the entry does
+/// not go, so an inode that is deleted is damage.
+pub(super) fn child(fs: &Arc<Fs>, dir: LockedInode<'_>, ino: Ino) -> Result<InodeRef> {
+    fs.iget(ino).map_err(|error| match error {
+        Error::Stale => {
+            let error = Error::corrupt(Location::Inode(dir.ino), LinkDamage::DeletedInode { ino });
+            fs.fault.report(fs, &error);
+            error
+        }
+        other => other,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use extant_testkit::Image;
 
     use super::*;
-    use crate::namei;
+    use crate::namei::{self, ParentAndName};
     use crate::test_support::test_mount::TestFs;
     use crate::types::{Cred, RenameFlags};
 
     fn rename(fs: &TestFs, from: &str, to: &str) {
         let root = fs.root();
-        let (from, to) = ((&root, from.as_bytes()), (&root, to.as_bytes()));
+        let [from, to] = [from, to].map(|name| ParentAndName::new(&root, name.as_bytes()));
         namei::rename(fs, from, to, RenameFlags::empty(), &Cred::root()).unwrap();
     }
 

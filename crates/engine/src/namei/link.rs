@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::links::MAX_LINKS;
 use super::name_checks::{check_name, is_dot, may_create};
-use super::pending_commit::PendingCommit;
 use super::{ancestry, known_names};
 use crate::inode::InodeFlags;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::{Fs, credits, whole};
+use crate::volume::{Fs, PendingCommit, credits, whole};
 use crate::{alloc, dir, inode, orphan};
 
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.

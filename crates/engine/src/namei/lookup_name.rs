@@ -1,4 +1,4 @@
-//! Looking a name up.
+//! A name in a directory, and looking it up.
 
 use std::sync::Arc;
 
@@ -28,5 +28,30 @@ pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<Inod
             let shared = dir.lock_shared();
             known_names::locked(fs, shared.inode(), name)
         }
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct ParentAndName<'a> {
+    pub(crate) dir: &'a InodeRef,
+    pub(crate) name: &'a [u8],
+}
+
+/// A name, and the inode that it leads to while its directory is locked.
+#[derive(Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub(super) at: ParentAndName<'a>,
+    pub(super) inode: &'a Inode,
+}
+
+impl<'a> ParentAndName<'a> {
+    pub(crate) fn new(dir: &'a InodeRef, name: &'a [u8]) -> Self {
+        Self { dir, name }
+    }
+
+    /// The inode that the name leads to at this moment.
+    pub(super) fn look(&self, fs: &Arc<Fs>) -> Result<Option<InodeRef>> {
+        look(fs, self.dir, self.name)
     }
 }

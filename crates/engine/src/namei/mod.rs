@@ -16,10 +16,9 @@
 //! takes all their `lock`s at once, by [`crate::inode::lock_all`], which needs no order among them.
 //! A rename that gives a directory another parent takes `Fs::rename_lock` first. Handles start
 //! below these. No operation waits for a commit under a lock: in a directory with `dirsync` it
-//! commits after it has released all (`pending_commit.rs`).
+//! commits after it has released all ([`PendingCommit`](crate::volume::PendingCommit)).
 
 mod ancestry;
-mod child;
 mod create;
 mod eviction;
 mod exchange_names;
@@ -28,8 +27,6 @@ mod link;
 mod links;
 mod lookup_name;
 mod name_checks;
-mod parent_and_name;
-mod pending_commit;
 mod rename;
 pub(crate) mod symlink_target;
 mod unlink;
@@ -38,6 +35,6 @@ pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::eviction::evict;
 pub(crate) use self::known_names::{find_path, stat_path};
 pub(crate) use self::link::link;
-pub(crate) use self::lookup_name::lookup;
+pub(crate) use self::lookup_name::{ParentAndName, lookup};
 pub(crate) use self::rename::rename;
 pub(crate) use self::unlink::{rmdir, unlink};

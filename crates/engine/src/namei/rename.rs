@@ -11,16 +11,15 @@ use extant_jbd2::Handle;
 
 use super::create::{Wanted, make_credits, make_under};
 use super::links::{add_subdir, drop_link, drop_subdir};
+use super::lookup_name::{Named, ParentAndName};
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, may_remove};
-use super::parent_and_name::{ParentAndName, check_move};
-use super::pending_commit::PendingCommit;
 use super::{ancestry, exchange_names, known_names};
 use crate::dir::{self, FoundEntry};
 use crate::inode::{ExclusiveGuards, HeldRecord};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind, RenameFlags};
-use crate::volume::{Fs, credits, whole};
+use crate::volume::{Fs, PendingCommit, credits, whole};
 use crate::{alloc, file, inode};
 
 /// Renames `old` to `new`.
@@ -37,8 +36,8 @@ use crate::{alloc, file, inode};
 /// [`Error::NameTooLong`], [`Error::NoSpace`]; damage.
 pub(crate) fn rename(
     fs: &Arc<Fs>,
-    (old_dir, old_name): (&InodeRef, &[u8]),
-    (new_dir, new_name): (&InodeRef, &[u8]),
+    old: ParentAndName<'_>,
+    new: ParentAndName<'_>,
     flags: RenameFlags,
     cred: &Cred,
 ) -> Result<()> {
@@ -49,28 +48,26 @@ pub(crate) fn rename(
     if !(flags - RenameFlags::all()).is_empty() {
         return Err(Error::Invalid);
     }
-    check_name(old_name)?;
-    check_name(new_name)?;
-    if is_dot(old_name) {
+    check_name(old.name)?;
+    check_name(new.name)?;
+    if is_dot(old.name) {
         return Err(Error::Busy);
     }
-    if is_dot(new_name) {
+    if is_dot(new.name) {
         return Err(match flags.contains(RenameFlags::NOREPLACE) {
             true => Error::Exists,
             false => Error::Busy,
         });
     }
-    let old = ParentAndName {
-        dir: old_dir,
-        name: old_name,
-    };
-    let new = ParentAndName {
-        dir: new_dir,
-        name: new_name,
+    let request = Request {
+        old,
+        new,
+        flags,
+        cred,
     };
     let (pending, replaced) = alloc::retry_unlocked(fs, || {
         loop {
-            if let Some(done) = attempt(fs, old, new, flags, cred)? {
+            if let Some(done) = attempt(fs, &request)? {
                 return Ok(done);
             }
         }
@@ -80,14 +77,22 @@ pub(crate) fn rename(
     pending.commit_and_wait(fs)
 }
 
+/// What a caller wants renamed.
+struct Request<'a> {
+    old: ParentAndName<'a>,
+    new: ParentAndName<'a>,
+    flags: RenameFlags,
+    cred: &'a Cred,
+}
+
 /// One attempt; `None` if the names changed between looking and locking.
 fn attempt(
     fs: &Arc<Fs>,
-    old: ParentAndName<'_>,
-    new: ParentAndName<'_>,
-    flags: RenameFlags,
-    cred: &Cred,
+    request: &Request<'_>,
 ) -> Result<Option<(PendingCommit, Option<InodeRef>)>> {
+    let Request {
+        old, new, flags, ..
+    } = *request;
     let source = old.look(fs)?.ok_or(Error::NotFound)?;
     let target = new.look(fs)?;
     if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
@@ -135,27 +140,30 @@ fn attempt(
     if !still(old, Some(&source))? || !still(new, target.as_ref())? {
         return Ok(None);
     }
-    let from: (_, &Inode) = (old, &source);
-    let to = (new, target.as_deref());
+    let named = |at, inode| Named { at, inode };
     let pending = match &target {
         Some(target) if target.ino == source.ino => PendingCommit::nothing(),
-        Some(target) if swap => exchange_names::swap(fs, &locked, from, (new, target))?,
-        _ => replace(fs, &locked, from, to, flags, cred)?,
+        Some(target) if swap => {
+            exchange_names::swap(fs, &locked, named(old, &source), named(new, target))?
+        }
+        target => replace(fs, &locked, request, &source, target.as_deref())?,
     };
     drop(locked);
     drop(parents);
     Ok(Some((pending, target)))
 }
 
-/// The checks of a rename on the new name and on the inode that it replaces. `directory` says
-/// whether a directory is renamed, and `across` whether it gets another parent.
+/// The checks of a rename of `source` on the new name and on the inode that it replaces.
 fn check_target(
     fs: &Fs,
     locked: &ExclusiveGuards<'_>,
-    (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
-    directory: bool,
-    across: bool,
+    request: &Request<'_>,
+    source: &Inode,
+    target: Option<&Arc<Inode>>,
 ) -> Result<()> {
+    let Request { old, new, .. } = request;
+    let directory = source.kind == FileKind::Directory;
+    let across = old.dir.ino != new.dir.ino;
     match target {
         Some(target) => {
             may_remove(new.dir, target)?;
@@ -180,19 +188,25 @@ fn check_target(
     Ok(())
 }
 
-/// Replaces what `new` leads to, or adds it, and takes `old` away.
+/// Replaces `target`, which the new name leads to, or adds the name, and takes the old one away,
+/// which leads to `source`.
 fn replace(
     fs: &Arc<Fs>,
     locked: &ExclusiveGuards<'_>,
-    (old, source): (ParentAndName<'_>, &Inode),
-    (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
-    flags: RenameFlags,
-    cred: &Cred,
+    request: &Request<'_>,
+    source: &Inode,
+    target: Option<&Arc<Inode>>,
 ) -> Result<PendingCommit> {
+    let Request {
+        old,
+        new,
+        flags,
+        cred,
+    } = *request;
     let directory = source.kind == FileKind::Directory;
     let across = old.dir.ino != new.dir.ino;
-    check_move(fs, locked, old, source, new.dir)?;
-    check_target(fs, locked, (new, target), directory, across)?;
+    ancestry::check_move(fs, locked, old, source, new.dir)?;
+    check_target(fs, locked, request, source, target)?;
     let rename = Rename {
         fs,
         locked,

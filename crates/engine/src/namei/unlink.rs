@@ -6,12 +6,11 @@ use super::ancestry;
 use super::links::{drop_link, drop_subdir};
 use super::lookup_name::look;
 use super::name_checks::{check_length, is_dot, may_remove};
-use super::pending_commit::PendingCommit;
 use crate::inode::ExclusiveGuards;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::{Fs, credits, whole};
+use crate::volume::{Fs, PendingCommit, credits, whole};
 use crate::{dir, inode};
 
 /// Removes the name `name` of anything but a directory.

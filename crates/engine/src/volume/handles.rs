@@ -1,14 +1,16 @@
-//! Starting handles, refusing changes where none may be made, and ending those that cannot be
-//! completed.
+//! Starting handles, refusing changes where none may be made, ending those that cannot be
+//! completed, and the commit that an operation on names owes.
 //!
 //! # Errors
 //! An operation finds and checks what it is going to change before its first change, so that a
 //! failure leaves nothing to undo. One that fails later ([`whole`]) stops the journal, whatever the
 //! `errors=` policy: the transaction has half of the operation, and must not become durable.
 
+use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
 use extant_units::Tid;
 
+use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
@@ -100,5 +102,34 @@ impl Fs {
         let committed = self.journal.commit(tid);
         self.note_stopped_journal();
         Ok(committed?)
+    }
+}
+
+/// The commit that an operation on names owes after it has released its locks.
+#[must_use]
+pub(crate) struct PendingCommit(Option<Tid>);
+
+impl PendingCommit {
+    /// Ends the handle of a change to these directories.
+    pub(crate) fn end(fs: &Fs, mut h: Handle, dirs: &[&Inode]) -> Self {
+        let sync = InodeFlags::DIRSYNC | InodeFlags::SYNC;
+        if !fs.options.dirsync() && !dirs.iter().any(|dir| dir.flags().intersects(sync)) {
+            return Self(None);
+        }
+        h.set_sync();
+        Self(Some(h.tid()))
+    }
+
+    /// Nothing was changed.
+    pub(crate) const fn nothing() -> Self {
+        Self(None)
+    }
+
+    /// Waits for the commit, if a directory asks for it.
+    pub(crate) fn commit_and_wait(self, fs: &Fs) -> Result<()> {
+        match self.0 {
+            Some(tid) => fs.commit(tid),
+            None => Ok(()),
+        }
     }
 }

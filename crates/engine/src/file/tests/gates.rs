@@ -24,6 +24,7 @@ use crate::file::{
     truncate, write,
 };
 use crate::inode::InodeFlags;
+use crate::namei::ParentAndName;
 use crate::state::inode::{InodeCache, InodeRef};
 use crate::state::map::MapState;
 use crate::types::FallocateMode::{self, CollapseRange, InsertRange, PunchHole, ZeroRange};
@@ -488,7 +489,8 @@ fn a_rename_over_a_file_waits_for_data_in_flight() {
         assert!(!inode.has_dirty_data(), "all of it is in flight");
         let work = || {
             let root = fs.iget(Ino::ROOT).unwrap();
-            let (from, to) = ((&root, &b"new"[..]), (&root, &b"file"[..]));
+            let [from, to] =
+                [b"new".as_slice(), b"file"].map(|name| ParentAndName::new(&root, name));
             let flags = crate::RenameFlags::default();
             namei::rename(fs, from, to, flags, &Cred::root()).unwrap();
         };

@@ -21,7 +21,7 @@ use crate::file::write::put_in_folio;
 use crate::file::{Reader, WriteAt, fsync, read, write};
 use crate::map;
 use crate::mount;
-use crate::namei;
+use crate::namei::{self, ParentAndName};
 use crate::state::inode::InodeRef;
 use crate::state::map::MapState;
 use crate::types::Cred;
@@ -264,7 +264,8 @@ fn a_rename_over_another_file_waits_for_the_data() {
     let new = file(&fs, b"config.new");
     put(&fs, &new, 0, b"newer");
     let flags = crate::RenameFlags::default();
-    let (from, to) = ((&root, &b"config.new"[..]), (&root, &b"config"[..]));
+    let names = [b"config.new".as_slice(), b"config"];
+    let [from, to] = names.map(|name| ParentAndName::new(&root, name));
     namei::rename(&fs, from, to, flags, &Cred::root()).unwrap();
     assert!(!new.has_dirty_data());
     assert_eq!(disk_size(&new), 5);
