@@ -11,7 +11,7 @@
 
 use extant_disk::geometry::Geometry;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
-use extant_units::Group;
+use extant_units::{Blocks, Group, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::types::error::{Error, Result};
@@ -49,6 +49,15 @@ pub(super) fn write(fs: &Fs, geometry: &Geometry) -> Result<()> {
         .filter(|group| layout.has_superblock(*group))
         .rev()
         .peekable();
+    // Files that were there before own none of these blocks, nor do new ones.
+    let offset = |block: Pblk| {
+        let is_no_files = !fs.zones.may_map(None, block, Blocks::ONE);
+        assert!(
+            is_no_files && layout.contains(block, Blocks::ONE),
+            "{block:?}"
+        );
+        bs.dev_off(block).ok_or(Error::Invalid)
+    };
     while let Some(group) = groups.next() {
         fs.check_writable()?;
         if let Some(head) = block.get_mut(..SUPERBLOCK_SIZE) {
@@ -61,14 +70,12 @@ pub(super) fn write(fs: &Fs, geometry: &Geometry) -> Result<()> {
                 .read_unchecked(layout.descriptor_start.plus(at.into()))?
                 .data();
             let copy = start.plus(1 + u64::from(at));
-            fs.dev
-                .write_at(bs.dev_off(copy).ok_or(Error::Invalid)?, &bytes)?;
+            fs.dev.write_at(offset(copy)?, &bytes)?;
         }
         if groups.peek().is_none() {
             fs.dev.flush()?;
         }
-        fs.dev
-            .write_at(bs.dev_off(start).ok_or(Error::Invalid)?, &block)?;
+        fs.dev.write_at(offset(start)?, &block)?;
     }
     Ok(fs.dev.flush()?)
 }

@@ -15,6 +15,10 @@
 //! No block behind the old end is in the log before the superblock at its home says the new size: a
 //! replay takes its bounds from there. So a power cut leaves the size before a step or after it.
 //!
+//! Asserted: no block is written directly that the old volume has, but copies in blocks that no
+//! file may own; the volume gains what its new groups have, block by block; what is stored and what
+//! is published are one list of descriptors.
+//!
 //! # Locks
 //! [`Fs::growing`], taken first: one grow at a time; another is refused. The last group's lock,
 //! where its bitmap changes together with the end.
@@ -27,9 +31,10 @@ use std::io;
 
 use extant_disk::features::Compat;
 use extant_disk::geometry::{Geometry, GeometryError, NewGroups};
+use extant_disk::group_desc::GroupDesc;
 use extant_disk::superblock::{RawSuperblock, State};
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Pblk, at_most_u32};
+use extant_units::{Blocks, Group, Pblk, at_most_u32};
 
 use self::resize_inode::ResizeInode;
 use crate::alloc;
@@ -221,17 +226,19 @@ fn fill_last_group(fs: &Fs, end: u64) -> Result<()> {
 /// One step towards `end`.
 fn add_groups(fs: &Fs, end: u64) -> Result<()> {
     let step = Step::plan(fs, at_size(fs, fs.layout.end().get())?, end)?;
-    new_groups::write(&*fs.dev, &step.new)?;
+    let groups = new_groups::descriptors(&fs.layout, &step.new);
+    new_groups::assert_sums(&step.old, step.new.geometry(), &groups);
+    new_groups::write(&*fs.dev, &step.old, &step.new)?;
     let mut h = fs.start(step.credits())?;
-    let stored = whole(&mut h, |h| store(fs, h, &step));
+    let stored = whole(&mut h, |h| store(fs, h, &step, &groups));
     stored.inspect_err(|error| fs.fault.report(fs, error))?;
     drop(h);
     checkpoint(fs)?;
-    publish(fs, &step.new)
+    publish(fs, &step, groups)
 }
 
-/// Stores descriptors, resize inode and superblock of `step` under `h`.
-fn store(fs: &Fs, h: &mut Handle, step: &Step) -> Result<()> {
+/// Stores the descriptors of `groups`, the resize inode and the superblock of `step` under `h`.
+fn store(fs: &Fs, h: &mut Handle, step: &Step, groups: &[(Group, GroupDesc)]) -> Result<()> {
     let layout = &fs.layout;
     let new = step.new.geometry();
     for at in step.old.desc_blocks..new.desc_blocks {
@@ -241,13 +248,15 @@ fn store(fs: &Fs, h: &mut Handle, step: &Step) -> Result<()> {
             .read_unchecked(layout.descriptor_start.plus(at.into()))?;
         h.modify(&block, |bytes| bytes.fill(0))?;
     }
-    for (group, desc) in new_groups::descriptors(layout, &step.new) {
-        let (block, offset) = layout.desc_location(group);
+    for (group, desc) in groups {
+        let (block, offset) = layout.desc_location(*group);
         let block = fs.cache.read_unchecked(block)?;
         h.modify(&block, |bytes| {
             if let Some(slot) = bytes.get_mut(offset..offset + layout.desc_size) {
                 slot.fill(0);
-                desc.store(slot, group, &layout.group_checksum);
+                desc.store(slot, *group, &layout.group_checksum);
+                let stored = GroupDesc::parse(slot, *group, &layout.group_checksum);
+                assert_eq!(stored.ok().as_ref(), Some(desc), "stored as planned");
             }
         })?;
     }
@@ -281,12 +290,21 @@ fn checkpoint(fs: &Fs) -> Result<()> {
     Ok(done?)
 }
 
-/// Lets the allocators and statfs have the groups, which are durable.
-fn publish(fs: &Fs, new: &NewGroups) -> Result<()> {
-    let (size, geometry) = (&fs.layout.size, new.geometry());
+/// Lets the allocators and statfs have the `groups` of `step`, which are durable.
+fn publish(fs: &Fs, step: &Step, groups: Vec<(Group, GroupDesc)>) -> Result<()> {
+    let (size, new) = (&fs.layout.size, &step.new);
+    let geometry = new.geometry();
+    let before = (fs.layout.end().get(), fs.layout.groups());
+    assert_eq!(
+        before,
+        (step.old.blocks, step.old.groups),
+        "the step's start"
+    );
+    let stored = fs.super_block.read(fs)?.blocks_count().get();
+    assert_eq!(stored, geometry.blocks, "what is stored is published");
     let added = fs.zones.add(new_groups::zones(new));
     added.map_err(|_| Error::Invalid)?;
-    for (_, desc) in new_groups::descriptors(&fs.layout, new) {
+    for (_, desc) in groups {
         fs.groups.add(desc);
     }
     let inodes = geometry.inodes() - size.inodes();
@@ -296,4 +314,42 @@ fn publish(fs: &Fs, new: &NewGroups) -> Result<()> {
     let reserved = Blocks::new(geometry.reserved_blocks);
     fs.alloc.counts.grown(free, inodes.into(), reserved);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::test_support::test_mount::TestFs;
+
+    /// A plan that does not add up is found before anything is written.
+    #[test]
+    fn a_plan_that_is_wrong_is_refused_by_its_assertions() {
+        let image = Image::of_mib(16).args("-b 1024").make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let end = fs.layout.group_start(Group::new(fs.layout.groups())).get();
+        let old = at_size(&fs, end).unwrap();
+        let step = Step::plan(&fs, old, 3 * end).unwrap();
+        let groups = new_groups::descriptors(&fs.layout, &step.new);
+        let new = step.new.geometry();
+        let panics = |check: &dyn Fn()| catch_unwind(AssertUnwindSafe(check)).is_err();
+        let sums = |change: &dyn Fn(&mut Vec<(Group, GroupDesc)>)| {
+            let mut changed = groups.clone();
+            change(&mut changed);
+            panics(&|| new_groups::assert_sums(&step.old, new, &changed))
+        };
+        assert!(!sums(&|_| {}));
+        assert!(sums(&|groups| groups[1].1.free_blocks -= 1), "a block");
+        assert!(sums(&|groups| groups[0].1.free_inodes += 1), "an inode");
+        assert!(sums(&|groups| groups.truncate(1)), "groups are missing");
+        assert!(sums(&|groups| groups.swap(0, 1)), "two groups exchanged");
+        // With the new end in the place of the old one.
+        let inside = || drop(new_groups::write(&*fs.dev, new, &step.new));
+        assert!(panics(&inside), "blocks of the volume");
+        fs.unmount();
+        image.fsck_clean().unwrap();
+    }
 }

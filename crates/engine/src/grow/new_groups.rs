@@ -6,7 +6,7 @@
 
 use extant_blockdev::BlockDevice;
 use extant_disk::bitmap;
-use extant_disk::geometry::NewGroups;
+use extant_disk::geometry::{Geometry, NewGroups};
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_units::{Group, Pblk};
 
@@ -39,13 +39,44 @@ pub(super) fn zones(new: &NewGroups) -> Vec<Zone> {
     new.parts().iter().map(zone).collect()
 }
 
-/// Writes bitmaps and tables, and makes them durable.
+/// Asserts that the volume gets from `old` to `new` by what `groups` have. Called before anything
+/// is written. The last group of `old` is full.
+pub(super) fn assert_sums(old: &Geometry, new: &Geometry, groups: &[(Group, GroupDesc)]) {
+    let numbers = groups.iter().map(|(group, _)| group.get());
+    assert!(
+        numbers.eq(old.groups..new.groups),
+        "each new group is added once, in order"
+    );
+    let free: u64 = groups
+        .iter()
+        .map(|(_, desc)| u64::from(desc.free_blocks))
+        .sum();
+    let used: u64 = (old.groups..new.groups)
+        .map(|group| new.overhead(group))
+        .sum();
+    assert_eq!(
+        old.blocks + used + free,
+        new.blocks,
+        "blocks before, and those added"
+    );
+    let inodes: u32 = groups.iter().map(|(_, desc)| desc.free_inodes).sum();
+    assert_eq!(
+        old.inodes() + inodes,
+        new.inodes(),
+        "inodes before, and those added"
+    );
+}
+
+/// Writes bitmaps and tables, and makes them durable. All of them lie behind the end of `old`.
 ///
 /// # Errors
 /// The device's.
-pub(super) fn write(dev: &dyn BlockDevice, new: &NewGroups) -> Result<()> {
+pub(super) fn write(dev: &dyn BlockDevice, old: &Geometry, new: &NewGroups) -> Result<()> {
     let bs = new.geometry().block_size;
-    let at = |block: Pblk| bs.dev_off(block).ok_or(Error::Invalid);
+    let at = |block: Pblk| {
+        assert!(block.get() >= old.blocks, "{block:?} is of the old volume");
+        bs.dev_off(block).ok_or(Error::Invalid)
+    };
     let table = u64::from(new.geometry().itable_blocks) << bs.log2();
     for (group, desc) in new.descriptors() {
         dev.write_at(at(desc.block_bitmap)?, &new.block_bitmap(group))?;
