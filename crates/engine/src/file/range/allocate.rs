@@ -7,14 +7,14 @@ use std::ops::Range;
 
 use extant_units::at_most_u32;
 
-use crate::file::range::Operation;
+use crate::file::range::RangeOperation;
 use crate::file::set_sizes;
 use crate::file::truncate;
 use crate::map;
 use crate::state::map::{AllocateMode, MapState};
 use crate::types::error::Result;
 
-impl Operation<'_> {
+impl RangeOperation<'_> {
     /// Allocates the range; unless `keep_size`, a file that ends before its end grows.
     pub(super) fn allocate(&self, keep_size: bool) -> Result<()> {
         let old = self.inode.size();
@@ -23,7 +23,7 @@ impl Operation<'_> {
             truncate::prepare_growth(self.ops, self.inode, old, self.range.end)?;
         }
         let limit = if grows { self.range.end } else { 0 };
-        self.fill(&self.touched_blocks(&self.range), limit)
+        self.fill(&self.blocks_touched(&self.range), limit)
     }
 
     /// Allocates all of `blocks`. The file grows to the end of each part that is allocated, to
@@ -54,7 +54,9 @@ impl Operation<'_> {
                 let (end, size) = end_of(known.len);
                 at = end;
                 if size > self.inode.size() {
-                    self.with_space(|h| set_sizes(self.fs, h, self.inode, size, self.whole))?;
+                    self.retry_with_handle(|h| {
+                        set_sizes(self.fs, h, self.inode, size, self.whole)
+                    })?;
                 }
                 continue;
             }
@@ -62,7 +64,7 @@ impl Operation<'_> {
             // this would use up.
             let _no_writeback = (known.state == MapState::Delayed)
                 .then(|| self.ops.data.address_space.writeback_pass());
-            at = self.with_space(|h| {
+            at = self.retry_with_handle(|h| {
                 let made = map::allocate(self.fs, h, self.inode, lblk, known.len, how)?;
                 let (end, size) = end_of(made.len);
                 if size > self.inode.size() {

@@ -1,17 +1,17 @@
 //! Collapsing a range: the range goes, and what lies behind it moves up.
 
-use crate::file::range::Operation;
+use crate::file::range::RangeOperation;
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
 use crate::volume::whole;
 use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
-impl Operation<'_> {
+impl RangeOperation<'_> {
     /// Fails for ranges that cannot be collapsed: parts of blocks, and the end of the file, for
     /// which truncation is there.
     pub(super) fn check_collapse(&self) -> Result<()> {
-        self.check_extents()?;
+        self.require_extents()?;
         self.check_aligned()?;
         if self.range.end >= self.inode.size() {
             return Err(Error::Invalid);
@@ -22,11 +22,11 @@ impl Operation<'_> {
     /// Takes the range out.
     pub(super) fn collapse(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
-        let blocks = self.whole_blocks(&self.range);
-        let _no_writeback = self.flush_and_drop(no_fills, &blocks, true)?;
+        let blocks = self.blocks_inside(&self.range);
+        let _no_writeback = self.writeback_and_prepare(no_fills, &blocks, true)?;
 
         let plan = map::plan(self.fs, self.inode, blocks.clone(), blocks.end)?;
-        let mut h = self.start(plan)?;
+        let mut h = self.start_planned(plan)?;
         let first = Self::lblk(blocks.start)?;
         let by = Self::lblk(blocks.end - blocks.start)?.get();
         let len = self.range.end - self.range.start;

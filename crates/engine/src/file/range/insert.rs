@@ -5,16 +5,16 @@ use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
 use crate::file::max_size;
-use crate::file::range::Operation;
+use crate::file::range::RangeOperation;
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
 use crate::volume::whole;
 
-impl Operation<'_> {
+impl RangeOperation<'_> {
     /// Fails for parts of blocks, for a start at or behind the end of the file, and for what would
     /// make the file too long.
     pub(super) fn check_insert(&self) -> Result<()> {
-        self.check_extents()?;
+        self.require_extents()?;
         self.check_aligned()?;
         let size = self.inode.size();
         if self.range.start >= size {
@@ -36,12 +36,12 @@ impl Operation<'_> {
     /// block lie behind the end of the file that was before it.
     pub(super) fn insert(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
-        let blocks = self.whole_blocks(&self.range);
+        let blocks = self.blocks_inside(&self.range);
         let gap = blocks.start..blocks.start;
-        let _no_writeback = self.flush_and_drop(no_fills, &gap, false)?;
+        let _no_writeback = self.writeback_and_prepare(no_fills, &gap, false)?;
 
         let plan = map::plan(self.fs, self.inode, 0..0, blocks.start)?;
-        let mut h = self.start(plan)?;
+        let mut h = self.start_planned(plan)?;
         let len = self.range.end - self.range.start;
         let by = Self::lblk(blocks.end - blocks.start)?.get();
         whole(&mut h, |h| {

@@ -74,7 +74,7 @@ pub(crate) fn fallocate(
 ) -> Result<()> {
     fs.check_writable()?;
     let range = check(fs, inode, mode, offset, len)?;
-    let done = alloc::retry_unlocked(fs, || locked(fs, inode, mode, &range, cred));
+    let done = alloc::retry_unlocked(fs, || lock_and_run(fs, inode, mode, &range, cred));
     done.inspect_err(|error| crate::file::report(fs, error))?;
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
         crate::file::fsync(fs, inode, None, false)?;
@@ -104,7 +104,7 @@ fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> 
     Ok(offset..end)
 }
 
-fn locked(
+fn lock_and_run(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     mode: FallocateMode,
@@ -116,7 +116,7 @@ fn locked(
         return Err(Error::Stale);
     }
     let ops = FileOps::new(fs, inode).with_cred(cred);
-    let op = Operation {
+    let op = RangeOperation {
         ops: &ops,
         fs,
         inode,
@@ -125,7 +125,7 @@ fn locked(
     };
     match mode {
         FallocateMode::PunchHole => {}
-        FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { .. } => op.check_extents()?,
+        FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { .. } => op.require_extents()?,
         FallocateMode::CollapseRange => op.check_collapse()?,
         FallocateMode::InsertRange => op.check_insert()?,
     }
@@ -144,7 +144,7 @@ fn locked(
 }
 
 /// An operation on bytes of a file that no other thread writes.
-struct Operation<'a> {
+struct RangeOperation<'a> {
     ops: &'a FileOps<'a>,
     fs: &'a Arc<Fs>,
     inode: &'a Arc<Inode>,
@@ -152,19 +152,19 @@ struct Operation<'a> {
     range: Range<u64>,
 }
 
-impl Operation<'_> {
+impl RangeOperation<'_> {
     fn block_bytes(&self) -> u64 {
         self.fs.layout.block_size.bytes_u64()
     }
 
     /// The blocks that lie wholly in `range`; an empty range if none does.
-    fn whole_blocks(&self, range: &Range<u64>) -> Range<u64> {
+    fn blocks_inside(&self, range: &Range<u64>) -> Range<u64> {
         let start = range.start.div_ceil(self.block_bytes());
         start..(range.end / self.block_bytes()).max(start)
     }
 
     /// The blocks that `range` touches.
-    fn touched_blocks(&self, range: &Range<u64>) -> Range<u64> {
+    fn blocks_touched(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.block_bytes()..range.end.div_ceil(self.block_bytes())
     }
 
@@ -185,7 +185,7 @@ impl Operation<'_> {
     }
 
     /// Fails for files with a block map.
-    fn check_extents(&self) -> Result<()> {
+    fn require_extents(&self) -> Result<()> {
         if self.has_extents() {
             Ok(())
         } else {
@@ -205,7 +205,7 @@ impl Operation<'_> {
 
     /// Runs `step` under a handle with credits for one extent; again after commits that may return
     /// space.
-    fn with_space<R>(&self, step: impl Fn(&mut Handle) -> Result<R>) -> Result<R> {
+    fn retry_with_handle<R>(&self, step: impl Fn(&mut Handle) -> Result<R>) -> Result<R> {
         alloc::retry(self.fs, || {
             let credits = credits::sum([credits::allocate(self.fs), credits::INODE_UPDATE]);
             step(&mut self.fs.start(credits)?)
@@ -213,10 +213,10 @@ impl Operation<'_> {
     }
 
     /// Cuts the extents that reach over the ends of `blocks`; later steps then need no space.
-    fn cut_ends(&self, blocks: &Range<u64>) -> Result<()> {
+    fn split_extents_at_ends(&self, blocks: &Range<u64>) -> Result<()> {
         for at in [blocks.start, blocks.end] {
             if map::is_within_extent(self.fs, self.inode, at)? {
-                self.with_space(|h| map::split(self.fs, h, self.inode, at))?;
+                self.retry_with_handle(|h| map::split(self.fs, h, self.inode, at))?;
             }
         }
         Ok(())
@@ -241,7 +241,7 @@ impl Operation<'_> {
     /// Zeroes what the range covers of the blocks at its ends, where they have data. Changes the
     /// cache only.
     fn zero_edges(&self) -> Result<()> {
-        let whole = self.bytes_of(&self.whole_blocks(&self.range));
+        let whole = self.bytes_of(&self.blocks_inside(&self.range));
         let end = self.range.end.min(self.inode.size());
         let first = self.range.start..whole.start.get().min(end);
         let last = whole.end.get().max(self.range.start)..end;
@@ -261,7 +261,7 @@ impl Operation<'_> {
 
     /// Drops the cache of `blocks`, after writing what commits wait for. Until the returned guard
     /// goes, the file has no writeback: it would join the extents that are cut here.
-    fn drop_cache(
+    fn prepare_map_change(
         &self,
         no_fills: &InvalidateExclusive<'_>,
         blocks: &Range<u64>,
@@ -271,15 +271,15 @@ impl Operation<'_> {
         crate::file::write_ordered(self.ops, bytes.start);
         let mapping = &self.ops.data.address_space;
         let no_writeback = mapping.writeback_pass();
-        self.cut_ends(blocks)?;
+        self.split_extents_at_ends(blocks)?;
         mapping.drop_range(no_fills, bytes.start, bytes.end);
         Ok(no_writeback)
     }
 
     /// Empties the cache from the folio on that holds the first of `blocks`, because the file's
     /// blocks will be others from there on. Writes what is dirty, but for what only `blocks` have
-    /// if they are `unwanted`. The rest as [`Self::drop_cache`].
-    fn flush_and_drop(
+    /// if they are `unwanted`. The rest as [`Self::prepare_map_change`].
+    fn writeback_and_prepare(
         &self,
         no_fills: &InvalidateExclusive<'_>,
         blocks: &Range<u64>,
@@ -297,14 +297,14 @@ impl Operation<'_> {
                 write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
             }
         }
-        let no_writeback = self.drop_cache(no_fills, blocks)?;
+        let no_writeback = self.prepare_map_change(no_fills, blocks)?;
         mapping.drop_range(no_fills, from, Pos::MAX);
         alloc::release_window(self.fs, self.inode.ino);
         Ok(no_writeback)
     }
 
     /// Starts a handle for an operation that was planned.
-    fn start(&self, plan: ShiftPlan) -> Result<Handle> {
+    fn start_planned(&self, plan: ShiftPlan) -> Result<Handle> {
         if !plan.at_once {
             self.fs.stats.stepwise_ranges.bump();
         }

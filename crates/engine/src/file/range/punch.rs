@@ -9,13 +9,13 @@ use extant_pagecache::InvalidateExclusive;
 use extant_units::{PAGE_SIZE, Pos};
 
 use crate::alloc;
-use crate::file::range::Operation;
+use crate::file::range::RangeOperation;
 use crate::file::writeback::write_range;
 use crate::map;
 use crate::types::error::Result;
 use crate::volume::credits;
 
-impl Operation<'_> {
+impl RangeOperation<'_> {
     /// Makes the range a hole. Behind the end of the file it ends with the last page: what was
     /// allocated there ahead of data stays.
     pub(super) fn punch(mut self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
@@ -30,9 +30,9 @@ impl Operation<'_> {
             self.range.end = page_end.unwrap_or(size).min(most);
         }
         debug_assert!(self.range.start < self.range.end, "{:?}", self.range);
-        let blocks = self.whole_blocks(&self.range);
+        let blocks = self.blocks_inside(&self.range);
         if !blocks.is_empty() {
-            self.cut_ends(&blocks)?;
+            self.split_extents_at_ends(&blocks)?;
         }
         if self.ops.data_path.journalled {
             let (start, end) = (Pos::new(self.range.start), Pos::new(self.range.end));
@@ -43,7 +43,7 @@ impl Operation<'_> {
         if blocks.is_empty() {
             return Ok(());
         }
-        let _no_writeback = self.drop_cache(no_fills, &blocks)?;
+        let _no_writeback = self.prepare_map_change(no_fills, &blocks)?;
         self.free(&blocks)
     }
 
@@ -51,7 +51,7 @@ impl Operation<'_> {
     fn free(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
         alloc::release_window(self.fs, self.inode.ino);
         let mut h = if self.has_extents() {
-            self.start(map::plan(self.fs, self.inode, blocks.clone(), u64::MAX)?)?
+            self.start_planned(map::plan(self.fs, self.inode, blocks.clone(), u64::MAX)?)?
         } else {
             let credits = credits::sum([credits::remove(self.fs), credits::INODE_UPDATE]);
             self.fs.start_with_revokes(credits, credits::REVOKES)?

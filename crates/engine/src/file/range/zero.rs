@@ -6,22 +6,22 @@
 use extant_pagecache::InvalidateExclusive;
 use extant_units::at_most_u32;
 
-use crate::file::range::Operation;
+use crate::file::range::RangeOperation;
 use crate::file::truncate;
 use crate::map;
 use crate::types::error::Result;
 use crate::volume::credits;
 
-impl Operation<'_> {
+impl RangeOperation<'_> {
     /// Zeroes the range; unless `keep_size`, a file that ends before its end grows.
     pub(super) fn zero(&self, no_fills: &InvalidateExclusive<'_>, keep_size: bool) -> Result<()> {
         let old = self.inode.size();
         let grows = !keep_size && self.range.end > old;
-        self.fill(&self.touched_blocks(&self.range), 0)?;
-        let blocks = self.whole_blocks(&self.range);
+        self.fill(&self.blocks_touched(&self.range), 0)?;
+        let blocks = self.blocks_inside(&self.range);
         if !blocks.is_empty() {
-            self.cut_ends(&blocks)?;
-            self.cut_longest(&blocks)?;
+            self.split_extents_at_ends(&blocks)?;
+            self.split_overlong_extents(&blocks)?;
         }
         if grows {
             truncate::prepare_growth(self.ops, self.inode, old, self.range.end)?;
@@ -31,9 +31,9 @@ impl Operation<'_> {
         if blocks.is_empty() && !grows {
             return Ok(());
         }
-        let _no_writeback = self.drop_cache(no_fills, &blocks)?;
+        let _no_writeback = self.prepare_map_change(no_fills, &blocks)?;
         let plan = map::plan(self.fs, self.inode, blocks.clone(), u64::MAX)?;
-        let mut h = self.start(plan)?;
+        let mut h = self.start_planned(plan)?;
         if !blocks.is_empty() {
             let first = Self::lblk(blocks.start)?;
             let len = at_most_u32(blocks.end - blocks.start);
@@ -49,11 +49,12 @@ impl Operation<'_> {
     }
 
     /// Cuts what is too long to become unwritten in one piece.
-    fn cut_longest(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
+    fn split_overlong_extents(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
         let mut at = Some(blocks.start);
         while let Some(from) = at.filter(|&from| from < blocks.end) {
-            at =
-                self.with_space(|h| map::split_longest(self.fs, h, self.inode, from, blocks.end))?;
+            at = self.retry_with_handle(|h| {
+                map::split_longest(self.fs, h, self.inode, from, blocks.end)
+            })?;
         }
         Ok(())
     }
