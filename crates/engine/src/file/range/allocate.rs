@@ -22,13 +22,13 @@ impl RangeOperation<'_> {
         if grows {
             truncate::prepare_growth(self.ops, self.inode, old, self.range.end)?;
         }
-        let limit = if grows { self.range.end } else { 0 };
-        self.fill(&self.blocks_touched(&self.range), limit)
+        let grow_to = grows.then_some(self.range.end);
+        self.allocate_holes(&self.blocks_touched(&self.range), grow_to)
     }
 
-    /// Allocates all of `blocks`. The file grows to the end of each part that is allocated, to
-    /// `limit` at most.
-    pub(super) fn fill(&self, blocks: &Range<u64>, limit: u64) -> Result<()> {
+    /// Allocates the holes among `blocks`. With `grow_to`, the file grows to the end of each part
+    /// that is allocated, but to no more bytes than these.
+    pub(super) fn allocate_holes(&self, blocks: &Range<u64>, grow_to: Option<u64>) -> Result<()> {
         let how = AllocateMode {
             unwritten: true,
             privileged: self.ops.privileged,
@@ -40,7 +40,7 @@ impl RangeOperation<'_> {
             let lblk = Self::lblk(at)?;
             let left = at_most_u32(blocks.end - at);
             let known = map::lookup(self.fs, self.inode, lblk, left)?;
-            let placed = matches!(known.state, MapState::Written(_) | MapState::Unwritten(_));
+            let allocated = matches!(known.state, MapState::Written(_) | MapState::Unwritten(_));
             debug_assert!(
                 (1..=left).contains(&known.len),
                 "{known:?} for {left} blocks"
@@ -48,9 +48,12 @@ impl RangeOperation<'_> {
             let from = at;
             let end_of = |len: u32| {
                 let end = from + u64::from(len);
-                (end, (end * self.block_bytes()).min(limit))
+                (
+                    end,
+                    grow_to.map_or(0, |size| size.min(end * self.block_bytes())),
+                )
             };
-            if placed {
+            if allocated {
                 let (end, size) = end_of(known.len);
                 at = end;
                 if size > self.inode.size() {

@@ -1,6 +1,6 @@
-//! Collapsing a range: the range goes, and what lies behind it moves up.
+//! Collapsing a range: its blocks are freed, and the blocks after it move left by its length.
 
-use crate::file::range::RangeOperation;
+use crate::file::range::{DirtyData, RangeOperation};
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
 use crate::volume::whole;
@@ -23,7 +23,7 @@ impl RangeOperation<'_> {
     pub(super) fn collapse(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         let blocks = self.blocks_inside(&self.range);
-        let _no_writeback = self.writeback_and_prepare(no_fills, &blocks, true)?;
+        let _no_writeback = self.writeback_and_prepare(no_fills, &blocks, DirtyData::Discard)?;
 
         let plan = map::plan(self.fs, self.inode, blocks.clone(), blocks.end)?;
         let mut h = self.start_planned(plan)?;

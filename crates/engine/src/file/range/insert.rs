@@ -1,11 +1,11 @@
-//! Inserting a hole: what lies behind its start moves down.
+//! Inserting a hole: the blocks from its start on move right by its length.
 
 use extant_disk::extent::MAX_END;
 use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
 use crate::file::max_size;
-use crate::file::range::RangeOperation;
+use crate::file::range::{DirtyData, RangeOperation};
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
 use crate::volume::whole;
@@ -32,13 +32,13 @@ impl RangeOperation<'_> {
         Ok(())
     }
 
-    /// Inserts a hole of the range's length at its start. The sizes move first: at no moment does a
-    /// block lie behind the end of the file that was before it.
+    /// Inserts a hole of the range's length at its start. Both sizes grow first, so no block that
+    /// lay within the file ever lies past its end.
     pub(super) fn insert(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         let blocks = self.blocks_inside(&self.range);
         let gap = blocks.start..blocks.start;
-        let _no_writeback = self.writeback_and_prepare(no_fills, &gap, false)?;
+        let _no_writeback = self.writeback_and_prepare(no_fills, &gap, DirtyData::Write)?;
 
         let plan = map::plan(self.fs, self.inode, 0..0, blocks.start)?;
         let mut h = self.start_planned(plan)?;

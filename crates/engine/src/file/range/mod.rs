@@ -8,8 +8,8 @@
 //! Nothing changes before all checks have passed. Then, in this order:
 //!
 //! 1. Data that must survive is written back.
-//! 2. Steps that may need space are done (allocation, cuts of extents), so that lack of space loses
-//!    nothing.
+//! 2. Steps that may need space are done (allocation, splits of extents), so that lack of space
+//!    loses nothing.
 //! 3. The edges of the range are zeroed.
 //! 4. The cache of the range goes. A dirty folio over a freed block would be written into whatever
 //!    the block belongs to next.
@@ -38,7 +38,7 @@ use std::sync::Arc;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
 use extant_jbd2::Handle;
-use extant_pagecache::InvalidateExclusive;
+use extant_pagecache::{InvalidateExclusive, WritebackPass};
 use extant_units::{Lblk, Pos};
 
 use crate::alloc;
@@ -143,6 +143,15 @@ fn lock_and_run(
     }
 }
 
+/// Treatment of dirty data of a range whose cache is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum DirtyData {
+    /// It goes with the range.
+    Discard,
+    /// It is written before.
+    Write,
+}
+
 /// An operation on bytes of a file that no other thread writes.
 struct RangeOperation<'a> {
     ops: &'a FileOps<'a>,
@@ -203,8 +212,8 @@ impl RangeOperation<'_> {
         }
     }
 
-    /// Runs `step` under a handle with credits for one extent; again after commits that may return
-    /// space.
+    /// Runs `step` under a handle with credits for one extent. If it finds no space, runs it again
+    /// after commits that may free some.
     fn retry_with_handle<R>(&self, step: impl Fn(&mut Handle) -> Result<R>) -> Result<R> {
         alloc::retry(self.fs, || {
             let credits = credits::sum([credits::allocate(self.fs), credits::INODE_UPDATE]);
@@ -212,7 +221,7 @@ impl RangeOperation<'_> {
         })
     }
 
-    /// Cuts the extents that reach over the ends of `blocks`; later steps then need no space.
+    /// Splits the extents that reach over the ends of `blocks`; later steps then need no space.
     fn split_extents_at_ends(&self, blocks: &Range<u64>) -> Result<()> {
         for at in [blocks.start, blocks.end] {
             if map::is_within_extent(self.fs, self.inode, at)? {
@@ -259,13 +268,14 @@ impl RangeOperation<'_> {
         Ok(())
     }
 
-    /// Drops the cache of `blocks`, after writing what commits wait for. Until the returned guard
-    /// goes, the file has no writeback: it would join the extents that are cut here.
+    /// Prepares a change of the map at `blocks`: writes what commits wait for, takes the writeback
+    /// pass, splits the extents at the ends and drops the cache of `blocks`. Writeback would join
+    /// the extents again, so the caller holds the returned pass until the map has changed.
     fn prepare_map_change(
         &self,
         no_fills: &InvalidateExclusive<'_>,
         blocks: &Range<u64>,
-    ) -> Result<impl Sized> {
+    ) -> Result<WritebackPass<'_>> {
         debug_assert!(blocks.start <= blocks.end, "{blocks:?}");
         let bytes = self.bytes_of(blocks);
         crate::file::write_ordered(self.ops, bytes.start);
@@ -276,22 +286,25 @@ impl RangeOperation<'_> {
         Ok(no_writeback)
     }
 
-    /// Empties the cache from the folio on that holds the first of `blocks`, because the file's
-    /// blocks will be others from there on. Writes what is dirty, but for what only `blocks` have
-    /// if they are `unwanted`. The rest as [`Self::prepare_map_change`].
+    /// Prepares a change of all of the map from the first of `blocks` on: writes what is dirty from
+    /// there on, with `of_blocks` for the data of `blocks` themselves, and empties the cache from
+    /// the folio on that holds the first of them. The rest as [`Self::prepare_map_change`].
     fn writeback_and_prepare(
         &self,
         no_fills: &InvalidateExclusive<'_>,
         blocks: &Range<u64>,
-        unwanted: bool,
-    ) -> Result<impl Sized> {
+        of_blocks: DirtyData,
+    ) -> Result<WritebackPass<'_>> {
         let bytes = self.bytes_of(blocks);
         let mapping = &self.ops.data.address_space;
         let from = match mapping.next(bytes.start) {
             Some(folio) => folio.start().min(bytes.start),
             None => bytes.start,
         };
-        let resume = if unwanted { bytes.end } else { bytes.start };
+        let resume = match of_blocks {
+            DirtyData::Discard => bytes.end,
+            DirtyData::Write => bytes.start,
+        };
         for (start, end) in [(from, bytes.start), (resume, Pos::MAX)] {
             if start < end {
                 write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;

@@ -1,7 +1,8 @@
 //! Making a range read as zeros while it keeps, or gets, its space.
 //!
-//! All allocations and cuts come first: lack of space then leaves the file as it was, dirty data
-//! included. Whole blocks become unwritten; of those at the ends, bytes are zeroed in the cache.
+//! All allocations and splits of extents come first: lack of space then leaves the file as it was,
+//! dirty data included. Whole blocks become unwritten; of those at the ends, bytes are zeroed in
+//! the cache.
 
 use extant_pagecache::InvalidateExclusive;
 use extant_units::at_most_u32;
@@ -17,7 +18,7 @@ impl RangeOperation<'_> {
     pub(super) fn zero(&self, no_fills: &InvalidateExclusive<'_>, keep_size: bool) -> Result<()> {
         let old = self.inode.size();
         let grows = !keep_size && self.range.end > old;
-        self.fill(&self.blocks_touched(&self.range), 0)?;
+        self.allocate_holes(&self.blocks_touched(&self.range), None)?;
         let blocks = self.blocks_inside(&self.range);
         if !blocks.is_empty() {
             self.split_extents_at_ends(&blocks)?;
@@ -48,7 +49,7 @@ impl RangeOperation<'_> {
         Ok(())
     }
 
-    /// Cuts what is too long to become unwritten in one piece.
+    /// Splits extents that are too long to become unwritten as one.
     fn split_overlong_extents(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
         let mut at = Some(blocks.start);
         while let Some(from) = at.filter(|&from| from < blocks.end) {
