@@ -49,8 +49,8 @@ pub enum Rank {
     Map,
     /// The inode's extent status tree.
     Status,
-    /// Moves of the block allocator's windows. No thread waits to begin one; a thread that finds no
-    /// space waits for them to end.
+    /// The block allocator's windows that threads have checked out. No thread waits to check one
+    /// out; a thread that finds no space waits until all are back.
     Windows,
     /// A block group.
     Group,

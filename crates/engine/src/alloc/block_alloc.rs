@@ -87,12 +87,12 @@ impl AllocatorCore {
         min: u64,
         want: u64,
     ) -> Result<Run> {
-        let mut grown = 0;
+        let mut contiguous = 0;
         let streaming = request
             .stream
-            .and_then(|ino| Some((ino, self.windows.begin_move(ino)?)));
-        if let Some((ino, moving)) = &streaming
-            && let Some(stream) = moving.take_stream(*ino)
+            .and_then(|ino| Some((ino, self.streams.try_check_out(ino)?)));
+        if let Some((ino, checkout)) = &streaming
+            && let Some(stream) = checkout.take_stream(*ino)
         {
             let continues = stream.next == request.goal;
             match stream.window() {
@@ -104,21 +104,21 @@ impl AllocatorCore {
                     let marked = self.mark_held(h, run);
                     let mut after = stream;
                     if marked.is_ok() {
-                        after = Stream::after(run, stream.grown);
+                        after = Stream::advanced(run, stream.contiguous);
                         after.window_len = stream.window_len - run.len.get();
                     }
-                    self.remember(moving, *ino, after);
+                    self.remember(checkout, *ino, after);
                     return marked.map(|()| run);
                 }
                 Some(window) => self.release_held(window),
                 None => {}
             }
-            grown = if continues { stream.grown } else { 0 };
+            contiguous = if continues { stream.contiguous } else { 0 };
         }
         let limit = self.layout.blocks_per_group;
         let narrow = |n: u64| u32::try_from(n).map_or(limit, |n| n.min(limit));
         let target = match streaming {
-            Some(_) => self.window_target(want, grown),
+            Some(_) => self.window_target(want, contiguous),
             None => want,
         };
         let sized = SizedRequest {
@@ -138,10 +138,10 @@ impl AllocatorCore {
             }
             None => return Err(Error::NoSpace),
         };
-        if let Some((ino, moving)) = &streaming {
-            let mut stream = Stream::after(granted.run, grown);
+        if let Some((ino, checkout)) = &streaming {
+            let mut stream = Stream::advanced(granted.run, contiguous);
             stream.window_len = u64::from(granted.window_len);
-            self.remember(moving, *ino, stream);
+            self.remember(checkout, *ino, stream);
         }
         debug_assert!(
             (u64::from(sized.min)..=u64::from(sized.want)).contains(&granted.run.len.get()),

@@ -12,10 +12,10 @@ use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Tid};
 
-use crate::state::alloc::{AllocatorCore, MAX_BYTES, Run, Stream, WindowMove};
+use crate::state::alloc::{AllocatorCore, MAX_WINDOW_BYTES, Run, Stream, WindowCheckout};
 
 /// A window is at most one part in so many of the blocks that are not reserved: what a few threads
-/// move at the same moment is not all that is free.
+/// have checked out at the same moment is not all that is free.
 const MOST_SHARE: u64 = 64;
 
 impl AllocatorCore {
@@ -117,22 +117,22 @@ impl AllocatorCore {
     }
 
     /// The largest window that may be held now, in blocks: a small part of those that are not
-    /// reserved, so that those that are being moved do not hold the last free blocks.
+    /// reserved, so that those that are checked out do not hold the last free blocks.
     pub(super) fn max_window(&self) -> u64 {
-        let most = MAX_BYTES / self.layout.block_size.bytes_u64();
+        let most = MAX_WINDOW_BYTES / self.layout.block_size.bytes_u64();
         most.min(self.counts.available().get() / MOST_SHARE)
     }
 
-    /// Blocks to look for in one piece when a stream that got `grown` contiguous blocks asks for
-    /// `want`: the request, and as much again as the stream has grown.
-    pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {
-        let most = MAX_BYTES / self.layout.block_size.bytes_u64();
-        let window = grown.min(self.max_window());
+    /// Blocks to look for in one piece when a stream of `contiguous` blocks so far asks for `want`:
+    /// the request, and as much again as the stream has.
+    pub(super) fn window_target(&self, want: u64, contiguous: u64) -> u64 {
+        let most = MAX_WINDOW_BYTES / self.layout.block_size.bytes_u64();
+        let window = contiguous.min(self.max_window());
         (want + window).min(most).max(want)
     }
 
     /// Remembers the stream of `ino`, without what its window has more than may be held.
-    pub(super) fn remember(&self, moving: &WindowMove<'_>, ino: Ino, mut stream: Stream) {
+    pub(super) fn remember(&self, checkout: &WindowCheckout<'_>, ino: Ino, mut stream: Stream) {
         let most = self.max_window();
         if stream.window_len > most {
             self.release_held(Run {
@@ -141,28 +141,31 @@ impl AllocatorCore {
             });
             stream.window_len = most;
         }
-        if let Some(window) = moving.put_stream(ino, stream) {
+        if let Some(window) = checkout.put_stream(ino, stream) {
             self.release_held(window);
         }
     }
 
     /// Gives up the window of `ino`. A thread that waits for all windows gives it up soon.
     pub(super) fn release_window(&self, ino: Ino) {
-        if let Some(moving) = self.windows.begin_move(ino)
-            && let Some(window) = moving.take_stream(ino).and_then(|stream| stream.window())
+        if let Some(checkout) = self.streams.try_check_out(ino)
+            && let Some(window) = checkout.take_stream(ino).and_then(|stream| stream.window())
         {
             self.release_held(window);
         }
     }
 
-    /// Gives up all windows but those that another thread is moving. Returns whether there was one.
+    /// Gives up all windows but those that other threads have checked out. Returns whether there
+    /// was one.
     pub(super) fn release_all_windows(&self) -> bool {
-        self.windows.drain(|window| self.release_held(window))
+        self.streams.take_all(|window| self.release_held(window))
     }
 
-    /// Gives up all windows, once the moves under way have ended. The caller holds no group lock.
+    /// Gives up all windows, once those that are checked out are back. The caller holds no group
+    /// lock.
     pub(super) fn drain_windows(&self) {
-        self.windows.drain_all(|window| self.release_held(window));
+        self.streams
+            .wait_and_take_all(|window| self.release_held(window));
     }
 }
 

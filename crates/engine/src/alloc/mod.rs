@@ -20,7 +20,7 @@
 //! # Locks
 //! One group lock at a time, below every inode lock except `core`. The tables of pending frees and
 //! of windows have short locks of their own, never held together with a group lock. A request that
-//! found no space waits, without a handle, until threads that move a window have ended
+//! found no space waits, without a handle, until windows that are checked out are back
 //! (`windows`). There is no global lock; the counters are atomics.
 
 mod added_blocks;

@@ -149,9 +149,9 @@ impl Retries {
     }
 }
 
-/// Gives up all windows, also those that other threads are moving, waits for a run that is being
-/// trimmed, and commits if freed blocks wait for that. Returns whether there is room now; `None` if
-/// no commit was needed.
+/// Gives up all windows, also those that other threads have checked out, waits for a run that is
+/// being trimmed, and commits if freed blocks wait for that. Returns whether there is room now;
+/// `None` if no commit was needed.
 fn free_by_commit(fs: &Fs) -> Option<bool> {
     fs.journal.assert_no_handle();
     let core = &fs.alloc.core;

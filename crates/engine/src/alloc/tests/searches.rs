@@ -184,10 +184,10 @@ fn a_request_without_space_waits_for_what_is_trimmed() {
     fs.unmount();
 }
 
-/// The window that a thread is moving may be all that is free: a request for reserved blocks waits
-/// until it is back.
+/// The window that a thread has checked out may be all that is free: a request for reserved blocks
+/// waits until it is back.
 #[test]
-fn a_request_for_reserved_blocks_waits_for_a_window_that_is_moved() {
+fn a_request_for_reserved_blocks_waits_for_a_window_that_is_checked_out() {
     for kind in [
         "-b 1024 -m 0",
         "-b 1024 -m 0 -O ^extent,^64bit,^has_journal",
@@ -200,20 +200,20 @@ fn a_request_for_reserved_blocks_waits_for_a_window_that_is_moved() {
         assert_eq!(done, 5000);
         let core = &fs.alloc.core;
         let other = Ino::new(file.ino.get() + 1).unwrap();
-        let moving = core.windows.begin_move(other).unwrap();
+        let checkout = core.streams.try_check_out(other).unwrap();
         let next = || core.find_and_hold(Pblk::new(0), (1, 1 << 20)).unwrap();
         let held: Vec<Run> = std::iter::from_fn(next).collect();
         std::thread::scope(|scope| {
             let flusher = scope.spawn(|| file::flush_all(&fs));
-            let asked = || flusher.is_finished() || core.windows.is_awaited();
+            let asked = || flusher.is_finished() || core.streams.is_awaited();
             wait_until("a request that waits", asked);
-            // Meanwhile no request moves a window.
-            assert!(core.windows.begin_move(other).is_none() || flusher.is_finished());
+            // Meanwhile no request checks a window out.
+            assert!(core.streams.try_check_out(other).is_none() || flusher.is_finished());
             held.iter().for_each(|run| core.release_held(*run));
-            drop(moving);
+            drop(checkout);
             flusher.join().unwrap().unwrap();
         });
-        assert!(core.windows.begin_move(other).is_some(), "{kind}");
+        assert!(core.streams.try_check_out(other).is_some(), "{kind}");
         drop(file);
         fs.unmount();
         image.fsck_clean().unwrap();
@@ -237,7 +237,7 @@ fn a_window_is_a_small_part_of_what_is_left() {
     };
     let kept = || {
         let mut kept = 0;
-        core.windows.drain(|run| {
+        core.streams.take_all(|run| {
             core.release_held(run);
             kept += run.len.get();
         });

@@ -12,7 +12,7 @@ use extant_jbd2::BlockCache;
 use extant_units::Tid;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::state::alloc::{Run, SpaceCounts, Windows};
+use crate::state::alloc::{Run, SpaceCounts, StreamTable};
 use crate::state::group::{Bitmaps, GroupTable};
 use crate::state::volume::{Layout, Stats, SystemZones};
 
@@ -42,7 +42,7 @@ pub(crate) struct AllocatorCore {
     pub(crate) failpoint: ActiveFailpoint,
     pub(crate) pending: Pending,
     pub(crate) trimming: Trimming,
-    pub(crate) windows: Windows,
+    pub(crate) streams: StreamTable,
     /// Mixed into the generations of new inodes. Moves with each new directory.
     pub(crate) generation: AtomicU32,
 }
@@ -95,7 +95,7 @@ impl Allocator {
             failpoint: parts.failpoint,
             pending: Pending::default(),
             trimming: Trimming::default(),
-            windows: Windows::default(),
+            streams: StreamTable::default(),
             generation: AtomicU32::new(generation_seed()),
         };
         Self {

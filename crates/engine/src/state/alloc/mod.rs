@@ -13,4 +13,4 @@ pub(crate) use self::dirty_bound::DirtyBound;
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
 pub(crate) use self::space_counts::{Claimant, SpaceCounts};
-pub(crate) use self::windows::{MAX_BYTES, Stream, WindowMove, Windows};
+pub(crate) use self::windows::{MAX_WINDOW_BYTES, Stream, StreamTable, WindowCheckout};

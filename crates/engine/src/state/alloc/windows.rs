@@ -6,13 +6,20 @@
 //! counters its blocks are free. Windows grow with the file and are bounded in number and size. All
 //! of them are given up before a request fails for lack of space.
 //!
-//! While a thread moves a window between the table and a group's map, no other request finds it. It
-//! must not hold the last free blocks while a request for reserved blocks fails. Two rules ensure
-//! that. A window is a small part of the blocks that are not reserved
-//! ([`AllocatorCore::max_window`]). And a request for reserved blocks that finds none waits until
-//! moves of windows have ended that were larger when there was more space
-//! ([`Windows::drain_all`]). Meanwhile no request begins to hold a window, and what is given up
-//! does not come back into the table, so the wait ends.
+//! A thread that allocates from a window checks it out of the table first, so that no other request
+//! finds it; afterwards it is back in the table, or its blocks are in the free map of their group.
+//! Without more rules that could refuse an allocation that has to succeed:
+//!
+//! 1. The danger: the last free blocks are in a window that is checked out while a request for
+//!    reserved blocks looks for space and finds none.
+//! 2. A window is never more than a small part of the blocks that are not reserved
+//!    ([`AllocatorCore::max_window`]), so one that was checked out with little space free is no
+//!    danger. One that was checked out earlier, with more space free, may be larger.
+//! 3. So a request for reserved blocks that finds none waits until all windows are back, takes them
+//!    all ([`StreamTable::wait_and_take_all`]) and looks again.
+//! 4. The wait ends: while a thread waits, no request checks a window out
+//!    ([`StreamTable::try_check_out`] returns `None`), and windows that other threads give up go
+//!    to the groups' maps and not back into the table.
 //!
 //! [`AllocatorCore::max_window`]: crate::state::alloc::AllocatorCore::max_window
 
@@ -26,125 +33,132 @@ use crate::state::alloc::Run;
 
 const SHARDS: usize = 16;
 /// Streams that each shard remembers.
-const PER_SHARD: usize = 64;
+const STREAMS_PER_SHARD: usize = 64;
 /// Largest window in bytes.
-pub(crate) const MAX_BYTES: u64 = 8 << 20;
+pub(crate) const MAX_WINDOW_BYTES: u64 = 8 << 20;
 
-/// State of a growing file.
+/// A stream: a file whose allocations follow each other, and the window held for the next one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// One past the last block it got.
     pub(crate) next: Pblk,
     /// Contiguous blocks it got so far.
-    pub(crate) grown: u64,
+    pub(crate) contiguous: u64,
     /// Blocks of its window, from `next` on.
     pub(crate) window_len: u64,
     /// Last use, by the shard's clock.
-    used: u64,
+    last_use: u64,
 }
 
 #[derive(Default)]
-struct WindowShard {
+struct ShardState {
     streams: HashMap<Ino, Stream>,
     clock: u64,
-    /// Threads that may be moving a window.
-    moves: u32,
-    /// Threads that wait for these.
+    /// Threads that may have a window of this shard checked out.
+    checked_out: u32,
+    /// Threads that wait until there are none.
     waiters: u32,
 }
 
 #[derive(Default)]
-struct LockedShard {
-    state: Mutex<WindowShard>,
-    /// The last move ended.
-    moves_ended: Condvar,
+struct WindowShard {
+    state: Mutex<ShardState>,
+    /// The last window that was checked out is back.
+    all_returned: Condvar,
 }
 
-/// The streams, by inode.
+/// The streams that were used last, by inode.
 #[derive(Default)]
-pub(crate) struct Windows {
-    shards: [LockedShard; SHARDS],
+pub(crate) struct StreamTable {
+    shards: [WindowShard; SHARDS],
 }
 
-/// The right to move windows of one shard. Dropped when they are in the table or in the groups'
-/// maps again.
+/// The right to have windows of one shard outside of the table. Dropped when they are in the table
+/// or in the groups' maps again.
 #[must_use]
-pub(crate) struct WindowMove<'a> {
-    shard: &'a LockedShard,
+pub(crate) struct WindowCheckout<'a> {
+    shard: &'a WindowShard,
     _rank: Held,
 }
 
-impl Windows {
-    fn shard(&self, ino: Ino) -> &LockedShard {
+impl StreamTable {
+    fn shard(&self, ino: Ino) -> &WindowShard {
         &self.shards[ino.get() as usize % SHARDS]
     }
 
-    /// Begins to move windows of the shard of `ino`. `None` while a thread waits for moves to end:
-    /// the caller holds no window then.
-    pub(crate) fn begin_move(&self, ino: Ino) -> Option<WindowMove<'_>> {
+    /// Gives the caller the right to take streams of the shard of `ino` out. `None` while a thread
+    /// waits for windows to come back: the caller holds no window then.
+    pub(crate) fn try_check_out(&self, ino: Ino) -> Option<WindowCheckout<'_>> {
         let shard = self.shard(ino);
         let mut state = shard.state.lock();
-        (state.waiters == 0).then(|| WindowMove::new(shard, &mut state))
+        (state.waiters == 0).then(|| WindowCheckout::new(shard, &mut state))
     }
 
-    /// Takes every window out of the table, and gives each to `release`. Those that
-    /// another thread is moving stay with it. Returns whether there was one.
-    pub(crate) fn drain(&self, mut release: impl FnMut(Run)) -> bool {
-        let drain = |shard: &LockedShard| shard.drain(shard.state.lock(), &mut release);
+    /// Forgets all streams, and gives the window of each that has one to `release`; a file
+    /// without a window loses its count of contiguous blocks as well. Windows that other threads
+    /// have checked out stay with them. Returns whether there was a window.
+    pub(crate) fn take_all(&self, mut release: impl FnMut(Run)) -> bool {
+        let take = |shard: &WindowShard| shard.take_windows(shard.state.lock(), &mut release);
         self.shards
             .iter()
-            .map(drain)
+            .map(take)
             .fold(false, |any, one| any | one)
     }
 
-    /// As [`Windows::drain`], and those that other threads are moving: waits until they have
-    /// brought them back. The caller holds no group lock and moves no window itself.
-    pub(crate) fn drain_all(&self, mut release: impl FnMut(Run)) {
+    /// As [`StreamTable::take_all`], with the windows that other threads have checked out: waits
+    /// until they are back. The caller holds no group lock and has no window itself.
+    pub(crate) fn wait_and_take_all(&self, mut release: impl FnMut(Run)) {
         for shard in &self.shards {
             let rank = taking(Rank::Windows);
             let mut state = shard.state.lock();
             state.waiters += 1;
             shard
-                .moves_ended
-                .wait_while(&mut state, |state| state.moves > 0);
+                .all_returned
+                .wait_while(&mut state, |state| state.checked_out > 0);
             state.waiters -= 1;
             drop(rank);
-            shard.drain(state, &mut release);
+            shard.take_windows(state, &mut release);
         }
     }
 
-    /// Returns whether a thread waits in [`Windows::drain_all`].
+    /// Returns whether a thread waits in [`StreamTable::wait_and_take_all`].
     #[cfg(test)]
     pub(crate) fn is_awaited(&self) -> bool {
-        let awaited = |shard: &LockedShard| shard.state.lock().waiters > 0;
+        let awaited = |shard: &WindowShard| shard.state.lock().waiters > 0;
         self.shards.iter().any(awaited)
     }
 }
 
-impl LockedShard {
-    fn drain(&self, mut state: MutexGuard<'_, WindowShard>, release: &mut impl FnMut(Run)) -> bool {
+impl WindowShard {
+    /// Empties the shard. Its windows are checked out until `release` has had each, whether or not
+    /// a thread waits: a wait that begins now is for them, too.
+    fn take_windows(
+        &self,
+        mut state: MutexGuard<'_, ShardState>,
+        release: &mut impl FnMut(Run),
+    ) -> bool {
         let streams = std::mem::take(&mut state.streams);
         let windows: Vec<Run> = streams.values().filter_map(Stream::window).collect();
         if windows.is_empty() {
             return false;
         }
-        let _moving = WindowMove::new(self, &mut state);
+        let _checkout = WindowCheckout::new(self, &mut state);
         drop(state);
         windows.into_iter().for_each(release);
         true
     }
 }
 
-impl<'a> WindowMove<'a> {
-    fn new(shard: &'a LockedShard, state: &mut MutexGuard<'_, WindowShard>) -> Self {
-        state.moves += 1;
+impl<'a> WindowCheckout<'a> {
+    fn new(shard: &'a WindowShard, state: &mut MutexGuard<'_, ShardState>) -> Self {
+        state.checked_out += 1;
         Self {
             shard,
             _rank: took(Rank::Windows),
         }
     }
 
-    /// Takes the stream of `ino` out. [`WindowMove::put_stream`] brings it back.
+    /// Takes the stream of `ino` out. [`WindowCheckout::put_stream`] brings it back.
     pub(crate) fn take_stream(&self, ino: Ino) -> Option<Stream> {
         self.shard.state.lock().streams.remove(&ino)
     }
@@ -155,39 +169,42 @@ impl<'a> WindowMove<'a> {
     pub(crate) fn put_stream(&self, ino: Ino, mut stream: Stream) -> Option<Run> {
         let mut shard = self.shard.state.lock();
         shard.clock += 1;
-        stream.used = shard.clock;
+        stream.last_use = shard.clock;
         let mut displaced = shard.streams.insert(ino, stream);
-        if displaced.is_none() && shard.streams.len() > PER_SHARD {
+        if displaced.is_none() && shard.streams.len() > STREAMS_PER_SHARD {
             let oldest = shard
                 .streams
                 .iter()
-                .min_by_key(|(_, stream)| stream.used)
+                .min_by_key(|(_, stream)| stream.last_use)
                 .map(|(&ino, _)| ino);
             displaced = oldest.and_then(|ino| shard.streams.remove(&ino));
         }
-        debug_assert!(shard.streams.len() <= PER_SHARD, "memory is bounded");
+        debug_assert!(
+            shard.streams.len() <= STREAMS_PER_SHARD,
+            "memory is bounded"
+        );
         displaced.and_then(|stream| stream.window())
     }
 }
 
-impl Drop for WindowMove<'_> {
+impl Drop for WindowCheckout<'_> {
     fn drop(&mut self) {
         let mut state = self.shard.state.lock();
-        state.moves -= 1;
-        if state.moves == 0 && state.waiters > 0 {
-            self.shard.moves_ended.notify_all();
+        state.checked_out -= 1;
+        if state.checked_out == 0 && state.waiters > 0 {
+            self.shard.all_returned.notify_all();
         }
     }
 }
 
 impl Stream {
-    /// A stream that just got `run` and has no window.
-    pub(crate) fn after(run: Run, grown: u64) -> Self {
+    /// A stream that just got `run`, which continues `contiguous` blocks, and has no window.
+    pub(crate) fn advanced(run: Run, contiguous: u64) -> Self {
         Self {
             next: run.start.plus(run.len.get()),
-            grown: grown + run.len.get(),
+            contiguous: contiguous + run.len.get(),
             window_len: 0,
-            used: 0,
+            last_use: 0,
         }
     }
 
@@ -219,7 +236,7 @@ mod tests {
         };
         Stream {
             window_len,
-            ..Stream::after(run, 0)
+            ..Stream::advanced(run, 0)
         }
     }
 
@@ -227,22 +244,25 @@ mod tests {
     #[test]
     fn what_comes_back_goes_to_one_of_those_that_wait() {
         let _limit = Watchdog::new(Duration::from_secs(60));
-        let windows = Windows::default();
+        let windows = StreamTable::default();
         let all = Mutex::new(Vec::new());
-        let moving = windows.begin_move(ino(12)).unwrap();
+        let checkout = windows.try_check_out(ino(12)).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| windows.drain_all(|run| all.lock().push(run)));
+                scope.spawn(|| windows.wait_and_take_all(|run| all.lock().push(run)));
             }
             let waiters = || windows.shard(ino(12)).state.lock().waiters;
             wait_until("three threads that wait", || waiters() == 3);
-            assert!(windows.begin_move(ino(12 + 16)).is_none(), "the same shard");
-            assert!(windows.begin_move(ino(13)).is_some(), "another one");
-            // What has nothing to give up is no move, or the wait might never end.
-            assert!(!windows.drain(|_| unreachable!("no window is in the table")));
-            assert_eq!(windows.shard(ino(12)).state.lock().moves, 1);
-            assert_eq!(moving.put_stream(ino(12), stream(100, 5)), None);
-            drop(moving);
+            assert!(
+                windows.try_check_out(ino(12 + 16)).is_none(),
+                "the same shard"
+            );
+            assert!(windows.try_check_out(ino(13)).is_some(), "another one");
+            // A shard without windows has none checked out, or the wait might never end.
+            assert!(!windows.take_all(|_| unreachable!("no window is in the table")));
+            assert_eq!(windows.shard(ino(12)).state.lock().checked_out, 1);
+            assert_eq!(checkout.put_stream(ino(12), stream(100, 5)), None);
+            drop(checkout);
         });
         let window = Run {
             start: Pblk::new(100),
@@ -251,26 +271,26 @@ mod tests {
         assert_eq!(all.into_inner(), [window]);
         assert!(
             windows
-                .begin_move(ino(12))
+                .try_check_out(ino(12))
                 .unwrap()
                 .take_stream(ino(12))
                 .is_none()
         );
     }
 
-    /// A thread that gives windows up for itself moves them: others wait for that, too.
+    /// A thread that gives windows up for itself has them checked out: others wait for that, too.
     #[test]
     fn windows_that_are_given_up_are_waited_for() {
-        let windows = Windows::default();
-        let moving = windows.begin_move(ino(12)).unwrap();
-        assert_eq!(moving.put_stream(ino(12), stream(100, 5)), None);
-        drop(moving);
+        let windows = StreamTable::default();
+        let checkout = windows.try_check_out(ino(12)).unwrap();
+        assert_eq!(checkout.put_stream(ino(12), stream(100, 5)), None);
+        drop(checkout);
         let mut released = 0;
-        assert!(windows.drain(|run| {
+        assert!(windows.take_all(|run| {
             released += run.len.get();
-            assert_eq!(windows.shard(ino(12)).state.lock().moves, 1);
+            assert_eq!(windows.shard(ino(12)).state.lock().checked_out, 1);
         }));
         assert_eq!(released, 5);
-        assert_eq!(windows.shard(ino(12)).state.lock().moves, 0);
+        assert_eq!(windows.shard(ino(12)).state.lock().checked_out, 0);
     }
 }
