@@ -114,7 +114,7 @@ fn log_blocks<O: BufferWriteback + ?Sized>(
             let map = ops.allocate(group[0].guard.locked(), handle, pos, size)?;
             record_mapping(group, &mut blocks[number..=number], &map);
             let end = pos.plus(size);
-            if ops.publish(group[0].guard.locked(), handle, pos, end)? {
+            if ops.convert_after_copy(group[0].guard.locked(), handle, pos, end)? {
                 let bytes = blocks[number].offset..blocks[number].offset + 1;
                 let ring = &mut group[0].ring;
                 ring.each_in(bytes, |_, head| head.clear(BufferState::UNWRITTEN));
@@ -128,7 +128,7 @@ fn log_blocks<O: BufferWriteback + ?Sized>(
         .filter_map(|block| Some((block.at?, &bytes[block.offset..block.offset + size])))
         .collect();
     debug_assert_eq!(logged.len(), blocks.len(), "every block has its space");
-    ops.log_data(group[0].guard.locked(), Some(handle), &logged)?;
+    ops.journal_data(group[0].guard.locked(), Some(handle), &logged)?;
     match blocks.last() {
         Some(last) => {
             let end = last.pos.plus(size as u64);

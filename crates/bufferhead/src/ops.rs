@@ -82,12 +82,13 @@ pub trait BufferOps: IomapOps {
         pos: Pos,
     ) -> Result<BlockMap, Self::Error>;
 
-    /// The bytes `[start, end)`, whose space was allocated under `handle`, are in the cache.
-    /// Returns whether their space counts as written from now on.
+    /// Called when the bytes `[start, end)` are in the cache, whose space was allocated under
+    /// `handle`: converts it to written now, or leaves that to writeback. Returns whether it is
+    /// converted.
     ///
     /// # Errors
     /// The journal's; the write counts as failed.
-    fn publish(
+    fn convert_after_copy(
         &self,
         _locked: FolioLocked<'_>,
         handle: &mut Self::Handle,
@@ -98,12 +99,12 @@ pub trait BufferOps: IomapOps {
         Ok(false)
     }
 
-    /// If [`BufferOps::logs_data`]: adds the new content of whole blocks, by location, to the
-    /// journal.
+    /// If [`BufferOps::is_data_journalled`]: adds the new content of whole blocks, by location, to
+    /// the journal.
     ///
     /// # Errors
     /// The journal's.
-    fn log_data(
+    fn journal_data(
         &self,
         _locked: FolioLocked<'_>,
         handle: Option<&mut Self::Handle>,
@@ -114,26 +115,27 @@ pub trait BufferOps: IomapOps {
     }
 
     /// Returns whether data goes through the journal.
-    fn logs_data(&self) -> bool {
+    fn is_data_journalled(&self) -> bool {
         false
     }
 
-    /// Ends the write to a folio, after [`BufferOps::release`] of the space that it does not need.
-    /// The folio is not locked any more, and the size in memory was raised already.
+    /// Ends the write to a folio, after [`BufferOps::undo_failed_write`] of the space that it does
+    /// not need. The folio is not locked any more, and the size in memory was raised already.
     ///
     /// # Errors
     /// The journal's.
     fn end_write(&self, handle: Option<Self::Handle>, wrote: FolioWrite)
     -> Result<(), Self::Error>;
 
-    /// Gives back the space in `[start, end)`, past the end of the file, that was made for a write
-    /// that failed: under `handle` if it was allocated at once. The folio is not locked.
-    fn release(&self, handle: Option<&mut Self::Handle>, start: Pos, end: Pos);
+    /// Undoes a write that failed: gives back the space in `[start, end)`, past the end of the
+    /// file, that was made for it: under `handle` if it was allocated at once. The folio is not
+    /// locked.
+    fn undo_failed_write(&self, handle: Option<&mut Self::Handle>, start: Pos, end: Pos);
 }
 
 /// A file whose records can be written.
 pub trait BufferWriteback: BufferOps + WritebackOps {
-    /// Attempts to make room since the last allocation.
+    /// Retries since the last allocation.
     type Retries: Default;
 
     /// Starts a handle with credits to allocate one extent, and to convert what is allocated
@@ -143,11 +145,12 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// The journal's.
     fn start_mapping(&self) -> Result<Self::Handle, Self::Error>;
 
-    /// Returns whether `handle` has credits for one more extent.
+    /// Gets credits for one more extent into `handle`. Returns false if its transaction has no room
+    /// for them: the caller starts another handle.
     ///
     /// # Errors
     /// The journal's.
-    fn has_credits(&self, handle: &mut Self::Handle) -> Result<bool, Self::Error>;
+    fn ensure_credits(&self, handle: &mut Self::Handle) -> Result<bool, Self::Error>;
 
     /// Allocates space for `len` delayed bytes at `pos`, whole blocks, or finds the space that they
     /// have by now. The answer covers the first block at least.
@@ -171,10 +174,10 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// or without an error.
     fn data_io_ends(&self) {}
 
-    /// Makes room after `error`, if ending the handle and waiting may bring some, and returns
-    /// whether to try again; false after finitely many attempts, which `retries` counts. The caller
+    /// Returns whether to try an allocation again after `error`: waits for a commit first, if that
+    /// may bring space; false after finitely many attempts, which `retries` counts. The caller
     /// holds no folio lock and has no handle open.
-    fn make_room(&self, retries: &mut Self::Retries, error: &Self::Error) -> bool;
+    fn should_retry_alloc(&self, retries: &mut Self::Retries, error: &Self::Error) -> bool;
 
     /// Everything up to `end` has its space and is about to be written: the size on disk may move
     /// there.

@@ -107,7 +107,7 @@ fn write_folio<O: BufferOps + ?Sized>(
         last_block_written: written.last_block_written,
     };
     if let Some(range) = written.released {
-        ops.release(handle.as_mut(), range.start, range.end);
+        ops.undo_failed_write(handle.as_mut(), range.start, range.end);
     }
     let ended = ops.end_write(handle, wrote);
     if let Some(error) = failed {
@@ -157,7 +157,7 @@ fn write_locked<O: BufferOps + ?Sized>(
         if let Some(handle) = handle.as_deref_mut() {
             let folio = guard.folio();
             let (start, end) = (folio.pos_of(written.start), folio.pos_of(written.end));
-            match ops.publish(guard.locked(), handle, start, end) {
+            match ops.convert_after_copy(guard.locked(), handle, start, end) {
                 Ok(true) => {
                     ring.each_in(written.clone(), |_, head| {
                         head.clear(BufferState::UNWRITTEN)
@@ -167,10 +167,10 @@ fn write_locked<O: BufferOps + ?Sized>(
                 Err(error) => return Err((undo(ops, Some(handle), guard, ring, written), error)),
             }
         }
-        commit(ops, guard, ring, written.clone(), !ops.logs_data());
-        if ops.logs_data() {
+        commit(ops, guard, ring, written.clone(), !ops.is_data_journalled());
+        if ops.is_data_journalled() {
             let blocks = blocks_of(guard, ring, written.clone(), |_| true);
-            if let Err(error) = ops.log_data(guard.locked(), handle, &blocks) {
+            if let Err(error) = ops.journal_data(guard.locked(), handle, &blocks) {
                 return Err((released, error));
             }
         }
@@ -198,11 +198,11 @@ fn undo<O: BufferOps + ?Sized>(
     range: Range<usize>,
 ) -> Option<Range<Pos>> {
     let released = clean_up(ops, guard, ring, range.clone());
-    if ops.logs_data() && handle.is_some() {
+    if ops.is_data_journalled() && handle.is_some() {
         let zeroed = |head: &BufferHead| head.is(BufferState::DIRTY) && head.has_written_space();
         let blocks = blocks_of(guard, ring, range, zeroed);
         // The blocks stay dirty: if this fails, writeback logs them later.
-        let _ = ops.log_data(guard.locked(), handle, &blocks);
+        let _ = ops.journal_data(guard.locked(), handle, &blocks);
     }
     released
 }

@@ -51,7 +51,7 @@ pub fn write_back<O: BufferWriteback + ?Sized>(
     control: WritebackControl,
 ) -> Result<u64, O::Error> {
     let pages = ops.address_space();
-    if ops.logs_data() {
+    if ops.is_data_journalled() {
         return log_dirty(ops, pass, control);
     }
     let tag = if control.integrity {
@@ -236,7 +236,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         drop(handle);
         self.write(group, &blocks, true);
         if let Some(error) = self.no_room.take() {
-            self.gave_up = !self.ops.make_room(&mut self.retries, &error);
+            self.gave_up = !self.ops.should_retry_alloc(&mut self.retries, &error);
         }
         done
     }
@@ -284,7 +284,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 continue;
             }
             if extents > 0 {
-                match self.ops.has_credits(handle) {
+                match self.ops.ensure_credits(handle) {
                     Ok(true) => {}
                     Ok(false) => return next,
                     Err(error) => self.fail(error),
@@ -300,7 +300,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                     return next;
                 }
                 Err(error) => {
-                    self.fail(self.ops.data_lost(error));
+                    self.fail(self.ops.lost_data_error(error));
                     None
                 }
                 Ok(map) => {

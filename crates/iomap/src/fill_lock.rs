@@ -1,8 +1,8 @@
 //! The locks that a thread takes before it reads a file's blocks from the device into the cache.
 //!
 //! A direct write to a block that is being read could tear the read, or let it cache what the block
-//! held before: an old block after its newer one was read. So once a file is written directly at
-//! all ([`IomapOps::has_direct_writes`]), every fill locks its range against direct writes.
+//! held before: an old block after its newer one was read. So once a file may be written directly
+//! at all ([`IomapOps::fills_need_lock`]), every fill locks its range against direct writes.
 //!
 //! # Locks
 //! A [`FillGuard`] comes before the invalidate lock and all folio locks. What a writer reads for
@@ -47,7 +47,7 @@ pub(crate) fn lock_for_fill<'a, O: IomapOps + ?Sized>(
     let pages: &'a AddressSpace = ops.address_space();
     let bs = pages.block_size();
     loop {
-        let fill_guard = if ops.has_direct_writes() {
+        let fill_guard = if ops.fills_need_lock() {
             // Whole pages at least: a read copies what is uptodate in one step.
             let unit = bs.bytes_u64().max(1 << PAGE_SHIFT) - 1;
             let down = |pos: Pos| Pos::new(pos.get() & !unit);
@@ -60,7 +60,7 @@ pub(crate) fn lock_for_fill<'a, O: IomapOps + ?Sized>(
             None
         };
         let invalidate = pages.invalidate_lock().read();
-        if fill_guard.is_some() || !ops.has_direct_writes() {
+        if fill_guard.is_some() || !ops.fills_need_lock() {
             let all = Pos::ZERO..Pos::MAX;
             let range = fill_guard
                 .as_ref()

@@ -136,11 +136,11 @@ pub trait IomapOps: Sync {
         self.is_current(map)
     }
 
-    /// Returns whether the file is written directly, or was: reads of the device then need a
-    /// [`FillGuard`]. Once true, it stays so. It becomes true before the first direct write, which
-    /// then takes the invalidate lock exclusively for a moment and so waits for fills that have not
-    /// seen it.
-    fn has_direct_writes(&self) -> bool {
+    /// Returns whether a fill needs a [`FillGuard`], as the file may be written directly. It
+    /// becomes true before the first direct write (the file system may set it for a direct read,
+    /// too) and stays so; a write need not be under way. The thread that sets it then takes the
+    /// invalidate lock exclusively for a moment, and so waits for fills that have not seen it.
+    fn fills_need_lock(&self) -> bool {
         false
     }
 
@@ -173,8 +173,8 @@ pub trait WritebackOps: IomapOps {
     /// The `len` bytes at `pos` could not be mapped and are lost: gives their reservation back.
     fn discard(&self, pos: Pos, len: u64);
 
-    /// Dirty data gets no space because of `error`, and is lost: returns the error to report.
-    fn data_lost(&self, error: Self::Error) -> Self::Error {
+    /// The error to report for dirty data that gets no space because of `error`, and is lost.
+    fn lost_data_error(&self, error: Self::Error) -> Self::Error {
         error
     }
 

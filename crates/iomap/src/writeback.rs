@@ -284,7 +284,7 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         match self.ops.map_blocks(pos, len) {
             Ok(map) => Some(map),
             Err(error) => {
-                self.fail(self.ops.data_lost(error));
+                self.fail(self.ops.lost_data_error(error));
                 None
             }
         }

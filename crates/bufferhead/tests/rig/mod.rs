@@ -259,11 +259,11 @@ impl BufferOps for Rig {
         })
     }
 
-    fn logs_data(&self) -> bool {
+    fn is_data_journalled(&self) -> bool {
         self.logs.load(Ordering::Relaxed)
     }
 
-    fn log_data(
+    fn journal_data(
         &self,
         _: FolioLocked<'_>,
         _: Option<&mut Handle>,
@@ -279,7 +279,7 @@ impl BufferOps for Rig {
         Ok(())
     }
 
-    fn release(&self, _: Option<&mut Handle>, start: Pos, end: Pos) {
+    fn undo_failed_write(&self, _: Option<&mut Handle>, start: Pos, end: Pos) {
         let len = end.distance_from(start).unwrap();
         self.toy.discard(start, len);
     }
@@ -294,7 +294,7 @@ impl BufferWriteback for Rig {
         })
     }
 
-    fn has_credits(&self, handle: &mut Handle) -> Result<bool, ToyError> {
+    fn ensure_credits(&self, handle: &mut Handle) -> Result<bool, ToyError> {
         handle.left -= 1;
         Ok(handle.left > 0)
     }
@@ -313,7 +313,7 @@ impl BufferWriteback for Rig {
         self.toy.map_blocks(pos, len)
     }
 
-    fn make_room(&self, attempts: &mut u32, _: &ToyError) -> bool {
+    fn should_retry_alloc(&self, attempts: &mut u32, _: &ToyError) -> bool {
         self.crowd.fetch_sub(1, Ordering::Relaxed);
         *attempts += 1;
         *attempts <= self.patience.load(Ordering::Relaxed)

@@ -72,7 +72,7 @@ pub(crate) fn retry_unlocked_while<R>(
             std::thread::sleep(wait);
         }
         fs.reap_all();
-        let frees = retries.make_room(fs, &Error::NoSpace);
+        let frees = retries.should_retry_alloc(fs, &Error::NoSpace);
         // The evictions just done may be enough without a commit: one more attempt in any case.
         result = operation();
         if !more_may_come && !frees {
@@ -83,12 +83,12 @@ pub(crate) fn retry_unlocked_while<R>(
 }
 
 /// Runs `find`, which starts its handle itself, and runs it again while it finds no space and
-/// [`Retries::make_room`].
+/// [`Retries::should_retry_alloc`].
 ///
 /// # Errors
 /// Those of the last attempt.
 pub(crate) fn retry<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
-    repeat(find, |retries, error| retries.make_room(fs, error))
+    repeat(find, |retries, error| retries.should_retry_alloc(fs, error))
 }
 
 /// As [`retry`], for blocks that were reserved.
@@ -96,7 +96,9 @@ pub(crate) fn retry<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
 /// # Errors
 /// Those of the last attempt.
 pub(crate) fn retry_reserved<R>(fs: &Fs, find: impl FnMut() -> Result<R>) -> Result<R> {
-    repeat(find, |retries, error| retries.make_reserved_room(fs, error))
+    repeat(find, |retries, error| {
+        retries.should_retry_reserved(fs, error)
+    })
 }
 
 fn repeat<R>(
@@ -113,21 +115,22 @@ fn repeat<R>(
 }
 
 impl Retries {
-    /// After `error`, without a handle: returns whether a retry makes sense, which counts as one.
-    /// Only after [`Error::NoSpace`], and up to [`RETRIES`]. Commits if that returns freed blocks;
-    /// otherwise looks whether there is space now. No commit helps a claim that was refused for the
-    /// sake of what is dirty above: blocks that wait for one count as free.
-    pub(crate) fn make_room(&mut self, fs: &Fs, error: &Error) -> bool {
+    /// After `error`, without a handle: returns whether to retry, which counts as a retry (compare
+    /// `ext4_should_retry_alloc`). Only after [`Error::NoSpace`], and up to [`RETRIES`]. Commits if
+    /// that returns freed blocks; otherwise looks whether there is space now. No commit helps a
+    /// claim that was refused for the sake of what is dirty above: blocks that wait for one count
+    /// as free.
+    pub(crate) fn should_retry_alloc(&mut self, fs: &Fs, error: &Error) -> bool {
         let freed = || (!is_refused()).then(|| free_by_commit(fs)).flatten();
         matches!(error, Error::NoSpace)
             && self.next() < RETRIES
             && freed().unwrap_or_else(|| fs.alloc.counts.has_room())
     }
 
-    /// As [`Retries::make_room`], for blocks that were reserved. They exist, and what a window, a
-    /// trim or a commit has of them is back before the next attempt. That one may still miss them
-    /// where other threads move blocks meanwhile, so this gives up only after many.
-    pub(crate) fn make_reserved_room(&mut self, fs: &Fs, error: &Error) -> bool {
+    /// As [`Retries::should_retry_alloc`], for blocks that were reserved. They exist, and what a
+    /// window, a trim or a commit has of them is back before the next attempt. That one may still
+    /// miss them where other threads move blocks meanwhile, so this gives up only after many.
+    pub(crate) fn should_retry_reserved(&mut self, fs: &Fs, error: &Error) -> bool {
         if !matches!(error, Error::NoSpace) {
             return false;
         }

@@ -91,7 +91,7 @@ impl OrderedData for CachedFile {
             // Counted: it stays in memory while its data is on its way, so that no second inode
             // reads the device before. `None`: its eviction has begun.
             let _counted = fs.inodes.grab(&inode);
-            ordered_data::write_and_wait(&FileOps::new(&fs, &inode), tid);
+            ordered_data::submit_and_wait_ordered(&FileOps::new(&fs, &inode), tid);
         }
     }
 }

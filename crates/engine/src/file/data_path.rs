@@ -192,7 +192,7 @@ fn write_by_block(
                 }
                 done += index(stopped.done);
                 debug_assert!(done <= len, "{done} bytes of {len} are written");
-                if !retries.make_room(ops.fs, &stopped.error) {
+                if !retries.should_retry_alloc(ops.fs, &stopped.error) {
                     return Err(Stopped {
                         done: done as u64,
                         error: stopped.error,

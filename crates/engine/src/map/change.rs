@@ -404,14 +404,14 @@ fn remove_step(
     Ok((clear_from, freed))
 }
 
-/// Before a reservation: makes sure that the map has room for the pointers of `len` blocks from
-/// `lblk` on, so that their allocation needs no more space than was reserved. In an extent tree the
-/// pool stands for that room. Starts handles.
+/// Before a reservation of `len` blocks from `lblk` on: allocates the indirect blocks that their
+/// pointers need, so that their own allocation needs no more space than was reserved. In an extent
+/// tree the pool stands for that room. Starts handles.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], with room for the first blocks made; [`crate::Error::FileTooBig`];
 /// damage; a stopped journal.
-pub(crate) fn make_room(
+pub(crate) fn reserve_indirect_blocks(
     fs: &Fs,
     inode: &Inode,
     lblk: Lblk,

@@ -173,8 +173,8 @@ pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &BlockMapping) -> boo
 
 /// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which
 /// becomes delayed (`new`). Any other state is returned as it is. Fewer blocks than asked for when
-/// space is short. In a block map the caller has [made room](super::make_room) for the blocks'
-/// pointers.
+/// space is short. In a block map the caller has [reserved blocks](super::reserve_indirect_blocks)
+/// for the blocks' pointers.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if not one block can be reserved; those of [`lookup`].

@@ -42,7 +42,9 @@ use extant_extent_io_tree::TreeStats;
 
 #[cfg(test)]
 use crate::state::map::MapState;
-pub(crate) use change::{allocate, convert_to_unwritten, convert_to_written, make_room, remove};
+pub(crate) use change::{
+    allocate, convert_to_unwritten, convert_to_written, remove, reserve_indirect_blocks,
+};
 pub(crate) use cut_extents::{is_within_extent, split, split_longest};
 pub(crate) use distinct_runs::DistinctRuns;
 pub(crate) use exchange_blocks::exchange;

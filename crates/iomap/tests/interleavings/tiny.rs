@@ -377,7 +377,7 @@ impl IomapOps for Tiny {
         self.size.fetch_max(end, Ordering::SeqCst);
     }
 
-    fn has_direct_writes(&self) -> bool {
+    fn fills_need_lock(&self) -> bool {
         self.bypass.is_used()
     }
 

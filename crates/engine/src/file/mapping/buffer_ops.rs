@@ -51,20 +51,20 @@ impl FileOps<'_> {
         !self.has_extents() && self.fs.layout.end().get() > 1 << 32
     }
 
-    /// Makes room in a block map for the numbers of the `blocks` blocks at `pos`.
-    fn make_room(&self, pos: Pos, blocks: u32) -> Result<()> {
+    /// Reserves the indirect blocks that a block map needs for the `blocks` blocks at `pos`.
+    fn reserve_indirect_blocks(&self, pos: Pos, blocks: u32) -> Result<()> {
         let Some((lblk, _)) = blocks_of(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
             return Ok(());
         };
         alloc::retry(self.fs, || {
-            map::make_room(self.fs, self.inode, lblk, blocks, self.privileged)
+            map::reserve_indirect_blocks(self.fs, self.inode, lblk, blocks, self.privileged)
         })
     }
 
     /// Frees the blocks of a block map behind the end of the file, under the handle that allocated
     /// them: no commit shows them as part of the file. If the handle must be restarted in between,
     /// the inode is an orphan.
-    fn cut_excess(&self, h: &mut Handle) -> Result<()> {
+    fn truncate_failed_write(&self, h: &mut Handle) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         let last = credits::ORPHAN + credits::INODE_UPDATE;
         let end = fs.layout.block_size.blocks_for(inode.size()).get();
@@ -88,17 +88,18 @@ impl FileOps<'_> {
     }
 
     /// Returns whether blocks allocated for a write become written as soon as the bytes are in the
-    /// cache.
-    fn converts_at_once(&self) -> bool {
+    /// cache, before they are on the device (`dioread_lock`, journalled data).
+    fn converts_before_io(&self) -> bool {
         !self.fs.options.dioread_nolock() || self.data_path.journalled
     }
 
-    /// Notes that `handle` makes the blocks of `[start, end)` written before their data is there.
-    fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
+    /// Adds a range to the ordered data: `handle` makes the blocks of `[start, end)` written before
+    /// their data is there.
+    fn add_ordered_range(&self, handle: &mut Handle, start: Pos, end: Pos) {
         if self.fs.options.data() == DataMode::Ordered && !self.data_path.journalled {
             let bytes = end.since(start);
             self.fs.stats.ordered_bytes.add(bytes);
-            self.data.order(handle, start, end);
+            self.data.add_ordered_range(handle, start, end);
         }
     }
 
@@ -133,13 +134,14 @@ impl BufferOps for FileOps<'_> {
         debug_assert!(blocks > 0, "a write of no block");
         let logs = self.data_path.journalled;
         let reserves = self.fs.options.delalloc() && !self.has_space_out_of_reach();
-        if !logs && reserves && !self.is_low_on_space() {
-            self.make_room(pos, blocks)?;
+        // Last: it starts writeback, which only a write that would reserve needs.
+        if !logs && reserves && !self.nonda_switch() {
+            self.reserve_indirect_blocks(pos, blocks)?;
             return Ok(None);
         }
         // Allocated unwritten and, with `dioread_lock`, converted once the bytes are in the cache:
         // a short write leaves no written blocks behind the end of the file.
-        let convert = if self.converts_at_once() && self.has_extents() {
+        let convert = if self.converts_before_io() && self.has_extents() {
             credits::convert(self.fs)
         } else {
             0
@@ -189,7 +191,7 @@ impl BufferOps for FileOps<'_> {
                 if matches!(made.state, MapState::Written(_)) {
                     let bs = self.fs.layout.block_size;
                     let start = bs.pos(made.lblk);
-                    self.order(h, start, start.plus(bs.bytes_u64()));
+                    self.add_ordered_range(h, start, start.plus(bs.bytes_u64()));
                 }
                 made
             }
@@ -197,28 +199,28 @@ impl BufferOps for FileOps<'_> {
         self.one_block(&made)
     }
 
-    fn publish(
+    fn convert_after_copy(
         &self,
         _locked: FolioLocked<'_>,
         handle: &mut Handle,
         start: Pos,
         end: Pos,
     ) -> Result<bool> {
-        if !self.converts_at_once() || !self.has_extents() {
+        if !self.converts_before_io() || !self.has_extents() {
             return Ok(false);
         }
         let len = end.since(start);
         let (lblk, count) = blocks_of(self.fs, start, len).ok_or(Error::FileTooBig)?;
         map::convert_to_written(self.fs, handle, self.inode, lblk, count)?;
-        self.order(handle, start, end);
+        self.add_ordered_range(handle, start, end);
         Ok(true)
     }
 
-    fn logs_data(&self) -> bool {
+    fn is_data_journalled(&self) -> bool {
         self.data_path.journalled
     }
 
-    fn log_data(
+    fn journal_data(
         &self,
         _locked: FolioLocked<'_>,
         handle: Option<&mut Handle>,
@@ -255,11 +257,11 @@ impl BufferOps for FileOps<'_> {
         })
     }
 
-    fn release(&self, handle: Option<&mut Handle>, start: Pos, end: Pos) {
+    fn undo_failed_write(&self, handle: Option<&mut Handle>, start: Pos, end: Pos) {
         self.drop_reservations(start, end);
         if let Some(h) = handle
             && !self.has_extents()
-            && let Err(error) = self.cut_excess(h)
+            && let Err(error) = self.truncate_failed_write(h)
         {
             tracing::warn!(ino = self.inode.ino.get(), %error, "blocks stay behind the end");
             self.fs.fault.report(self.fs, &error);
@@ -282,7 +284,7 @@ impl BufferWriteback for FileOps<'_> {
         self.data.flight.end();
     }
 
-    fn has_credits(&self, handle: &mut Handle) -> Result<bool> {
+    fn ensure_credits(&self, handle: &mut Handle) -> Result<bool> {
         Ok(handle.ensure(self.extent_credits())?)
     }
 
@@ -309,14 +311,14 @@ impl BufferWriteback for FileOps<'_> {
             );
             if map.new && !how.unwritten {
                 let bytes = u64::from(map.len) * self.fs.layout.block_size.bytes_u64();
-                self.order(handle, pos, pos.plus(bytes));
+                self.add_ordered_range(handle, pos, pos.plus(bytes));
             }
         }
         self.describe(&map)
     }
 
-    fn make_room(&self, retries: &mut alloc::Retries, error: &Error) -> bool {
-        retries.make_reserved_room(self.fs, error)
+    fn should_retry_alloc(&self, retries: &mut alloc::Retries, error: &Error) -> bool {
+        retries.should_retry_reserved(self.fs, error)
     }
 
     fn raise_disk_size(&self, handle: &mut Handle, end: Pos) -> Result<()> {

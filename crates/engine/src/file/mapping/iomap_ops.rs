@@ -123,9 +123,10 @@ impl<'a> FileOps<'a> {
         })
     }
 
-    /// Returns whether reservations come so close to the free space that a write has to allocate at
-    /// once. Before that point it starts writeback, so the caller holds no folio lock.
-    pub(in crate::file) fn is_low_on_space(&self) -> bool {
+    /// Starts writeback when reservations come close to the free space, and returns whether they
+    /// are so close that a write has to allocate at once (as `ext4_nonda_switch`). The caller holds
+    /// no folio lock.
+    pub(in crate::file) fn nonda_switch(&self) -> bool {
         let counts = &self.fs.alloc.counts;
         let space = Space::of(counts.free_blocks().get(), counts.reserved_blocks().get());
         if space.allocate_soon {
@@ -142,7 +143,7 @@ impl<'a> FileOps<'a> {
             return Ok(known);
         }
         alloc::retry(self.fs, || {
-            if self.fs.options.delalloc() && !self.is_low_on_space() {
+            if self.fs.options.delalloc() && !self.nonda_switch() {
                 map::reserve_delayed(self.fs, self.inode, lblk, count, self.privileged)
             } else {
                 self.allocate_now(lblk, known.len.min(count))
@@ -255,8 +256,8 @@ impl IomapOps for FileOps<'_> {
         Ok(())
     }
 
-    fn has_direct_writes(&self) -> bool {
-        self.data.direct.is_used()
+    fn fills_need_lock(&self) -> bool {
+        self.data.direct.is_announced()
     }
 
     fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {

@@ -5,7 +5,7 @@
 //! transaction, and its commit has the data written first.
 //!
 //! # Locks
-//! [`write_and_wait`] runs on the commit thread. It takes folio locks and waits for
+//! [`submit_and_wait_ordered`] runs on the commit thread. It takes folio locks and waits for
 //! data that a writeback pass has handed to the device. It takes no lock that is held while a
 //! handle is started, and no pass waits for a handle between `Flight::begin` and `Flight::end`
 //! (`ordered_ranges`).
@@ -17,8 +17,8 @@ use crate::file::mapping::iomap_ops::FileOps;
 
 /// Writes what the commit of `tid` waits for, and waits until the device has it. Runs on the commit
 /// thread.
-pub(in crate::file) fn write_and_wait(ops: &FileOps<'_>, tid: Tid) {
-    if let Some((start, end)) = ops.data.ordered.of(tid) {
+pub(in crate::file) fn submit_and_wait_ordered(ops: &FileOps<'_>, tid: Tid) {
+    if let Some((start, end)) = ops.data.ordered.range_of(tid) {
         if let Err(error) = extant_bufferhead::write_ordered(ops, start, end) {
             note_failure(ops.fs, &error);
             let ino = ops.inode.ino.get();

@@ -135,7 +135,8 @@ impl WritebackOps for FileOps<'_> {
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<()> {
-        self.finish(ioend).map_err(|error| self.data_lost(error))
+        self.finish(ioend)
+            .map_err(|error| self.lost_data_error(error))
     }
 
     fn discard(&self, pos: Pos, len: u64) {
@@ -149,7 +150,7 @@ impl WritebackOps for FileOps<'_> {
     }
 
     /// The write was acknowledged when its data was cached, so lack of space is no answer here.
-    fn data_lost(&self, error: Error) -> Error {
+    fn lost_data_error(&self, error: Error) -> Error {
         match error {
             Error::NoSpace => {
                 let ino = self.inode.ino.get();

@@ -63,9 +63,9 @@ impl FileData {
         self.address_space.errors().has_unseen()
     }
 
-    /// Makes the commit of `h`'s transaction wait for `[start, end)`.
-    pub(crate) fn order(&self, h: &mut Handle, start: Pos, end: Pos) {
-        self.ordered.note(h.tid(), start, end);
+    /// Makes the commit of `h`'s transaction wait for the data of `[start, end)`.
+    pub(crate) fn add_ordered_range(&self, h: &mut Handle, start: Pos, end: Pos) {
+        self.ordered.add(h.tid(), start, end);
         h.order(&self.callbacks.ordered);
     }
 
@@ -96,26 +96,27 @@ impl OpenState {
 /// Memory of a file's direct I/O.
 #[derive(Default)]
 pub(crate) struct Direct {
-    /// Fills hold what they read.
-    used: AtomicBool,
+    /// Fills lock what they read.
+    announced: AtomicBool,
     /// All of them do: those that began before have ended.
     fills_know: AtomicBool,
 }
 
 impl Direct {
-    /// Returns whether fills need a hold of what they read.
+    /// Returns whether fills have to lock what they read: true from the first direct read or write
+    /// on, for as long as the inode is in memory.
     #[inline]
-    pub(crate) fn is_used(&self) -> bool {
-        self.used.load(Ordering::SeqCst)
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announced.load(Ordering::SeqCst)
     }
 
-    /// Before the first direct I/O: from here on fills stay out of ranges that are locked. Takes
+    /// Before the first direct read or write: from here on fills stay out of locked ranges. Takes
     /// the invalidate lock for a moment, if that is new.
     pub(crate) fn announce(&self, mapping: &AddressSpace) {
         if self.fills_know.load(Ordering::Acquire) {
             return;
         }
-        self.used.store(true, Ordering::SeqCst);
+        self.announced.store(true, Ordering::SeqCst);
         drop(mapping.invalidate_lock().write());
         self.fills_know.store(true, Ordering::Release);
     }

@@ -66,7 +66,7 @@ struct Waiting {
 
 impl OrderedRanges {
     /// Notes that the commit of `tid` waits for `[start, end)`.
-    pub(crate) fn note(&self, tid: Tid, start: Pos, end: Pos) {
+    pub(crate) fn add(&self, tid: Tid, start: Pos, end: Pos) {
         debug_assert!(start <= end, "{start}..{end} is waited for");
         let mut ranges = self.0.lock();
         match ranges.iter_mut().find(|waiting| waiting.tid == tid) {
@@ -79,7 +79,7 @@ impl OrderedRanges {
     }
 
     /// Returns the range that the commit of `tid` waits for.
-    pub(crate) fn of(&self, tid: Tid) -> Option<(Pos, Pos)> {
+    pub(crate) fn range_of(&self, tid: Tid) -> Option<(Pos, Pos)> {
         let ranges = self.0.lock();
         let waiting = ranges.iter().find(|waiting| waiting.tid == tid)?;
         Some((waiting.start, waiting.end))
