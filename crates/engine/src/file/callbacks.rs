@@ -1,6 +1,7 @@
 //! Functions that the page cache and the journal call to have a file's data written.
 //!
-//! They hold it, and so would keep the file and the file system in memory: it has weak pointers.
+//! The page cache and the journal hold a `CachedFile`. It has weak references, so they do not keep
+//! the file and the file system in memory.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -10,11 +11,11 @@ use extant_jbd2::OrderedData;
 use extant_pagecache::{Writeback, WritebackReason};
 use extant_units::{Pos, Tid};
 
-use crate::file::lost_writes::report;
+use crate::file::error_reporting::latch_if_corrupt;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::ordered_data;
 use crate::file::writeback::joint_writeback;
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::state::file::FileCallbacks;
 use crate::state::inode::Inode;
 use crate::volume::Fs;
@@ -79,9 +80,9 @@ fn write_one(fs: &Fs, inode: &Arc<Inode>, reason: WritebackReason, max_bytes: u6
             WritebackControl::background(max_bytes)
         }
     };
-    if let Err(error) = write_range(fs, inode, control) {
+    if let Err(error) = writeback_range(fs, inode, control) {
         tracing::warn!(ino = inode.ino.get(), %error, "writeback failed");
-        report(fs, &error);
+        latch_if_corrupt(fs, &error);
     }
 }
 

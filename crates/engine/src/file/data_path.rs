@@ -260,13 +260,13 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
     let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
     if changed && ops.data_path.journalled {
         // Before whatever makes the range part of the file.
-        write_back(ops, WritebackControl::integrity(pos, pos.plus(len)))?;
+        writeback_on_path(ops, WritebackControl::integrity(pos, pos.plus(len)))?;
     }
     Ok(changed)
 }
 
-/// Writes `control`'s part of what is dirty, and waits for it.
-pub(super) fn write_back(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
+/// Writes back `control`'s part of what is dirty by the file's path, and waits for it.
+pub(super) fn writeback_on_path(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
     let pass = ops.data.address_space.writeback_pass();
     // A switch of the data path holds the pass, and may have come since `ops` were made: a flusher
     // holds no other lock of the file.

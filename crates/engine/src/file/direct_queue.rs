@@ -250,7 +250,7 @@ impl Queue {
         };
         match fast {
             Err(error) => {
-                file::report(&shared.fs, &error);
+                file::latch_if_corrupt(&shared.fs, &error);
                 shared.finish(job.tag, job.buf, Err(error));
             }
             Ok(Some(fast)) => {

@@ -4,7 +4,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | `lost_writes` | the report of lost data |
+//! | `error_reporting` | damage that is latched, lost data that fsync reports |
 //! | `first_use` | making a file's data in memory |
 //! | `range_lock` | which locks an operation takes |
 //! | `size` | both sizes of a file, and their limits |
@@ -38,8 +38,8 @@ mod copy;
 mod data_path;
 mod direct;
 mod direct_queue;
+mod error_reporting;
 mod first_use;
-mod lost_writes;
 mod mapping;
 mod range;
 mod range_lock;
@@ -78,13 +78,13 @@ pub(crate) use self::size::{any_max_size, max_size};
 pub(crate) use self::switch_path::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,
 };
-pub(crate) use self::sync::{flush_all, fsync, write_and_wait};
+pub(crate) use self::sync::{fsync, write_and_wait, writeback_all_files};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::write::{write, write_direct, write_vectored};
 pub(crate) use extant_iomap::Whence;
 
 // What the parts of this module share.
-use self::lost_writes::report;
+use self::error_reporting::latch_if_corrupt;
 use self::mapping::iomap_ops::FileOps;
 use self::mapping::ordered_data::write_ordered;
 use self::size::{blocks_of, set_sizes};

@@ -15,7 +15,7 @@ use extant_units::Pos;
 
 use crate::config::BufferedPath;
 use crate::file::range_lock::{HoldsSize, WholeFile};
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::file::{data, first_use::check_kind, lock};
 use crate::inode::path_choice::{self, eligible};
 use crate::map;
@@ -126,7 +126,7 @@ fn switch(
     let file = data(fs, inode);
     let from = file.data_path.get();
     let _no_fills = file.address_space.invalidate_lock().write();
-    write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
+    writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
     if file.ordered.is_waited_for() {
         // A commit that takes folio locks must not meet the other path, which holds folio locks
         // while it starts a handle.

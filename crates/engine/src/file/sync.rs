@@ -7,7 +7,7 @@ use extant_pagecache::{FILES_TOGETHER, WritebackFault, WritebackReason};
 use extant_units::Pos;
 
 use crate::file::data;
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
@@ -37,7 +37,7 @@ pub(crate) fn fsync(
         if file.is_some() {
             // Failures are recorded in the mapping and reported below. What arrived is made
             // durable.
-            let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
+            let _ = writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
         }
         commit(fs, inode, datasync)
     });
@@ -70,7 +70,7 @@ pub(crate) fn write_and_wait(fs: &Fs, inode: &Arc<Inode>) {
     // Data that a flusher has taken is not dirty any more: a pass of this thread waits for its end.
     if inode.kind == FileKind::Regular && inode.data.get().is_some() {
         // fsync reports it.
-        let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
+        let _ = writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn write_and_wait(fs: &Fs, inode: &Arc<Inode>) {
 /// # Errors
 /// Data of a file could not be written, now or earlier. Each loss is reported here once, whatever
 /// fsync has reported.
-pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
+pub(crate) fn writeback_all_files(fs: &Fs) -> Result<()> {
     let cursor = fs.files.errors.cursor();
     let owners = fs.files.pages.dirty_owners();
     for files in owners.chunks(FILES_TOGETHER) {
@@ -106,7 +106,7 @@ impl Fs {
         }
         self.check_writable()?;
         self.reap_all();
-        let data = flush_all(self);
+        let data = writeback_all_files(self);
         let times = inode::flush_all_times(self, true);
         let recorded = self.fault.record_later(self);
         let committed = self.journal.sync_all();

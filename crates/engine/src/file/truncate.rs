@@ -23,7 +23,7 @@ use extant_units::{Lblk, Pos};
 use crate::file::first_use::check_kind;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{SizeGuard, lock_for_size};
-use crate::file::writeback::{write_before, write_range};
+use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
 use crate::file::{data_path, max_size, write_ordered};
 use crate::inode::path_choice;
 use crate::state::inode::Inode;
@@ -56,7 +56,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     } else {
         cut(&ops, &guard, inode, old, size)
     };
-    result.inspect_err(|error| crate::file::report(fs, error))
+    result.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
 
 /// Makes a regular file at least `size` bytes long. Treats times and privileges if it was shorter.
@@ -75,7 +75,8 @@ pub(in crate::file) fn grow(
     }
     privileges::file_modified(fs, inode, cred)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
-    extend(&ops, &guard, inode, old, size).inspect_err(|error| crate::file::report(fs, error))
+    extend(&ops, &guard, inode, old, size)
+        .inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
 
 fn extend(
@@ -104,7 +105,7 @@ pub(in crate::file) fn prepare_growth(
     let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
     zero_and_write(ops, inode, old, size.min(block_end))?;
     unwrite_leftovers(ops, block_end, size)?;
-    write_before(ops, Pos::new(old))
+    writeback_stale_gap_below(ops, Pos::new(old))
 }
 
 /// Makes blocks from byte `start` (the first of a block) to `end` unwritten if a crash left them
@@ -157,7 +158,7 @@ fn cut(
     }
     write_ordered(ops, Pos::new(size));
     // The size on disk may be less than the size that the file is cut to.
-    write_before(ops, Pos::new(size))?;
+    writeback_stale_gap_below(ops, Pos::new(size))?;
     let no_fills = ops.data.address_space.invalidate_lock().write();
     let mut recorded = false;
     if size < old {
@@ -223,7 +224,7 @@ fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> 
     };
     // A block that is not allocated shows nothing after a crash.
     if let MapState::Written(_) = map::lookup(ops.fs, inode, lblk, 1)?.state {
-        write_range(
+        writeback_range(
             ops.fs,
             inode,
             WritebackControl::integrity(Pos::new(from), Pos::new(to)),

@@ -69,7 +69,7 @@ fn write_whole_blocks(
     if mapping.next(pos).is_some_and(|folio| folio.start() < end) {
         return Ok(0);
     }
-    writeback::write_before(ops, pos)?;
+    writeback::writeback_stale_gap_below(ops, pos)?;
     let mut at = pos;
     let mut result = Ok(());
     while at < end && result.is_ok() {
@@ -85,7 +85,7 @@ fn write_whole_blocks(
         let no_fills = mapping.invalidate_lock().write();
         mapping.drop_range(&no_fills, at, stop);
         let arrived = part.and_then(|part| match part {
-            Some(ioend) => ops.arrived(held, &ioend, stop).map(|()| stop),
+            Some(ioend) => ops.complete_direct_write(held, &ioend, stop).map(|()| stop),
             None => Ok(at),
         });
         drop(no_fills);

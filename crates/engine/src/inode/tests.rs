@@ -250,14 +250,14 @@ fn a_record_is_not_shown_when_its_inode_came_to_memory() {
         assert!(seen.is_some_and(|size| size < inode.size()));
         drop(inode);
         if leave {
-            file::flush_all(&fs).unwrap();
+            file::writeback_all_files(&fs).unwrap();
             fs.inodes.evict_unused();
             assert!(fs.inodes.in_memory(ino).is_none());
         }
         seen
     };
     for leave in [false, true] {
-        file::flush_all(&fs).unwrap();
+        file::writeback_all_files(&fs).unwrap();
         fs.inodes.evict_unused();
         let seen = fs.inodes.peek(&fs, ino, |kind, _| kind);
         assert!(matches!(seen, Some(Seen::Record(FileKind::Regular))));

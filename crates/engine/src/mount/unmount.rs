@@ -116,7 +116,7 @@ fn write_all(fs: &Arc<Fs>) -> Result<()> {
     if let Some(why) = fs.fault.why() {
         return Err(Error::Shutdown(why.into()));
     }
-    file::flush_all(fs)
+    file::writeback_all_files(fs)
 }
 
 /// The last write: marks the volume clean if it was clean when it was mounted.
@@ -157,7 +157,7 @@ pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
     let saved = if mode == ShutdownMode::Now || fs.check_writable().is_err() {
         Ok(())
     } else {
-        let data = file::flush_all(fs).and_then(|()| inode::flush_all_times(fs, true));
+        let data = file::writeback_all_files(fs).and_then(|()| inode::flush_all_times(fs, true));
         data.and(fs.journal.force_commit().map(drop).map_err(Error::from))
     };
     fs.fault.shut_down(fs, "shut down by request");

@@ -180,7 +180,7 @@ mod tests {
         let (root, cred) = (fs.root(), Cred::root());
         let file = fs.create("file");
         write(&fs, &file, None, WriteAt::Pos(0), &[7; 1024], &cred).unwrap();
-        file::flush_all(&fs).unwrap();
+        file::writeback_all_files(&fs).unwrap();
         let MapState::Written(block) = map::lookup(&fs, &file, Lblk::ZERO, 1).unwrap().state else {
             panic!("the file has a block")
         };

@@ -52,7 +52,7 @@ fn fill(args: &str, options: &str, mib: u64) {
             }
         });
         assert_eq!(refused.into_inner(), 4);
-        file::flush_all(&fs).unwrap();
+        file::writeback_all_files(&fs).unwrap();
         let counts = &fs.alloc.counts;
         assert_eq!(counts.reserved_blocks(), Blocks::ZERO, "J11");
         assert!(

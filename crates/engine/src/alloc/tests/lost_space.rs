@@ -62,7 +62,7 @@ fn a_damaged_group_promises_no_blocks() {
         at += 1024;
         assert!(at < 16 << 20, "more than the volume has");
     }
-    file::flush_all(&fs).unwrap();
+    file::writeback_all_files(&fs).unwrap();
     assert_eq!(file.core.read().disk_size, at);
     drop(file);
     fs.unmount();
@@ -82,7 +82,7 @@ fn bad_blocks_are_given_to_no_file() {
         at += 4096;
         assert!(at < 16 << 20, "more than the volume has");
     }
-    file::flush_all(&fs).unwrap();
+    file::writeback_all_files(&fs).unwrap();
     drop(file);
     fs.unmount();
     image.fsck_clean().unwrap();
@@ -119,6 +119,6 @@ fn a_block_map_is_promised_no_block_that_it_cannot_name() {
     assert!(!fs.alloc.counts.available_to_users().is_zero());
     let wrote = write(&fs, &file, None, WriteAt::Pos(0), &[7; 4096], &cred);
     assert!(matches!(wrote, Err(Error::NoSpace)), "{wrote:?}");
-    file::flush_all(&fs).unwrap();
+    file::writeback_all_files(&fs).unwrap();
     assert_eq!(map::delayed_blocks(&file), 0);
 }

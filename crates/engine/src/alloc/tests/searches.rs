@@ -204,7 +204,7 @@ fn a_request_for_reserved_blocks_waits_for_a_window_that_is_checked_out() {
         let next = || core.find_and_hold(Pblk::new(0), (1, 1 << 20)).unwrap();
         let held: Vec<Run> = std::iter::from_fn(next).collect();
         std::thread::scope(|scope| {
-            let flusher = scope.spawn(|| file::flush_all(&fs));
+            let flusher = scope.spawn(|| file::writeback_all_files(&fs));
             let asked = || flusher.is_finished() || core.streams.is_awaited();
             wait_until("a request that waits", asked);
             // Meanwhile no request checks a window out.

@@ -6,15 +6,20 @@ use extant_units::Pos;
 
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::Held;
-use crate::file::writeback::write_dirty;
+use crate::file::writeback::writeback_range_only;
 use crate::types::error::Result;
 
-/// Writes what is newer in the cache than on the device in `[start, end)`, which is locked by
-/// `held`.
+/// Writes back what is newer in the cache than on the device in `[start, end)`, which is locked by
+/// `held`. The range stays cached.
 ///
 /// # Errors
 /// The failure of the write. The data is lost then, which every opener's fsync reports as well.
-pub(super) fn clean(ops: &FileOps<'_>, held: &Held<'_>, start: Pos, end: Pos) -> Result<()> {
+pub(super) fn write_back_range(
+    ops: &FileOps<'_>,
+    held: &Held<'_>,
+    start: Pos,
+    end: Pos,
+) -> Result<()> {
     debug_assert!(held.is_of(ops.inode) && start <= end, "{start}..{end}");
     let cached = ops.data.address_space.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) {
@@ -22,26 +27,26 @@ pub(super) fn clean(ops: &FileOps<'_>, held: &Held<'_>, start: Pos, end: Pos) ->
     }
     let clean = ops.data.address_space.clean_ranges(start, end);
     if !matches!(&*clean, [all] if *all == (start..end)) {
-        write_up_to(ops, start, end)?;
+        writeback_gap_and_range(ops, start, end)?;
     }
     Ok(())
 }
 
-/// Writes what is dirty in `[start, end)`, and first what lies behind the size on disk, which is
-/// going to pass it.
-fn write_up_to(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
+/// Writes back what is dirty in `[start, end)`, and with it what lies between the size on disk and
+/// `start`: the size is going to pass it.
+fn writeback_gap_and_range(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     let disk_size = Pos::new(ops.inode.core.read().disk_size);
     let from = ops.fs.layout.block_size.round_down(disk_size).min(start);
-    write_dirty(ops, WritebackControl::integrity(from, end)).map(drop)
+    writeback_range_only(ops, WritebackControl::integrity(from, end)).map(drop)
 }
 
 /// Before a write at `pos`: the size on disk must not pass data that only the cache has.
 ///
 /// # Errors
-/// As [`clean`].
-pub(super) fn write_gap_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
+/// As [`write_back_range`].
+pub(super) fn writeback_gap_below(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
     if ops.inode.core.read().disk_size < pos.get() {
-        write_up_to(ops, pos, pos)?;
+        writeback_gap_and_range(ops, pos, pos)?;
     }
     Ok(())
 }
@@ -50,8 +55,13 @@ pub(super) fn write_gap_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
 /// if the cache holds on to a part.
 ///
 /// # Errors
-/// As [`clean`].
-pub(super) fn clear(ops: &FileOps<'_>, held: &Held<'_>, start: Pos, end: Pos) -> Result<bool> {
+/// As [`write_back_range`].
+pub(super) fn invalidate_range(
+    ops: &FileOps<'_>,
+    held: &Held<'_>,
+    start: Pos,
+    end: Pos,
+) -> Result<bool> {
     let bs = ops.fs.layout.block_size;
     debug_assert!(held.is_of(ops.inode), "a range of another file");
     debug_assert!(
@@ -63,7 +73,7 @@ pub(super) fn clear(ops: &FileOps<'_>, held: &Held<'_>, start: Pos, end: Pos) ->
     if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {
         return Ok(true);
     }
-    write_up_to(ops, start, end)?;
+    writeback_gap_and_range(ops, start, end)?;
     // Other parts of a folio may be under writeback again by now.
     Ok(mapping.invalidate(start, end, true))
 }

@@ -32,7 +32,7 @@ pub(crate) fn read(
     fs.fault.check_alive()?;
     check_kind(inode)?;
     let read = read_range(fs, inode, pos, buf);
-    let Some(done) = read.inspect_err(|error| file::report(fs, error))? else {
+    let Some(done) = read.inspect_err(|error| file::latch_if_corrupt(fs, error))? else {
         fs.stats.direct_fallbacks.bump();
         return read_cached(fs, inode, open, Reader::Ordinary, pos, buf);
     };
@@ -62,7 +62,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     // The file may have been cut before the range was locked.
     let buf = &mut buf[..want.min(left())];
     let last = bs.round_up(Pos::new(end)).ok_or(Error::FileTooBig)?;
-    clear_cache::clean(&ops, &held, bs.round_down(Pos::new(pos)), last)?;
+    clear_cache::write_back_range(&ops, &held, bs.round_down(Pos::new(pos)), last)?;
     let mut done = 0;
     while done < buf.len() {
         let at = Pos::new(pos).plus(done as u64);

@@ -14,7 +14,7 @@ use crate::file::direct::clear_cache;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{Held, whole_blocks};
 use crate::file::write_through;
-use crate::file::writeback::write_dirty;
+use crate::file::writeback::writeback_range_only;
 use crate::file::{blocks_of, data_path};
 use crate::map;
 use crate::state::map::MapState;
@@ -84,10 +84,10 @@ fn write_past_cache(
     let _noted = taking(Rank::Fill);
     let mut no_fills = ops.data.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
-    if !clear_cache::clear(ops, held, bs.round_down(pos), last)? {
+    if !clear_cache::invalidate_range(ops, held, bs.round_down(pos), last)? {
         return fall_back(0);
     }
-    clear_cache::write_gap_before(ops, pos)?;
+    clear_cache::writeback_gap_below(ops, pos)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = pos.plus(done as u64);
@@ -116,7 +116,7 @@ fn write_past_cache(
 ///
 /// # Errors Failure of the write.
 fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
-    write_dirty(ops, WritebackControl::integrity(start, end))?;
+    writeback_range_only(ops, WritebackControl::integrity(start, end))?;
     ops.data.address_space.drop_clean(start, end);
     Ok(())
 }
@@ -166,7 +166,7 @@ fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Opt
             source,
         }
     })?;
-    ops.arrived(held, &ioend, end)?;
+    ops.complete_direct_write(held, &ioend, end)?;
     Ok(Some(len))
 }
 

@@ -12,7 +12,7 @@
 
 use extant_units::{Pos, Tid};
 
-use crate::file::lost_writes::note_failure;
+use crate::file::error_reporting::record_writeback_error;
 use crate::file::mapping::iomap_ops::FileOps;
 
 /// Writes what the commit of `tid` waits for, and waits until the device has it. Runs on the commit
@@ -20,7 +20,7 @@ use crate::file::mapping::iomap_ops::FileOps;
 pub(in crate::file) fn submit_and_wait_ordered(ops: &FileOps<'_>, tid: Tid) {
     if let Some((start, end)) = ops.data.ordered.range_of(tid) {
         if let Err(error) = extant_bufferhead::write_ordered(ops, start, end) {
-            note_failure(ops.fs, &error);
+            record_writeback_error(ops.fs, &error);
             let ino = ops.inode.ino.get();
             tracing::warn!(ino, %error, "ordered data could not be written");
         }
@@ -37,6 +37,6 @@ pub(in crate::file) fn write_ordered(ops: &FileOps<'_>, from: Pos) {
     if ops.data.ordered.is_waited_for()
         && let Err(error) = extant_bufferhead::write_ordered(ops, from, Pos::MAX)
     {
-        note_failure(ops.fs, &error);
+        record_writeback_error(ops.fs, &error);
     }
 }

@@ -44,7 +44,7 @@ use extant_units::{Lblk, Pos};
 use crate::alloc;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::WholeFile;
-use crate::file::writeback::{write_before, write_range};
+use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
 use crate::file::{any_max_size, data_path, max_size};
 use crate::map::{self, ShiftPlan};
 use crate::state::inode::Inode;
@@ -75,7 +75,7 @@ pub(crate) fn fallocate(
     fs.check_writable()?;
     let range = check(fs, inode, mode, offset, len)?;
     let done = alloc::retry_unlocked(fs, || lock_and_run(fs, inode, mode, &range, cred));
-    done.inspect_err(|error| crate::file::report(fs, error))?;
+    done.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
         crate::file::fsync(fs, inode, None, false)?;
     }
@@ -240,7 +240,7 @@ impl RangeOperation<'_> {
         if self.range.start > size || self.inode.core.read().disk_size >= end {
             return Ok(());
         }
-        write_before(self.ops, Pos::new(end))?;
+        writeback_stale_gap_below(self.ops, Pos::new(end))?;
         let mut h = self.fs.start(credits::INODE_UPDATE)?;
         self.inode.update(self.fs, &mut h, |core| {
             core.disk_size = core.disk_size.max(end);
@@ -307,7 +307,7 @@ impl RangeOperation<'_> {
         };
         for (start, end) in [(from, bytes.start), (resume, Pos::MAX)] {
             if start < end {
-                write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
+                writeback_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
             }
         }
         let no_writeback = self.prepare_map_change(no_fills, blocks)?;

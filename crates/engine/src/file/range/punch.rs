@@ -10,7 +10,7 @@ use extant_units::{PAGE_SIZE, Pos};
 
 use crate::alloc;
 use crate::file::range::RangeOperation;
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::map;
 use crate::types::error::Result;
 use crate::volume::credits;
@@ -36,7 +36,7 @@ impl RangeOperation<'_> {
         }
         if self.ops.data_path.journalled {
             let (start, end) = (Pos::new(self.range.start), Pos::new(self.range.end));
-            write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
+            writeback_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
         }
         self.raise_disk_size()?;
         self.zero_edges()?;

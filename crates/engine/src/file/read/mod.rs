@@ -78,7 +78,7 @@ fn read_into(
         Reader::Caching => Miss::Bypass(&open.readahead),
     };
     let done = data_path::read(&ops, &open.recent, on_miss, Pos::new(pos), buf);
-    let done = done.inspect_err(|error| crate::file::report(fs, error))?;
+    let done = done.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     debug_assert!(done <= buf.len(), "{done} of {} bytes", buf.len());
     if !buf.is_empty() {
         inode::touch_atime(fs, inode);

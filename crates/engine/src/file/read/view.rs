@@ -40,7 +40,7 @@ pub(crate) fn view(
     let ops = FileOps::new(fs, inode);
     let open = open.unwrap_or(&ops.data.shared);
     let view = data_path::view(&ops, &open.readahead, Pos::new(pos), len);
-    let view = view.inspect_err(|error| crate::file::report(fs, error))?;
+    let view = view.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     if len > 0 {
         inode::touch_atime(fs, inode);
     }
@@ -82,7 +82,7 @@ pub(crate) fn edit(
         let done = data_path::edit(&ops, &open.readahead, Pos::new(pos), len, &mut guarded);
         (done, ops.flags)
     };
-    let done = done.inspect_err(|error| crate::file::report(fs, error))?;
+    let done = done.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     debug_assert!(done <= len, "{done} of {len} bytes");
     if fs.options.sync() || flags.contains(InodeFlags::SYNC) {
         crate::file::fsync(fs, inode, None, false)?;

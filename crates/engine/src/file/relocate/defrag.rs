@@ -22,7 +22,7 @@ use extant_units::{Blocks, Ino, Lblk, Pos, at_most_u32};
 
 use crate::file::first_use::check_kind;
 use crate::file::relocate::{self, End, Piece};
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::inode::InodeFlags;
 use crate::inode::path_choice::is_data_journalled;
 use crate::new_inode::{self, NewInode};
@@ -55,7 +55,7 @@ pub(crate) fn defragment(
 ) -> Result<Defragmented> {
     check(fs, inode)?;
     let result = Defragmentation { fs, inode, cred }.run(progress);
-    result.inspect_err(|error| crate::file::report(fs, error))
+    result.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
 
 /// Fails unless the blocks of `inode` can be moved.
@@ -87,7 +87,7 @@ struct Defragmentation<'a> {
 impl Defragmentation<'_> {
     fn run(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Defragmented> {
         let (fs, inode) = (self.fs, self.inode);
-        write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
+        writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
         let bs = fs.layout.block_size;
         let all = self.ranges(0)?;
         let mut done = Defragmented {

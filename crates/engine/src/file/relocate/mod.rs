@@ -31,7 +31,7 @@ use extant_units::{Lblk, Pblk, exact_u32, index};
 
 use crate::config::BufferedPath;
 use crate::file::FileOps;
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::map;
 use crate::state::inode::Inode;
 use crate::state::map::{BlockMapping, MapState};
@@ -75,7 +75,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
     for _ in 0..ATTEMPTS {
         let start = bs.pos(from.at);
         let end = start.plus(u64::from(len.min(most)) << bs.log2());
-        write_range(fs, from.inode, WritebackControl::integrity(start, end))?;
+        writeback_range(fs, from.inode, WritebackControl::integrity(start, end))?;
         if ops.data.ordered.is_waited_for() {
             fs.journal.sync_all()?;
         }

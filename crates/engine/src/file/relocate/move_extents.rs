@@ -17,7 +17,7 @@ use extant_units::{Lblk, PAGE_SIZE, Pos, exact_u32};
 use crate::file::data;
 use crate::file::relocate::defrag::check;
 use crate::file::relocate::{self, End, Piece};
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::inode::InodeFlags;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
@@ -49,7 +49,7 @@ pub(crate) fn move_extents(
     let (mut at, end, mut to) = blocks(fs, orig, donor, range, donor_pos)?;
     let bs = fs.layout.block_size;
     for inode in [orig, donor] {
-        write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
+        writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
     }
     if map::last_end(fs, orig)? <= at || map::last_end(fs, donor)? <= to {
         return Err(Error::NoAttribute);
@@ -64,7 +64,7 @@ pub(crate) fn move_extents(
             }
             Ok(Piece::Skipped(count)) => count,
             Err(error) if moved == 0 => {
-                crate::file::report(fs, &error);
+                crate::file::latch_if_corrupt(fs, &error);
                 return Err(error);
             }
             // What was exchanged counts; the next call meets the error again.
@@ -101,7 +101,7 @@ fn piece(
     let bs = fs.layout.block_size;
     let start = Pos::new(to << bs.log2());
     let end = start.plus(u64::from(len) << bs.log2());
-    write_range(fs, donor, WritebackControl::integrity(start, end))?;
+    writeback_range(fs, donor, WritebackControl::integrity(start, end))?;
     let clear = || {
         // Fills that found the old map have made their folios when this is free.
         let _nothing_fills = cache.invalidate_lock().write();

@@ -235,7 +235,7 @@ fn data_behind_a_lost_old_end_does_not_arrive() {
     stage.fs.journal.force_commit().unwrap();
     assert!(stage.after_a_crash() == [1; 3000]);
     // A sync or unmount tells it once more.
-    crate::file::flush_all(&stage.fs).unwrap_err();
+    crate::file::writeback_all_files(&stage.fs).unwrap_err();
     stage.end();
 }
 

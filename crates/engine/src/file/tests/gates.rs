@@ -18,7 +18,7 @@ use crate::api::inspect::verifier::Verifier;
 use crate::attr::{FlagSet, get_flags, set_flags};
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::file::{
     Direction, Job, Queue, Reader, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
@@ -459,7 +459,7 @@ fn a_commit_waits_for_ordered_data_in_flight() {
     std::thread::scope(|scope| {
         let closed = closed;
         let all = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
-        let writer = scope.spawn(move || write_range(fs, inode, all).unwrap());
+        let writer = scope.spawn(move || writeback_range(fs, inode, all).unwrap());
         closed.wait_for(1);
         let there = map::lookup(fs, inode, Lblk::ZERO, 1).unwrap().state;
         assert!(matches!(there, MapState::Written(_)), "{there:?}");
@@ -484,7 +484,7 @@ fn a_rename_over_a_file_waits_for_data_in_flight() {
     std::thread::scope(|scope| {
         let closed = closed;
         let all = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
-        let flusher = scope.spawn(move || write_range(fs, inode, all).unwrap());
+        let flusher = scope.spawn(move || writeback_range(fs, inode, all).unwrap());
         closed.wait_for(1);
         assert!(!inode.has_dirty_data(), "all of it is in flight");
         let work = || {

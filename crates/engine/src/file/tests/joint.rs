@@ -13,7 +13,7 @@ use extant_units::{Ino, Lblk};
 
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
-use crate::file::{Reader, WriteAt, fallocate, flush_all, fsync, read, truncate, write};
+use crate::file::{Reader, WriteAt, fallocate, fsync, read, truncate, write, writeback_all_files};
 use crate::state::inode::InodeRef;
 use crate::state::map::MapState;
 use crate::types::{Cred, FallocateMode};
@@ -105,7 +105,7 @@ fn new_files_share_a_run_a_request_and_a_handle() {
     let files = fill(&fs);
     let (before, handles) = (fs.files.stats.snapshot(), fs.journal.stats().handles);
     let stored = fs.stats.inode_dirty_calls.get();
-    flush_all(&fs).unwrap();
+    writeback_all_files(&fs).unwrap();
     let after = fs.files.stats.snapshot();
     assert_eq!(after.joint_files - before.joint_files, u64::from(FILES));
     assert_eq!(after.ioends - before.ioends, 1);
@@ -141,7 +141,7 @@ fn a_crash_before_the_commit_shows_nothing_of_it() {
     let fs = mounted(dev.clone());
     let files = fill(&fs);
     fs.journal.force_commit().unwrap();
-    flush_all(&fs).unwrap();
+    writeback_all_files(&fs).unwrap();
     let crashed = mounted(Arc::new(MemoryDevice::from_bytes(&dev.to_bytes())));
     let root = crashed.iget(Ino::ROOT).unwrap();
     for number in 0..FILES {
@@ -167,7 +167,7 @@ fn files_that_change_meanwhile_lose_nothing() {
     let joint = |request: &Request<'_>| request.len > 40 * BLOCK;
     let closed = dev.gate().close(joint);
     std::thread::scope(|scope| {
-        let flusher = scope.spawn(|| flush_all(&fs).unwrap());
+        let flusher = scope.spawn(|| writeback_all_files(&fs).unwrap());
         closed.wait_for(1);
         // The blocks that hold the data are reserved by the file: no others may use that up.
         let reserved = fs.alloc.counts.reserved_blocks();
@@ -227,7 +227,7 @@ fn a_file_that_is_cut_meanwhile_has_no_blocks_after_a_crash() {
         .close(|request: &Request<'_>| request.len > 40 * BLOCK);
     let mut begin = 0;
     std::thread::scope(|scope| {
-        let flusher = scope.spawn(|| flush_all(&fs).unwrap());
+        let flusher = scope.spawn(|| writeback_all_files(&fs).unwrap());
         closed.wait_for(1);
         let cut = scope.spawn(|| truncate(&fs, &files[9], 0, &Cred::root()).unwrap());
         extant_testkit::wait_until("the size to move", || files[9].size() == 0);
@@ -276,7 +276,7 @@ fn after_a_failed_request_each_file_is_written_alone() {
     };
     let fs = mounted(Arc::new(FaultyDevice::new(memory.clone(), plan)));
     let files = fill(&fs);
-    flush_all(&fs).unwrap();
+    writeback_all_files(&fs).unwrap();
     assert_eq!(fs.files.stats.snapshot().failed_ioends, 1);
     failing.store(false, Ordering::SeqCst);
     for inode in &files {
@@ -332,7 +332,7 @@ fn a_sparse_file_is_written_as_a_whole() {
     };
     (0..40).for_each(|page| put(&files[0], page * 4096));
     put(&files[1], 0);
-    flush_all(&fs).unwrap();
+    writeback_all_files(&fs).unwrap();
     for file in &files {
         assert!(!file.has_dirty_data());
     }

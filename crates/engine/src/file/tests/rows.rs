@@ -11,7 +11,7 @@ use extant_units::{Blocks, Lblk, Pos};
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::writeback::write_range;
+use crate::file::writeback::writeback_range;
 use crate::file::{Reader, WriteAt, data_path, fsync, read, truncate, write};
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::InodeRef;
@@ -168,7 +168,7 @@ fn iomap_11_a_conversion_on_a_full_volume_splits_with_the_pool() {
     }
     drop(h);
     // A sync of everything reports it, once, as well.
-    crate::file::flush_all(&fs).unwrap_err();
+    crate::file::writeback_all_files(&fs).unwrap_err();
     mount::unmount(&fs).unwrap();
 }
 
@@ -187,7 +187,7 @@ impl Source for Racing<'_> {
             let (fs, inode) = (self.fs, self.inode);
             let first = WritebackControl::integrity(Pos::ZERO, Pos::new(4096));
             std::thread::scope(|scope| {
-                scope.spawn(|| write_range(fs, inode, first).unwrap());
+                scope.spawn(|| writeback_range(fs, inode, first).unwrap());
             });
         }
         (&*self.data).copy_at(offset, into)
@@ -386,7 +386,7 @@ fn lose_promised(options: &str) {
     fs.journal.force_commit().unwrap();
     put(&fs, &inode, 0, &[6; 300_000]);
     fsync(&fs, &inode, None, false).unwrap();
-    crate::file::flush_all(&fs).unwrap_err();
+    crate::file::writeback_all_files(&fs).unwrap_err();
     mount::unmount(&fs).unwrap();
 }
 
@@ -451,7 +451,7 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
         check(&fs, true);
         crate::file::evict(&fs, &inode);
         assert!((0..20).all(|number| bytes(&fs, &inode, number * 2048, 1024) == [8; 1024]));
-        crate::file::flush_all(&fs).unwrap_err();
+        crate::file::writeback_all_files(&fs).unwrap_err();
         mount::unmount(&fs).unwrap();
     }
 }
@@ -476,7 +476,7 @@ fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
         };
         let before = maps();
         let all = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
-        crate::file::writeback::write_dirty(&flusher, all).unwrap();
+        crate::file::writeback::writeback_range_only(&flusher, all).unwrap();
         assert!(!inode.has_dirty_data());
         let after = maps();
         assert_eq!(after.0 > before.0, to == Iomap, "{before:?} {after:?}");

@@ -11,7 +11,7 @@ use extant_units::{Pos, at_most_usize};
 use crate::alloc;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{WriteAt, lock_for_write};
-use crate::file::{data_path, direct, lost_writes, max_size, truncate, write_through};
+use crate::file::{data_path, direct, error_reporting, max_size, truncate, write_through};
 use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
@@ -85,7 +85,7 @@ pub(super) fn write<P: Payload + ?Sized>(
         Ok((pos - before as u64, before + done))
     };
     let result = alloc::retry_unlocked_while(fs, write, lacks_space);
-    result.inspect_err(|error| lost_writes::report(fs, error))
+    result.inspect_err(|error| error_reporting::latch_if_corrupt(fs, error))
 }
 
 /// Result of a write under one lock.

@@ -32,7 +32,7 @@ use extant_units::{Blocks, PAGE_SIZE, Pos, exact_u32};
 
 use crate::alloc::HeldBlocks;
 use crate::config::BufferedPath;
-use crate::file::lost_writes;
+use crate::file::error_reporting;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::state::alloc::Run;
 use crate::state::inode::{Inode, InodeRef};
@@ -121,8 +121,8 @@ impl<'a> SmallFile<'a> {
         let (fs, ino) = (self.ops.fs, self.ops.inode.ino);
         if let Err(error) = self.write.write_alone() {
             tracing::warn!(ino = ino.get(), %error, "writeback failed");
-            lost_writes::note_failure(fs, &error);
-            lost_writes::report(fs, &error);
+            error_reporting::record_writeback_error(fs, &error);
+            error_reporting::latch_if_corrupt(fs, &error);
         }
     }
 }
@@ -180,7 +180,7 @@ fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<SmallFile<'_>>) {
     let mut entered = vec![false; parts.len()];
     if let Err(error) = enter(fs, held, &parts, &mut entered) {
         tracing::warn!(%error, "new files are written one by one");
-        lost_writes::report(fs, &error);
+        error_reporting::latch_if_corrupt(fs, &error);
     }
     if too_early {
         write_data(fs, run, &parts);
@@ -199,7 +199,7 @@ fn write_data(fs: &Fs, run: Run, parts: &[SmallFile<'_>]) -> bool {
     if fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
         for part in parts {
             let moved = part.ops.move_size_early(Pos::new(part.len));
-            moved.unwrap_or_else(|error| lost_writes::report(fs, &error));
+            moved.unwrap_or_else(|error| error_reporting::latch_if_corrupt(fs, &error));
         }
     }
     let slices: Vec<IoSlice<'_>> = parts.iter().flat_map(|part| part.write.slices()).collect();

@@ -1,4 +1,4 @@
-//! Writeback: allocates blocks for dirty data, and publishes them once the data has arrived.
+//! Writeback: allocates blocks for dirty data, and converts them once the data has arrived.
 //!
 //! A delayed range is allocated under one handle, unwritten and in as long a run as can be had. The
 //! data goes to the device. Under another handle the blocks are converted to written, and only then
@@ -22,7 +22,7 @@ use extant_units::Pos;
 
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::Held;
-use crate::file::{blocks_of, data_path, lost_writes};
+use crate::file::{blocks_of, data_path, error_reporting};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::types::error::{Error, Result};
@@ -49,17 +49,22 @@ impl FileOps<'_> {
     /// Completes a direct write: the data of `ioend` is on the device and ends with byte `end` of
     /// the file. As [`WritebackOps::complete`]; the size in memory grows to `end` too. The range is
     /// locked by `held`, so no other thread changes the size.
-    pub(in crate::file) fn arrived(&self, held: &Held<'_>, ioend: &Ioend, end: Pos) -> Result<()> {
+    pub(in crate::file) fn complete_direct_write(
+        &self,
+        held: &Held<'_>,
+        ioend: &Ioend,
+        end: Pos,
+    ) -> Result<()> {
         debug_assert!(held.is_of(self.inode), "a range of another file");
         let end = end.get();
         let raises = self.inode.size() < end;
         let grows = raises || self.inode.core.read().disk_size < end;
-        self.convert(ioend, end, grows, raises)
+        self.convert_and_raise(ioend, end, grows, raises)
     }
 
     /// As [`WritebackOps::complete`], for a writer that is still waiting and can be told that there
     /// is no space.
-    pub(in crate::file) fn finish(&self, ioend: &Ioend) -> Result<()> {
+    pub(in crate::file) fn complete_ioend(&self, ioend: &Ioend) -> Result<()> {
         let end = ioend.end().get();
         let disk_size = self.inode.core.read().disk_size;
         let grows = disk_size < end.min(self.inode.size());
@@ -72,12 +77,12 @@ impl FileOps<'_> {
             // grow over it. This data is lost together with that block; fsync reports it.
             return Ok(());
         }
-        self.convert(ioend, end, grows, false)
+        self.convert_and_raise(ioend, end, grows, false)
     }
 
-    /// Converts the space of `ioend` to written. Then moves the size on disk to `end` if `grows`,
-    /// and the size in memory if `raises`.
-    fn convert(&self, ioend: &Ioend, end: u64, grows: bool, raises: bool) -> Result<()> {
+    /// Converts the space of `ioend` to written, then moves the sizes to `end`: the one on disk if
+    /// `grows`, the one in memory if `raises`.
+    fn convert_and_raise(&self, ioend: &Ioend, end: u64, grows: bool, raises: bool) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         if ioend.kind == IoendKind::Mapped && !grows {
             return Ok(());
@@ -135,7 +140,7 @@ impl WritebackOps for FileOps<'_> {
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<()> {
-        self.finish(ioend)
+        self.complete_ioend(ioend)
             .map_err(|error| self.lost_data_error(error))
     }
 
@@ -161,25 +166,27 @@ impl WritebackOps for FileOps<'_> {
     }
 
     fn fault_of(error: &Error) -> WritebackFault {
-        lost_writes::fault_of(error)
+        error_reporting::fault_of(error)
     }
 }
 
-/// Writes the part of a file's dirty data that `control` selects, and waits for it.
-pub(in crate::file) fn write_range(
+/// Writes back the part of a file's dirty data that `control` selects, and first what is stale
+/// below it ([`writeback_stale_gap_below`]). Waits for both.
+pub(in crate::file) fn writeback_range(
     fs: &Fs,
     inode: &Arc<Inode>,
     control: WritebackControl,
 ) -> Result<u64> {
     let ops = FileOps::new(fs, inode);
-    write_before(&ops, control.start)?;
-    write_dirty(&ops, control)
+    writeback_stale_gap_below(&ops, control.start)?;
+    writeback_range_only(&ops, control)
 }
 
-/// Writes what is dirty between the size on disk and `pos` wherever blocks with data lie under it.
+/// Writes back what is dirty between the size on disk and byte `pos` wherever written blocks lie
+/// under it.
 /// The size on disk is about to pass those blocks, and the device may hold anything there, such as
 /// the data of a write whose size a crash has lost.
-pub(in crate::file) fn write_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
+pub(in crate::file) fn writeback_stale_gap_below(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
     let bs = ops.fs.layout.block_size;
     let mut at = bs.round_down(Pos::new(ops.inode.core.read().disk_size));
     while at < pos {
@@ -189,14 +196,18 @@ pub(in crate::file) fn write_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
         let end = at.plus(u64::from(map.len) * bs.bytes_u64());
         debug_assert!(at < end, "a lookup shows a block at least");
         if let MapState::Written(_) = map.state {
-            write_dirty(ops, WritebackControl::integrity(at, end.min(pos)))?;
+            writeback_range_only(ops, WritebackControl::integrity(at, end.min(pos)))?;
         }
         at = end;
     }
     Ok(())
 }
 
-pub(in crate::file) fn write_dirty(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
-    let result = data_path::write_back(ops, control);
-    result.inspect_err(|error| lost_writes::note_failure(ops.fs, error))
+/// Writes back the part that `control` selects and nothing else. A failure is recorded for fsync.
+pub(in crate::file) fn writeback_range_only(
+    ops: &FileOps<'_>,
+    control: WritebackControl,
+) -> Result<u64> {
+    let result = data_path::writeback_on_path(ops, control);
+    result.inspect_err(|error| error_reporting::record_writeback_error(ops.fs, error))
 }
