@@ -15,7 +15,7 @@
 //!
 //! # Locks
 //! Writers of a file are excluded from each other by the caller, which locks the byte range that a
-//! write changes, up to infinity if the size changes. [`overwrite`] alone needs no such lock.
+//! write changes, up to infinity if the size changes. [`try_overwrite`] alone needs no such lock.
 //! Readers take none. A fill takes the invalidate lock shared, and before it a [`FillGuard`] of its
 //! range if the file is written directly. Writeback takes folio locks only, in ascending order,
 //! with one pass per file at a time; a [`JointWrite`] only tries them. The file system may start
@@ -52,6 +52,6 @@ pub use ops::{DeviceFault, DeviceRequest, IomapOp, IomapOps, Outcome, WritebackO
 pub use read::{Miss, read};
 pub use seek::{Whence, seek};
 pub use view::{MAX_VIEW, ReadView, edit, view};
-pub use write::{extend, overwrite, usable_after_short_copy, write};
+pub use write::{try_extend, try_overwrite, usable_after_short_copy, write};
 pub use writeback::{WritebackControl, write_back};
 pub use zero::zero_range;

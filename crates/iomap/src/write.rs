@@ -1,6 +1,6 @@
 //! Buffered writes.
 //!
-//! [`overwrite`] and [`extend`] are the fast paths: where a folio or a few are cached, and the
+//! [`try_overwrite`] and [`try_extend`] are the fast paths: where a folio or a few are cached, and the
 //! blocks of the range are uptodate and have space, they write under no other lock than those of
 //! the folios, and do not ask the block map. [`write()`] maps the range, and locks each folio
 //! *before* it checks the mapping's cookie. Only the blocks at the edges of a range can need their
@@ -31,7 +31,7 @@ use crate::ops::{IomapOp, IomapOps, Outcome};
 /// holds a lock that excludes writers from the range: such a thread may look at one folio after the
 /// other.
 #[inline]
-pub fn overwrite<O: IomapOps + ?Sized>(
+pub fn try_overwrite<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &RecentFolios,
     pos: Pos,
@@ -49,11 +49,11 @@ pub fn overwrite<O: IomapOps + ?Sized>(
     }
 }
 
-/// The fast path of an append: as [`overwrite`], to one folio, for a write that makes the file
+/// The fast path of an append: as [`try_overwrite`], to one folio, for a write that makes the file
 /// longer within blocks that have space. The caller excludes other writers of these blocks and
 /// changes of the size; `pos` is not past the end of the file.
 #[inline]
-pub fn extend<O: IomapOps + ?Sized>(
+pub fn try_extend<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &RecentFolios,
     pos: Pos,

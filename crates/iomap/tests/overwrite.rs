@@ -21,7 +21,7 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     .build();
     toy.write(0, &[1; 40_000]).unwrap();
     let quick = |pos: u64, len: usize| {
-        let done = overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..], || {
+        let done = try_overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..], || {
             true
         });
         (done, toy.read(pos, len).iter().all(|&byte| byte == 2))
@@ -32,9 +32,9 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     assert_eq!(quick(16_000, 1000), (true, true), "two folios");
     assert_eq!(quick(39_999, 1), (true, true));
     assert_eq!(toy.size(), 40_000);
-    let past_end = overwrite(&*toy, &toy.recent, Pos::new(39_999), &[3; 2][..], || true);
+    let past_end = try_overwrite(&*toy, &toy.recent, Pos::new(39_999), &[3; 2][..], || true);
     assert!(!past_end, "the size would change");
-    let held = overwrite(&*toy, &toy.recent, Pos::new(7), &[9; 10][..], || false);
+    let held = try_overwrite(&*toy, &toy.recent, Pos::new(7), &[9; 10][..], || false);
     assert!(!held);
     assert_eq!(toy.read(7, 10), [2; 10]);
     let after = toy.stats.snapshot();
@@ -43,7 +43,7 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     toy.sync().unwrap();
     assert_eq!(quick(8000, 10), (true, true), "clean, and still backed");
     toy.pages.drop_clean(Pos::new(20_000), Pos::MAX);
-    let dropped = overwrite(&*toy, &toy.recent, Pos::new(20_000), &[4; 10][..], || true);
+    let dropped = try_overwrite(&*toy, &toy.recent, Pos::new(20_000), &[4; 10][..], || true);
     assert!(!dropped, "not cached any more");
     toy.sync().unwrap();
     assert_eq!(toy.on_disk()[8000..8010], [2; 10]);
@@ -58,7 +58,7 @@ fn several_folios_are_written_at_once_or_not_at_all() {
     .build();
     toy.write(0, &[1; 40_960]).unwrap();
     let quick = |pos: u64, len: usize| {
-        overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..], || {
+        try_overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..], || {
             true
         })
     };
@@ -71,7 +71,7 @@ fn several_folios_are_written_at_once_or_not_at_all() {
         "another thread holds one: the fast path does not wait"
     );
     drop(held);
-    let refused = overwrite(&*toy, &toy.recent, Pos::new(4000), &[2; 200][..], || false);
+    let refused = try_overwrite(&*toy, &toy.recent, Pos::new(4000), &[2; 200][..], || false);
     assert!(!refused);
     toy.sync().unwrap();
     toy.pages.drop_clean(Pos::new(8192), Pos::new(12_288));
@@ -100,7 +100,7 @@ fn it_extends_within_blocks_that_are_there() {
     toy.write(0, &[1; 5000]).unwrap();
     let before = toy.stats.snapshot();
     let longer =
-        |pos: u64, len: usize| extend(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..]);
+        |pos: u64, len: usize| try_extend(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..]);
     assert!(longer(5000, 10));
     assert_eq!(toy.size(), 5010);
     assert!(longer(5000, 3192), "to the end of the block");
@@ -125,7 +125,7 @@ fn truncated_blocks_are_left_to_the_mapped_path() {
     toy.truncate(50_000);
     toy.truncate(100_000);
     // The folio is cached and the bytes are in the file, but they have lost their space.
-    let quick = |pos: u64| overwrite(&*toy, &toy.recent, Pos::new(pos), &[2; 10][..], || true);
+    let quick = |pos: u64| try_overwrite(&*toy, &toy.recent, Pos::new(pos), &[2; 10][..], || true);
     assert!(!quick(60_000));
     toy.check_idle();
 }
@@ -153,7 +153,7 @@ fn writers_without_the_lock_stay_out_of_a_truncation() {
                 while !stop.load(Ordering::Relaxed) {
                     let pos = Pos::new(rng.below(SIZE - 3000));
                     let alone = || !lock.is_locked_exclusive();
-                    overwrite(&**toy, &recent, pos, &[7; 3000][..], alone);
+                    try_overwrite(&**toy, &recent, pos, &[7; 3000][..], alone);
                 }
             });
         }

@@ -5,7 +5,7 @@ use extant_iomap::ReadView;
 use super::node::Node;
 use super::volume::Volume;
 use crate::config::AtimeMode;
-use crate::file::{self, Reader, Whence, WriteAt};
+use crate::file::{self, ReadMode, Whence, WriteAt};
 use crate::inode;
 use crate::types::{FallocateMode, SeekTarget};
 use crate::{BufferedPath, Cred, Result};
@@ -18,7 +18,7 @@ impl Volume {
     /// [`crate::Error::Io`] if nothing could be read; [`crate::Error::IsDir`] and
     /// [`crate::Error::Invalid`] for an inode without data.
     pub fn read(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_as(Reader::Ordinary, node, pos, buf)
+        self.read_as(ReadMode::Buffered, node, pos, buf)
     }
 
     /// [`Volume::read`] for front ends whose callers cache what they read, such as a kernel: bytes
@@ -29,12 +29,12 @@ impl Volume {
     /// # Errors
     /// As [`Volume::read`].
     pub fn read_uncached(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_as(Reader::Caching, node, pos, buf)
+        self.read_as(ReadMode::Uncached, node, pos, buf)
     }
 
-    fn read_as(&self, reader: Reader, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read_as(&self, mode: ReadMode, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
         let open = node.open(self.fs());
-        file::read(self.fs(), node.inode(), open, reader, pos, buf)
+        file::read(self.fs(), node.inode(), open, mode, pos, buf)
     }
 
     /// Writes `data` at byte `pos`, growing the file if needed. Returns the number of bytes

@@ -10,7 +10,7 @@ use super::node::Node;
 use super::volume::Volume;
 use crate::Cred;
 use crate::Result;
-use crate::file::{self, Reader, WriteAt};
+use crate::file::{self, ReadMode, WriteAt};
 
 impl Volume {
     /// [`Volume::write`] of several buffers, one after the other, as one write.
@@ -63,6 +63,6 @@ impl Volume {
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
         let open = node.open(self.fs());
-        file::read_vectored(self.fs(), node.inode(), open, Reader::Ordinary, pos, bufs)
+        file::read_vectored(self.fs(), node.inode(), open, ReadMode::Buffered, pos, bufs)
     }
 }

@@ -1,5 +1,4 @@
-//! Data in memory of a file as a whole, and of all files: holding it still, checking it, dropping
-//! it.
+//! Data in memory of a file as a whole, and of all files: quiescing it, checking it, dropping it.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::state::inode::Inode;
 use crate::volume::Fs;
 
 /// Counters of the range locks of all files.
-pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
+pub(crate) fn range_lock_stats(fs: &Fs) -> TreeStats {
     let mut sum = fs.files.past_ranges.get();
     for inode in fs.inodes.all() {
         if let Some(data) = inode.data.get() {
@@ -26,28 +25,29 @@ pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
     sum
 }
 
-/// Returns whether the file's data has been used since the inode came into memory.
-pub(crate) fn is_used(inode: &Inode) -> bool {
+/// Returns whether the file's state in memory exists: its data has been used since the inode came
+/// into memory.
+pub(crate) fn has_file_state(inode: &Inode) -> bool {
     inode.data.get().is_some()
 }
 
-/// A file whose data no other thread changes, fills or writes back.
+/// A file whose data no other thread changes, fills or writes back while this exists.
 #[must_use]
-pub(crate) struct HeldStill<'a> {
+pub(crate) struct QuiescedFile<'a> {
     inode: &'a Inode,
     _data: Option<(InvalidateExclusive<'a>, WritebackPass<'a>)>,
     _size: ExclusiveGuard<'a>,
 }
 
-/// Keeps writers, truncation, fills and writeback away from a file's data until it is dropped.
-pub(crate) fn hold_still(inode: &Inode) -> HeldStill<'_> {
+/// Excludes writers, truncation, fills and writeback of a file until the result is dropped.
+pub(crate) fn quiesce(inode: &Inode) -> QuiescedFile<'_> {
     let size = inode.lock_exclusively();
     range_lock::drain(inode, &size);
     let data = inode.data.get().map(|data| {
         let blocks = data.address_space.invalidate_lock().write();
         (blocks, data.address_space.writeback_pass())
     });
-    HeldStill {
+    QuiescedFile {
         inode,
         _data: data,
         _size: size,
@@ -64,7 +64,7 @@ pub(crate) fn wait_for_range_locks(fs: &Fs) {
     }
 }
 
-impl<'a> HeldStill<'a> {
+impl<'a> QuiescedFile<'a> {
     /// The file's inode.
     pub(crate) fn inode(&self) -> &'a Inode {
         self.inode
@@ -88,9 +88,9 @@ pub(crate) fn drop_clean(inode: &Inode) {
     }
 }
 
-/// Drops the cached pages and the reservations of a file that is going to be deleted. No other
-/// can reach it.
-pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
+/// Drops the cached pages and the reservations of a file whose inode is about to be evicted (as
+/// `truncate_inode_pages_final`). No other thread can reach it.
+pub(crate) fn drop_data_for_eviction(fs: &Fs, inode: &Arc<Inode>) {
     if let Some(data) = inode.data.get() {
         write_ordered(&FileOps::new(fs, inode), Pos::ZERO);
         data.address_space.evict();

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::truncate;
-use crate::file::{Reader, Whence, WriteAt, fallocate, max_size, read, seek, write};
+use crate::file::{ReadMode, Whence, WriteAt, fallocate, max_size, read, seek, write};
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::types::{Cred, FallocateMode};
 use crate::volume::Fs;
 
 /// Bytes copied at once.
-const PIECE: u64 = 1 << 20;
+const COPY_CHUNK_BYTES: u64 = 1 << 20;
 
 /// One side of a copy: the file, its opener, and the position.
 pub(crate) struct Side<'a> {
@@ -47,8 +47,8 @@ pub(crate) fn copy_range(
     cred: &Cred,
 ) -> Result<u64> {
     fs.check_writable()?;
-    check_kind(from.inode)?;
-    check_kind(to.inode)?;
+    require_regular(from.inode)?;
+    require_regular(to.inode)?;
     to.inode.check_changeable(false)?;
     let ends = (from.pos.checked_add(len), to.pos.checked_add(len));
     let (Some(_), Some(_)) = ends else {
@@ -109,9 +109,9 @@ impl Copy<'_> {
             }
             // The file may have become shorter: then reading finds nothing.
             let end = self.find(Whence::Hole, at)?.unwrap_or(at);
-            let piece = end.saturating_sub(at).clamp(1, PIECE).min(left);
+            let piece = end.saturating_sub(at).clamp(1, COPY_CHUNK_BYTES).min(left);
             buf.resize(extant_units::index(piece), 0);
-            if !self.piece(at, &mut buf)? {
+            if !self.copy_piece(at, &mut buf)? {
                 return Ok(());
             }
         }
@@ -127,9 +127,9 @@ impl Copy<'_> {
     }
 
     /// Copies up to `buf.len()` bytes. Returns whether there may be more.
-    fn piece(&mut self, at: u64, buf: &mut [u8]) -> Result<bool> {
+    fn copy_piece(&mut self, at: u64, buf: &mut [u8]) -> Result<bool> {
         let Side { inode, open, .. } = self.from;
-        let got = read(self.fs, inode, *open, Reader::Ordinary, at, buf)?;
+        let got = read(self.fs, inode, *open, ReadMode::Buffered, at, buf)?;
         let mut rest = buf.get(..got).unwrap_or_default();
         while !rest.is_empty() {
             let pos = WriteAt::Pos(self.to.pos + self.done);

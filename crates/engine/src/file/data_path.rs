@@ -15,10 +15,11 @@ use crate::file::range_lock::{self, Held, WriteAt};
 use crate::types::error::{Error, Result};
 
 /// Bytes of an edit that are copied at a time, where it cannot be done in place.
-const COPIED_AT_ONCE: usize = 64 << 10;
+const EDIT_CHUNK_BYTES: usize = 64 << 10;
 
-/// Fails for files whose contents are not what their blocks hold.
-pub(super) fn check_contents(flags: InodeFlags) -> Result<()> {
+/// Fails for files whose contents are not the plain bytes of their blocks: inline, encrypted or
+/// verity data.
+pub(super) fn require_data_in_blocks(flags: InodeFlags) -> Result<()> {
     let what = if flags.contains(InodeFlags::INLINE_DATA) {
         "files with inline data"
     } else if flags.contains(InodeFlags::ENCRYPT) {
@@ -39,8 +40,9 @@ pub(super) fn read(
     pos: Pos,
     buf: &mut (impl Target + ?Sized),
 ) -> Result<usize> {
-    check_contents(ops.flags)?;
-    // Both ways find cached blocks alike, and fill the cache by ranges: the records hear of it.
+    require_data_in_blocks(ops.flags)?;
+    // Both data paths find cached blocks alike, and fill the cache by ranges: the records of the
+    // buffer-head path hear of it.
     match extant_iomap::read(ops, recent, on_miss, pos, buf) {
         Ok(done) => Ok(done),
         Err(stopped) => partial(stopped.done, stopped.error),
@@ -49,15 +51,15 @@ pub(super) fn read(
 
 /// Buffered write of what is cached already, as one step and without the file's lock: below the end
 /// of the file under the folio locks, or one that makes it longer within a cached block under the
-/// EOF lock, with which `is_plain` says whether the write has nothing else to do. Returns the
+/// EOF lock, with which `needs_only_copy` says whether the write has nothing else to do. Returns the
 /// position; `None` if that cannot be, and nothing has changed then.
 #[inline(always)]
-pub(super) fn write_fast(
+pub(super) fn try_write_cached(
     ops: &FileOps<'_>,
     recent: &RecentFolios,
     at: WriteAt,
     bytes: &(impl Payload + ?Sized),
-    is_plain: impl FnOnce() -> bool,
+    needs_only_copy: impl FnOnce() -> bool,
 ) -> Option<u64> {
     if ops.data_path.machinery != BufferedPath::Iomap {
         return None;
@@ -72,11 +74,11 @@ pub(super) fn write_fast(
         // one by one. From its first folio on, writes of this kind stay out of its part of the
         // folio. What it changed about the file before is seen by what is read after this look.
         let alone = || !range_lock::is_locked(inode, data, at, bytes.len()) && on_this_path();
-        return extant_iomap::overwrite(ops, recent, at, bytes, alone).then_some(pos);
+        return extant_iomap::try_overwrite(ops, recent, at, bytes, alone).then_some(pos);
     }
     let (_eof, pos) = range_lock::try_lock_append(ops.fs, inode, data, at, len)?;
-    let plain = is_plain() && on_this_path();
-    (plain && extant_iomap::extend(ops, recent, Pos::new(pos), bytes)).then_some(pos)
+    let alone = needs_only_copy() && on_this_path();
+    (alone && extant_iomap::try_extend(ops, recent, Pos::new(pos), bytes)).then_some(pos)
 }
 
 /// Buffered write. A write that runs out of space goes on where commits return some.
@@ -86,7 +88,7 @@ pub(super) fn write(
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize> {
-    check_contents(ops.flags)?;
+    require_data_in_blocks(ops.flags)?;
     let written = match ops.data_path.machinery {
         BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
         BufferedPath::BufferHead => write_by_block(ops, pos, len, source),
@@ -127,22 +129,28 @@ pub(super) fn write_rest(
     }
 }
 
-/// [`write_rest`] of a writer that lets go of what it has passed.
+/// [`write_rest`] of a writer that unlocks the front of its range as it goes on.
 ///
 /// # Errors
 /// As [`write_rest`].
-pub(super) fn write_releasing(
+pub(super) fn write_unlocking_front(
     ops: &FileOps<'_>,
     held: &mut Held<'_>,
     pos: Pos,
     rest: Range<usize>,
     source: impl Source,
 ) -> Result<usize> {
-    write_rest(ops, pos, rest, Releasing::new(ops, source, pos, held))
+    write_rest(
+        ops,
+        pos,
+        rest,
+        FrontUnlockingSource::new(ops, source, pos, held),
+    )
 }
 
-/// A source whose writer lets go of what it has written.
-struct Releasing<'a, 'l, S> {
+/// A source that unlocks, before each copy, the part of the range in front of it: what is copied
+/// next follows what is in the cache already.
+struct FrontUnlockingSource<'a, 'l, S> {
     source: S,
     /// Position of the source's first byte.
     pos: Pos,
@@ -150,7 +158,7 @@ struct Releasing<'a, 'l, S> {
     held: &'a mut Held<'l>,
 }
 
-impl<'a, 'l, S> Releasing<'a, 'l, S> {
+impl<'a, 'l, S> FrontUnlockingSource<'a, 'l, S> {
     fn new(ops: &FileOps<'_>, source: S, pos: Pos, held: &'a mut Held<'l>) -> Self {
         let block_size = ops.fs.layout.block_size;
         Self {
@@ -162,7 +170,7 @@ impl<'a, 'l, S> Releasing<'a, 'l, S> {
     }
 }
 
-impl<S: Source> Source for Releasing<'_, '_, S> {
+impl<S: Source> Source for FrontUnlockingSource<'_, '_, S> {
     #[inline]
     fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
         // Bytes are asked for in order, once those before them are in the cache and dirty.
@@ -210,12 +218,12 @@ pub(super) fn view(
     pos: Pos,
     len: usize,
 ) -> Result<ReadView> {
-    check_contents(ops.flags)?;
-    // Both ways keep their bytes in the same folios.
+    require_data_in_blocks(ops.flags)?;
+    // Both data paths keep their bytes in the same folios.
     extant_iomap::view(ops, readahead, pos, len).map_err(|stopped| stopped.error)
 }
 
-/// Changes bytes in place; with records per block, in a copy that is written.
+/// Changes bytes in place; on the buffer-head path, in a copy that is written.
 pub(super) fn edit(
     ops: &FileOps<'_>,
     readahead: &Readahead,
@@ -223,7 +231,7 @@ pub(super) fn edit(
     len: usize,
     change: &mut dyn FnMut(Pos, &mut [u8]),
 ) -> Result<usize> {
-    check_contents(ops.flags)?;
+    require_data_in_blocks(ops.flags)?;
     if ops.data_path.machinery == BufferedPath::Iomap {
         return match extant_iomap::edit(ops, readahead, pos, len, change) {
             Ok(done) => Ok(done),
@@ -231,11 +239,11 @@ pub(super) fn edit(
         };
     }
     let recent = RecentFolios::default();
-    let mut piece = vec![0; len.min(COPIED_AT_ONCE)];
+    let mut piece = vec![0; len.min(EDIT_CHUNK_BYTES)];
     let mut done = 0;
     while done < len {
         let at = pos.plus(done as u64);
-        let want = (len - done).min(COPIED_AT_ONCE);
+        let want = (len - done).min(EDIT_CHUNK_BYTES);
         let bytes = &mut piece[..want];
         let part = read(ops, &recent, Miss::Fill(readahead), at, bytes).and_then(|there| {
             debug_assert!(there <= want, "{there} bytes of {want} are read");
@@ -256,7 +264,7 @@ pub(super) fn edit(
 
 /// Zeroes a range that has data; says whether anything changed.
 pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
-    check_contents(ops.flags)?;
+    require_data_in_blocks(ops.flags)?;
     let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
     if changed && ops.data_path.journalled {
         // Before whatever makes the range part of the file.

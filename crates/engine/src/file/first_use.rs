@@ -52,7 +52,7 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
 }
 
 /// Fails for everything but regular files.
-pub(in crate::file) fn check_kind(inode: &Inode) -> Result<()> {
+pub(in crate::file) fn require_regular(inode: &Inode) -> Result<()> {
     match inode.kind {
         FileKind::Regular => Ok(()),
         FileKind::Directory => Err(Error::IsDir),

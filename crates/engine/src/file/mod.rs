@@ -56,8 +56,8 @@ mod write_through;
 mod writeback;
 
 pub(crate) use self::cached::{
-    HeldStill, drop_caches, drop_clean, evict, hold_still, is_used, tree_stats,
-    wait_for_range_locks,
+    QuiescedFile, drop_caches, drop_clean, drop_data_for_eviction, has_file_state, quiesce,
+    range_lock_stats, wait_for_range_locks,
 };
 pub(crate) use self::callbacks::callbacks;
 pub(crate) use self::copy::{Side, copy_range};
@@ -71,10 +71,10 @@ pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::WriteAt;
 pub(crate) use self::range_lock::lock;
 pub(crate) use self::read::view::{edit, view};
-pub(crate) use self::read::{Reader, read, read_vectored, seek};
+pub(crate) use self::read::{ReadMode, read, read_vectored, seek};
 pub(crate) use self::relocate::defrag::defragment;
 pub(crate) use self::relocate::move_extents::move_extents;
-pub(crate) use self::size::{any_max_size, max_size};
+pub(crate) use self::size::{max_size, max_size_of_any_map};
 pub(crate) use self::switch_path::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,
 };
@@ -87,4 +87,4 @@ pub(crate) use extant_iomap::Whence;
 use self::error_reporting::latch_if_corrupt;
 use self::mapping::iomap_ops::FileOps;
 use self::mapping::ordered_data::write_ordered;
-use self::size::{blocks_of, set_sizes};
+use self::size::{block_span, set_sizes};

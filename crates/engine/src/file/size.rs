@@ -11,8 +11,9 @@ use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::volume::Fs;
 
-/// The largest size of any file: 2^32 - 1 blocks, or as many as its count of sectors can express.
-pub(crate) fn any_max_size(fs: &Fs) -> u64 {
+/// The largest size of a file with any kind of map: 2^32 - 1 blocks, or as many as its count of
+/// sectors can express.
+pub(crate) fn max_size_of_any_map(fs: &Fs) -> u64 {
     map::most_blocks_of_any(fs) * fs.layout.block_size.bytes_u64()
 }
 
@@ -48,8 +49,10 @@ pub(super) fn set_sizes(
     })
 }
 
-/// The block that holds byte `pos`, and the number of blocks that `len` bytes from there touch.
-pub(super) fn blocks_of(fs: &Fs, pos: Pos, len: u64) -> Option<(Lblk, u32)> {
+/// The block that holds byte `pos`, and the number of blocks that `len` bytes from there touch: at
+/// least 1, and no more than there are block numbers behind the first. `None` if `pos` lies past
+/// the last block number.
+pub(super) fn block_span(fs: &Fs, pos: Pos, len: u64) -> Option<(Lblk, u32)> {
     let bs = fs.layout.block_size;
     let first = bs.lblk(pos)?;
     let inside = bs.offset_in_block(pos) as u64;

@@ -16,7 +16,7 @@ use extant_units::Pos;
 use crate::config::BufferedPath;
 use crate::file::range_lock::{HoldsSize, WholeFile};
 use crate::file::writeback::writeback_range;
-use crate::file::{data, first_use::check_kind, lock};
+use crate::file::{data, first_use::require_regular, lock};
 use crate::inode::path_choice::{self, eligible};
 use crate::map;
 use crate::state::file::DataPath;
@@ -30,7 +30,7 @@ use crate::volume::Fs;
 /// # Errors
 /// It is no regular file.
 pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
-    check_kind(inode)?;
+    require_regular(inode)?;
     Ok(path_choice::current(fs, inode).machinery)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
 /// in the cache; the failure of writing its data.
 pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
     fs.check_writable()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     let whole = lock(fs, inode);
     let flags = inode.flags();
     if eligible(path, fs.options.data(), flags) != path {

@@ -20,7 +20,7 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
 use extant_units::{Lblk, Pos};
 
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{SizeGuard, lock_for_size};
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
@@ -45,7 +45,7 @@ const REVOKES: u32 = 64;
 /// has its new size and stays an orphan.
 pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     if size > max_size(fs, inode) {
         return Err(Error::FileTooBig);
     }
@@ -116,7 +116,7 @@ pub(in crate::file) fn unwrite_leftovers(ops: &FileOps<'_>, start: u64, end: u64
     let fs = ops.fs;
     let mut at = start;
     while at < end {
-        let found = crate::file::blocks_of(fs, Pos::new(at), end - at);
+        let found = crate::file::block_span(fs, Pos::new(at), end - at);
         let (lblk, count) = found.ok_or(Error::FileTooBig)?;
         let found = map::lookup(fs, ops.inode, lblk, count)?;
         if let MapState::Written(_) = found.state {
@@ -219,7 +219,7 @@ fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> 
     if from >= to || !data_path::zero_range(ops, Pos::new(from), to - from)? {
         return Ok(());
     }
-    let Some((lblk, _)) = crate::file::blocks_of(ops.fs, Pos::new(from), 1) else {
+    let Some((lblk, _)) = crate::file::block_span(ops.fs, Pos::new(from), 1) else {
         return Ok(());
     };
     // A block that is not allocated shows nothing after a crash.

@@ -20,20 +20,20 @@
 //! those reads, and is held from before their folios go until the map and the size have changed.
 
 use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IomapOps};
-use extant_units::{Lblk, Pos, index};
+use extant_units::{Pos, index};
 
 use crate::config::BufferedPath;
-use crate::file::blocks_of;
+use crate::file::block_span;
 use crate::file::data_path;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::Held;
 use crate::file::writeback;
-use crate::state::map::{BlockMapping, MapState};
+use crate::map;
+use crate::state::map::MapState;
 use crate::types::error::{Error, Result};
-use crate::{alloc, map};
 
 /// The fewest bytes that are worth an allocation, a write and a conversion of their own.
-const LEAST: u64 = 128 << 10;
+const MIN_WRITE_THROUGH_BYTES: u64 = 128 << 10;
 
 /// Writes `bytes` at byte `pos`, which is not behind the end of the file: their whole blocks to the
 /// device as far as possible, the rest through the cache. Returns the number of bytes written.
@@ -47,7 +47,7 @@ pub(in crate::file) fn write(
     bytes: &[u8],
 ) -> Result<usize> {
     let done = write_whole_blocks(ops, held, pos, bytes)?;
-    data_path::write_releasing(ops, held, pos, done..bytes.len(), bytes)
+    data_path::write_unlocking_front(ops, held, pos, done..bytes.len(), bytes)
 }
 
 /// Writes the whole blocks of `bytes`, as far as possible. Returns the number of bytes written.
@@ -59,8 +59,9 @@ fn write_whole_blocks(
 ) -> Result<usize> {
     let bs = ops.fs.layout.block_size;
     let len = bs.round_down(Pos::new(bytes.len() as u64)).get();
-    let plain = ops.data_path.machinery == BufferedPath::Iomap && !ops.data_path.journalled;
-    if !plain || len < LEAST || bs.offset_in_block(pos) != 0 {
+    let can_write_through =
+        ops.data_path.machinery == BufferedPath::Iomap && !ops.data_path.journalled;
+    if !can_write_through || len < MIN_WRITE_THROUGH_BYTES || bs.offset_in_block(pos) != 0 {
         return Ok(0);
     }
     let end = pos.plus(len);
@@ -73,7 +74,7 @@ fn write_whole_blocks(
     let mut at = pos;
     let mut result = Ok(());
     while at < end && result.is_ok() {
-        let part = put_part(ops, at, &bytes[index(at.since(pos))..], end);
+        let part = write_run_through(ops, at, &bytes[index(at.since(pos))..], end);
         let stop = match &part {
             Ok(Some(ioend)) => ioend.end(),
             _ => end,
@@ -107,17 +108,19 @@ fn write_whole_blocks(
     }
 }
 
-/// Writes the part at `at` that lies in one run of blocks, allocated if need be. Returns the part,
-/// which is on the device and not yet in the map, or `None` if it must go through the cache.
-fn put_part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Ioend>> {
+/// Writes the part from `at` on that lies in one run of blocks, allocated if need be. Returns the
+/// part, which is on the device and not yet in the map, or `None` if it must go through the cache.
+fn write_run_through(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Ioend>> {
     let left = end.since(at);
-    let (lblk, count) = blocks_of(ops.fs, at, left).ok_or(Error::FileTooBig)?;
+    let (lblk, count) = block_span(ops.fs, at, left).ok_or(Error::FileTooBig)?;
     let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
         map if map.state == MapState::Delayed => return Ok(None),
-        map if map.state == MapState::Hole => allocate_hole(ops, lblk, map.len.min(count))?,
+        map if map.state == MapState::Hole => {
+            ops.allocate_unwritten_retrying(lblk, map.len.min(count))?
+        }
         map => map,
     };
-    let mapping = ops.describe(&map)?;
+    let mapping = ops.to_iomap(&map)?;
     let len = mapping.clamp(at, left);
     let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
     let (Some(ioend), Some(bytes)) = (Ioend::new(&mapping, at, len), bytes) else {
@@ -138,14 +141,4 @@ fn put_part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option
         }
     })?;
     Ok(Some(ioend))
-}
-
-/// Allocates blocks for a hole.
-pub(in crate::file) fn allocate_hole(
-    ops: &FileOps<'_>,
-    lblk: Lblk,
-    count: u32,
-) -> Result<BlockMapping> {
-    ops.counters().map_calls.bump();
-    alloc::retry(ops.fs, || ops.allocate_now(lblk, count))
 }

@@ -75,7 +75,7 @@ fn write_home(fs: &Arc<Fs>) -> Result<()> {
             fs.inodes
                 .all()
                 .iter()
-                .for_each(|inode| file::evict(fs, inode));
+                .for_each(|inode| file::drop_data_for_eviction(fs, inode));
         }
     }
     // The journal ends whatever happened before: its threads must stop.

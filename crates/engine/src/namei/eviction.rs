@@ -109,7 +109,7 @@ pub(crate) fn evict(fs: &Arc<Fs>, inode: &Arc<Inode>) {
 /// Frees everything that `inode` has, and its number.
 fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     debug_assert!(inode.is_unlinked(), "inode {} has a name", inode.ino);
-    file::evict(fs, inode);
+    file::drop_data_for_eviction(fs, inode);
     let has_map = inode::has_blocks(fs, inode);
     let last = credits::inode_delete(fs);
     let mut h =

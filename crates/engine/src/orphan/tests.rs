@@ -157,7 +157,7 @@ fn an_interrupted_cut_is_finished() {
                 &again,
                 &file,
                 Some(&open),
-                file::Reader::Ordinary,
+                file::ReadMode::Buffered,
                 0,
                 &mut buf,
             )

@@ -53,7 +53,7 @@ pub(crate) fn file_modified(fs: &Fs, inode: &Arc<Inode>, cred: &Cred) -> Result<
 /// write noted its time in this tick of the clock.
 #[inline]
 pub(crate) fn nothing_to_modify(inode: &Inode) -> bool {
-    inode.is_plain() && inode::is_write_noted(inode)
+    inode.has_no_privileges() && inode::is_write_noted(inode)
 }
 
 /// The first half of [`file_modified`]: clears privileges.
@@ -61,7 +61,7 @@ pub(crate) fn nothing_to_modify(inode: &Inode) -> bool {
 /// # Errors
 /// As [`file_modified`].
 pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<()> {
-    if inode.kind != FileKind::Regular || inode.is_plain() {
+    if inode.kind != FileKind::Regular || inode.has_no_privileges() {
         return Ok(());
     }
     let new_mode = {
@@ -83,7 +83,7 @@ pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<(
             take_bits(fs, h, inode, new_mode)
         })?;
     }
-    inode.note_plain();
+    inode.note_no_privileges();
     Ok(())
 }
 

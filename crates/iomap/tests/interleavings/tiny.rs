@@ -179,7 +179,7 @@ impl Tiny {
     pub fn overwrite(&self, pos: u64, data: &[u8], polite: bool) -> bool {
         let mine = ByteRange::from_len(pos, data.len() as u64).unwrap();
         let alone = || !polite || !self.ranges.is_locked(mine);
-        overwrite(self, &RecentFolios::default(), Pos::new(pos), data, alone)
+        try_overwrite(self, &RecentFolios::default(), Pos::new(pos), data, alone)
     }
 
     pub fn read(&self, pos: u64, len: usize) -> Vec<u8> {

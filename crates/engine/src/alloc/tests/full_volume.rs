@@ -88,7 +88,7 @@ fn check_and_delete(fs: &TestFs, round: u64) {
             let seed = worker << 32 | round << 16 | i;
             let len = usize::try_from(file.size()).unwrap();
             let mut got = vec![0; len];
-            let read = file::read(fs, &file, None, file::Reader::Ordinary, 0, &mut got).unwrap();
+            let read = file::read(fs, &file, None, file::ReadMode::Buffered, 0, &mut got).unwrap();
             assert_eq!(read, len);
             // Pieces of 10,000 bytes are filled by their position.
             for (at, piece) in got.chunks(10_000).enumerate() {

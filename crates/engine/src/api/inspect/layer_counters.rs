@@ -34,7 +34,7 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
         buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits
         cleanup_visits block_maps buffer_edge_reads = edge_reads rings extent_maps
         credit_restarts = restarts);
-    let trees = file::tree_stats(fs);
+    let trees = file::range_lock_stats(fs);
     add!(all, trees:
         trim_first trim_last prealloc_allocs wakes wakes_skipped tree_sets = sets
         tree_clears = clears tree_waits = lock_waits);

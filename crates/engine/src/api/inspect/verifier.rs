@@ -18,7 +18,7 @@ use std::sync::Arc;
 use extant_pagecache::CachedRun;
 use extant_units::Ino;
 
-use crate::file::{self, HeldStill};
+use crate::file::{self, QuiescedFile};
 use crate::map::{self, KnownMap};
 use crate::state::inode::Inode;
 use crate::volume::Fs;
@@ -47,11 +47,11 @@ impl Verifier {
             .inodes
             .all()
             .into_iter()
-            .filter(|inode| file::is_used(inode) && !inode.is_gone())
+            .filter(|inode| file::has_file_state(inode) && !inode.is_gone())
             .collect();
         // Of all files at once, while no other thread waits for any.
         let _unchecked = extant_lock_order::exempt();
-        let still: Vec<HeldStill<'_>> = files.iter().map(|inode| file::hold_still(inode)).collect();
+        let still: Vec<QuiescedFile<'_>> = files.iter().map(|inode| file::quiesce(inode)).collect();
         let mut seen = HashMap::new();
         let mut reserved = 0;
         for held in &still {
@@ -104,7 +104,7 @@ fn check_sizes(inode: &Inode, synced: bool) -> Result<(), String> {
 /// space (J7, J8).
 fn check_cache(
     fs: &Fs,
-    held: &HeldStill<'_>,
+    held: &QuiescedFile<'_>,
     known: &KnownMap,
     synced: bool,
 ) -> Result<(), String> {

@@ -6,11 +6,11 @@ use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
 use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{lock_range, whole_blocks};
-use crate::file::read::{Reader, read as read_cached};
-use crate::file::{blocks_of, data_path};
+use crate::file::read::{ReadMode, read as read_cached};
+use crate::file::{block_span, data_path};
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
@@ -30,11 +30,11 @@ pub(crate) fn read(
     buf: &mut [u8],
 ) -> Result<usize> {
     fs.fault.check_alive()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     let read = read_range(fs, inode, pos, buf);
     let Some(done) = read.inspect_err(|error| file::latch_if_corrupt(fs, error))? else {
         fs.stats.direct_fallbacks.bump();
-        return read_cached(fs, inode, open, Reader::Ordinary, pos, buf);
+        return read_cached(fs, inode, open, ReadMode::Buffered, pos, buf);
     };
     if !buf.is_empty() {
         inode::touch_atime(fs, inode);
@@ -53,7 +53,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     let end = pos + want as u64;
     let held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
     let ops = FileOps::new(fs, inode);
-    data_path::check_contents(ops.flags)?;
+    data_path::require_data_in_blocks(ops.flags)?;
     if ops.data_path.journalled {
         return Ok(None);
     }
@@ -66,7 +66,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     let mut done = 0;
     while done < buf.len() {
         let at = Pos::new(pos).plus(done as u64);
-        match part(&ops, at, &mut buf[done..]) {
+        match read_run(&ops, at, &mut buf[done..]) {
             Ok(Some(more)) => done += more,
             Ok(None) if done == 0 => return Ok(None),
             Err(error) if done == 0 => return Err(error),
@@ -79,9 +79,9 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
 
 /// Reads what lies in one run of the map from `at` on. Returns the number of bytes, or `None` if
 /// only the cache has them.
-fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
-    let (lblk, count) = blocks_of(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
-    let mapping = ops.describe(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;
+fn read_run(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
+    let (lblk, count) = block_span(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
+    let mapping = ops.to_iomap(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;
     let len = index(mapping.clamp(at, buf.len() as u64));
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(None);

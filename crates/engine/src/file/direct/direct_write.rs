@@ -13,9 +13,8 @@ use extant_units::{Pos, at_most_usize, index};
 use crate::file::direct::clear_cache;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{Held, whole_blocks};
-use crate::file::write_through;
 use crate::file::writeback::writeback_range_only;
-use crate::file::{blocks_of, data_path};
+use crate::file::{block_span, data_path};
 use crate::map;
 use crate::state::map::MapState;
 use crate::types::error::{Error, Result};
@@ -64,7 +63,7 @@ fn write_past_cache(
     pos: Pos,
     bytes: &[u8],
 ) -> Result<Done> {
-    data_path::check_contents(ops.flags)?;
+    data_path::require_data_in_blocks(ops.flags)?;
     let stats = &ops.fs.stats;
     stats.direct_writes.bump();
     let fall_back = |bytes| {
@@ -91,7 +90,7 @@ fn write_past_cache(
     let mut done = 0;
     while done < bytes.len() {
         let at = pos.plus(done as u64);
-        match part(ops, held, at, &bytes[done..]) {
+        match write_run(ops, held, at, &bytes[done..]) {
             Ok(Some(more)) => {
                 done += more;
                 // Writers and fills of what is on the device can go on.
@@ -111,10 +110,10 @@ fn write_past_cache(
     })
 }
 
-/// Has the device get `[start, end)`, which went through the cache instead, and lets go of it
-/// there.
+/// Writes back `[start, end)`, which went through the cache instead, and drops it there.
 ///
-/// # Errors Failure of the write.
+/// # Errors
+/// The failure of the write.
 fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     writeback_range_only(ops, WritebackControl::integrity(start, end))?;
     ops.data.address_space.drop_clean(start, end);
@@ -123,17 +122,17 @@ fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
 
 /// Writes what lies in one run of the map from `at` on; returns how much that was. `None` if it
 /// must go through the cache.
-fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
+fn write_run(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
     let bs = ops.fs.layout.block_size;
-    let (lblk, count) = blocks_of(ops.fs, at, bytes.len() as u64).ok_or(Error::FileTooBig)?;
+    let (lblk, count) = block_span(ops.fs, at, bytes.len() as u64).ok_or(Error::FileTooBig)?;
     let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
         map if map.state == MapState::Delayed => return Ok(None),
         map if map.state == MapState::Hole => {
-            write_through::allocate_hole(ops, lblk, map.len.min(count))?
+            ops.allocate_unwritten_retrying(lblk, map.len.min(count))?
         }
         map => map,
     };
-    let mapping = ops.describe(&map)?;
+    let mapping = ops.to_iomap(&map)?;
     let len = index(mapping.clamp(at, bytes.len() as u64));
     let bytes = &bytes[..len];
     let start = bs.round_down(at);
@@ -143,7 +142,7 @@ fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Opt
     let Some(ioend) = Ioend::new(&mapping, start, span).filter(|_| len > 0) else {
         return Ok(None);
     };
-    let blocks = made_whole(ops, &mapping, at, bytes)?;
+    let blocks = pad_to_blocks(ops, &mapping, at, bytes)?;
     let slices: Vec<IoSlice<'_>> = blocks.iter().map(|part| IoSlice::new(part)).collect();
     debug_assert_eq!(
         slices.iter().map(|slice| slice.len() as u64).sum::<u64>(),
@@ -170,8 +169,8 @@ fn part(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Opt
     Ok(Some(len))
 }
 
-/// `bytes`, which are for `at`, made whole blocks by what the blocks at both ends hold besides.
-fn made_whole<'a>(
+/// Pads `bytes`, which are for `at`, to whole blocks with what the blocks at both ends hold.
+fn pad_to_blocks<'a>(
     ops: &FileOps<'_>,
     mapping: &Iomap,
     at: Pos,
@@ -183,7 +182,7 @@ fn made_whole<'a>(
     let mut rest = bytes;
     if inside > 0 {
         let (head, more) = bytes.split_at(bytes.len().min(size - inside));
-        parts.push(Cow::Owned(around(ops, mapping, at, head)?));
+        parts.push(Cow::Owned(read_modify_block(ops, mapping, at, head)?));
         rest = more;
     }
     let (middle, tail) = rest.split_at(rest.len() - rest.len() % size);
@@ -192,14 +191,14 @@ fn made_whole<'a>(
     }
     if !tail.is_empty() {
         let at = at.plus((bytes.len() - tail.len()) as u64);
-        parts.push(Cow::Owned(around(ops, mapping, at, tail)?));
+        parts.push(Cow::Owned(read_modify_block(ops, mapping, at, tail)?));
     }
     Ok(parts)
 }
 
-/// The block that holds `part`, which is for `at`: with what is stored around it, and zeros behind
-/// the end of the file and where nothing is.
-fn around(ops: &FileOps<'_>, mapping: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<u8>> {
+/// Reads the block that `part` lies in and changes it: returns `part`, which is for `at`, with what
+/// is stored around it, and zeros past the end of the file and where nothing is stored.
+fn read_modify_block(ops: &FileOps<'_>, mapping: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<u8>> {
     let bs = ops.fs.layout.block_size;
     let block = bs.round_down(at);
     let mut content = vec![0; bs.bytes()];

@@ -21,10 +21,10 @@ use extant_units::{DevOff, Pos};
 
 use crate::config::BufferedPath;
 use crate::file::direct::known_runs::KnownRuns;
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::whole_blocks;
-use crate::file::{blocks_of, data, data_path};
+use crate::file::{block_span, data, data_path};
 use crate::inode;
 use crate::inode::SharedGuard;
 use crate::state::file::FileData;
@@ -139,7 +139,7 @@ pub(in crate::file) fn take_fast_path(
         Direction::Write => fs.check_writable()?,
     }
     let inode = file.shared();
-    check_kind(inode)?;
+    require_regular(inode)?;
     let bs = fs.layout.block_size;
     let (pos, len) = (Pos::new(request.pos), request.len);
     // A range that no file can have lies behind every size: it takes the other way.
@@ -161,14 +161,14 @@ pub(in crate::file) fn take_fast_path(
         },
     };
     let ops = FileOps::new(fs, inode);
-    if !may_pass_the_cache(&ops, request.direction) {
+    if !may_bypass_cache(&ops, request.direction) {
         return Ok(None);
     }
-    data_path::check_contents(ops.flags)?;
-    if !is_plain_range(&ops, pos, end) {
+    data_path::require_data_in_blocks(ops.flags)?;
+    if !is_inside_and_uncached(&ops, pos, end) {
         return Ok(None);
     }
-    let Some((lblk, count)) = blocks_of(fs, pos, len as u64) else {
+    let Some((lblk, count)) = block_span(fs, pos, len as u64) else {
         return Err(Error::FileTooBig);
     };
     let Some(at) = known_runs.find(&ops, lblk, count)? else {
@@ -196,19 +196,19 @@ pub(in crate::file) fn take_fast_path(
 
 /// Returns whether requests of this direction to the file can go to the device now, past the cache.
 #[inline]
-fn may_pass_the_cache(ops: &FileOps<'_>, direction: Direction) -> bool {
+fn may_bypass_cache(ops: &FileOps<'_>, direction: Direction) -> bool {
     let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
-    let plain = ops.data_path.machinery == BufferedPath::Iomap
+    let can_bypass = ops.data_path.machinery == BufferedPath::Iomap
         && !ops.data_path.journalled
         && !ops.inode.is_gone();
     let special = ops.fs.options.sync() || ops.flags.intersects(special);
-    plain && !(direction == Direction::Write && special)
+    can_bypass && !(direction == Direction::Write && special)
 }
 
 /// Returns whether `[pos, end)`, which is locked, lies below both sizes, so that there is nothing
 /// to move, and nothing of it is cached.
 #[inline]
-fn is_plain_range(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
+fn is_inside_and_uncached(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
     let cache = &ops.data.address_space;
     let inside = end.get() <= ops.inode.disk_size() && end.get() <= ops.inode.size();
     let is_cached = || cache.next(pos).is_some_and(|folio| folio.start() < end);
@@ -331,7 +331,7 @@ mod tests {
                 assert!(ask(&fs, &file, known_runs, 4096).is_some());
                 drop(end);
             }
-            let read = crate::file::Reader::Ordinary;
+            let read = crate::file::ReadMode::Buffered;
             crate::file::read(&fs, &file, None, read, 8192, &mut [0; 10]).unwrap();
             assert!(ask(&fs, &file, known_runs, 8192).is_none(), "it is cached");
             assert_eq!(fs.stats.direct_fast_path.get(), 4);
@@ -377,7 +377,7 @@ mod tests {
         drop(queue);
         let block = |inode: &InodeRef, block: u64| {
             let mut bytes = [0; 4096];
-            let read = crate::file::Reader::Ordinary;
+            let read = crate::file::ReadMode::Buffered;
             crate::file::read(&fs, inode, None, read, block * 4096, &mut bytes).unwrap();
             bytes[0]
         };
@@ -405,7 +405,7 @@ mod tests {
         fill(&fs, &file);
         let now = ask(&fs, &file, known_runs, 4096).unwrap().at;
         let map = map::lookup(&fs, &file, extant_units::Lblk::new(1), 1).unwrap();
-        let mapping = FileOps::new(&fs, &file).describe(&map).unwrap();
+        let mapping = FileOps::new(&fs, &file).to_iomap(&map).unwrap();
         assert_eq!(Some(now), mapping.device_at(Pos::new(4096)));
         assert_ne!(now, first.saturating_add(4096));
         assert_eq!(file.size(), file.disk_size());

@@ -71,7 +71,7 @@ impl KnownRuns {
         let MapState::Written(_) = found.state else {
             return Ok(None);
         };
-        let run = ops.describe(&found)?;
+        let run = ops.to_iomap(&found)?;
         let at = run.device_at(pos).filter(|_| found.len >= count);
         self.remember(run);
         Ok(at)

@@ -1,10 +1,11 @@
 //! Direct I/O: between the caller's bytes and the device, past the page cache.
 //!
-//! `write` and `read` are one call each; `queue` keeps many of them in flight. All take what they
-//! need of the cache with them: dirty blocks of the range are written first, and a write leaves
-//! none of the range cached, so that buffered and direct I/O see one file. A write takes the steps
-//! of writeback in their order: blocks, unwritten; the data; the conversion, and with it the sizes
-//! (J18, J20). A crash in between shows zeros or the old size, never what the blocks held before.
+//! `write` and `read` are one call each; `file/direct_queue.rs` keeps many of them in flight. All
+//! take what they need of the cache with them: dirty blocks of the range are written first, and a
+//! write leaves none of the range cached, so that buffered and direct I/O see one file. A write
+//! takes the steps of writeback in their order: blocks, unwritten; the data; the conversion, and
+//! with it the sizes (J18, J20). A crash in between shows zeros or the old size, never what the
+//! blocks held before.
 //!
 //! Bytes need no alignment. Where a range cuts a block, the block is locked, read and written as a
 //! whole; parts of it that were never written are zeros. What cannot be done directly goes through

@@ -29,7 +29,7 @@ use extant_pagecache::FolioLocked;
 use extant_units::{DevOff, Lblk, PAGE_SIZE, Pblk, Pos, exact_u32};
 
 use crate::config::DataMode;
-use crate::file::blocks_of;
+use crate::file::block_span;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::state::volume::CheckKind;
@@ -53,7 +53,7 @@ impl FileOps<'_> {
 
     /// Reserves the indirect blocks that a block map needs for the `blocks` blocks at `pos`.
     fn reserve_indirect_blocks(&self, pos: Pos, blocks: u32) -> Result<()> {
-        let Some((lblk, _)) = blocks_of(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
+        let Some((lblk, _)) = block_span(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
             return Ok(());
         };
         alloc::retry(self.fs, || {
@@ -105,7 +105,7 @@ impl FileOps<'_> {
 
     /// A mapping of the first block of `map`.
     fn one_block(&self, map: &BlockMapping) -> Result<BlockMap> {
-        let found = self.describe(map)?;
+        let found = self.to_iomap(map)?;
         let (location, new) = match found.kind {
             IomapKind::Delalloc => (BlockLocation::Delayed, map.new),
             IomapKind::Unwritten(at) => (BlockLocation::Unwritten(at), true),
@@ -173,7 +173,7 @@ impl BufferOps for FileOps<'_> {
         pos: Pos,
     ) -> Result<BlockMap> {
         self.fs.fault.check_alive()?;
-        let (lblk, _) = blocks_of(self.fs, pos, 1).ok_or(Error::FileTooBig)?;
+        let (lblk, _) = block_span(self.fs, pos, 1).ok_or(Error::FileTooBig)?;
         let known = map::lookup(self.fs, self.inode, lblk, 1)?;
         if known.state != MapState::Hole {
             return self.one_block(&known);
@@ -210,7 +210,7 @@ impl BufferOps for FileOps<'_> {
             return Ok(false);
         }
         let len = end.since(start);
-        let (lblk, count) = blocks_of(self.fs, start, len).ok_or(Error::FileTooBig)?;
+        let (lblk, count) = block_span(self.fs, start, len).ok_or(Error::FileTooBig)?;
         map::convert_to_written(self.fs, handle, self.inode, lblk, count)?;
         self.add_ordered_range(handle, start, end);
         Ok(true)
@@ -295,7 +295,7 @@ impl BufferWriteback for FileOps<'_> {
         pos: Pos,
         len: u64,
     ) -> Result<Iomap> {
-        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        let (lblk, count) = block_span(self.fs, pos, len).ok_or(Error::FileTooBig)?;
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {
             let how = AllocateMode {
@@ -314,7 +314,7 @@ impl BufferWriteback for FileOps<'_> {
                 self.add_ordered_range(handle, pos, pos.plus(bytes));
             }
         }
-        self.describe(&map)
+        self.to_iomap(&map)
     }
 
     fn should_retry_alloc(&self, retries: &mut alloc::Retries, error: &Error) -> bool {

@@ -23,7 +23,7 @@ use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use crate::config::BufferedPath;
 use crate::file::first_use::data;
-use crate::file::size::blocks_of;
+use crate::file::size::block_span;
 use crate::state::file::{DataPath, FileData};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
@@ -48,7 +48,7 @@ pub(in crate::file) struct FileOps<'a> {
 }
 
 /// With fewer free blocks than this a volume counts as nearly full, whatever is reserved.
-const WATERMARK: u64 = 256;
+const WATERMARK_BLOCKS: u64 = 256;
 
 /// How to treat space, given what is free and what is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Space {
         Self {
             allocate_soon: reserved > 0 && free < reserved.saturating_mul(2),
             low: free.saturating_mul(2) < reserved.saturating_mul(3)
-                || free < reserved.saturating_add(WATERMARK),
+                || free < reserved.saturating_add(WATERMARK_BLOCKS),
         }
     }
 }
@@ -99,8 +99,8 @@ impl<'a> FileOps<'a> {
         self
     }
 
-    /// A mapping in bytes from one in blocks.
-    pub(in crate::file) fn describe(&self, map: &BlockMapping) -> Result<Iomap> {
+    /// The mapping `map`, which is in blocks, in bytes.
+    pub(in crate::file) fn to_iomap(&self, map: &BlockMapping) -> Result<Iomap> {
         debug_assert!(map.len > 0, "{map:?} is of a block at least");
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
@@ -146,13 +146,17 @@ impl<'a> FileOps<'a> {
             if self.fs.options.delalloc() && !self.nonda_switch() {
                 map::reserve_delayed(self.fs, self.inode, lblk, count, self.privileged)
             } else {
-                self.allocate_now(lblk, known.len.min(count))
+                self.allocate_unwritten(lblk, known.len.min(count))
             }
         })
     }
 
     /// Allocates the hole at `lblk` at once, unwritten.
-    pub(in crate::file) fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<BlockMapping> {
+    pub(in crate::file) fn allocate_unwritten(
+        &self,
+        lblk: Lblk,
+        count: u32,
+    ) -> Result<BlockMapping> {
         self.fs.stats.direct_allocations.bump();
         let mut h = self.fs.start(credits::allocate(self.fs))?;
         let how = AllocateMode {
@@ -161,6 +165,17 @@ impl<'a> FileOps<'a> {
             ..AllocateMode::default()
         };
         map::allocate(self.fs, &mut h, self.inode, lblk, count, how)
+    }
+
+    /// [`FileOps::allocate_unwritten`] for a write to the device; again after commits that may free
+    /// space.
+    pub(in crate::file) fn allocate_unwritten_retrying(
+        &self,
+        lblk: Lblk,
+        count: u32,
+    ) -> Result<BlockMapping> {
+        self.counters().map_calls.bump();
+        alloc::retry(self.fs, || self.allocate_unwritten(lblk, count))
     }
 }
 
@@ -206,7 +221,7 @@ impl IomapOps for FileOps<'_> {
         if self.flags.contains(InodeFlags::INLINE_DATA) {
             return Err(Error::OutOfRange);
         }
-        let (lblk, count) = mappable(blocks_of(self.fs, pos, len))?;
+        let (lblk, count) = require_mappable(block_span(self.fs, pos, len))?;
         if matches!(op, IomapOp::Write | IomapOp::Zero) {
             // The dirty limit, writeback and allocation may all have to wait for a commit.
             self.fs.journal.assert_no_handle();
@@ -221,7 +236,7 @@ impl IomapOps for FileOps<'_> {
             }
             _ => map::lookup(self.fs, self.inode, lblk, count)?,
         };
-        let found = self.describe(&map)?;
+        let found = self.to_iomap(&map)?;
         debug_assert!(
             found.offset <= pos && pos < found.end(),
             "{found:?} covers {pos}"
@@ -280,14 +295,14 @@ impl IomapOps for FileOps<'_> {
 
     fn is_current(&self, map: &Iomap) -> bool {
         // Changes elsewhere in the file move the sequence as well, and writers make many.
-        let state = self.state_of(map);
-        map.cookie == self.inode.known.cookie(state) || self.still_holds(map, state)
+        let state = self.map_state_of(map);
+        map.cookie == self.inode.known.cookie(state) || self.is_still_mapped(map, state)
     }
 }
 
 impl FileOps<'_> {
-    /// The state of the blocks of `map`; see [`FileOps::describe`].
-    fn state_of(&self, map: &Iomap) -> MapState {
+    /// The state of the blocks of `map`: the inverse of [`FileOps::to_iomap`].
+    fn map_state_of(&self, map: &Iomap) -> MapState {
         let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
         match map.kind {
             IomapKind::Hole => MapState::Hole,
@@ -298,8 +313,8 @@ impl FileOps<'_> {
     }
 
     /// Returns whether the range is still mapped as `map` says, whatever changed elsewhere.
-    fn still_holds(&self, map: &Iomap, state: MapState) -> bool {
-        blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
+    fn is_still_mapped(&self, map: &Iomap, state: MapState) -> bool {
+        block_span(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
             let mapping = BlockMapping {
                 lblk,
                 len,
@@ -316,15 +331,15 @@ impl FileOps<'_> {
         let Some(len) = end.distance_from(start).filter(|&len| len > 0) else {
             return;
         };
-        if let Some((first, count)) = blocks_of(self.fs, start, len) {
+        if let Some((first, count)) = block_span(self.fs, start, len) {
             let end = u64::from(first.get()) + u64::from(count);
             map::drop_delayed(self.fs, self.inode, first, end);
         }
     }
 }
 
-/// The blocks of an operation; an error if they lie behind the last block a file can have.
-fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
+/// The blocks of an operation. Fails if they lie past the last block that a file can have.
+fn require_mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
     blocks
         .filter(|(first, _)| *first < Lblk::MAX)
         .ok_or(Error::Invalid)

@@ -45,7 +45,7 @@ use crate::alloc;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::WholeFile;
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
-use crate::file::{any_max_size, data_path, max_size};
+use crate::file::{data_path, max_size, max_size_of_any_map};
 use crate::map::{self, ShiftPlan};
 use crate::state::inode::Inode;
 use crate::types::Cred;
@@ -97,10 +97,10 @@ fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> 
     }
     // Both are at most half of what 64 bits hold.
     let end = offset + len;
-    if end > any_max_size(fs).min(MAX_POS) {
+    if end > max_size_of_any_map(fs).min(MAX_POS) {
         return Err(Error::FileTooBig);
     }
-    data_path::check_contents(inode.flags())?;
+    data_path::require_data_in_blocks(inode.flags())?;
     Ok(offset..end)
 }
 

@@ -12,7 +12,7 @@ use extant_units::Lblk;
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{BufferedPath, MountOptions, Tuning};
 use crate::file::range::fallocate;
-use crate::file::{Reader, WriteAt, drop_caches, fsync, read, truncate, write};
+use crate::file::{ReadMode, WriteAt, drop_caches, fsync, read, truncate, write};
 use crate::state::inode::InodeRef;
 use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
@@ -55,7 +55,7 @@ impl Stage {
     fn bytes(&self) -> Vec<u8> {
         let size = usize::try_from(self.file.size()).unwrap();
         let mut buf = vec![0x55; size + 10];
-        let done = read(&self.fs, &self.file, None, Reader::Ordinary, 0, &mut buf).unwrap();
+        let done = read(&self.fs, &self.file, None, ReadMode::Buffered, 0, &mut buf).unwrap();
         assert_eq!(done, size);
         buf.truncate(size);
         buf
@@ -419,7 +419,7 @@ fn readers_and_flushers_keep_nothing_of_the_old_map() {
                             &stage.fs,
                             &stage.file,
                             None,
-                            Reader::Ordinary,
+                            ReadMode::Buffered,
                             pos,
                             &mut buf,
                         )

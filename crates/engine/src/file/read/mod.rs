@@ -10,7 +10,7 @@ use extant_units::Pos;
 
 use crate::file::Whence;
 use crate::file::data_path;
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::inode;
 use crate::state::file::OpenState;
@@ -19,13 +19,13 @@ use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Use that a reader makes of the cache.
+/// Use of the page cache by a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reader {
-    /// A caller that may read the range again: what is read stays cached, and more is read ahead.
-    Ordinary,
-    /// A front end whose callers have a cache of their own: nothing is cached a second time.
-    Caching,
+pub(crate) enum ReadMode {
+    /// What is read stays cached, and more is read ahead: the caller may read it again.
+    Buffered,
+    /// Nothing is added to the cache: the caller, such as a kernel above a mount, has its own.
+    Uncached,
 }
 
 /// Reads into `buf` from byte `pos`, up to the end of the file; returns the bytes read. `open` is
@@ -38,11 +38,11 @@ pub(crate) fn read(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
-    reader: Reader,
+    mode: ReadMode,
     pos: u64,
     buf: &mut [u8],
 ) -> Result<usize> {
-    read_into(fs, inode, open, reader, pos, buf)
+    read_into(fs, inode, open, mode, pos, buf)
 }
 
 /// [`read()`] into several buffers, one after the other, as one read.
@@ -53,11 +53,11 @@ pub(crate) fn read_vectored(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
-    reader: Reader,
+    mode: ReadMode,
     pos: u64,
     bufs: &mut [IoSliceMut<'_>],
 ) -> Result<usize> {
-    read_into(fs, inode, open, reader, pos, &mut Scatter::new(bufs))
+    read_into(fs, inode, open, mode, pos, &mut Scatter::new(bufs))
 }
 
 #[inline]
@@ -65,17 +65,17 @@ fn read_into(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
-    reader: Reader,
+    mode: ReadMode,
     pos: u64,
     buf: &mut (impl Target + ?Sized),
 ) -> Result<usize> {
     fs.fault.check_alive()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     let ops = FileOps::new(fs, inode);
     let open = open.unwrap_or(&ops.data.shared);
-    let on_miss = match reader {
-        Reader::Ordinary => Miss::Fill(&open.readahead),
-        Reader::Caching => Miss::Bypass(&open.readahead),
+    let on_miss = match mode {
+        ReadMode::Buffered => Miss::Fill(&open.readahead),
+        ReadMode::Uncached => Miss::Bypass(&open.readahead),
     };
     let done = data_path::read(&ops, &open.recent, on_miss, Pos::new(pos), buf);
     let done = done.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
@@ -92,7 +92,7 @@ fn read_into(
 /// [`Error::NoSuchAddress`] at or past the end, or if no data follows.
 pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -> Result<u64> {
     fs.fault.check_alive()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     let ops = FileOps::new(fs, inode);
     let found = extant_iomap::seek(&ops, whence, Pos::new(pos))?;
     found.map(Pos::get).ok_or(Error::NoSuchAddress)

@@ -12,7 +12,7 @@ use extant_iomap::ReadView;
 use extant_units::Pos;
 
 use crate::file::data_path;
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::inode;
@@ -36,7 +36,7 @@ pub(crate) fn view(
     len: usize,
 ) -> Result<ReadView> {
     fs.fault.check_alive()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     let ops = FileOps::new(fs, inode);
     let open = open.unwrap_or(&ops.data.shared);
     let view = data_path::view(&ops, &open.readahead, Pos::new(pos), len);
@@ -62,7 +62,7 @@ pub(crate) fn edit(
     mut change: impl FnMut(u64, &mut [u8]),
 ) -> Result<usize> {
     fs.check_writable()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     let (done, flags) = {
         let end = pos.saturating_add(len as u64);
         let range = whole_blocks(fs.layout.block_size, pos, end);

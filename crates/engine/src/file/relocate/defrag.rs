@@ -20,7 +20,7 @@ use std::sync::Arc;
 use extant_iomap::WritebackControl;
 use extant_units::{Blocks, Ino, Lblk, Pos, at_most_u32};
 
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::relocate::{self, End, Piece};
 use crate::file::writeback::writeback_range;
 use crate::inode::InodeFlags;
@@ -35,10 +35,10 @@ use crate::volume::{Fs, credits, stop};
 use crate::{alloc, map, orphan};
 
 /// Free blocks that a defragmentation leaves to other users of the volume.
-const MARGIN: u64 = 256;
+const MARGIN_BLOCKS: u64 = 256;
 
 /// A part with fewer blocks than this is not worth a donor of its own.
-const LEAST: u64 = 256;
+const MIN_DONOR_BLOCKS: u64 = 256;
 
 /// Defragments `inode`. Calls `progress` with the number of bytes done and the number of all.
 ///
@@ -53,15 +53,15 @@ pub(crate) fn defragment(
     cred: &Cred,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Defragmented> {
-    check(fs, inode)?;
+    check_movable(fs, inode)?;
     let result = Defragmentation { fs, inode, cred }.run(progress);
     result.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
 
 /// Fails unless the blocks of `inode` can be moved.
-pub(in crate::file) fn check(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
+pub(in crate::file) fn check_movable(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     fs.check_writable()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     inode.check_changeable(true)?;
     let flags = inode.flags();
     if !flags.contains(InodeFlags::EXTENTS) {
@@ -134,9 +134,9 @@ impl Defragmentation<'_> {
     fn part(&self, ranges: &[Status]) -> Vec<Status> {
         let free = self.fs.alloc.counts.available_to_users().get();
         // Nothing, where less than the margin is free.
-        let mut left = free.saturating_sub(MARGIN + free / 64);
+        let mut left = free.saturating_sub(MARGIN_BLOCKS + free / 64);
         let wanted: u64 = ranges.iter().map(|range| u64::from(range.len)).sum();
-        if left < LEAST.min(wanted) {
+        if left < MIN_DONOR_BLOCKS.min(wanted) {
             return Vec::new();
         }
         let mut part = Vec::new();
@@ -155,7 +155,7 @@ impl Defragmentation<'_> {
     fn move_part(&self, part: &[Status]) -> Result<u64> {
         let fs = self.fs;
         let donor = self.donor()?;
-        let result = match self.fill(&donor, part) {
+        let result = match self.allocate_for_donor(&donor, part) {
             Ok(runs) if runs < part.len() => self.exchange(&donor, part),
             Ok(_) => Ok(0),
             // Other threads took the space: what cannot be improved stays.
@@ -190,7 +190,7 @@ impl Defragmentation<'_> {
 
     /// Allocates for `donor` where `part` has blocks, from the longest free runs. Returns the
     /// number of runs.
-    fn fill(&self, donor: &InodeRef, part: &[Status]) -> Result<usize> {
+    fn allocate_for_donor(&self, donor: &InodeRef, part: &[Status]) -> Result<usize> {
         let fs = self.fs;
         let mut runs = alloc::free_runs(fs, 1)?;
         let mut last = None;
@@ -256,7 +256,7 @@ impl Defragmentation<'_> {
                 if self.inode.is_gone() {
                     return Err(Error::Stale);
                 }
-                check(self.fs, self.inode)?;
+                check_movable(self.fs, self.inode)?;
                 let (from, to) = (end_of(self.inode), end_of(donor.shared()));
                 at += match relocate::exchange(self.fs, from, to, len)? {
                     Piece::Moved(count) => {

@@ -11,7 +11,7 @@
 //!    began, so the flush before the commit record makes it durable: after a crash no file has the
 //!    new blocks without the data.
 //!
-//! Cached pages of the range path stay: they hold the same data, and know of space, not of blocks.
+//! Cached pages of the iomap path stay: they hold the same data, and know of space, not of blocks.
 //! A mapping made earlier has an old sequence. Records of the buffer-head path know blocks, so
 //! there the piece leaves the cache first.
 //!
@@ -40,11 +40,11 @@ use crate::volume::Fs;
 use crate::volume::credits;
 
 /// The largest piece, in bytes.
-pub(super) const PIECE: u64 = 8 << 20;
+pub(super) const MAX_PIECE_BYTES: u64 = 8 << 20;
 /// Bytes that are copied at a time.
-const COPIED_AT_ONCE: usize = 1 << 20;
+const COPY_CHUNK_BYTES: usize = 1 << 20;
 /// How often a piece begins again because a mapping was stored to.
-const ATTEMPTS: u32 = 8;
+const MAX_ATTEMPTS: u32 = 8;
 
 /// The outcome of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,8 +71,8 @@ pub(super) struct End<'a> {
 pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) -> Result<Piece> {
     let ops = FileOps::new(fs, from.inode);
     let bs = fs.layout.block_size;
-    let most = exact_u32(PIECE >> bs.log2()).max(1);
-    for _ in 0..ATTEMPTS {
+    let most = exact_u32(MAX_PIECE_BYTES >> bs.log2()).max(1);
+    for _ in 0..MAX_ATTEMPTS {
         let start = bs.pos(from.at);
         let end = start.plus(u64::from(len.min(most)) << bs.log2());
         writeback_range(fs, from.inode, WritebackControl::integrity(start, end))?;
@@ -143,7 +143,7 @@ fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
     let (from, to) = (at(from)?, at(to)?);
     debug_assert!(count > 0, "a copy of no block");
     let bytes = u64::from(count) << bs.log2();
-    let at_once = |left: u64| index(left.min(COPIED_AT_ONCE as u64));
+    let at_once = |left: u64| index(left.min(COPY_CHUNK_BYTES as u64));
     let mut buf = vec![0; at_once(bytes)];
     let mut done = 0;
     while done < bytes {

@@ -1,8 +1,8 @@
 //! Exchanging blocks with a file of the caller's (`EXT4_IOC_MOVE_EXT`).
 //!
 //! The first file's content stays; the other shows the same where blocks were exchanged. Linux
-//! refuses this for files whose data is moved over ranges; here both ways have it, as
-//! [`crate::file::relocate`] says why it is safe there.
+//! refuses this for files on its iomap path; here files on both data paths have it.
+//! [`crate::file::relocate`] says why that is safe.
 //!
 //! # Locks
 //! The `lock` of both files exclusively for a piece at a time, taken without an order; see
@@ -15,7 +15,7 @@ use extant_iomap::WritebackControl;
 use extant_units::{Lblk, PAGE_SIZE, Pos, exact_u32};
 
 use crate::file::data;
-use crate::file::relocate::defrag::check;
+use crate::file::relocate::defrag::check_movable;
 use crate::file::relocate::{self, End, Piece};
 use crate::file::writeback::writeback_range;
 use crate::inode::InodeFlags;
@@ -45,8 +45,8 @@ pub(crate) fn move_extents(
     donor_pos: u64,
 ) -> Result<u64> {
     fs.check_writable()?;
-    judge(fs, orig, donor)?;
-    let (mut at, end, mut to) = blocks(fs, orig, donor, range, donor_pos)?;
+    check_exchangeable(fs, orig, donor)?;
+    let (mut at, end, mut to) = block_ranges(fs, orig, donor, range, donor_pos)?;
     let bs = fs.layout.block_size;
     for inode in [orig, donor] {
         writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
@@ -56,7 +56,7 @@ pub(crate) fn move_extents(
     }
     let mut moved = 0;
     while at < end {
-        let result = piece(fs, (orig, at), (donor, to), end - at);
+        let result = exchange_piece(fs, (orig, at), (donor, to), end - at);
         let count = match result {
             Ok(Piece::Moved(count)) => {
                 moved += u64::from(count) << bs.log2();
@@ -76,7 +76,7 @@ pub(crate) fn move_extents(
     Ok(moved)
 }
 
-fn piece(
+fn exchange_piece(
     fs: &Arc<Fs>,
     (orig, at): (&Arc<Inode>, u64),
     (donor, to): (&Arc<Inode>, u64),
@@ -87,7 +87,7 @@ fn piece(
             .map(Lblk::new)
             .map_err(|_| Error::FileTooBig)
     };
-    let most = relocate::PIECE >> fs.layout.block_size.log2();
+    let most = relocate::MAX_PIECE_BYTES >> fs.layout.block_size.log2();
     let len = exact_u32(len.min(most.max(1)));
     debug_assert!(len > 0, "a piece of no block");
     let both = inode::lock_all(&[orig, donor]);
@@ -96,7 +96,7 @@ fn piece(
     if orig.is_gone() || donor.is_gone() {
         return Err(Error::Stale);
     }
-    judge(fs, orig, donor)?;
+    check_exchangeable(fs, orig, donor)?;
     let cache = &data(fs, donor).address_space;
     let bs = fs.layout.block_size;
     let start = Pos::new(to << bs.log2());
@@ -127,7 +127,7 @@ fn piece(
 }
 
 /// Fails unless these two can exchange blocks.
-fn judge(fs: &Fs, orig: &Arc<Inode>, donor: &Arc<Inode>) -> Result<()> {
+fn check_exchangeable(fs: &Fs, orig: &Arc<Inode>, donor: &Arc<Inode>) -> Result<()> {
     let same_volume = |inode: &Inode| fs.inodes.is_home_of(inode);
     if Arc::ptr_eq(orig, donor) || !same_volume(orig) || !same_volume(donor) {
         return Err(Error::Invalid);
@@ -136,14 +136,14 @@ fn judge(fs: &Fs, orig: &Arc<Inode>, donor: &Arc<Inode>) -> Result<()> {
         let core = donor.core.read();
         (core.mode, core.flags)
     };
-    check(fs, orig)?;
+    check_movable(fs, orig)?;
     if donor_mode & SET_ID != 0 {
         return Err(Error::Invalid);
     }
     if donor_flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(Error::NotPermitted);
     }
-    check(fs, donor)?;
+    check_movable(fs, donor)?;
     if orig.size() == 0 || donor.size() == 0 {
         return Err(Error::Invalid);
     }
@@ -151,7 +151,7 @@ fn judge(fs: &Fs, orig: &Arc<Inode>, donor: &Arc<Inode>) -> Result<()> {
 }
 
 /// The range in blocks, its end cut at the ends of both files, and where the donor's begins.
-fn blocks(
+fn block_ranges(
     fs: &Fs,
     orig: &Inode,
     donor: &Inode,

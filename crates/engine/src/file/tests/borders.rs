@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::{disk_size, file, mounted, mounted_with, put};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{
-    Reader, Side, WriteAt, copy_range, data, data_path, drop_clean, edit, fallocate, fsync,
+    ReadMode, Side, WriteAt, copy_range, data, data_path, drop_clean, edit, fallocate, fsync,
     move_extents, read, truncate, write, write_and_wait, write_direct,
 };
 use crate::state::alloc::DirtyBound;
@@ -29,7 +29,7 @@ const BLOCK_LEN: usize = 4096;
 
 fn bytes(fs: &Arc<Fs>, inode: &InodeRef, len: usize) -> Vec<u8> {
     let mut bytes = vec![0x55; len];
-    let done = read(fs, inode, None, Reader::Ordinary, 0, &mut bytes).unwrap();
+    let done = read(fs, inode, None, ReadMode::Buffered, 0, &mut bytes).unwrap();
     bytes.truncate(done);
     bytes
 }
@@ -380,7 +380,7 @@ fn a_read_that_fails_on_its_way_returns_what_it_has() {
     assert!((1..all).contains(&there), "{there} bytes are cached");
     broken.store(start.get() * BLOCK, Ordering::SeqCst);
     let mut buf = vec![0; all];
-    let mut read_at = |pos| read(&fs, &inode, None, Reader::Ordinary, pos as u64, &mut buf);
+    let mut read_at = |pos| read(&fs, &inode, None, ReadMode::Buffered, pos as u64, &mut buf);
     assert_eq!(read_at(0).unwrap(), there);
     let failed = read_at(there);
     assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");

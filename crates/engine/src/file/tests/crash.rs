@@ -15,7 +15,7 @@ use extant_units::{Ino, Lblk, Pos};
 
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::{Reader, WriteAt, fallocate, fsync, read, truncate, write, write_direct};
+use crate::file::{ReadMode, WriteAt, fallocate, fsync, read, truncate, write, write_direct};
 use crate::state::inode::InodeRef;
 use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
@@ -159,7 +159,7 @@ fn with_file<R>(device: &[u8], look: impl FnOnce(&Arc<Fs>, &InodeRef) -> R) -> R
 fn contents(device: &[u8]) -> Vec<u8> {
     with_file(device, |fs, inode| {
         let mut bytes = vec![0x55; usize::try_from(inode.size()).unwrap()];
-        let done = read(fs, inode, None, Reader::Ordinary, 0, &mut bytes).unwrap();
+        let done = read(fs, inode, None, ReadMode::Buffered, 0, &mut bytes).unwrap();
         assert_eq!(done, bytes.len());
         bytes
     })
@@ -220,7 +220,7 @@ fn data_behind_a_lost_old_end_does_not_arrive() {
     stage.sync();
     let ops = FileOps::new(&stage.fs, &stage.inode);
     let map = map::lookup(&stage.fs, &stage.inode, Lblk::new(2), 1).unwrap();
-    let place = ops.describe(&map).unwrap().device_at(Pos::new(2048));
+    let place = ops.to_iomap(&map).unwrap().device_at(Pos::new(2048));
     stage.put(3000, &[2; 20_000 - 3000]);
     stage.failing.store(place.unwrap().get(), Ordering::SeqCst);
     let before = stage.fs.files.stats.snapshot();

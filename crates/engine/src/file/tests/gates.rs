@@ -20,7 +20,7 @@ use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::writeback::writeback_range;
 use crate::file::{
-    Direction, Job, Queue, Reader, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
+    Direction, Job, Queue, ReadMode, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
 };
 use crate::inode::InodeFlags;
@@ -124,7 +124,7 @@ fn mounted(
 
 fn bytes_of(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0x55; len];
-    let done = read(fs, inode, None, Reader::Ordinary, pos, &mut bytes).unwrap();
+    let done = read(fs, inode, None, ReadMode::Buffered, pos, &mut bytes).unwrap();
     bytes.truncate(done);
     bytes
 }

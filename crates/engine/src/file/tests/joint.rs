@@ -13,7 +13,9 @@ use extant_units::{Ino, Lblk};
 
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
-use crate::file::{Reader, WriteAt, fallocate, fsync, read, truncate, write, writeback_all_files};
+use crate::file::{
+    ReadMode, WriteAt, fallocate, fsync, read, truncate, write, writeback_all_files,
+};
 use crate::state::inode::InodeRef;
 use crate::state::map::MapState;
 use crate::types::{Cred, FallocateMode};
@@ -76,7 +78,7 @@ fn fill(fs: &Arc<Fs>) -> Vec<InodeRef> {
 
 fn bytes_of(fs: &Arc<Fs>, inode: &InodeRef) -> Vec<u8> {
     let mut bytes = vec![0x55; 10_000];
-    let done = read(fs, inode, None, Reader::Ordinary, 0, &mut bytes).unwrap();
+    let done = read(fs, inode, None, ReadMode::Buffered, 0, &mut bytes).unwrap();
     bytes.truncate(done);
     bytes
 }

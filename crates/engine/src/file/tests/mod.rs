@@ -18,7 +18,7 @@ use crate::config::MountOptions;
 use crate::config::Tuning;
 use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::file::write::put_in_folio;
-use crate::file::{Reader, WriteAt, fsync, read, write};
+use crate::file::{ReadMode, WriteAt, fsync, read, write};
 use crate::map;
 use crate::mount;
 use crate::namei::{self, ParentAndName};
@@ -166,7 +166,7 @@ fn a_cached_read_waits_for_no_writer() {
     let _unchecked = extant_lock_order::exempt();
     let _writing = inode.lock_exclusively();
     let _stored = inode.core.write();
-    let done = read(&fs, &inode, None, Reader::Ordinary, 4000, &mut buf).unwrap();
+    let done = read(&fs, &inode, None, ReadMode::Buffered, 4000, &mut buf).unwrap();
     assert_eq!((done, buf), (5000, [1; 5000]));
 }
 
@@ -234,7 +234,7 @@ fn without_delayed_allocation_space_is_unwritten_until_the_data_is_there() {
     assert!(matches!(map.state, MapState::Unwritten(_)));
     assert_eq!(disk_size(&inode), 0);
     let mut buf = vec![0; 10_000];
-    read(&fs, &inode, None, Reader::Ordinary, 0, &mut buf).unwrap();
+    read(&fs, &inode, None, ReadMode::Buffered, 0, &mut buf).unwrap();
     assert_eq!(buf, [1; 10_000]);
     fsync(&fs, &inode, None, false).unwrap();
     let map = map::lookup(&fs, &inode, Lblk::ZERO, 10).unwrap();
@@ -277,7 +277,7 @@ fn only_files_hold_data() {
     let fs = mounted("");
     let root = fs.iget(extant_units::Ino::ROOT).unwrap();
     assert_eq!(root.kind, FileKind::Directory);
-    let denied = read(&fs, &root, None, Reader::Ordinary, 0, &mut [0; 10]).unwrap_err();
+    let denied = read(&fs, &root, None, ReadMode::Buffered, 0, &mut [0; 10]).unwrap_err();
     assert!(matches!(denied, crate::Error::IsDir));
     let denied = write(&fs, &root, None, WriteAt::End, b"x", &Cred::root()).unwrap_err();
     assert!(matches!(denied, crate::Error::IsDir));
@@ -296,14 +296,14 @@ fn reads_past_the_cache_see_everything_and_keep_nothing() {
         .collect();
     write(&fs, &inode, None, WriteAt::Pos(5000), &bytes, &cred).unwrap();
     fsync(&fs, &inode, None, false).unwrap();
-    crate::file::evict(&fs, &inode);
+    crate::file::drop_data_for_eviction(&fs, &inode);
     write(&fs, &inode, None, WriteAt::Pos(40_000), &[0; 100], &cred).unwrap();
     let mut expected = vec![0; 5000];
     expected.extend(&bytes);
     expected[40_000..40_100].fill(0);
     let cached = fs.files.pages.stats().used_bytes;
     let mut seen = vec![9; expected.len() + 10];
-    let read = read(&fs, &inode, None, Reader::Caching, 0, &mut seen).unwrap();
+    let read = read(&fs, &inode, None, ReadMode::Uncached, 0, &mut seen).unwrap();
     assert!(seen[..read] == expected);
     assert_eq!(fs.files.pages.stats().used_bytes, cached);
     assert!(fs.files.stats.uncached_reads.get() >= 2);

@@ -18,7 +18,7 @@ use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{lock_range, try_lock_append};
-use crate::file::{Reader, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
+use crate::file::{ReadMode, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
 use crate::map::{ExclusiveMap, SharedMap};
 use crate::state::inode::InodeRef;
 use crate::types::Cred;
@@ -65,7 +65,7 @@ fn put(fs: &Arc<Fs>, inode: &InodeRef, pos: usize, bytes: &[u8]) {
 
 fn get(fs: &Arc<Fs>, inode: &InodeRef, pos: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0x55; len];
-    let done = read(fs, inode, None, Reader::Ordinary, pos as u64, &mut bytes).unwrap();
+    let done = read(fs, inode, None, ReadMode::Buffered, pos as u64, &mut bytes).unwrap();
     bytes.truncate(done);
     bytes
 }

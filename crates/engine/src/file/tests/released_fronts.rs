@@ -6,7 +6,7 @@ use extant_testkit::wait_until;
 use extant_units::Lblk;
 
 use super::gates::{BLOCK, BLOCK_LEN, Stage, any_read, waiting, writes_of};
-use crate::file::{WriteAt, drop_clean, fallocate, fsync, tree_stats, write, write_direct};
+use crate::file::{WriteAt, drop_clean, fallocate, fsync, range_lock_stats, write, write_direct};
 use crate::map;
 use crate::state::inode::InodeRef;
 use crate::types::error::Error;
@@ -87,7 +87,7 @@ fn follow(long: &LongWrite, releases: bool) {
     if long.backed {
         bytes.truncate(2 * half - 100);
     }
-    let before = tree_stats(&stage.fs);
+    let before = range_lock_stats(&stage.fs);
     let waits = || stage.fs.stats.range_lock_waits.get();
     std::thread::scope(|scope| {
         let closed = stage.dev.gate().close(long.stops_at);
@@ -119,7 +119,7 @@ fn follow(long: &LongWrite, releases: bool) {
         assert_eq!(passed, releases, "whether the front was free meanwhile");
     });
     // Each release trims the record; nothing is cut out of its middle.
-    let now = tree_stats(&stage.fs);
+    let now = range_lock_stats(&stage.fs);
     assert_eq!(now.trim_last > before.trim_last, releases, "{now:?}");
     assert_eq!(now.prealloc_allocs, before.prealloc_allocs, "{now:?}");
     let found = stage.get(&inode, 0, 2 * half);

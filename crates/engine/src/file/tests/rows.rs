@@ -12,7 +12,7 @@ use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::writeback::writeback_range;
-use crate::file::{Reader, WriteAt, data_path, fsync, read, truncate, write};
+use crate::file::{ReadMode, WriteAt, data_path, fsync, read, truncate, write};
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::InodeRef;
 use crate::state::map::{AllocateMode, MapState};
@@ -51,7 +51,7 @@ fn put(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, data: &[u8]) {
 
 fn bytes(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, len: usize) -> Vec<u8> {
     let mut buf = vec![0x55; len];
-    let done = read(fs, inode, None, Reader::Ordinary, pos, &mut buf).unwrap();
+    let done = read(fs, inode, None, ReadMode::Buffered, pos, &mut buf).unwrap();
     buf.truncate(done);
     buf
 }
@@ -157,7 +157,7 @@ fn iomap_11_a_conversion_on_a_full_volume_splits_with_the_pool() {
     truncate(&fs, &filler, 0, &Cred::root()).unwrap();
     fs.journal.force_commit().unwrap();
     write_every_other(&fs, &later, 1000).unwrap();
-    crate::file::evict(&fs, &later);
+    crate::file::drop_data_for_eviction(&fs, &later);
     assert_eq!(
         bytes(&fs, &later, 998 * 1024, 2048),
         [[7; 1024], [0; 1024]].concat()
@@ -218,7 +218,7 @@ fn iomap_12_a_write_maps_again_when_writeback_was_faster() {
     check(&fs, false);
     fsync(&fs, &inode, None, false).unwrap();
     check(&fs, true);
-    crate::file::evict(&fs, &inode);
+    crate::file::drop_data_for_eviction(&fs, &inode);
     assert!(bytes(&fs, &inode, 0, data.len()) == data);
     // Reading, and overwriting what has its place, is no change.
     let quiet = map::sequence(&inode);
@@ -265,7 +265,7 @@ fn iomap_14_what_cannot_be_mapped_is_refused_by_its_reason() {
     assert!(matches!(refused, Error::Shutdown(_)), "{refused}");
     assert_eq!(refused.errno(), 5);
     let mut buf = [0; 10];
-    let refused = read(&fs, &inode, None, Reader::Ordinary, 0, &mut buf).unwrap_err();
+    let refused = read(&fs, &inode, None, ReadMode::Buffered, 0, &mut buf).unwrap_err();
     assert_eq!(refused.errno(), 5);
 }
 
@@ -309,7 +309,7 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
         fsync(&fs, &inode, None, false).unwrap();
         assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
         check(&fs, true);
-        crate::file::evict(&fs, &inode);
+        crate::file::drop_data_for_eviction(&fs, &inode);
         let around = [&[0][..], &[2; 100], &[0]].concat();
         assert_eq!(bytes(&fs, &inode, 499_999, 102), around);
         mount::unmount(&fs).unwrap();
@@ -336,7 +336,7 @@ fn promises_on_freed_space_are_kept_with_the_help_of_a_commit() {
         fsync(&fs, &inode, None, false).unwrap();
         assert!(fs.stats.space_commits.get() > before, "{options}");
         check(&fs, true);
-        crate::file::evict(&fs, &inode);
+        crate::file::drop_data_for_eviction(&fs, &inode);
         assert!(bytes(&fs, &inode, 0, 20 << 20) == data);
         mount::unmount(&fs).unwrap();
     }
@@ -426,7 +426,7 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
         assert_eq!(counts.reserved_blocks().get(), 0);
         fsync(&fs, &inode, None, false).unwrap();
         check(&fs, true);
-        crate::file::evict(&fs, &inode);
+        crate::file::drop_data_for_eviction(&fs, &inode);
         let there = |number: u64| bytes(&fs, &inode, number * 2048, 1024);
         let blocks: Vec<_> = (0..20)
             .map(there)
@@ -449,7 +449,7 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
         }
         fsync(&fs, &inode, None, false).unwrap();
         check(&fs, true);
-        crate::file::evict(&fs, &inode);
+        crate::file::drop_data_for_eviction(&fs, &inode);
         assert!((0..20).all(|number| bytes(&fs, &inode, number * 2048, 1024) == [8; 1024]));
         crate::file::writeback_all_files(&fs).unwrap_err();
         mount::unmount(&fs).unwrap();

@@ -40,5 +40,5 @@ pub(in crate::file) fn put_in_folio(
     let recent = &open.unwrap_or(&ops.data.shared).recent;
     // Asked again by an append: a holder of `lock` before the end is locked may have changed
     // attributes.
-    data_path::write_fast(&ops, recent, at, bytes, noted)
+    data_path::try_write_cached(&ops, recent, at, bytes, noted)
 }

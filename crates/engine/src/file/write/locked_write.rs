@@ -135,7 +135,7 @@ fn write_locked<P: Payload + ?Sized>(
         Via::Cache if fresh => {
             let mut source = bytes.source();
             let source = Behind::new(&mut source, passed);
-            data_path::write_releasing(&ops, &mut held, start, 0..len, source)?
+            data_path::write_unlocking_front(&ops, &mut held, start, 0..len, source)?
         }
         Via::Cache => {
             write_through::write(&ops, &mut held, start, &contiguous()[passed..passed + len])?

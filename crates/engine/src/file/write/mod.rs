@@ -22,7 +22,7 @@ use extant_iomap::Payload;
 
 pub(in crate::file) use self::folio_write::put_in_folio;
 use self::locked_write::{Request, Via};
-use crate::file::first_use::check_kind;
+use crate::file::first_use::require_regular;
 use crate::file::range_lock::WriteAt;
 use crate::file::sync;
 use crate::state::file::OpenState;
@@ -92,7 +92,7 @@ fn write_as<P: Payload + ?Sized>(
     request: &Request<'_, P>,
 ) -> Result<(u64, usize)> {
     fs.check_writable()?;
-    check_kind(inode)?;
+    require_regular(inode)?;
     if request.bytes.is_empty() {
         return Ok((inode.size(), 0));
     }

@@ -22,7 +22,7 @@ use extant_units::Pos;
 
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::Held;
-use crate::file::{blocks_of, data_path, error_reporting};
+use crate::file::{block_span, data_path, error_reporting};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::types::error::{Error, Result};
@@ -88,7 +88,7 @@ impl FileOps<'_> {
             return Ok(());
         }
         debug_assert!(ioend.len > 0, "{ioend:?}");
-        let (lblk, count) = blocks_of(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
+        let (lblk, count) = block_span(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
         // The tree may need a block, and the last free ones may be waiting for a commit.
         let mut h = alloc::retry_reserved(fs, || {
             let mut h = fs.start(credits::sum([credits::convert(fs), credits::INODE_UPDATE]))?;
@@ -126,7 +126,7 @@ impl FileOps<'_> {
 
 impl WritebackOps for FileOps<'_> {
     fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap> {
-        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        let (lblk, count) = block_span(self.fs, pos, len).ok_or(Error::FileTooBig)?;
         // Delayed blocks are dirty, so all of them can be allocated now.
         let mut map = map::lookup(self.fs, self.inode, lblk, count.max(MAX_RUN))?;
         if map.state == MapState::Delayed {
@@ -136,7 +136,7 @@ impl WritebackOps for FileOps<'_> {
         if self.fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
             self.move_size_early(pos.plus(len))?;
         }
-        self.describe(&map)
+        self.to_iomap(&map)
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<()> {
@@ -191,7 +191,7 @@ pub(in crate::file) fn writeback_stale_gap_below(ops: &FileOps<'_>, pos: Pos) ->
     let mut at = bs.round_down(Pos::new(ops.inode.core.read().disk_size));
     while at < pos {
         let rest = pos.since(at);
-        let (lblk, count) = blocks_of(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
+        let (lblk, count) = block_span(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
         let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
         let end = at.plus(u64::from(map.len) * bs.bytes_u64());
         debug_assert!(at < end, "a lookup shows a block at least");

@@ -26,7 +26,7 @@ fn use_inode(fs: &TestFs, inode: &InodeRef, size: u64) {
     let _ = setattr(fs, inode, &cut, &Cred::root());
     let mut buf = [0; 3000];
     let open = crate::file::open(fs, inode);
-    let reader = crate::file::Reader::Ordinary;
+    let reader = crate::file::ReadMode::Buffered;
     let _ = crate::file::read(fs, inode, Some(&open), reader, 100, &mut buf);
 }
 

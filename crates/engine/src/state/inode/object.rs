@@ -74,7 +74,7 @@ pub(crate) struct Inode {
     /// Which times in `core` are newer than on disk; see `inode/times.rs`.
     pub(crate) deferred: Deferred,
     /// Known to have no set-id bits and no capabilities; see [`crate::xattr::privileges`].
-    pub(crate) plain: AtomicBool,
+    pub(crate) no_privileges: AtomicBool,
     /// Time updates that the next read or write can skip; see `inode/times.rs`.
     pub(crate) noted: Noted,
     /// Directories: known to have no block twice; see [`crate::dir`].
@@ -161,7 +161,7 @@ impl Inode {
             data: OnceLock::new(),
             life,
             deferred: Deferred::default(),
-            plain: AtomicBool::new(false),
+            no_privileges: AtomicBool::new(false),
             noted: Noted::default(),
             distinct: AtomicBool::new(false),
         }
@@ -272,22 +272,22 @@ impl Inode {
 
     /// Returns whether the inode is known to have no set-id bits and no capabilities.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain.load(Ordering::Acquire)
+    pub(crate) fn has_no_privileges(&self) -> bool {
+        self.no_privileges.load(Ordering::Acquire)
     }
 
     /// Remembers it, unless set-id bits were set meanwhile. A change of attributes clears the mark
     /// itself.
-    pub(crate) fn note_plain(&self) {
+    pub(crate) fn note_no_privileges(&self) {
         let core = self.core.read();
         if core.mode & SET_ID == 0 {
-            self.plain.store(true, Ordering::Release);
+            self.no_privileges.store(true, Ordering::Release);
         }
     }
 
     /// Clears that mark: mode, owner or security attributes change.
     pub(crate) fn not_plain(&self) {
-        self.plain.store(false, Ordering::Release);
+        self.no_privileges.store(false, Ordering::Release);
     }
 
     /// Fails with EPERM if the inode is immutable, or append-only and the change is not an
