@@ -7,7 +7,7 @@ use extant_blockdev::IoBuf;
 use super::node::Node;
 use super::volume::Volume;
 use crate::Result;
-use crate::file::{self, Direction, Finished, Job, Queue, WriteAt};
+use crate::file::{self, Direction, Finished, Queue, QueuedRequest, WriteAt};
 use crate::{AfterWrite, Cred};
 
 impl Volume {
@@ -170,7 +170,7 @@ impl DirectQueue {
     /// Those of `file`'s access mode; a [`Node`] has none. The result reports all others.
     pub fn read(&mut self, file: &impl DirectTarget, pos: u64, buf: IoBuf, tag: u64) -> Result<()> {
         let node = file.readable()?;
-        let job = Job {
+        let job = QueuedRequest {
             direction: Direction::Read,
             pos,
             buf,
@@ -193,7 +193,7 @@ impl DirectQueue {
         tag: u64,
     ) -> Result<()> {
         let node = file.writable()?;
-        let job = Job {
+        let job = QueuedRequest {
             direction: Direction::Write,
             pos,
             buf,

@@ -155,6 +155,6 @@ impl Copy<'_> {
             let mode = FallocateMode::PunchHole;
             fallocate(self.fs, self.to.inode, mode, (pos, len), self.cred)?;
         }
-        truncate::grow(self.fs, self.to.inode, pos + len, self.cred)
+        truncate::extend_to_at_least(self.fs, self.to.inode, pos + len, self.cred)
     }
 }

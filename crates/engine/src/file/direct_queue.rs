@@ -15,7 +15,7 @@
 //! # Concurrency
 //! The range of a request on the fast path is locked until a thread reads the device queue. The
 //! user does when it reaps. The user may instead wait for such a range, by a buffered write; so the
-//! caretaker reads the queue every millisecond while something is in flight.
+//! completion poller reads the queue every millisecond while something is in flight.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,16 +37,16 @@ use crate::types::{AfterWrite, Cred};
 use crate::volume::Fs;
 
 /// The most requests that a queue has in flight, whatever depth is asked for.
-const MOST_DEPTH: usize = 4096;
+const MAX_DEPTH: usize = 4096;
 /// Threads for requests that are not on the fast path.
-const MOST_THREADS: usize = 4;
-/// How often the caretaker reads the queue while something is in flight.
-const LOOK: Duration = Duration::from_millis(1);
-/// How often it finds nothing before it sleeps.
-const LOOKS: u32 = 16;
+const MAX_THREADS: usize = 4;
+/// Time between two reads of the queue by the completion poller while something is in flight.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Reads in a row that find nothing before the poller sleeps.
+const IDLE_POLLS: u32 = 16;
 
-/// One request.
-pub(crate) struct Job {
+/// A request of a queue's user.
+pub(crate) struct QueuedRequest {
     pub(crate) direction: Direction,
     pub(crate) pos: u64,
     pub(crate) buf: IoBuf,
@@ -84,15 +84,15 @@ pub(crate) struct Queue {
     /// Memory for reaping.
     spare: Completed,
     workers: Vec<JoinHandle<()>>,
-    caretaker: Option<JoinHandle<()>>,
+    poller: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     fs: Arc<Fs>,
     cred: Cred,
     device: Mutex<DeviceSide>,
-    jobs: Mutex<Jobs>,
-    /// There is a job, or the queue ends.
+    backlog: Mutex<Backlog>,
+    /// There is a request in the backlog, or the queue ends.
     work: Condvar,
     /// Requests that the threads have.
     with_threads: AtomicUsize,
@@ -102,15 +102,15 @@ struct Shared {
     /// The queue has ended.
     ended: Mutex<bool>,
     /// Signals that something is in flight again, or that the queue ends.
-    look: Condvar,
-    /// The caretaker sleeps until it is woken.
+    poll_wanted: Condvar,
+    /// The completion poller sleeps until it is woken.
     asleep: AtomicBool,
 }
 
-/// The work of the threads.
+/// The requests that wait for a thread.
 #[derive(Default)]
-struct Jobs {
-    waiting: VecDeque<(FileRef, Job)>,
+struct Backlog {
+    waiting: VecDeque<(FileRef, QueuedRequest)>,
     idle: usize,
     ended: bool,
 }
@@ -163,16 +163,17 @@ impl Completed {
     }
 }
 
-/// Makes `inode` the file of the latest request, and returns the requests' reference to it.
+/// Makes `inode` the file that requests are for, which forgets the known runs of another one.
+/// Returns the requests' reference to it.
 #[inline]
-fn latest<'a>(
+fn switch_to_file<'a>(
     file: &'a mut Option<FileRef>,
     known_runs: &mut KnownRuns,
     inode: &InodeRef,
 ) -> &'a FileRef {
     let known = file.as_ref();
     if known.is_none_or(|file| !Arc::ptr_eq(file.shared(), inode.shared())) {
-        known_runs.turn_to(inode.shared());
+        known_runs.switch_file(inode.shared());
         *file = None;
     }
     file.get_or_insert_with(|| Arc::new(inode.clone()))
@@ -180,7 +181,7 @@ fn latest<'a>(
 
 impl Queue {
     pub(crate) fn new(fs: &Arc<Fs>, cred: Cred, depth: usize) -> Self {
-        let depth = depth.clamp(1, MOST_DEPTH);
+        let depth = depth.clamp(1, MAX_DEPTH);
         let queue = open_queue(&fs.dev, depth);
         let slots = queue.depth();
         debug_assert!(slots > 0, "a queue takes a request");
@@ -195,13 +196,13 @@ impl Queue {
                     done: Vec::with_capacity(slots),
                     completed: Completed::with_capacity(slots),
                 }),
-                jobs: Mutex::default(),
+                backlog: Mutex::default(),
                 work: Condvar::new(),
                 with_threads: AtomicUsize::new(0),
                 completed: Mutex::new(Completed::with_capacity(depth)),
                 arrived: Condvar::new(),
                 ended: Mutex::new(false),
-                look: Condvar::new(),
+                poll_wanted: Condvar::new(),
                 asleep: AtomicBool::new(false),
             }),
             outstanding: 0,
@@ -210,7 +211,7 @@ impl Queue {
             known_runs: KnownRuns::default(),
             spare: Completed::with_capacity(depth),
             workers: Vec::new(),
-            caretaker: None,
+            poller: None,
         }
     }
 
@@ -229,56 +230,56 @@ impl Queue {
     }
 
     /// Takes a request for `inode`. Waits while as many are in flight as the queue's depth.
-    pub(crate) fn submit(&mut self, inode: &InodeRef, job: Job) {
+    pub(crate) fn submit(&mut self, inode: &InodeRef, queued: QueuedRequest) {
         // Requests in flight are outstanding.
         while self.outstanding >= self.depth && self.shared.in_flight() >= self.depth {
-            self.shared.step();
+            self.shared.wait_for_completion();
         }
         self.outstanding += 1;
         let shared = &*self.shared;
-        let file = latest(&mut self.file, &mut self.known_runs, inode);
+        let file = switch_to_file(&mut self.file, &mut self.known_runs, inode);
         let request = DirectRequest {
-            direction: job.direction,
-            pos: job.pos,
-            len: job.buf.len(),
+            direction: queued.direction,
+            pos: queued.pos,
+            len: queued.buf.len(),
             cred: &shared.cred,
         };
         // The threads make a write durable: a sync waits, and a submission does not.
-        let fast = match job.after {
+        let fast = match queued.after {
             AfterWrite::Nothing => take_fast_path(&shared.fs, file, request, &mut self.known_runs),
             AfterWrite::SyncData | AfterWrite::SyncAll => Ok(None),
         };
         match fast {
             Err(error) => {
                 file::latch_if_corrupt(&shared.fs, &error);
-                shared.finish(job.tag, job.buf, Err(error));
+                shared.push_completed(queued.tag, queued.buf, Err(error));
             }
             Ok(Some(fast)) => {
-                let caretaker = self.take_care();
-                self.shared.send(job, fast);
-                if !caretaker {
+                let poller = self.ensure_completion_poller();
+                self.shared.submit_to_device(queued, fast);
+                if !poller {
                     // No thread would look after it while the user waits for something else.
                     self.shared
-                        .complete(&mut self.shared.device.lock(), usize::MAX);
+                        .complete_answered(&mut self.shared.device.lock(), usize::MAX);
                 }
             }
             Ok(None) => {
                 let file = Arc::clone(file);
-                self.hand_over(file, job);
+                self.hand_over(file, queued);
             }
         }
     }
 
     /// A request for the threads.
-    fn hand_over(&mut self, file: FileRef, job: Job) {
+    fn hand_over(&mut self, file: FileRef, queued: QueuedRequest) {
         let shared = &self.shared;
         shared.with_threads.fetch_add(1, Ordering::AcqRel);
-        let mut jobs = shared.jobs.lock();
-        jobs.waiting.push_back((file, job));
-        let short = jobs.waiting.len() > jobs.idle;
-        drop(jobs);
+        let mut backlog = shared.backlog.lock();
+        backlog.waiting.push_back((file, queued));
+        let short = backlog.waiting.len() > backlog.idle;
+        drop(backlog);
         shared.work.notify_one();
-        if short && self.workers.len() < MOST_THREADS.min(self.depth) {
+        if short && self.workers.len() < MAX_THREADS.min(self.depth) {
             let worker = Arc::clone(shared);
             let name = thread::Builder::new().name("extant-direct".into());
             match name.spawn(move || worker.serve()) {
@@ -289,14 +290,15 @@ impl Queue {
         }
     }
 
-    /// Starts the caretaker if there is none. Returns false if the host has no thread for it.
-    fn take_care(&mut self) -> bool {
-        if self.caretaker.is_none() {
+    /// Starts the completion poller if there is none. Returns false if the host has no thread for
+    /// it.
+    fn ensure_completion_poller(&mut self) -> bool {
+        if self.poller.is_none() {
             let shared = Arc::clone(&self.shared);
             let name = thread::Builder::new().name("extant-direct-care".into());
-            self.caretaker = name.spawn(move || shared.take_care()).ok();
+            self.poller = name.spawn(move || shared.poll_completions()).ok();
         }
-        self.caretaker.is_some()
+        self.poller.is_some()
     }
 
     /// Waits until at least `min` requests are complete, or all there are. Adds all complete ones
@@ -313,7 +315,7 @@ impl Queue {
             if got >= min {
                 break;
             }
-            self.shared.step();
+            self.shared.wait_for_completion();
         }
         debug_assert!(got <= self.outstanding, "a request completes once");
         self.outstanding -= got;
@@ -330,11 +332,11 @@ impl Drop for Queue {
         let mut rest = Vec::new();
         self.reap(self.outstanding, &mut rest);
         debug_assert_eq!(self.outstanding, 0, "nothing is in flight");
-        self.shared.jobs.lock().ended = true;
+        self.shared.backlog.lock().ended = true;
         self.shared.work.notify_all();
         *self.shared.ended.lock() = true;
-        self.shared.look.notify_all();
-        for thread in self.workers.drain(..).chain(self.caretaker.take()) {
+        self.shared.poll_wanted.notify_all();
+        for thread in self.workers.drain(..).chain(self.poller.take()) {
             // What the thread had to report is in the results.
             let _ = thread.join();
         }
@@ -347,40 +349,43 @@ impl Shared {
         device.slots.len() - device.free.len() + self.with_threads.load(Ordering::Acquire)
     }
 
-    /// Gives a request to the device.
-    fn send(&self, job: Job, fast: FastRequest) {
+    /// Submits a request to the device.
+    fn submit_to_device(&self, queued: QueuedRequest, fast: FastRequest) {
         let mut device = self.device.lock();
         let slot = loop {
             match device.free.pop() {
                 Some(slot) => break slot,
-                None => self.complete(&mut device, 1),
+                None => self.complete_answered(&mut device, 1),
             }
         };
         let request = IoRequest {
-            op: match job.direction {
+            op: match queued.direction {
                 Direction::Read => IoOp::Read,
                 Direction::Write => IoOp::Write,
             },
             offset: fast.at,
-            buf: job.buf,
+            buf: queued.buf,
             tag: slot as u64,
         };
         debug_assert!(device.slots[slot].is_none(), "slot {slot} was free");
-        device.slots[slot] = Some(InFlight { fast, tag: job.tag });
+        device.slots[slot] = Some(InFlight {
+            fast,
+            tag: queued.tag,
+        });
         let mut refused = device.queue.submit(request).err();
         while let Some(request) = refused {
-            self.complete(&mut device, 1);
+            self.complete_answered(&mut device, 1);
             refused = device.queue.submit(request).err();
         }
         drop(device);
         if self.asleep.load(Ordering::SeqCst) {
             drop(self.ended.lock());
-            self.look.notify_one();
+            self.poll_wanted.notify_one();
         }
     }
 
     /// Completes what the device has answered, `min` requests at least.
-    fn complete(&self, device: &mut DeviceSide, min: usize) {
+    fn complete_answered(&self, device: &mut DeviceSide, min: usize) {
         device.queue.reap(min, &mut device.done);
         for completion in device.done.drain(..) {
             let slot = at_most_usize(completion.tag);
@@ -404,22 +409,22 @@ impl Shared {
         }
     }
 
-    fn finish(&self, tag: u64, buf: IoBuf, result: Result<usize>) {
+    fn push_completed(&self, tag: u64, buf: IoBuf, result: Result<usize>) {
         self.completed.lock().push(tag, buf, result, None);
         self.arrived.notify_one();
     }
 
     /// Completes what the device has answered by now.
     fn poll(&self) {
-        self.complete(&mut self.device.lock(), 0);
+        self.complete_answered(&mut self.device.lock(), 0);
     }
 
     /// Waits until another request is complete, if any is in flight.
-    fn step(&self) {
+    fn wait_for_completion(&self) {
         let mut device = self.device.lock();
         if device.free.len() < device.slots.len() {
             // Requests of the threads may be waiting for ranges that are unlocked here.
-            self.complete(&mut device, 1);
+            self.complete_answered(&mut device, 1);
             return;
         }
         drop(device);
@@ -433,29 +438,29 @@ impl Shared {
     fn serve(&self) {
         loop {
             while self.serve_one() {}
-            let mut jobs = self.jobs.lock();
-            if !jobs.waiting.is_empty() {
+            let mut backlog = self.backlog.lock();
+            if !backlog.waiting.is_empty() {
                 continue;
             }
-            if jobs.ended {
+            if backlog.ended {
                 return;
             }
-            jobs.idle += 1;
-            self.work.wait(&mut jobs);
-            jobs.idle -= 1;
+            backlog.idle += 1;
+            self.work.wait(&mut backlog);
+            backlog.idle -= 1;
         }
     }
 
     /// Runs the first waiting request. Returns false if there is none.
     fn serve_one(&self) -> bool {
-        let Some((file, mut job)) = self.jobs.lock().waiting.pop_front() else {
+        let Some((file, mut queued)) = self.backlog.lock().waiting.pop_front() else {
             return false;
         };
-        let result = catch_unwind(AssertUnwindSafe(|| self.make(&file, &mut job)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.run_request(&file, &mut queued)));
         let result = result.unwrap_or_else(|_| Err(Error::Io("a direct request panicked".into())));
         // In this order: a reader that finds no request with the threads finds it completed.
         let mut completed = self.completed.lock();
-        completed.push(job.tag, job.buf, result, Some(file));
+        completed.push(queued.tag, queued.buf, result, Some(file));
         let before = self.with_threads.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "a thread had the request");
         drop(completed);
@@ -463,33 +468,36 @@ impl Shared {
         true
     }
 
-    fn make(&self, file: &InodeRef, job: &mut Job) -> Result<usize> {
+    fn run_request(&self, file: &InodeRef, queued: &mut QueuedRequest) -> Result<usize> {
         let (fs, inode) = (&self.fs, file.shared());
-        match job.direction {
-            Direction::Read => crate::file::read_direct(fs, inode, None, job.pos, &mut job.buf),
+        match queued.direction {
+            Direction::Read => {
+                crate::file::read_direct(fs, inode, None, queued.pos, &mut queued.buf)
+            }
             Direction::Write => {
-                let at = WriteAt::Pos(job.pos);
-                let (_, done) = file::write_direct(fs, inode, None, at, &job.buf, &self.cred)?;
-                if done > 0 && job.after != AfterWrite::Nothing {
-                    file::fsync(fs, inode, None, job.after == AfterWrite::SyncData)?;
+                let at = WriteAt::Pos(queued.pos);
+                let (_, done) = file::write_direct(fs, inode, None, at, &queued.buf, &self.cred)?;
+                if done > 0 && queued.after != AfterWrite::Nothing {
+                    file::fsync(fs, inode, None, queued.after == AfterWrite::SyncData)?;
                 }
                 Ok(done)
             }
         }
     }
 
-    /// The body of the caretaker.
-    fn take_care(&self) {
+    /// The body of the completion poller.
+    fn poll_completions(&self) {
         let mut ended = self.ended.lock();
         let mut in_vain = 0;
         while !*ended {
-            if in_vain < LOOKS {
-                self.look.wait_for(&mut ended, LOOK);
+            if in_vain < IDLE_POLLS {
+                self.poll_wanted.wait_for(&mut ended, POLL_INTERVAL);
             } else {
                 self.asleep.store(true, Ordering::SeqCst);
-                // A thread that submits after this look sees that it has to wake the caretaker.
+                // A thread that submits after this look sees that it has to wake the completion
+                // poller.
                 if self.is_idle() {
-                    self.look.wait(&mut ended);
+                    self.poll_wanted.wait(&mut ended);
                 }
                 self.asleep.store(false, Ordering::SeqCst);
                 in_vain = 0;
@@ -497,7 +505,7 @@ impl Shared {
             }
             in_vain = MutexGuard::unlocked(&mut ended, || match self.device.try_lock() {
                 Some(mut device) if device.free.len() < device.slots.len() => {
-                    self.complete(&mut device, 0);
+                    self.complete_answered(&mut device, 0);
                     0
                 }
                 Some(_) => in_vain + 1,

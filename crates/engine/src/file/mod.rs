@@ -64,7 +64,7 @@ pub(crate) use self::copy::{Side, copy_range};
 pub(crate) use self::direct::fast_path::Direction;
 pub(crate) use self::direct::read as read_direct;
 pub use self::direct_queue::Finished;
-pub(crate) use self::direct_queue::{Job, Queue};
+pub(crate) use self::direct_queue::{Queue, QueuedRequest};
 use self::first_use::data;
 pub(crate) use self::first_use::{open, opened_before_data};
 pub(crate) use self::range::fallocate;

@@ -45,42 +45,42 @@ pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath)
     let whole = lock(fs, inode);
     let flags = inode.flags();
     if eligible(path, fs.options.data(), flags) != path {
-        return Err(Error::NotSupported("the range path for such a file"));
+        return Err(Error::NotSupported("the iomap path for such a file"));
     }
-    change(fs, &whole, inode, DataPath::on(fs, path, flags), || Ok(()))
+    switch_if_different(fs, &whole, inode, DataPath::on(fs, path, flags), || Ok(()))
 }
 
-/// Sets the file's flag of journalled data to `on`, by `store`, and switches the data path if that
-/// changes with the flag.
+/// Sets the file's flag of journalled data to `on`, which `apply` stores, and switches the data
+/// path if that changes with the flag.
 ///
 /// # Errors
-/// As [`set_buffered_path`], and those of `store`.
+/// As [`set_buffered_path`], and those of `apply`.
 pub(crate) fn set_journalled(
     fs: &Fs,
     whole: &WholeFile<'_>,
     inode: &Arc<Inode>,
     on: bool,
-    store: impl FnOnce() -> Result<()>,
+    apply: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let mut flags = inode.flags();
     flags.set(InodeFlags::JOURNAL_DATA, on);
     let to = DataPath::on(fs, path_choice::current(fs, inode).machinery, flags);
-    change(fs, whole, inode, to, store)
+    switch_if_different(fs, whole, inode, to, apply)
 }
 
-/// Writes, empties the cache, and switches the path together with what `store` does, if `to` is
-/// another path.
-fn change(
+/// Switches the path to `to` as [`switch`] does. If the file has that path already, runs `apply`
+/// alone.
+fn switch_if_different(
     fs: &Fs,
     whole: &WholeFile<'_>,
     inode: &Arc<Inode>,
     to: DataPath,
-    store: impl FnOnce() -> Result<()>,
+    apply: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     if data(fs, inode).data_path.get() == to {
-        return store();
+        return apply();
     }
-    switch(fs, whole, inode, to, store)
+    switch(fs, whole, inode, to, apply)
 }
 
 /// Gives `inode` an extent tree in place of a block map, and switches its data to the path that
@@ -113,14 +113,15 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
-/// Writes, empties the cache, and switches the path to `to` together with what `store` does. No
-/// write is under way in a part of the file, nor can one begin, which `whole` proves.
+/// Writes dirty data back, empties the cache, runs `apply` (which stores the change of the inode)
+/// and sets the path to `to`. No write is under way in a part of the file, nor can one begin, which
+/// `whole` proves.
 fn switch(
     fs: &Fs,
     whole: &WholeFile<'_>,
     inode: &Arc<Inode>,
     to: DataPath,
-    store: impl FnOnce() -> Result<()>,
+    apply: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     assert!(whole.is_of(inode), "inode {} is not held", inode.ino);
     let file = data(fs, inode);
@@ -143,7 +144,7 @@ fn switch(
         // An overwrite on the folio fast path was still under way.
         return Err(Error::Busy);
     }
-    store()?;
+    apply()?;
     file.data_path.set(to);
     file.address_space
         .set_folios_in_handle(to.folios_in_handle());

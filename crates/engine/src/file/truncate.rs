@@ -52,7 +52,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     let (guard, old) = lock_for_size(fs, inode, size)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
     let result = if size > old {
-        extend(&ops, &guard, inode, old, size)
+        extend_locked(&ops, &guard, inode, old, size)
     } else {
         cut(&ops, &guard, inode, old, size)
     };
@@ -63,7 +63,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
 ///
 /// # Errors
 /// As [`truncate`].
-pub(in crate::file) fn grow(
+pub(in crate::file) fn extend_to_at_least(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     size: u64,
@@ -75,11 +75,12 @@ pub(in crate::file) fn grow(
     }
     privileges::file_modified(fs, inode, cred)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
-    extend(&ops, &guard, inode, old, size)
+    extend_locked(&ops, &guard, inode, old, size)
         .inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
 
-fn extend(
+/// Makes a file of `old` bytes `size` bytes long.
+fn extend_locked(
     ops: &FileOps<'_>,
     guard: &SizeGuard<'_>,
     inode: &Arc<Inode>,
@@ -104,15 +105,19 @@ pub(in crate::file) fn prepare_growth(
     let bs = fs.layout.block_size;
     let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
     zero_and_write(ops, inode, old, size.min(block_end))?;
-    unwrite_leftovers(ops, block_end, size)?;
+    drop_stale_blocks_past_eof(ops, block_end, size)?;
     writeback_stale_gap_below(ops, Pos::new(old))
 }
 
-/// Makes blocks from byte `start` (the first of a block) to `end` unwritten if a crash left them
-/// written; in a block map, which knows no unwritten blocks, a hole. They lie behind the end of the
-/// file and are about to become part of it. Zeroing them would take folios that cannot be written
-/// before the file has grown.
-pub(in crate::file) fn unwrite_leftovers(ops: &FileOps<'_>, start: u64, end: u64) -> Result<()> {
+/// Drops the data of blocks from byte `start` (the first of a block) to `end` that a crash left
+/// written: they become unwritten or, in a block map, which knows no unwritten blocks, a hole. They
+/// lie past the end of the file and are about to become part of it. Zeroing them would take folios
+/// that cannot be written before the file has grown.
+pub(in crate::file) fn drop_stale_blocks_past_eof(
+    ops: &FileOps<'_>,
+    start: u64,
+    end: u64,
+) -> Result<()> {
     let fs = ops.fs;
     let mut at = start;
     while at < end {

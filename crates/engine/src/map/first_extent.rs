@@ -27,7 +27,7 @@ pub(crate) fn has_no_extent(inode: &Inode) -> bool {
 ///
 /// # Errors
 /// The inode's record cannot be stored, which stops the journal.
-pub(crate) fn enter_first(
+pub(crate) fn link_first_extent(
     fs: &Fs,
     h: &mut Handle,
     inode: &Inode,

@@ -49,7 +49,7 @@ pub(crate) use cut_extents::{is_within_extent, split, split_longest};
 pub(crate) use distinct_runs::DistinctRuns;
 pub(crate) use exchange_blocks::exchange;
 pub(crate) use extent_tree::Shift;
-pub(crate) use first_extent::{enter_first, has_no_extent};
+pub(crate) use first_extent::{has_no_extent, link_first_extent};
 pub(crate) use known_map::{KnownMap, known};
 #[cfg(test)]
 pub(crate) use locked_map::{ExclusiveMap, SharedMap};

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use crate::config::MountOptions;
     use crate::config::Tuning;
-    use crate::file::direct_queue::{Job, Queue};
+    use crate::file::direct_queue::{Queue, QueuedRequest};
     use crate::file::range_lock;
     use crate::file::{WriteAt, fsync, truncate, write};
     use crate::map;
@@ -356,7 +356,7 @@ mod tests {
         // Writes block `pos` of `inode`; returns how often the map was asked.
         let mut put = |inode: &InodeRef, block: u64, byte: u8| {
             let before = fs.stats.es_hits.get();
-            let job = Job {
+            let job = QueuedRequest {
                 direction: Direction::Write,
                 pos: block * 4096,
                 buf: IoBuf::copy_of(&[byte; 4096]),

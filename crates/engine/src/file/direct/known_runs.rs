@@ -20,8 +20,8 @@ use crate::state::inode::Inode;
 use crate::state::map::MapState;
 use crate::types::error::Result;
 
-/// As many as can be searched faster than the map answers.
-const MOST: usize = 16;
+/// Runs that are remembered: as many as can be searched faster than the map answers.
+const MAX_RUNS: usize = 16;
 
 /// The known runs of one file.
 #[derive(Default)]
@@ -29,15 +29,15 @@ pub(in crate::file) struct KnownRuns {
     /// The file that they are of.
     inode: Weak<Inode>,
     /// By offset.
-    known: Vec<Iomap>,
+    runs: Vec<Iomap>,
     /// The run to replace next, if there is no room: each in its turn.
     next: usize,
 }
 
 impl KnownRuns {
-    /// Says that the next requests are for `inode`: forgets the runs of another file.
+    /// Prepares for requests to `inode`: forgets the runs of another file.
     #[inline]
-    pub(in crate::file) fn turn_to(&mut self, inode: &Arc<Inode>) {
+    pub(in crate::file) fn switch_file(&mut self, inode: &Arc<Inode>) {
         if !ptr::eq(self.inode.as_ptr(), Arc::as_ptr(inode)) {
             *self = Self {
                 inode: Arc::downgrade(inode),
@@ -59,10 +59,7 @@ impl KnownRuns {
         let bs = ops.fs.layout.block_size;
         let (pos, len) = (bs.pos(lblk), u64::from(count) * bs.bytes_u64());
         let sequence = ops.inode.known.disk_sequence();
-        let known = self
-            .runs_up_to(pos)
-            .checked_sub(1)
-            .map(|at| &self.known[at]);
+        let known = self.runs_up_to(pos).checked_sub(1).map(|at| &self.runs[at]);
         let has = |run: &&Iomap| run.cookie == sequence && run.clamp(pos, len) == len;
         if let Some(run) = known.filter(has) {
             return Ok(run.device_at(pos));
@@ -80,22 +77,22 @@ impl KnownRuns {
     /// The number of runs that begin at `pos` or before.
     #[inline]
     fn runs_up_to(&self, pos: Pos) -> usize {
-        self.known.partition_point(|run| run.offset <= pos)
+        self.runs.partition_point(|run| run.offset <= pos)
     }
 
     /// Remembers `run`. It replaces those that it covers and those of another map, and one more
     /// where there is no room.
     fn remember(&mut self, run: Iomap) {
-        self.known.retain(|old| {
+        self.runs.retain(|old| {
             old.cookie == run.cookie && !(run.offset <= old.offset && old.end() <= run.end())
         });
-        if self.known.len() >= MOST {
-            self.known.remove(self.next % MOST);
+        if self.runs.len() >= MAX_RUNS {
+            self.runs.remove(self.next % MAX_RUNS);
             self.next = self.next.wrapping_add(1);
         }
         let at = self.runs_up_to(run.offset);
-        self.known.insert(at, run);
-        debug_assert!(self.known.len() <= MOST, "memory is bounded");
+        self.runs.insert(at, run);
+        debug_assert!(self.runs.len() <= MAX_RUNS, "memory is bounded");
     }
 }
 
@@ -118,7 +115,7 @@ mod tests {
 
     /// The first blocks of what is known.
     fn firsts(runs: &KnownRuns) -> Vec<u64> {
-        let known = runs.known.iter();
+        let known = runs.runs.iter();
         known.map(|run| run.offset.get() / 4096).collect()
     }
 
@@ -144,19 +141,19 @@ mod tests {
     #[test]
     fn a_full_memory_gives_up_each_run_in_its_turn() {
         let mut runs = KnownRuns::default();
-        let all = MOST as u64;
+        let all = MAX_RUNS as u64;
         for first in 0..all {
             runs.remember(run(1, first..first + 1));
         }
-        assert_eq!(runs.known.len(), MOST);
+        assert_eq!(runs.runs.len(), MAX_RUNS);
         for first in all..3 * all {
             runs.remember(run(1, first..first + 1));
-            assert_eq!(runs.known.len(), MOST);
+            assert_eq!(runs.runs.len(), MAX_RUNS);
         }
         // Of those that were there, the first went, then the one that was third, and so on.
         let mut expected: Vec<u64> = (0..all).collect();
         for (turn, first) in (all..3 * all).enumerate() {
-            expected.remove(turn % MOST);
+            expected.remove(turn % MAX_RUNS);
             expected.push(first);
         }
         assert_eq!(firsts(&runs), expected);

@@ -38,7 +38,7 @@ use crate::volume::credits;
 use crate::{alloc, map, orphan};
 
 /// The most blocks that one handle allocates; each of them may be an extent of its own.
-const MOST_AT_ONCE: u32 = 64;
+const MAX_BLOCKS_PER_HANDLE: u32 = 64;
 
 impl FileOps<'_> {
     fn has_extents(&self) -> bool {
@@ -160,7 +160,7 @@ impl BufferOps for FileOps<'_> {
         let max = self.fs.journal.max_credits();
         let page = exact_u32(PAGE_SIZE as u64 >> self.fs.layout.block_size.log2());
         let most = fits(max / 2).max(fits(max).min(page));
-        let blocks = blocks.min(most.clamp(1, MOST_AT_ONCE));
+        let blocks = blocks.min(most.clamp(1, MAX_BLOCKS_PER_HANDLE));
         // A request for more than a handle may have is refused.
         let credits = credits::sum([each.saturating_mul(blocks), fixed]);
         Ok(Some((self.fs.start(credits)?, blocks)))

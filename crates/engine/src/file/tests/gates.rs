@@ -20,8 +20,8 @@ use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::writeback::writeback_range;
 use crate::file::{
-    Direction, Job, Queue, ReadMode, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
-    truncate, write,
+    Direction, Queue, QueuedRequest, ReadMode, WriteAt, data, data_path, drop_clean, fallocate,
+    fsync, read, truncate, write,
 };
 use crate::inode::InodeFlags;
 use crate::namei::ParentAndName;
@@ -166,7 +166,7 @@ fn behind_a_direct_write(
     drop_clean(&inode);
     let mut queue = Queue::new(fs, Cred::root(), 4);
     let closed = stage.dev.gate().close(writes_of(7));
-    let job = Job {
+    let job = QueuedRequest {
         direction: Direction::Write,
         pos: 4 * BLOCK,
         buf: IoBuf::copy_of(&[7; BLOCK_LEN]),

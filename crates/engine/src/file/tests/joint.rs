@@ -368,7 +368,7 @@ fn a_file_that_was_cut_gets_no_extent() {
         let mut h = fs.start(16).unwrap();
         let marked = held.mark(&mut h).unwrap();
         let parts = (&marked, run);
-        let entered = map::enter_first(&fs, &mut h, &file, parts, 2 * BLOCK).unwrap();
+        let entered = map::link_first_extent(&fs, &mut h, &file, parts, 2 * BLOCK).unwrap();
         assert_eq!(entered, enters, "{size}");
         assert_eq!(map::has_no_extent(&file), !enters);
         if !enters {

@@ -126,7 +126,7 @@ fn write_locked<P: Payload + ?Sized>(
         let block_end = fs.layout.block_size.round_up(Pos::new(size));
         let block_end = block_end.unwrap_or(Pos::MAX).get();
         data_path::zero_range(&ops, Pos::new(size), pos.min(block_end) - size)?;
-        truncate::unwrite_leftovers(&ops, block_end, pos)?;
+        truncate::drop_stale_blocks_past_eof(&ops, block_end, pos)?;
     }
     let start = Pos::new(pos);
     let contiguous = || bytes.contiguous();

@@ -41,8 +41,8 @@ use crate::volume::{Fs, credits};
 use crate::{alloc, map};
 
 /// Dirty folios of a small file at most: single pages.
-const MOST_FOLIOS: usize = 16;
-const _: () = assert!(SMALL_FILE_BYTES == (MOST_FOLIOS * PAGE_SIZE) as u64);
+const MAX_FOLIOS: usize = 16;
+const _: () = assert!(SMALL_FILE_BYTES == (MAX_FOLIOS * PAGE_SIZE) as u64);
 
 /// Writes what is dirty of those of `files` that can be written together. Returns the others, which
 /// are not referenced: one that is unlinked until its turn comes can be evicted.
@@ -65,7 +65,7 @@ pub(in crate::file) fn write(fs: &Fs, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>>
             if let [one] = files {
                 others.push(Arc::clone(one.shared()));
             } else {
-                write_near(fs, files, &mut others);
+                write_group(fs, files, &mut others);
             }
         }
     }
@@ -93,11 +93,11 @@ struct SmallFile<'a> {
 }
 
 impl<'a> SmallFile<'a> {
-    /// Puts `folios`, the dirty ones of the file, under writeback. `None`, with nothing changed, if
-    /// another thread uses one of them or writes the file.
-    fn take(ops: &'a FileOps<'a>, folios: &'a [Arc<Folio>]) -> Option<Self> {
+    /// Tries to put `folios`, the dirty ones of the file, under writeback. `None`, with nothing
+    /// changed, if another thread uses one of them or writes the file.
+    fn try_start_writeback(ops: &'a FileOps<'a>, folios: &'a [Arc<Folio>]) -> Option<Self> {
         // There may be more: where blocks are smaller than pages, few bytes lie in many folios.
-        if folios.len() > MOST_FOLIOS {
+        if folios.len() > MAX_FOLIOS {
             return None;
         }
         let pass = ops.data.address_space.try_writeback_pass()?;
@@ -127,17 +127,17 @@ impl<'a> SmallFile<'a> {
     }
 }
 
-/// Writes files of one group. Adds to `others` those that have to be waited for.
-fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
+/// Writes files of one block group. Adds to `others` those that have to be waited for.
+fn write_group(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
     let ops: Vec<_> = files.iter().map(|file| FileOps::new(fs, file)).collect();
     let dirty = |ops: &FileOps<'_>| {
         let pages = &ops.data.address_space;
-        pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, MOST_FOLIOS + 1)
+        pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, MAX_FOLIOS + 1)
     };
     let folios: Vec<_> = ops.iter().map(dirty).collect();
     let mut parts = VecDeque::with_capacity(files.len());
     for ((file, ops), folios) in files.iter().zip(&ops).zip(&folios) {
-        match SmallFile::take(ops, folios) {
+        match SmallFile::try_start_writeback(ops, folios) {
             Some(part) if part.len > 0 => parts.push_back(part),
             Some(part) => part.write_alone(),
             None => others.push(Arc::clone(file.shared())),
@@ -164,12 +164,13 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
         }
         debug_assert!(!fitting.is_empty(), "the run has room for the first file");
         held.truncate(used);
-        write_into(fs, held, fitting);
+        write_run_and_link(fs, held, fitting);
     }
 }
 
-/// Writes `parts` to `held`, which has as many blocks, and enters them.
-fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<SmallFile<'_>>) {
+/// Writes the data of `parts` to the run `held`, which has as many blocks, and links its blocks as
+/// their first extents.
+fn write_run_and_link(fs: &Fs, held: HeldBlocks, parts: Vec<SmallFile<'_>>) {
     let run = held.run();
     let too_early = fs.tuning.failpoint.is(Failpoint::ConversionBeforeData);
     if !too_early && !write_data(fs, run, &parts) {
@@ -177,16 +178,16 @@ fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<SmallFile<'_>>) {
         parts.into_iter().for_each(SmallFile::write_alone);
         return;
     }
-    let mut entered = vec![false; parts.len()];
-    if let Err(error) = enter(fs, held, &parts, &mut entered) {
+    let mut linked = vec![false; parts.len()];
+    if let Err(error) = link_first_extents(fs, held, &parts, &mut linked) {
         tracing::warn!(%error, "new files are written one by one");
         error_reporting::latch_if_corrupt(fs, &error);
     }
     if too_early {
         write_data(fs, run, &parts);
     }
-    for (part, entered) in parts.into_iter().zip(entered) {
-        if entered {
+    for (part, linked) in parts.into_iter().zip(linked) {
+        if linked {
             part.write.finish();
         } else {
             part.write_alone();
@@ -222,9 +223,14 @@ fn write_data(fs: &Fs, run: Run, parts: &[SmallFile<'_>]) -> bool {
     written
 }
 
-/// Enters `held`, which has the data of `parts`, as their first extents. Says in `entered` of each
-/// whether it has its blocks; the other blocks are free again.
-fn enter(fs: &Fs, held: HeldBlocks, parts: &[SmallFile<'_>], entered: &mut [bool]) -> Result<()> {
+/// Links `held`, which has the data of `parts`, as their first extents. Sets `linked` for each that
+/// has its blocks; the other blocks are free again.
+fn link_first_extents(
+    fs: &Fs,
+    held: HeldBlocks,
+    parts: &[SmallFile<'_>],
+    linked: &mut [bool],
+) -> Result<()> {
     let (mut at, end) = (
         held.run().start,
         held.run().start.plus(held.run().len.get()),
@@ -234,12 +240,12 @@ fn enter(fs: &Fs, held: HeldBlocks, parts: &[SmallFile<'_>], entered: &mut [bool
     let mut h = fs.start(credits::sum([inodes, 2, credits::INODE_UPDATE]))?;
     let marked = held.mark(&mut h)?;
     let mut result = Ok(());
-    for (part, entered) in parts.iter().zip(entered) {
+    for (part, linked) in parts.iter().zip(linked) {
         let len = part.blocks();
         let run = Run { start: at, len };
         at = at.plus(len.get());
-        match map::enter_first(fs, &mut h, part.ops.inode, (&marked, run), part.len) {
-            Ok(true) => *entered = true,
+        match map::link_first_extent(fs, &mut h, part.ops.inode, (&marked, run), part.len) {
+            Ok(true) => *linked = true,
             // The map changed, or the journal has stopped.
             other => {
                 result = result
