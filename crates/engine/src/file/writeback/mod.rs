@@ -149,7 +149,7 @@ impl WritebackOps for FileOps<'_> {
             ino = self.inode.ino.get(),
             pos = pos.get(),
             len,
-            "delayed data could not be placed and is lost"
+            "delayed data got no blocks and is lost"
         );
         self.drop_reservations(pos, pos.plus(len));
     }
