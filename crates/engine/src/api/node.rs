@@ -66,7 +66,7 @@ impl Node {
     /// Opens the file: from now on its failures of writeback are this opener's. Makes no data in
     /// memory where there is none.
     pub(super) fn begin(&self, fs: &Fs) {
-        if self.inode.data.get().is_some() {
+        if self.inode.file_state.get().is_some() {
             self.open(fs);
         } else {
             self.opener.before_data.store(true, Ordering::Release);
@@ -77,7 +77,7 @@ impl Node {
     pub(super) fn open(&self, fs: &Fs) -> Option<&OpenState> {
         let opener = &*self.opener;
         let make = || match opener.before_data.load(Ordering::Acquire) {
-            true => file::opened_before_data(fs, self.inode()),
+            true => file::opened_before_file_state(fs, self.inode()),
             false => file::open(fs, self.inode()),
         };
         let regular = self.kind() == FileKind::Regular;
@@ -111,10 +111,10 @@ mod tests {
             node
         };
         let early = open();
-        assert!(inode.data.get().is_none());
+        assert!(inode.file_state.get().is_none());
         let writer = Node::new(inode.clone());
         assert!(!told(&writer));
-        inode.data.get().unwrap().note_lost_writes();
+        inode.file_state.get().unwrap().note_lost_writes();
         assert!(told(&writer));
         let late = open();
         assert!(told(&early));

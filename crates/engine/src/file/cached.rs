@@ -18,8 +18,8 @@ use crate::volume::Fs;
 pub(crate) fn range_lock_stats(fs: &Fs) -> TreeStats {
     let mut sum = fs.files.past_ranges.get();
     for inode in fs.inodes.all() {
-        if let Some(data) = inode.data.get() {
-            sum += data.ranges.stats();
+        if let Some(state) = inode.file_state.get() {
+            sum += state.ranges.stats();
         }
     }
     sum
@@ -28,7 +28,7 @@ pub(crate) fn range_lock_stats(fs: &Fs) -> TreeStats {
 /// Returns whether the file's state in memory exists: its data has been used since the inode came
 /// into memory.
 pub(crate) fn has_file_state(inode: &Inode) -> bool {
-    inode.data.get().is_some()
+    inode.file_state.get().is_some()
 }
 
 /// A file whose data no other thread changes, fills or writes back while this exists.
@@ -43,13 +43,13 @@ pub(crate) struct QuiescedFile<'a> {
 pub(crate) fn quiesce(inode: &Inode) -> QuiescedFile<'_> {
     let size = inode.lock_exclusively();
     range_lock::drain(inode, &size);
-    let data = inode.data.get().map(|data| {
-        let blocks = data.address_space.invalidate_lock().write();
-        (blocks, data.address_space.writeback_pass())
+    let state = inode.file_state.get().map(|state| {
+        let blocks = state.address_space.invalidate_lock().write();
+        (blocks, state.address_space.writeback_pass())
     });
     QuiescedFile {
         inode,
-        _data: data,
+        _data: state,
         _size: size,
     }
 }
@@ -58,8 +58,8 @@ pub(crate) fn quiesce(inode: &Inode) -> QuiescedFile<'_> {
 /// whose queue is not waited for.
 pub(crate) fn wait_for_range_locks(fs: &Fs) {
     for inode in fs.inodes.all() {
-        if let Some(data) = inode.data.get() {
-            data.ranges.wait_unlocked();
+        if let Some(state) = inode.file_state.get() {
+            state.ranges.wait_unlocked();
         }
     }
 }
@@ -76,24 +76,28 @@ impl<'a> QuiescedFile<'a> {
         each: impl FnMut(CachedRun) -> Result<(), String>,
     ) -> Result<(), String> {
         let size = Pos::new(self.inode.size());
-        let mapping = self.inode.data.get().map(|data| &data.address_space);
+        let mapping = self
+            .inode
+            .file_state
+            .get()
+            .map(|state| &state.address_space);
         mapping.map_or(Ok(()), |mapping| mapping.verify(size, each))
     }
 }
 
 /// Drops what is cached and also on the device.
 pub(crate) fn drop_clean(inode: &Inode) {
-    if let Some(data) = inode.data.get() {
-        data.address_space.drop_clean(Pos::ZERO, Pos::MAX);
+    if let Some(state) = inode.file_state.get() {
+        state.address_space.drop_clean(Pos::ZERO, Pos::MAX);
     }
 }
 
 /// Drops the cached pages and the reservations of a file whose inode is about to be evicted (as
 /// `truncate_inode_pages_final`). No other thread can reach it.
 pub(crate) fn drop_data_for_eviction(fs: &Fs, inode: &Arc<Inode>) {
-    if let Some(data) = inode.data.get() {
+    if let Some(state) = inode.file_state.get() {
         write_ordered(&FileOps::new(fs, inode), Pos::ZERO);
-        data.address_space.evict();
+        state.address_space.evict();
     }
     map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);
 }
@@ -101,8 +105,8 @@ pub(crate) fn drop_data_for_eviction(fs: &Fs, inode: &Arc<Inode>) {
 /// Drops what is cached of all files and not dirty, and gives the memory back.
 pub(crate) fn drop_caches(fs: &Fs) {
     for inode in fs.inodes.all() {
-        if let Some(data) = inode.data.get() {
-            data.address_space.drop_clean(Pos::ZERO, Pos::MAX);
+        if let Some(state) = inode.file_state.get() {
+            state.address_space.drop_clean(Pos::ZERO, Pos::MAX);
         }
     }
     fs.files.pages.shrink(0);

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::truncate;
 use crate::file::{ReadMode, Whence, WriteAt, fallocate, max_size, read, seek, write};
 use crate::state::file::OpenState;

@@ -64,19 +64,19 @@ pub(super) fn try_write_cached(
     if ops.data_path.machinery != BufferedPath::Iomap {
         return None;
     }
-    let (inode, data) = (ops.inode, ops.data);
+    let (inode, state) = (ops.inode, ops.state);
     let len = bytes.len() as u64;
-    let on_this_path = || data.data_path.get() == ops.data_path;
+    let on_this_path = || state.data_path.get() == ops.data_path;
     let below_the_end = |pos: &u64| pos.saturating_add(len) <= inode.size();
     if let Some(pos) = at.position().filter(below_the_end) {
         let at = Pos::new(pos);
         // A holder of the range (a truncation, a longer write) or of the file's lock takes folios
         // one by one. From its first folio on, writes of this kind stay out of its part of the
         // folio. What it changed about the file before is seen by what is read after this look.
-        let alone = || !range_lock::is_locked(inode, data, at, bytes.len()) && on_this_path();
+        let alone = || !range_lock::is_locked(inode, state, at, bytes.len()) && on_this_path();
         return extant_iomap::try_overwrite(ops, recent, at, bytes, alone).then_some(pos);
     }
-    let (_eof, pos) = range_lock::try_lock_append(ops.fs, inode, data, at, len)?;
+    let (_eof, pos) = range_lock::try_lock_append(ops.fs, inode, state, at, len)?;
     let alone = needs_only_copy() && on_this_path();
     (alone && extant_iomap::try_extend(ops, recent, Pos::new(pos), bytes)).then_some(pos)
 }
@@ -275,7 +275,7 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
 
 /// Writes back `control`'s part of what is dirty by the file's path, and waits for it.
 pub(super) fn writeback_on_path(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
-    let pass = ops.data.address_space.writeback_pass();
+    let pass = ops.state.address_space.writeback_pass();
     // A switch of the data path holds the pass, and may have come since `ops` were made: a flusher
     // holds no other lock of the file.
     let ops = &ops.as_of_now();

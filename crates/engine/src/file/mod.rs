@@ -5,7 +5,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | `error_reporting` | damage that is latched, lost data that fsync reports |
-//! | `first_use` | making a file's data in memory |
+//! | `file_state_init` | making a file's state in memory, at its first use |
 //! | `range_lock` | which locks an operation takes |
 //! | `size` | both sizes of a file, and their limits |
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
@@ -39,7 +39,7 @@ mod data_path;
 mod direct;
 mod direct_queue;
 mod error_reporting;
-mod first_use;
+mod file_state_init;
 mod mapping;
 mod range;
 mod range_lock;
@@ -65,8 +65,8 @@ pub(crate) use self::direct::fast_path::Direction;
 pub(crate) use self::direct::read as read_direct;
 pub use self::direct_queue::Finished;
 pub(crate) use self::direct_queue::{Queue, QueuedRequest};
-use self::first_use::data;
-pub(crate) use self::first_use::{open, opened_before_data};
+use self::file_state_init::file_state;
+pub(crate) use self::file_state_init::{open, opened_before_file_state};
 pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::WriteAt;
 pub(crate) use self::range_lock::lock;

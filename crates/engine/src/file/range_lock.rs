@@ -35,9 +35,9 @@ use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeL
 use extant_units::{BlockSize, Pos};
 
 use crate::config::BufferedPath;
-use crate::file::first_use::data;
+use crate::file::file_state_init::file_state;
 use crate::inode::{ExclusiveGuard, SharedGuard};
-use crate::state::file::FileData;
+use crate::state::file::FileState;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -223,14 +223,17 @@ pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> WholeFile<'a> {
 /// Waits until no part of the file is locked. A new one needs the inode's `lock` shared, or
 /// looks at it; `exclusive` holds it.
 pub(in crate::file) fn drain(inode: &Inode, exclusive: &impl HeldExclusively) {
-    RangeLock::drain(|| inode.data.get().map(|data| &data.ranges), exclusive);
+    RangeLock::drain(
+        || inode.file_state.get().map(|state| &state.ranges),
+        exclusive,
+    );
 }
 
 /// The inode's `lock` as writers of parts of a file take it: shared, unless the file's data takes
 /// the buffer-head path. The path does not change while it is held.
-fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
+fn enter<'a>(fs: &Fs, inode: &'a Inode, state: &FileState) -> Result<Lock<'a>> {
     loop {
-        let path = data.data_path.get().machinery;
+        let path = state.data_path.get().machinery;
         let lock = match path {
             BufferedPath::Iomap => Lock::Shared(inode.try_lock_shared().unwrap_or_else(|| {
                 fs.stats.lock_waits.bump();
@@ -241,18 +244,23 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
         if inode.is_gone() {
             return Err(Error::Stale);
         }
-        if data.data_path.get().machinery == path {
+        if state.data_path.get().machinery == path {
             return Ok(lock);
         }
     }
 }
 
 /// A range of `file`, unless the file is held exclusively.
-fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -> Option<Part<'a>> {
+fn lock_in<'a>(
+    fs: &Fs,
+    state: &'a FileState,
+    lock: &Lock<'_>,
+    range: ByteRange,
+) -> Option<Part<'a>> {
     let Lock::Shared(shared) = lock else {
         return None;
     };
-    let (ranges, waits) = (&data.ranges, || fs.stats.range_lock_waits.bump());
+    let (ranges, waits) = (&state.ranges, || fs.stats.range_lock_waits.bump());
     debug_assert_eq!(
         range.start() % fs.layout.block_size.bytes_u64(),
         0,
@@ -281,7 +289,7 @@ fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -
 pub(in crate::file) fn try_lock_append<'a>(
     fs: &Fs,
     inode: &Inode,
-    data: &'a FileData,
+    state: &'a FileState,
     at: WriteAt,
     len: u64,
 ) -> Option<(Locked<EofGuard<'a>>, u64)> {
@@ -293,7 +301,7 @@ pub(in crate::file) fn try_lock_append<'a>(
     }
     let from = floor(fs.layout.block_size, pos);
     let held = extant_lock_order::taking(Rank::Range);
-    let guard = Locked::new(data.ranges.try_lock_eof(from, &inode.lock)?, held);
+    let guard = Locked::new(state.ranges.try_lock_eof(from, &inode.lock)?, held);
     // The size does not change from here on.
     let size = inode.size();
     let pos = position(size);
@@ -306,12 +314,12 @@ pub(in crate::file) fn try_lock_append<'a>(
 /// # Errors
 /// [`Error::Stale`] if the inode is gone.
 pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -> Result<Held<'a>> {
-    let data = data(fs, inode);
-    let lock = enter(fs, inode, data)?;
+    let state = file_state(fs, inode);
+    let lock = enter(fs, inode, state)?;
     Ok(Held {
         releases: fs.tuning.release_fronts,
         has_released: false,
-        part: lock_in(fs, data, &lock, range),
+        part: lock_in(fs, state, &lock, range),
         lock,
     })
 }
@@ -327,11 +335,11 @@ pub(in crate::file) fn lock_for_write<'a>(
     at: WriteAt,
     len: u64,
 ) -> Result<(Held<'a>, u64, u64)> {
-    let data = data(fs, inode);
-    let lock = enter(fs, inode, data)?;
+    let state = file_state(fs, inode);
+    let lock = enter(fs, inode, state)?;
     let position = |size: u64| at.position().unwrap_or(size);
     let bs = fs.layout.block_size;
-    let (part, size) = lock_by_size(fs, inode, data, &lock, |size| {
+    let (part, size) = lock_by_size(fs, inode, state, &lock, |size| {
         let (pos, end) = (position(size), position(size).saturating_add(len));
         match end > size {
             true => to_the_end(bs, pos.min(size)),
@@ -356,9 +364,9 @@ pub(in crate::file) fn lock_for_size<'a>(
     inode: &'a Arc<Inode>,
     size: u64,
 ) -> Result<(SizeGuard<'a>, u64)> {
-    let data = data(fs, inode);
-    let lock = enter(fs, inode, data)?;
-    let (part, old) = lock_by_size(fs, inode, data, &lock, |old| {
+    let state = file_state(fs, inode);
+    let lock = enter(fs, inode, state)?;
+    let (part, old) = lock_by_size(fs, inode, state, &lock, |old| {
         to_the_end(fs.layout.block_size, old.min(size))
     });
     let held = Held {
@@ -375,7 +383,7 @@ pub(in crate::file) fn lock_for_size<'a>(
 fn lock_by_size<'a>(
     fs: &Fs,
     inode: &Inode,
-    data: &'a FileData,
+    state: &'a FileState,
     lock: &Lock<'_>,
     wanted: impl Fn(u64) -> ByteRange,
 ) -> (Option<Part<'a>>, u64) {
@@ -387,7 +395,7 @@ fn lock_by_size<'a>(
         } else {
             ByteRange::ALL
         };
-        let part = lock_in(fs, data, lock, range);
+        let part = lock_in(fs, state, lock, range);
         let size = inode.size();
         if part.is_none() || range.covers(wanted(size)) {
             return (part, size);
@@ -398,7 +406,7 @@ fn lock_by_size<'a>(
 /// Returns whether another thread has locked one of the `len` bytes at `pos`, or the whole file. To
 /// be asked with the locks of their folios held; see [`RangeLock::is_locked`].
 #[inline]
-pub(in crate::file) fn is_locked(inode: &Inode, data: &FileData, pos: Pos, len: usize) -> bool {
+pub(in crate::file) fn is_locked(inode: &Inode, state: &FileState, pos: Pos, len: usize) -> bool {
     let range = ByteRange::from_len(pos.get(), len as u64);
-    range.is_none_or(|range| data.ranges.is_locked(range, &inode.lock))
+    range.is_none_or(|range| state.ranges.is_locked(range, &inode.lock))
 }

@@ -16,7 +16,7 @@ use extant_units::Pos;
 use crate::config::BufferedPath;
 use crate::file::range_lock::{HoldsSize, WholeFile};
 use crate::file::writeback::writeback_range;
-use crate::file::{data, first_use::require_regular, lock};
+use crate::file::{file_state, file_state_init::require_regular, lock};
 use crate::inode::path_choice::{self, eligible};
 use crate::map;
 use crate::state::file::DataPath;
@@ -77,7 +77,7 @@ fn switch_if_different(
     to: DataPath,
     apply: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    if data(fs, inode).data_path.get() == to {
+    if file_state(fs, inode).data_path.get() == to {
         return apply();
     }
     switch(fs, whole, inode, to, apply)
@@ -124,7 +124,7 @@ fn switch(
     apply: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     assert!(whole.is_of(inode), "inode {} is not held", inode.ino);
-    let file = data(fs, inode);
+    let file = file_state(fs, inode);
     let from = file.data_path.get();
     let _no_fills = file.address_space.invalidate_lock().write();
     writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;

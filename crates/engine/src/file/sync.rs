@@ -6,7 +6,7 @@ use extant_iomap::WritebackControl;
 use extant_pagecache::{FILES_TOGETHER, WritebackFault, WritebackReason};
 use extant_units::Pos;
 
-use crate::file::data;
+use crate::file::file_state;
 use crate::file::writeback::writeback_range;
 use crate::inode;
 use crate::state::file::OpenState;
@@ -32,7 +32,7 @@ pub(crate) fn fsync(
     if fs.options.read_only() {
         return Ok(());
     }
-    let file = (inode.kind == FileKind::Regular).then(|| data(fs, inode));
+    let file = (inode.kind == FileKind::Regular).then(|| file_state(fs, inode));
     let committed = fs.check_writable().and_then(|()| {
         if file.is_some() {
             // Failures are recorded in the mapping and reported below. What arrived is made
@@ -68,7 +68,7 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
 pub(crate) fn write_and_wait(fs: &Fs, inode: &Arc<Inode>) {
     fs.journal.assert_no_handle();
     // Data that a flusher has taken is not dirty any more: a pass of this thread waits for its end.
-    if inode.kind == FileKind::Regular && inode.data.get().is_some() {
+    if inode.kind == FileKind::Regular && inode.file_state.get().is_some() {
         // fsync reports it.
         let _ = writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
     }

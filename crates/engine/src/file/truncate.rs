@@ -20,7 +20,7 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
 use extant_units::{Lblk, Pos};
 
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{SizeGuard, lock_for_size};
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
@@ -164,7 +164,7 @@ fn cut(
     write_ordered(ops, Pos::new(size));
     // The size on disk may be less than the size that the file is cut to.
     writeback_stale_gap_below(ops, Pos::new(size))?;
-    let no_fills = ops.data.address_space.invalidate_lock().write();
+    let no_fills = ops.state.address_space.invalidate_lock().write();
     let mut recorded = false;
     if size < old {
         let mut h = fs.start(credits::ORPHAN + credits::INODE_UPDATE)?;
@@ -178,7 +178,7 @@ fn cut(
     }
     debug_assert_eq!(inode.size(), size, "the end is locked");
     // Waits for writeback: nothing behind the end is allocated after this.
-    ops.data
+    ops.state
         .address_space
         .drop_range(&no_fills, Pos::new(size), Pos::MAX);
     if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {

@@ -54,7 +54,7 @@ pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -
 
 /// The data path of `inode`, in use already or not.
 pub(crate) fn current(fs: &Fs, inode: &Inode) -> DataPath {
-    match inode.data.get() {
+    match inode.file_state.get() {
         Some(data) => data.data_path(),
         None => DataPath::of(fs, inode.flags()),
     }

@@ -101,8 +101,8 @@ impl Fault {
 /// device has failed. Takes the lock of one shard of the inode cache at a time.
 fn tell_openers(fs: &Fs) {
     for inode in fs.inodes.all() {
-        if let Some(data) = inode.data.get() {
-            data.note_lost_writes();
+        if let Some(state) = inode.file_state.get() {
+            state.note_lost_writes();
         }
     }
     fs.files.errors.record(WritebackFault::Io);

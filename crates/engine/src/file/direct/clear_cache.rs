@@ -21,11 +21,11 @@ pub(super) fn write_back_range(
     end: Pos,
 ) -> Result<()> {
     debug_assert!(held.is_of(ops.inode) && start <= end, "{start}..{end}");
-    let cached = ops.data.address_space.next(start);
+    let cached = ops.state.address_space.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) {
         return Ok(());
     }
-    let clean = ops.data.address_space.clean_ranges(start, end);
+    let clean = ops.state.address_space.clean_ranges(start, end);
     if !matches!(&*clean, [all] if *all == (start..end)) {
         writeback_gap_and_range(ops, start, end)?;
     }
@@ -68,7 +68,7 @@ pub(super) fn invalidate_range(
         start <= end && bs.offset_in_block(start) == 0 && bs.offset_in_block(end) == 0,
         "{start}..{end} are whole blocks"
     );
-    let mapping = &ops.data.address_space;
+    let mapping = &ops.state.address_space;
     let cached = mapping.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {
         return Ok(true);

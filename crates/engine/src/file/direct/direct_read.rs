@@ -6,7 +6,7 @@ use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
 use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::file::read::{ReadMode, read as read_cached};
@@ -58,7 +58,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
         return Ok(None);
     }
     fs.stats.direct_reads.bump();
-    ops.data.direct.announce(&ops.data.address_space);
+    ops.state.direct.announce(&ops.state.address_space);
     // The file may have been cut before the range was locked.
     let buf = &mut buf[..want.min(left())];
     let last = bs.round_up(Pos::new(end)).ok_or(Error::FileTooBig)?;

@@ -78,10 +78,10 @@ fn write_past_cache(
     }
     let bs = ops.fs.layout.block_size;
     let end = pos.plus(bytes.len() as u64);
-    ops.data.direct.announce(&ops.data.address_space);
+    ops.state.direct.announce(&ops.state.address_space);
     let range = whole_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
-    let mut no_fills = ops.data.ranges.lock_fill(range);
+    let mut no_fills = ops.state.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
     if !clear_cache::invalidate_range(ops, held, bs.round_down(pos), last)? {
         return fall_back(0);
@@ -116,7 +116,7 @@ fn write_past_cache(
 /// The failure of the write.
 fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     writeback_range_only(ops, WritebackControl::integrity(start, end))?;
-    ops.data.address_space.drop_clean(start, end);
+    ops.state.address_space.drop_clean(start, end);
     Ok(())
 }
 

@@ -21,13 +21,13 @@ use extant_units::{DevOff, Pos};
 
 use crate::config::BufferedPath;
 use crate::file::direct::known_runs::KnownRuns;
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::whole_blocks;
-use crate::file::{block_span, data, data_path};
+use crate::file::{block_span, data_path, file_state};
 use crate::inode;
 use crate::inode::SharedGuard;
-use crate::state::file::FileData;
+use crate::state::file::FileState;
 use crate::state::inode::InodeRef;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
@@ -66,8 +66,8 @@ impl Range {
 impl HasRangeLock for InodeRef {
     #[inline]
     fn range_lock(&self) -> &RangeLock {
-        match self.data.get() {
-            Some(data) => &data.ranges,
+        match self.file_state.get() {
+            Some(state) => &state.ranges,
             None => unreachable!("a file's data is made before a range of it is locked"),
         }
     }
@@ -147,15 +147,15 @@ pub(in crate::file) fn take_fast_path(
     if len == 0 || bs.offset_in_block(pos) != 0 || len % bs.bytes() != 0 {
         return Ok(None);
     }
-    let data = data(fs, inode);
-    if data.data_path.get().machinery != BufferedPath::Iomap {
+    let state = file_state(fs, inode);
+    if state.data_path.get().machinery != BufferedPath::Iomap {
         return Ok(None);
     }
-    data.direct.announce(&data.address_space);
+    state.direct.announce(&state.address_space);
     let bytes = whole_blocks(bs, pos.get(), end.get());
     let (range, _shared) = match lock_slot(fs, file, bytes) {
         Some(slot) => (Range::Slot(slot), None),
-        None => match lock_record(file, data, bytes) {
+        None => match lock_record(file, state, bytes) {
             Some((record, shared)) => (Range::Record(record, Arc::clone(file)), Some(shared)),
             None => return Ok(None),
         },
@@ -209,7 +209,7 @@ fn may_bypass_cache(ops: &FileOps<'_>, direction: Direction) -> bool {
 /// to move, and nothing of it is cached.
 #[inline]
 fn is_inside_and_uncached(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
-    let cache = &ops.data.address_space;
+    let cache = &ops.state.address_space;
     let inside = end.get() <= ops.inode.disk_size() && end.get() <= ops.inode.size();
     let is_cached = || cache.next(pos).is_some_and(|folio| folio.start() < end);
     inside && (cache.is_empty() || !is_cached())
@@ -244,11 +244,11 @@ fn lock_slot(fs: &Fs, file: &Arc<InodeRef>, bytes: ByteRange) -> Option<SlotGuar
 /// judged; a drain waits for the record after that.
 fn lock_record<'a>(
     file: &'a InodeRef,
-    data: &FileData,
+    state: &FileState,
     bytes: ByteRange,
 ) -> Option<(OwnedRangeGuard, SharedGuard<'a>)> {
     let shared = file.try_lock_shared()?;
-    let record = data.ranges.try_lock_direct(bytes, &shared)?;
+    let record = state.ranges.try_lock_direct(bytes, &shared)?;
     Some((record, shared))
 }
 
@@ -277,7 +277,9 @@ mod tests {
         let at = WriteAt::Pos(0);
         write(fs, file, None, at, &vec![1; LEN], &Cred::root()).unwrap();
         fsync(fs, file, None, false).unwrap();
-        data(fs, file).address_space.drop_clean(Pos::ZERO, Pos::MAX);
+        file_state(fs, file)
+            .address_space
+            .drop_clean(Pos::ZERO, Pos::MAX);
     }
 
     fn set_up(lock_slots: bool) -> (Arc<Fs>, Arc<InodeRef>) {
@@ -310,7 +312,7 @@ mod tests {
             cred: &Cred::root(),
         };
         let got = take_fast_path(fs, file, request, known_runs).unwrap();
-        let locked = data(fs, file).ranges.is_range_locked();
+        let locked = file_state(fs, file).ranges.is_range_locked();
         assert_eq!(locked, got.is_some(), "what is refused holds nothing");
         got
     }
@@ -320,13 +322,13 @@ mod tests {
         for slots in [true, false] {
             let (fs, file) = set_up(slots);
             let known_runs = &mut KnownRuns::default();
-            let data = data(&fs, &file);
+            let state = file_state(&fs, &file);
             for _ in 0..2 {
                 assert!(ask(&fs, &file, known_runs, 8192).is_some());
                 let alone = range_lock::lock(&fs, &file);
                 assert!(ask(&fs, &file, known_runs, 8192).is_none());
                 drop(alone);
-                let end = data.ranges.try_lock_eof(8192, &file.lock).unwrap();
+                let end = state.ranges.try_lock_eof(8192, &file.lock).unwrap();
                 assert!(ask(&fs, &file, known_runs, 8192).is_none());
                 assert!(ask(&fs, &file, known_runs, 4096).is_some());
                 drop(end);

@@ -99,7 +99,7 @@ impl FileOps<'_> {
         if self.fs.options.data() == DataMode::Ordered && !self.data_path.journalled {
             let bytes = end.since(start);
             self.fs.stats.ordered_bytes.add(bytes);
-            self.data.add_ordered_range(handle, start, end);
+            self.state.add_ordered_range(handle, start, end);
         }
     }
 
@@ -277,11 +277,11 @@ impl BufferWriteback for FileOps<'_> {
     }
 
     fn data_io_begins(&self) {
-        self.data.flight.begin();
+        self.state.flight.begin();
     }
 
     fn data_io_ends(&self) {
-        self.data.flight.end();
+        self.state.flight.end();
     }
 
     fn ensure_credits(&self, handle: &mut Handle) -> Result<bool> {

@@ -22,9 +22,9 @@ use extant_range_lock::ByteRange;
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use crate::config::BufferedPath;
-use crate::file::first_use::data;
+use crate::file::file_state_init::file_state;
 use crate::file::size::block_span;
-use crate::state::file::{DataPath, FileData};
+use crate::state::file::{DataPath, FileState};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::types::Cred;
@@ -36,7 +36,7 @@ use crate::{alloc, map};
 pub(in crate::file) struct FileOps<'a> {
     pub(in crate::file) fs: &'a Fs,
     pub(in crate::file) inode: &'a Arc<Inode>,
-    pub(in crate::file) data: &'a FileData,
+    pub(in crate::file) state: &'a FileState,
     /// The file's data path when the operation began.
     pub(in crate::file) data_path: DataPath,
     /// The inode's flags when the operation began.
@@ -73,12 +73,12 @@ impl Space {
 
 impl<'a> FileOps<'a> {
     pub(in crate::file) fn new(fs: &'a Fs, inode: &'a Arc<Inode>) -> Self {
-        let data = data(fs, inode);
+        let state = file_state(fs, inode);
         Self {
             fs,
             inode,
-            data,
-            data_path: data.data_path.get(),
+            state,
+            data_path: state.data_path.get(),
             flags: inode.flags(),
             privileged: false,
             walked: map::Walked::default(),
@@ -188,12 +188,12 @@ impl IomapOps for FileOps<'_> {
             // while it has a handle (J24).
             self.fs.journal.assert_no_handle();
         }
-        &self.data.address_space
+        &self.state.address_space
     }
 
     fn device(&self) -> &dyn BlockDevice {
         // Read anew: a read may have begun before the switch of the data path.
-        if self.data.data_path.get().journalled {
+        if self.state.data_path.get().journalled {
             &self.fs.files.logged
         } else {
             &*self.fs.dev
@@ -257,7 +257,7 @@ impl IomapOps for FileOps<'_> {
             0 => bs.round_down(pos),
             done => bs.round_up(pos.plus(done)).unwrap_or(Pos::MAX),
         };
-        let cache = &self.data.address_space;
+        let cache = &self.state.address_space;
         let no_fills = cache.invalidate_lock().write();
         let size = bs.round_up(Pos::new(self.inode.size()));
         let past_end = from.max(size.unwrap_or(Pos::MAX));
@@ -272,11 +272,11 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn fills_need_lock(&self) -> bool {
-        self.data.direct.is_announced()
+        self.state.direct.is_announced()
     }
 
     fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
-        let ranges = &self.data.ranges;
+        let ranges = &self.state.ranges;
         let bytes = |range: &Range<Pos>| {
             let bytes = ByteRange::from_len(range.start.get(), range.end.since(range.start));
             debug_assert!(bytes.is_some(), "a fill of no bytes");

@@ -18,23 +18,23 @@ use crate::file::mapping::iomap_ops::FileOps;
 /// Writes what the commit of `tid` waits for, and waits until the device has it. Runs on the commit
 /// thread.
 pub(in crate::file) fn submit_and_wait_ordered(ops: &FileOps<'_>, tid: Tid) {
-    if let Some((start, end)) = ops.data.ordered.range_of(tid) {
+    if let Some((start, end)) = ops.state.ordered.range_of(tid) {
         if let Err(error) = extant_bufferhead::write_ordered(ops, start, end) {
             record_writeback_error(ops.fs, &error);
             let ino = ops.inode.ino.get();
             tracing::warn!(ino, %error, "ordered data could not be written");
         }
-        ops.data.flight.wait();
+        ops.state.flight.wait();
     }
     // Last: a truncation that finds nothing noted may drop the data.
-    ops.data.ordered.forget(tid);
+    ops.state.ordered.forget(tid);
 }
 
 /// Writes the data from `from` on that a commit waits for, before it is dropped: its blocks would
 /// show what they held before. The caller holds the inode's `lock`, or is the only one to know the
 /// file; it has no handle.
 pub(in crate::file) fn write_ordered(ops: &FileOps<'_>, from: Pos) {
-    if ops.data.ordered.is_waited_for()
+    if ops.state.ordered.is_waited_for()
         && let Err(error) = extant_bufferhead::write_ordered(ops, from, Pos::MAX)
     {
         record_writeback_error(ops.fs, &error);

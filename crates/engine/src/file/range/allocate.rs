@@ -66,7 +66,7 @@ impl RangeOperation<'_> {
             // Writeback that holds the blocks of delayed data has a reservation for them, which
             // this would use up.
             let _no_writeback = (known.state == MapState::Delayed)
-                .then(|| self.ops.data.address_space.writeback_pass());
+                .then(|| self.ops.state.address_space.writeback_pass());
             at = self.retry_with_handle(|h| {
                 let made = map::allocate(self.fs, h, self.inode, lblk, known.len, how)?;
                 let (end, size) = end_of(made.len);

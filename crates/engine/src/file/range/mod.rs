@@ -133,7 +133,7 @@ fn lock_and_run(
     if let FallocateMode::Allocate { keep_size } = mode {
         return op.allocate(keep_size);
     }
-    let no_fills = ops.data.address_space.invalidate_lock().write();
+    let no_fills = ops.state.address_space.invalidate_lock().write();
     match mode {
         FallocateMode::Allocate { .. } => Ok(()),
         FallocateMode::PunchHole => op.punch(&no_fills),
@@ -279,7 +279,7 @@ impl RangeOperation<'_> {
         debug_assert!(blocks.start <= blocks.end, "{blocks:?}");
         let bytes = self.bytes_of(blocks);
         crate::file::write_ordered(self.ops, bytes.start);
-        let mapping = &self.ops.data.address_space;
+        let mapping = &self.ops.state.address_space;
         let no_writeback = mapping.writeback_pass();
         self.split_extents_at_ends(blocks)?;
         mapping.drop_range(no_fills, bytes.start, bytes.end);
@@ -296,7 +296,7 @@ impl RangeOperation<'_> {
         of_blocks: DirtyData,
     ) -> Result<WritebackPass<'_>> {
         let bytes = self.bytes_of(blocks);
-        let mapping = &self.ops.data.address_space;
+        let mapping = &self.ops.state.address_space;
         let from = match mapping.next(bytes.start) {
             Some(folio) => folio.start().min(bytes.start),
             None => bytes.start,

@@ -10,7 +10,7 @@ use extant_units::Pos;
 
 use crate::file::Whence;
 use crate::file::data_path;
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::inode;
 use crate::state::file::OpenState;
@@ -72,7 +72,7 @@ fn read_into(
     fs.fault.check_alive()?;
     require_regular(inode)?;
     let ops = FileOps::new(fs, inode);
-    let open = open.unwrap_or(&ops.data.shared);
+    let open = open.unwrap_or(&ops.state.shared);
     let on_miss = match mode {
         ReadMode::Buffered => Miss::Fill(&open.readahead),
         ReadMode::Uncached => Miss::Bypass(&open.readahead),

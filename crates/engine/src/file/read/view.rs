@@ -12,7 +12,7 @@ use extant_iomap::ReadView;
 use extant_units::Pos;
 
 use crate::file::data_path;
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::inode;
@@ -38,7 +38,7 @@ pub(crate) fn view(
     fs.fault.check_alive()?;
     require_regular(inode)?;
     let ops = FileOps::new(fs, inode);
-    let open = open.unwrap_or(&ops.data.shared);
+    let open = open.unwrap_or(&ops.state.shared);
     let view = data_path::view(&ops, &open.readahead, Pos::new(pos), len);
     let view = view.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     if len > 0 {
@@ -75,7 +75,7 @@ pub(crate) fn edit(
             return Err(Error::NotPermitted);
         }
         privileges::file_modified(fs, inode, cred)?;
-        let open = open.unwrap_or(&ops.data.shared);
+        let open = open.unwrap_or(&ops.state.shared);
         let mut guarded = |at: Pos, bytes: &mut [u8]| {
             edit_marks::during(&fs.fault, || change(at.get(), bytes));
         };

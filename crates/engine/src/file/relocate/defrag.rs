@@ -20,7 +20,7 @@ use std::sync::Arc;
 use extant_iomap::WritebackControl;
 use extant_units::{Blocks, Ino, Lblk, Pos, at_most_u32};
 
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::relocate::{self, End, Piece};
 use crate::file::writeback::writeback_range;
 use crate::inode::InodeFlags;

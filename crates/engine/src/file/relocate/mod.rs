@@ -76,7 +76,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
         let start = bs.pos(from.at);
         let end = start.plus(u64::from(len.min(most)) << bs.log2());
         writeback_range(fs, from.inode, WritebackControl::integrity(start, end))?;
-        if ops.data.ordered.is_waited_for() {
+        if ops.state.ordered.is_waited_for() {
             fs.journal.sync_all()?;
         }
         let ours = map::lookup(fs, from.inode, from.at, len.min(most))?;
@@ -97,7 +97,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
             copy(fs, old, new, count)?;
         }
         let end = start.plus(u64::from(count) << bs.log2());
-        let mapping = &ops.data.address_space;
+        let mapping = &ops.state.address_space;
         let _nothing_fills = mapping.invalidate_lock().write();
         let _nothing_writes = mapping.writeback_pass();
         if ops.data_path.machinery == BufferedPath::BufferHead {
@@ -107,7 +107,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
         let cached = ops.data_path.machinery == BufferedPath::BufferHead
             && mapping.next(start).is_some_and(|folio| folio.start() < end);
         let now = map::lookup(fs, from.inode, from.at, count)?;
-        if dirty || cached || ops.data.ordered.is_waited_for() || now.state != ours.state {
+        if dirty || cached || ops.state.ordered.is_waited_for() || now.state != ours.state {
             continue;
         }
         let mut moved = 0;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use extant_iomap::WritebackControl;
 use extant_units::{Lblk, PAGE_SIZE, Pos, exact_u32};
 
-use crate::file::data;
+use crate::file::file_state;
 use crate::file::relocate::defrag::check_movable;
 use crate::file::relocate::{self, End, Piece};
 use crate::file::writeback::writeback_range;
@@ -97,7 +97,7 @@ fn exchange_piece(
         return Err(Error::Stale);
     }
     check_exchangeable(fs, orig, donor)?;
-    let cache = &data(fs, donor).address_space;
+    let cache = &file_state(fs, donor).address_space;
     let bs = fs.layout.block_size;
     let start = Pos::new(to << bs.log2());
     let end = start.plus(u64::from(len) << bs.log2());

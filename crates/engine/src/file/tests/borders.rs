@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::{disk_size, file, mounted, mounted_with, put};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::{
-    ReadMode, Side, WriteAt, copy_range, data, data_path, drop_clean, edit, fallocate, fsync,
+    ReadMode, Side, WriteAt, copy_range, data_path, drop_clean, edit, fallocate, file_state, fsync,
     move_extents, read, truncate, write, write_and_wait, write_direct,
 };
 use crate::state::alloc::DirtyBound;
@@ -371,7 +371,7 @@ fn a_read_that_fails_on_its_way_returns_what_it_has() {
     let MapState::Written(start) = map.state else {
         panic!("{map:?}")
     };
-    let cached = &data(&fs, &inode).address_space;
+    let cached = &file_state(&fs, &inode).address_space;
     let mut there = Pos::ZERO;
     while let Some(folio) = cached.next(there).filter(|folio| folio.start() == there) {
         there = folio.end();

@@ -20,8 +20,8 @@ use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::writeback::writeback_range;
 use crate::file::{
-    Direction, Queue, QueuedRequest, ReadMode, WriteAt, data, data_path, drop_clean, fallocate,
-    fsync, read, truncate, write,
+    Direction, Queue, QueuedRequest, ReadMode, WriteAt, data_path, drop_clean, fallocate,
+    file_state, fsync, read, truncate, write,
 };
 use crate::inode::InodeFlags;
 use crate::namei::ParentAndName;
@@ -175,7 +175,7 @@ fn behind_a_direct_write(
     };
     queue.submit(&inode, job);
     closed.wait_for(1);
-    let tree = &data(fs, &inode).ranges;
+    let tree = &file_state(fs, &inode).ranges;
     let before = tree.stats().lock_waits;
     std::thread::scope(|scope| {
         let closed = closed;
@@ -253,7 +253,7 @@ fn a_truncation_waits_for_a_fill() {
     let stage = Stage::new("");
     let (fs, inode) = (&stage.fs, &stage.file());
     drop_clean(inode);
-    let lock = data(fs, inode).address_space.invalidate_lock();
+    let lock = file_state(fs, inode).address_space.invalidate_lock();
     let closed = stage.dev.gate().close(any_read);
     std::thread::scope(|scope| {
         let closed = closed;
@@ -280,7 +280,7 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
     stage.cut(inode, 64 * BLOCK);
     fsync(fs, inode, None, false).unwrap();
     drop_clean(inode);
-    let lock = data(fs, inode).address_space.invalidate_lock();
+    let lock = file_state(fs, inode).address_space.invalidate_lock();
     let closed = stage.dev.gate().close(any_read);
     std::thread::scope(|scope| {
         let closed = closed;
@@ -309,7 +309,7 @@ fn j8_a_short_write_waits_for_writeback_before_it_gives_space_back() {
     let stage = Stage::tuned("", |tuning| tuning.max_folio_order = 4);
     let (fs, inode) = (&stage.fs, &stage.create("file"));
     stage.cut(inode, 64 * BLOCK);
-    let lock = data(fs, inode).address_space.invalidate_lock();
+    let lock = file_state(fs, inode).address_space.invalidate_lock();
     let waits = || fs.files.pages.stats().stable_waits;
     std::thread::scope(|scope| {
         let no_end = lock.read();
@@ -365,7 +365,7 @@ fn a_write_through_shows_the_old_end_or_its_data() {
     stage.put(inode, 16 * BLOCK, &[1; 100]);
     fsync(fs, inode, None, false).unwrap();
     let seen = || stage.get(inode, 16 * BLOCK, BLOCK_LEN);
-    let lock = data(fs, inode).address_space.invalidate_lock();
+    let lock = file_state(fs, inode).address_space.invalidate_lock();
     let closed = stage.dev.gate().close(writes_of(3));
     std::thread::scope(|scope| {
         let closed = closed;
@@ -426,7 +426,7 @@ fn range_operations_keep_writeback_away_until_the_map_has_changed() {
         stage.change(inode, PunchHole, 8, 1);
         fsync(fs, inode, None, false).unwrap();
         assert_eq!(stage.get(inode, 0, 16 * BLOCK_LEN).len(), 16 * BLOCK_LEN);
-        let mapping = &data(fs, inode).address_space;
+        let mapping = &file_state(fs, inode).address_space;
         let (start, end) = (Pos::new(4 * BLOCK), Pos::new(8 * BLOCK));
         let is_cached = || mapping.next(start).is_some_and(|folio| folio.start() < end);
         assert!(is_cached() && !mapping.is_in_pass());
@@ -454,7 +454,7 @@ fn a_commit_waits_for_ordered_data_in_flight() {
     let (fs, inode) = (&stage.fs, &stage.create("file"));
     fs.journal.force_commit().unwrap();
     stage.put(inode, 0, &[7; 4 * BLOCK_LEN]);
-    let flight = &data(fs, inode).flight;
+    let flight = &file_state(fs, inode).flight;
     let closed = stage.dev.gate().close(writes_of(7));
     std::thread::scope(|scope| {
         let closed = closed;

@@ -18,7 +18,9 @@ use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::range_lock::{lock_range, try_lock_append};
-use crate::file::{ReadMode, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
+use crate::file::{
+    ReadMode, WriteAt, data_path, edit, file_state, fsync, lock, read, truncate, write,
+};
 use crate::map::{ExclusiveMap, SharedMap};
 use crate::state::inode::InodeRef;
 use crate::types::Cred;
@@ -86,7 +88,7 @@ fn wait_until(mut happens: impl FnMut() -> bool) {
 /// Runs `body` while a write of `with` to `[0, 4 * FOLIO)` has done its first folio and waits for
 /// the second, then lets it go on.
 fn in_the_middle(fs: &Arc<Fs>, inode: &InodeRef, with: u8, body: impl FnOnce()) {
-    let mapping = &data(fs, inode).address_space;
+    let mapping = &file_state(fs, inode).address_space;
     let second: Arc<Folio> = mapping.get(PageIdx::new(PAGES)).unwrap();
     assert_eq!(second.len(), FOLIO);
     let locked = mapping.lock(&second).unwrap();
@@ -308,7 +310,7 @@ fn what_goes_past_the_cache_leaves_nothing_old_in_folios_that_others_dirty() {
         for pos in (0..2 * MIB).step_by(FOLIO) {
             assert!(get(&fs, &inode, pos, FOLIO) == [1; FOLIO]);
         }
-        let mapping = &data(&fs, &inode).address_space;
+        let mapping = &file_state(&fs, &inode).address_space;
         let folio = mapping.get(PageIdx::new(len as u64 / 4096)).unwrap();
         assert!(
             folio.start() < Pos::new(len as u64),
@@ -331,7 +333,7 @@ fn a_lock_out_of_order_is_refused() {
 
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, FOLIO);
-    let mapping = &data(&fs, &inode).address_space;
+    let mapping = &file_state(&fs, &inode).address_space;
     let folio = mapping.get(PageIdx::new(0)).unwrap();
     let range = || drop(lock_range(&fs, &inode, ByteRange::ALL).unwrap());
     let invalidate = || drop(mapping.invalidate_lock().read());
@@ -373,7 +375,7 @@ fn a_lock_out_of_order_is_refused() {
 fn the_eof_lock_keeps_others_out_of_the_end() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, FOLIO + 100);
-    let file = data(&fs, &inode);
+    let file = file_state(&fs, &inode);
     let small = |pos: usize| {
         let at = WriteAt::Cached(pos as u64);
         let (_, done) = write(&fs, &inode, None, at, &[7; 50], &Cred::root()).unwrap();
@@ -414,7 +416,7 @@ fn the_eof_lock_keeps_others_out_of_the_end() {
 fn the_eof_lock_of_a_short_append_meets_no_other_thread() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, 5000);
-    let file = data(&fs, &inode);
+    let file = file_state(&fs, &inode);
     let locked = |at: WriteAt| {
         let eof = try_lock_append(&fs, &inode, file, at, 10);
         assert_eq!(eof.is_some(), file.ranges.is_eof_locked());
@@ -443,7 +445,7 @@ fn the_eof_lock_of_a_short_append_meets_no_other_thread() {
 fn the_files_lock_waits_for_the_eof_lock() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, 100);
-    let file = data(&fs, &inode);
+    let file = file_state(&fs, &inode);
     let folio = file.address_space.get(PageIdx::new(0)).unwrap();
     let locked = file.address_space.lock(&folio).unwrap();
     std::thread::scope(|scope| {

@@ -37,7 +37,7 @@ pub(in crate::file) fn put_in_folio(
     if inode.is_gone() || !noted() {
         return None;
     }
-    let recent = &open.unwrap_or(&ops.data.shared).recent;
+    let recent = &open.unwrap_or(&ops.state.shared).recent;
     // Asked again by an append: a holder of `lock` before the end is locked may have changed
     // attributes.
     data_path::try_write_cached(&ops, recent, at, bytes, noted)

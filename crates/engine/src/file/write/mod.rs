@@ -22,7 +22,7 @@ use extant_iomap::Payload;
 
 pub(in crate::file) use self::folio_write::put_in_folio;
 use self::locked_write::{Request, Via};
-use crate::file::first_use::require_regular;
+use crate::file::file_state_init::require_regular;
 use crate::file::range_lock::WriteAt;
 use crate::file::sync;
 use crate::state::file::OpenState;

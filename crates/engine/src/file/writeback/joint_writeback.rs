@@ -74,11 +74,11 @@ pub(in crate::file) fn write(fs: &Fs, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>>
 
 /// Returns whether all that `inode` needs is a first extent.
 fn may_join(inode: &Inode) -> bool {
-    let Some(data) = inode.data.get() else {
+    let Some(state) = inode.file_state.get() else {
         return false;
     };
-    let dirty = data.address_space.dirty_bytes();
-    data.data_path.get().machinery == BufferedPath::Iomap
+    let dirty = state.address_space.dirty_bytes();
+    state.data_path.get().machinery == BufferedPath::Iomap
         && (1..=SMALL_FILE_BYTES).contains(&dirty)
         && inode.disk_size() == 0
         && map::has_no_extent(inode)
@@ -100,8 +100,8 @@ impl<'a> SmallFile<'a> {
         if folios.len() > MAX_FOLIOS {
             return None;
         }
-        let pass = ops.data.address_space.try_writeback_pass()?;
-        if ops.data.data_path.get() != ops.data_path || !may_join(ops.inode) {
+        let pass = ops.state.address_space.try_writeback_pass()?;
+        if ops.state.data_path.get() != ops.data_path || !may_join(ops.inode) {
             return None;
         }
         let write = JointWrite::take(ops, pass, folios)?;
@@ -131,7 +131,7 @@ impl<'a> SmallFile<'a> {
 fn write_group(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
     let ops: Vec<_> = files.iter().map(|file| FileOps::new(fs, file)).collect();
     let dirty = |ops: &FileOps<'_>| {
-        let pages = &ops.data.address_space;
+        let pages = &ops.state.address_space;
         pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, MAX_FOLIOS + 1)
     };
     let folios: Vec<_> = ops.iter().map(dirty).collect();

@@ -1,13 +1,13 @@
 //! State of a file with data, and of all of them: [`Files`].
 
 mod data_path_cell;
-mod data_state;
+mod file_state;
 mod files;
 mod logged_device;
 mod ordered_ranges;
 
 pub(crate) use self::data_path_cell::{DataPath, DataPathCell};
-pub(crate) use self::data_state::{Direct, FileCallbacks, FileData, OpenState};
+pub(crate) use self::file_state::{Direct, FileCallbacks, FileState, OpenState};
 pub(crate) use self::files::Files;
 pub(crate) use self::logged_device::LoggedDevice;
 pub(crate) use self::ordered_ranges::{Flight, OrderedRanges};

@@ -316,7 +316,7 @@ enum Fate {
 /// for once. A directory keeps what is known of its blocks, a file its data.
 fn leaves_at_once(inode: &Inode) -> bool {
     inode.kind != FileKind::Directory
-        && inode.data.get().is_none()
+        && inode.file_state.get().is_none()
         && matches!(fate(inode), Fate::Go)
 }
 
@@ -481,7 +481,7 @@ mod tests {
         // Writeback may have used it.
         goes();
         assert!(goes());
-        inode.data.get().unwrap().note_lost_writes();
+        inode.file_state.get().unwrap().note_lost_writes();
         assert!(!goes());
     }
 }

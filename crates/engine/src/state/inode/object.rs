@@ -18,7 +18,7 @@ use extant_lock_order::{Locked, Rank, lock};
 use extant_units::{Ino, Tid};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::state::file::FileData;
+use crate::state::file::FileState;
 use crate::state::inode::{CoreLock, Deferred, InodeLock, LAZY, MapLock, Noted, SOON, XattrLock};
 use crate::state::map::KnownBlocks;
 use crate::types::FileKind;
@@ -66,9 +66,9 @@ pub(crate) struct Inode {
     pub(crate) sync_tid: TidCell,
     /// The last transaction that fdatasync must wait for.
     pub(crate) datasync_tid: TidCell,
-    /// Regular files: the cached data, made at first use. Much larger than all the rest, which is
-    /// made and freed with each inode.
-    pub(crate) data: OnceLock<Box<FileData>>,
+    /// Regular files: the state of their data, made at first use. Much larger than all the rest,
+    /// which is made and freed with each inode.
+    pub(crate) file_state: OnceLock<Box<FileState>>,
     /// References and lifetime; see [`crate::state::inode::inode_cache`].
     pub(crate) life: Life,
     /// Which times in `core` are newer than on disk; see `inode/times.rs`.
@@ -158,7 +158,7 @@ impl Inode {
             core: CoreLock::new(core),
             sync_tid: TidCell::default(),
             datasync_tid: TidCell::default(),
-            data: OnceLock::new(),
+            file_state: OnceLock::new(),
             life,
             deferred: Deferred::default(),
             no_privileges: AtomicBool::new(false),
@@ -203,13 +203,13 @@ impl Inode {
 
     /// Returns whether the file has data that is not on the device: the inode must stay in memory.
     pub(crate) fn has_dirty_data(&self) -> bool {
-        self.data.get().is_some_and(|data| data.is_dirty())
+        self.file_state.get().is_some_and(|state| state.is_dirty())
     }
 
     /// Returns whether a writeback failed and no opener has been told.
     pub(crate) fn has_unseen_fault(&self) -> bool {
-        let data = self.data.get();
-        data.is_some_and(|data| data.has_unseen_fault())
+        let state = self.file_state.get();
+        state.is_some_and(|state| state.has_unseen_fault())
     }
 
     /// Returns whether any time in `core` is newer than the stored one.

@@ -1,8 +1,8 @@
-//! A file in memory: its data ([`FileData`]), and the state of one opener
+//! A file in memory: its state ([`FileState`]), and that of one opener
 //! ([`OpenState`]).
 //!
-//! [`FileData`] holds a piece of every part of this module. `first_use` makes it when the file's
-//! data is first used.
+//! [`FileState`] holds a piece of every part of this module. `file_state_init` makes it when the
+//! file's data is first used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use crate::state::file::{DataPath, DataPathCell, Flight, OrderedRanges};
 /// The largest readahead window.
 const READAHEAD_BYTES: u64 = 2 << 20;
 
-/// A file's data in memory: made at its first use.
-pub(crate) struct FileData {
+/// A file's state in memory: made at its first use.
+pub(crate) struct FileState {
     pub(crate) address_space: Arc<AddressSpace>,
     /// Which way the data takes.
     pub(crate) data_path: DataPathCell,
@@ -47,7 +47,7 @@ pub(crate) struct FileCallbacks {
     pub(crate) ordered: Arc<dyn OrderedData>,
 }
 
-impl FileData {
+impl FileState {
     /// The way that it takes now.
     pub(crate) fn data_path(&self) -> DataPath {
         self.data_path.get()

@@ -1,4 +1,4 @@
-//! Making a file's data in memory, at its first use.
+//! Making a file's state in memory, at its first use.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
 
 use crate::state::file::{
-    DataPath, DataPathCell, Direct, FileData, Flight, OpenState, OrderedRanges,
+    DataPath, DataPathCell, Direct, FileState, Flight, OpenState, OrderedRanges,
 };
 use crate::state::inode::Inode;
 use crate::types::FileKind;
@@ -15,19 +15,19 @@ use crate::volume::Fs;
 
 /// The state of a new opener of `inode`, a regular file.
 pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
-    OpenState::new(data(fs, inode).address_space.errors().cursor())
+    OpenState::new(file_state(fs, inode).address_space.errors().cursor())
 }
 
-/// The state of an opener of `inode`, a regular file, that came before the file's data.
-pub(crate) fn opened_before_data(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
-    data(fs, inode);
+/// The state of an opener of `inode`, a regular file, that came before the file's state.
+pub(crate) fn opened_before_file_state(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
+    file_state(fs, inode);
     OpenState::new(ErrorCursor::default())
 }
 
-/// The data of `inode`, a regular file.
+/// The state in memory of `inode`, a regular file. Makes it at the first use.
 #[inline]
-pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
-    inode.data.get_or_init(|| {
+pub(super) fn file_state<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileState {
+    inode.file_state.get_or_init(|| {
         let callbacks = (fs.upcalls.file_callbacks)(fs, inode);
         let owner = Arc::downgrade(&callbacks.writeback);
         let params = AddressSpaceParams {
@@ -38,7 +38,7 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         let shared = OpenState::new(ErrorCursor::default());
         let data_path = DataPath::of(fs, inode.flags());
         address_space.set_folios_in_handle(data_path.folios_in_handle());
-        Box::new(FileData {
+        Box::new(FileState {
             address_space,
             data_path: DataPathCell::new(data_path),
             ranges: RangeLock::new(fs.tuning.tree(), &fs.files.past_ranges),
