@@ -6,7 +6,7 @@ use extant_pagecache::{CachedRun, InvalidateExclusive, WritebackPass};
 use extant_range_lock::TreeStats;
 use extant_units::{Lblk, Pos};
 
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::mapping::ordered_data::write_ordered;
 use crate::file::range_lock;
 use crate::inode::ExclusiveGuard;
@@ -96,7 +96,7 @@ pub(crate) fn drop_clean(inode: &Inode) {
 /// `truncate_inode_pages_final`). No other thread can reach it.
 pub(crate) fn drop_data_for_eviction(fs: &Fs, inode: &Arc<Inode>) {
     if let Some(state) = inode.file_state.get() {
-        write_ordered(&FileOps::new(fs, inode), Pos::ZERO);
+        write_ordered(&FileContext::new(fs, inode), Pos::ZERO);
         state.address_space.evict();
     }
     map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);

@@ -12,7 +12,7 @@ use extant_pagecache::{Writeback, WritebackReason};
 use extant_units::{Pos, Tid};
 
 use crate::file::error_reporting::latch_if_corrupt;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::mapping::ordered_data;
 use crate::file::writeback::joint_writeback;
 use crate::file::writeback::writeback_range;
@@ -92,7 +92,7 @@ impl OrderedData for CachedFile {
             // Counted: it stays in memory while its data is on its way, so that no second inode
             // reads the device before. `None`: its eviction has begun.
             let _counted = fs.inodes.grab(&inode);
-            ordered_data::submit_and_wait_ordered(&FileOps::new(&fs, &inode), tid);
+            ordered_data::submit_and_wait_ordered(&FileContext::new(&fs, &inode), tid);
         }
     }
 }

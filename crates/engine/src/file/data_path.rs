@@ -10,7 +10,7 @@ use extant_units::{BlockSize, Pos, index};
 
 use crate::alloc;
 use crate::config::BufferedPath;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{self, Held, WriteAt};
 use crate::types::error::{Error, Result};
 
@@ -34,16 +34,16 @@ pub(super) fn require_data_in_blocks(flags: InodeFlags) -> Result<()> {
 
 /// Buffered read.
 pub(super) fn read(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     recent: &RecentFolios,
     on_miss: Miss<'_>,
     pos: Pos,
     buf: &mut (impl Target + ?Sized),
 ) -> Result<usize> {
-    require_data_in_blocks(ops.flags)?;
+    require_data_in_blocks(cx.flags)?;
     // Both data paths find cached blocks alike, and fill the cache by ranges: the records of the
     // buffer-head path hear of it.
-    match extant_iomap::read(ops, recent, on_miss, pos, buf) {
+    match extant_iomap::read(cx, recent, on_miss, pos, buf) {
         Ok(done) => Ok(done),
         Err(stopped) => partial(stopped.done, stopped.error),
     }
@@ -55,18 +55,18 @@ pub(super) fn read(
 /// position; `None` if that cannot be, and nothing has changed then.
 #[inline(always)]
 pub(super) fn try_write_cached(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     recent: &RecentFolios,
     at: WriteAt,
     bytes: &(impl Payload + ?Sized),
     needs_only_copy: impl FnOnce() -> bool,
 ) -> Option<u64> {
-    if ops.data_path.machinery != BufferedPath::Iomap {
+    if cx.data_path.machinery != BufferedPath::Iomap {
         return None;
     }
-    let (inode, state) = (ops.inode, ops.state);
+    let (inode, state) = (cx.inode, cx.state);
     let len = bytes.len() as u64;
-    let on_this_path = || state.data_path.get() == ops.data_path;
+    let on_this_path = || state.data_path.get() == cx.data_path;
     let below_the_end = |pos: &u64| pos.saturating_add(len) <= inode.size();
     if let Some(pos) = at.position().filter(below_the_end) {
         let at = Pos::new(pos);
@@ -74,24 +74,24 @@ pub(super) fn try_write_cached(
         // one by one. From its first folio on, writes of this kind stay out of its part of the
         // folio. What it changed about the file before is seen by what is read after this look.
         let alone = || !range_lock::is_locked(inode, state, at, bytes.len()) && on_this_path();
-        return extant_iomap::try_overwrite(ops, recent, at, bytes, alone).then_some(pos);
+        return extant_iomap::try_overwrite(cx, recent, at, bytes, alone).then_some(pos);
     }
-    let (_eof, pos) = range_lock::try_lock_append(ops.fs, inode, state, at, len)?;
+    let (_eof, pos) = range_lock::try_lock_append(cx.fs, inode, state, at, len)?;
     let alone = needs_only_copy() && on_this_path();
-    (alone && extant_iomap::try_extend(ops, recent, Pos::new(pos), bytes)).then_some(pos)
+    (alone && extant_iomap::try_extend(cx, recent, Pos::new(pos), bytes)).then_some(pos)
 }
 
 /// Buffered write. A write that runs out of space goes on where commits return some.
 pub(super) fn write(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     pos: Pos,
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize> {
-    require_data_in_blocks(ops.flags)?;
-    let written = match ops.data_path.machinery {
-        BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
-        BufferedPath::BufferHead => write_by_block(ops, pos, len, source),
+    require_data_in_blocks(cx.flags)?;
+    let written = match cx.data_path.machinery {
+        BufferedPath::Iomap => extant_iomap::write(cx, pos, len, source),
+        BufferedPath::BufferHead => write_by_block(cx, pos, len, source),
     };
     match written {
         Ok(done) => Ok(done),
@@ -105,7 +105,7 @@ pub(super) fn write(
 /// # Errors
 /// Of the first byte, if nothing is written.
 pub(super) fn write_rest(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     pos: Pos,
     rest: Range<usize>,
     mut source: impl Source,
@@ -118,7 +118,7 @@ pub(super) fn write_rest(
         return Ok(done);
     }
     let at = pos.plus(done as u64);
-    match write(ops, at, len - done, &mut Behind::new(&mut source, done)) {
+    match write(cx, at, len - done, &mut Behind::new(&mut source, done)) {
         Ok(more) => {
             debug_assert!(done + more <= len, "{done} and {more} of {len} bytes");
             Ok(done + more)
@@ -134,17 +134,17 @@ pub(super) fn write_rest(
 /// # Errors
 /// As [`write_rest`].
 pub(super) fn write_unlocking_front(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     held: &mut Held<'_>,
     pos: Pos,
     rest: Range<usize>,
     source: impl Source,
 ) -> Result<usize> {
     write_rest(
-        ops,
+        cx,
         pos,
         rest,
-        FrontUnlockingSource::new(ops, source, pos, held),
+        FrontUnlockingSource::new(cx, source, pos, held),
     )
 }
 
@@ -159,8 +159,8 @@ struct FrontUnlockingSource<'a, 'l, S> {
 }
 
 impl<'a, 'l, S> FrontUnlockingSource<'a, 'l, S> {
-    fn new(ops: &FileOps<'_>, source: S, pos: Pos, held: &'a mut Held<'l>) -> Self {
-        let block_size = ops.fs.layout.block_size;
+    fn new(cx: &FileContext<'_>, source: S, pos: Pos, held: &'a mut Held<'l>) -> Self {
+        let block_size = cx.fs.layout.block_size;
         Self {
             source,
             pos,
@@ -183,7 +183,7 @@ impl<S: Source> Source for FrontUnlockingSource<'_, '_, S> {
 /// The buffer-head path finds space below a folio lock, where nothing may wait for a commit: it
 /// stops there, and is called again without that lock.
 fn write_by_block(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     pos: Pos,
     len: usize,
     source: &mut impl Source,
@@ -192,7 +192,7 @@ fn write_by_block(
     loop {
         let mut rest = Behind::new(source, done);
         let at = pos.plus(done as u64);
-        match extant_bufferhead::write(ops, at, len - done, &mut rest) {
+        match extant_bufferhead::write(cx, at, len - done, &mut rest) {
             Ok(more) => return Ok(done + more),
             Err(stopped) => {
                 if stopped.done > 0 {
@@ -200,7 +200,7 @@ fn write_by_block(
                 }
                 done += index(stopped.done);
                 debug_assert!(done <= len, "{done} bytes of {len} are written");
-                if !retries.should_retry_alloc(ops.fs, &stopped.error) {
+                if !retries.should_retry_alloc(cx.fs, &stopped.error) {
                     return Err(Stopped {
                         done: done as u64,
                         error: stopped.error,
@@ -213,27 +213,27 @@ fn write_by_block(
 
 /// A view of cached bytes.
 pub(super) fn view(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     readahead: &Readahead,
     pos: Pos,
     len: usize,
 ) -> Result<ReadView> {
-    require_data_in_blocks(ops.flags)?;
+    require_data_in_blocks(cx.flags)?;
     // Both data paths keep their bytes in the same folios.
-    extant_iomap::view(ops, readahead, pos, len).map_err(|stopped| stopped.error)
+    extant_iomap::view(cx, readahead, pos, len).map_err(|stopped| stopped.error)
 }
 
 /// Changes bytes in place; on the buffer-head path, in a copy that is written.
 pub(super) fn edit(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     readahead: &Readahead,
     pos: Pos,
     len: usize,
     change: &mut dyn FnMut(Pos, &mut [u8]),
 ) -> Result<usize> {
-    require_data_in_blocks(ops.flags)?;
-    if ops.data_path.machinery == BufferedPath::Iomap {
-        return match extant_iomap::edit(ops, readahead, pos, len, change) {
+    require_data_in_blocks(cx.flags)?;
+    if cx.data_path.machinery == BufferedPath::Iomap {
+        return match extant_iomap::edit(cx, readahead, pos, len, change) {
             Ok(done) => Ok(done),
             Err(stopped) => partial(stopped.done, stopped.error),
         };
@@ -245,13 +245,13 @@ pub(super) fn edit(
         let at = pos.plus(done as u64);
         let want = (len - done).min(EDIT_CHUNK_BYTES);
         let bytes = &mut piece[..want];
-        let part = read(ops, &recent, Miss::Fill(readahead), at, bytes).and_then(|there| {
+        let part = read(cx, &recent, Miss::Fill(readahead), at, bytes).and_then(|there| {
             debug_assert!(there <= want, "{there} bytes of {want} are read");
             let bytes = &mut bytes[..there];
             if !bytes.is_empty() {
                 change(at, bytes);
             }
-            write(ops, at, there, &mut &*bytes)
+            write(cx, at, there, &mut &*bytes)
         });
         match part {
             Ok(0) => break,
@@ -263,25 +263,25 @@ pub(super) fn edit(
 }
 
 /// Zeroes a range that has data; says whether anything changed.
-pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
-    require_data_in_blocks(ops.flags)?;
-    let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
-    if changed && ops.data_path.journalled {
+pub(super) fn zero_range(cx: &FileContext<'_>, pos: Pos, len: u64) -> Result<bool> {
+    require_data_in_blocks(cx.flags)?;
+    let changed = extant_iomap::zero_range(cx, pos, len).map_err(|stopped| stopped.error)?;
+    if changed && cx.data_path.journalled {
         // Before whatever makes the range part of the file.
-        writeback_on_path(ops, WritebackControl::integrity(pos, pos.plus(len)))?;
+        writeback_on_path(cx, WritebackControl::integrity(pos, pos.plus(len)))?;
     }
     Ok(changed)
 }
 
 /// Writes back `control`'s part of what is dirty by the file's path, and waits for it.
-pub(super) fn writeback_on_path(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
-    let pass = ops.state.address_space.writeback_pass();
-    // A switch of the data path holds the pass, and may have come since `ops` were made: a flusher
+pub(super) fn writeback_on_path(cx: &FileContext<'_>, control: WritebackControl) -> Result<u64> {
+    let pass = cx.state.address_space.writeback_pass();
+    // A switch of the data path holds the pass, and may have come since `cx` was made: a flusher
     // holds no other lock of the file.
-    let ops = &ops.as_of_now();
-    match ops.data_path.machinery {
-        BufferedPath::Iomap => extant_iomap::write_back(ops, &pass, control),
-        BufferedPath::BufferHead => extant_bufferhead::write_back(ops, &pass, control),
+    let cx = &cx.refreshed();
+    match cx.data_path.machinery {
+        BufferedPath::Iomap => extant_iomap::write_back(cx, &pass, control),
+        BufferedPath::BufferHead => extant_bufferhead::write_back(cx, &pass, control),
     }
 }
 

@@ -85,6 +85,6 @@ pub(crate) use extant_iomap::Whence;
 
 // What the parts of this module share.
 use self::error_reporting::latch_if_corrupt;
-use self::mapping::iomap_ops::FileOps;
+use self::mapping::iomap_ops::FileContext;
 use self::mapping::ordered_data::write_ordered;
 use self::size::{block_span, set_sizes};

@@ -21,7 +21,7 @@ use extant_iomap::WritebackControl;
 use extant_units::{Lblk, Pos};
 
 use crate::file::file_state_init::require_regular;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{SizeGuard, lock_for_size};
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
 use crate::file::{data_path, max_size, write_ordered};
@@ -50,11 +50,11 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
         return Err(Error::FileTooBig);
     }
     let (guard, old) = lock_for_size(fs, inode, size)?;
-    let ops = FileOps::new(fs, inode).with_cred(cred);
+    let cx = FileContext::new(fs, inode).with_cred(cred);
     let result = if size > old {
-        extend_locked(&ops, &guard, inode, old, size)
+        extend_locked(&cx, &guard, inode, old, size)
     } else {
-        cut(&ops, &guard, inode, old, size)
+        cut(&cx, &guard, inode, old, size)
     };
     result.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
@@ -74,39 +74,39 @@ pub(in crate::file) fn extend_to_at_least(
         return Ok(());
     }
     privileges::file_modified(fs, inode, cred)?;
-    let ops = FileOps::new(fs, inode).with_cred(cred);
-    extend_locked(&ops, &guard, inode, old, size)
+    let cx = FileContext::new(fs, inode).with_cred(cred);
+    extend_locked(&cx, &guard, inode, old, size)
         .inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
 
 /// Makes a file of `old` bytes `size` bytes long.
 fn extend_locked(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     guard: &SizeGuard<'_>,
     inode: &Arc<Inode>,
     old: u64,
     size: u64,
 ) -> Result<()> {
-    prepare_growth(ops, inode, old, size)?;
-    let mut h = ops.fs.start(credits::INODE_UPDATE)?;
-    crate::file::set_sizes(ops.fs, &mut h, inode, size, guard)
+    prepare_growth(cx, inode, old, size)?;
+    let mut h = cx.fs.start(credits::INODE_UPDATE)?;
+    crate::file::set_sizes(cx.fs, &mut h, inode, size, guard)
 }
 
 /// Prepares a file of `old` bytes to grow to `size` without a write: what it has of `[old, size)`
 /// and between the size on disk and `old` reads as zeros afterwards, on the device as well.
 pub(in crate::file) fn prepare_growth(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     inode: &Arc<Inode>,
     old: u64,
     size: u64,
 ) -> Result<()> {
     debug_assert!(old <= size, "a file of {old} bytes grows to {size}");
-    let fs = ops.fs;
+    let fs = cx.fs;
     let bs = fs.layout.block_size;
     let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
-    zero_and_write(ops, inode, old, size.min(block_end))?;
-    drop_stale_blocks_past_eof(ops, block_end, size)?;
-    writeback_stale_gap_below(ops, Pos::new(old))
+    zero_and_write(cx, inode, old, size.min(block_end))?;
+    drop_stale_blocks_past_eof(cx, block_end, size)?;
+    writeback_stale_gap_below(cx, Pos::new(old))
 }
 
 /// Drops the data of blocks from byte `start` (the first of a block) to `end` that a crash left
@@ -114,24 +114,24 @@ pub(in crate::file) fn prepare_growth(
 /// lie past the end of the file and are about to become part of it. Zeroing them would take folios
 /// that cannot be written before the file has grown.
 pub(in crate::file) fn drop_stale_blocks_past_eof(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     start: u64,
     end: u64,
 ) -> Result<()> {
-    let fs = ops.fs;
+    let fs = cx.fs;
     let mut at = start;
     while at < end {
         let found = crate::file::block_span(fs, Pos::new(at), end - at);
         let (lblk, count) = found.ok_or(Error::FileTooBig)?;
-        let found = map::lookup(fs, ops.inode, lblk, count)?;
+        let found = map::lookup(fs, cx.inode, lblk, count)?;
         if let MapState::Written(_) = found.state {
-            if ops.flags.contains(InodeFlags::EXTENTS) {
+            if cx.flags.contains(InodeFlags::EXTENTS) {
                 let mut h = fs.start(credits::convert(fs))?;
-                map::convert_to_unwritten(fs, &mut h, ops.inode, lblk, found.len)?;
+                map::convert_to_unwritten(fs, &mut h, cx.inode, lblk, found.len)?;
             } else {
                 let mut h = fs.start_with_revokes(credits::remove(fs), credits::REVOKES)?;
                 let last = u64::from(lblk.get()) + u64::from(found.len);
-                map::remove(fs, &mut h, ops.inode, lblk, last)?;
+                map::remove(fs, &mut h, cx.inode, lblk, last)?;
             }
         }
         debug_assert!(found.len > 0, "a lookup shows a block at least");
@@ -141,14 +141,14 @@ pub(in crate::file) fn drop_stale_blocks_past_eof(
 }
 
 fn cut(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     guard: &SizeGuard<'_>,
     inode: &Arc<Inode>,
     old: u64,
     size: u64,
 ) -> Result<()> {
     debug_assert!(size <= old, "a file of {old} bytes is cut to {size}");
-    let fs = ops.fs;
+    let fs = cx.fs;
     let bs = fs.layout.block_size;
     let has_blocks = || inode.core.read().sectors != 0;
     if size == old && !map::takes_space(inode) {
@@ -156,15 +156,15 @@ fn cut(
     }
     let block_end = bs.round_up(Pos::new(size)).unwrap_or(Pos::MAX).get();
     if size < old {
-        zero_and_write(ops, inode, size, block_end.min(old))?;
+        zero_and_write(cx, inode, size, block_end.min(old))?;
     } else if orphan::is_orphan(inode) {
         // The crash that left the orphan may have come before this was done.
-        zero_and_write(ops, inode, size, block_end)?;
+        zero_and_write(cx, inode, size, block_end)?;
     }
-    write_ordered(ops, Pos::new(size));
+    write_ordered(cx, Pos::new(size));
     // The size on disk may be less than the size that the file is cut to.
-    writeback_stale_gap_below(ops, Pos::new(size))?;
-    let no_fills = ops.state.address_space.invalidate_lock().write();
+    writeback_stale_gap_below(cx, Pos::new(size))?;
+    let no_fills = cx.state.address_space.invalidate_lock().write();
     let mut recorded = false;
     if size < old {
         let mut h = fs.start(credits::ORPHAN + credits::INODE_UPDATE)?;
@@ -178,7 +178,7 @@ fn cut(
     }
     debug_assert_eq!(inode.size(), size, "the end is locked");
     // Waits for writeback: nothing behind the end is allocated after this.
-    ops.state
+    cx.state
         .address_space
         .drop_range(&no_fills, Pos::new(size), Pos::MAX);
     if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {
@@ -216,21 +216,21 @@ fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, may_have_blocks: bool
 
 /// Zeroes `[from, to)`, a part of one block. If the block is allocated, the zeros are on the device
 /// on return.
-fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
+fn zero_and_write(cx: &FileContext<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
     debug_assert!(
-        to.saturating_sub(from) <= ops.fs.layout.block_size.bytes_u64(),
+        to.saturating_sub(from) <= cx.fs.layout.block_size.bytes_u64(),
         "{from}..{to} is more than a block"
     );
-    if from >= to || !data_path::zero_range(ops, Pos::new(from), to - from)? {
+    if from >= to || !data_path::zero_range(cx, Pos::new(from), to - from)? {
         return Ok(());
     }
-    let Some((lblk, _)) = crate::file::block_span(ops.fs, Pos::new(from), 1) else {
+    let Some((lblk, _)) = crate::file::block_span(cx.fs, Pos::new(from), 1) else {
         return Ok(());
     };
     // A block that is not allocated shows nothing after a crash.
-    if let MapState::Written(_) = map::lookup(ops.fs, inode, lblk, 1)?.state {
+    if let MapState::Written(_) = map::lookup(cx.fs, inode, lblk, 1)?.state {
         writeback_range(
-            ops.fs,
+            cx.fs,
             inode,
             WritebackControl::integrity(Pos::new(from), Pos::new(to)),
         )?;

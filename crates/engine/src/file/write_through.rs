@@ -25,7 +25,7 @@ use extant_units::{Pos, index};
 use crate::config::BufferedPath;
 use crate::file::block_span;
 use crate::file::data_path;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::Held;
 use crate::file::writeback;
 use crate::map;
@@ -41,40 +41,40 @@ const MIN_WRITE_THROUGH_BYTES: u64 = 128 << 10;
 /// # Errors
 /// [`Error::NoSpace`], device, map and journal failures, if nothing was written.
 pub(in crate::file) fn write(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     held: &mut Held<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<usize> {
-    let done = write_whole_blocks(ops, held, pos, bytes)?;
-    data_path::write_unlocking_front(ops, held, pos, done..bytes.len(), bytes)
+    let done = write_whole_blocks(cx, held, pos, bytes)?;
+    data_path::write_unlocking_front(cx, held, pos, done..bytes.len(), bytes)
 }
 
 /// Writes the whole blocks of `bytes`, as far as possible. Returns the number of bytes written.
 fn write_whole_blocks(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     held: &mut Held<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<usize> {
-    let bs = ops.fs.layout.block_size;
+    let bs = cx.fs.layout.block_size;
     let len = bs.round_down(Pos::new(bytes.len() as u64)).get();
     let can_write_through =
-        ops.data_path.machinery == BufferedPath::Iomap && !ops.data_path.journalled;
+        cx.data_path.machinery == BufferedPath::Iomap && !cx.data_path.journalled;
     if !can_write_through || len < MIN_WRITE_THROUGH_BYTES || bs.offset_in_block(pos) != 0 {
         return Ok(0);
     }
     let end = pos.plus(len);
-    let mapping = ops.address_space();
+    let mapping = cx.address_space();
     mapping.drop_clean(pos, end);
     if mapping.next(pos).is_some_and(|folio| folio.start() < end) {
         return Ok(0);
     }
-    writeback::writeback_stale_gap_below(ops, pos)?;
+    writeback::writeback_stale_gap_below(cx, pos)?;
     let mut at = pos;
     let mut result = Ok(());
     while at < end && result.is_ok() {
-        let part = write_run_through(ops, at, &bytes[index(at.since(pos))..], end);
+        let part = write_run_through(cx, at, &bytes[index(at.since(pos))..], end);
         let stop = match &part {
             Ok(Some(ioend)) => ioend.end(),
             _ => end,
@@ -86,7 +86,7 @@ fn write_whole_blocks(
         let no_fills = mapping.invalidate_lock().write();
         mapping.drop_range(&no_fills, at, stop);
         let arrived = part.and_then(|part| match part {
-            Some(ioend) => ops.complete_direct_write(held, &ioend, stop).map(|()| stop),
+            Some(ioend) => cx.complete_direct_write(held, &ioend, stop).map(|()| stop),
             None => Ok(at),
         });
         drop(no_fills);
@@ -110,27 +110,32 @@ fn write_whole_blocks(
 
 /// Writes the part from `at` on that lies in one run of blocks, allocated if need be. Returns the
 /// part, which is on the device and not yet in the map, or `None` if it must go through the cache.
-fn write_run_through(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Ioend>> {
+fn write_run_through(
+    cx: &FileContext<'_>,
+    at: Pos,
+    bytes: &[u8],
+    end: Pos,
+) -> Result<Option<Ioend>> {
     let left = end.since(at);
-    let (lblk, count) = block_span(ops.fs, at, left).ok_or(Error::FileTooBig)?;
-    let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
+    let (lblk, count) = block_span(cx.fs, at, left).ok_or(Error::FileTooBig)?;
+    let map = match map::lookup(cx.fs, cx.inode, lblk, count)? {
         map if map.state == MapState::Delayed => return Ok(None),
         map if map.state == MapState::Hole => {
-            ops.allocate_unwritten_retrying(lblk, map.len.min(count))?
+            cx.allocate_unwritten_retrying(lblk, map.len.min(count))?
         }
         map => map,
     };
-    let mapping = ops.to_iomap(&map)?;
+    let mapping = cx.to_iomap(&map)?;
     let len = mapping.clamp(at, left);
     let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
     let (Some(ioend), Some(bytes)) = (Ioend::new(&mapping, at, len), bytes) else {
         return Ok(None);
     };
-    let stats = ops.counters();
+    let stats = cx.counters();
     stats.uncached_writes.bump();
     stats.ioends.bump();
     stats.written_bytes.add(len);
-    let written = ops.device().write_at(ioend.at, bytes);
+    let written = cx.device().write_at(ioend.at, bytes);
     written.map_err(|source| {
         stats.failed_ioends.bump();
         DeviceFault {

@@ -4,7 +4,7 @@
 use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::Held;
 use crate::file::writeback::writeback_range_only;
 use crate::types::error::Result;
@@ -15,38 +15,38 @@ use crate::types::error::Result;
 /// # Errors
 /// The failure of the write. The data is lost then, which every opener's fsync reports as well.
 pub(super) fn write_back_range(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     held: &Held<'_>,
     start: Pos,
     end: Pos,
 ) -> Result<()> {
-    debug_assert!(held.is_of(ops.inode) && start <= end, "{start}..{end}");
-    let cached = ops.state.address_space.next(start);
+    debug_assert!(held.is_of(cx.inode) && start <= end, "{start}..{end}");
+    let cached = cx.state.address_space.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) {
         return Ok(());
     }
-    let clean = ops.state.address_space.clean_ranges(start, end);
+    let clean = cx.state.address_space.clean_ranges(start, end);
     if !matches!(&*clean, [all] if *all == (start..end)) {
-        writeback_gap_and_range(ops, start, end)?;
+        writeback_gap_and_range(cx, start, end)?;
     }
     Ok(())
 }
 
 /// Writes back what is dirty in `[start, end)`, and with it what lies between the size on disk and
 /// `start`: the size is going to pass it.
-fn writeback_gap_and_range(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
-    let disk_size = Pos::new(ops.inode.core.read().disk_size);
-    let from = ops.fs.layout.block_size.round_down(disk_size).min(start);
-    writeback_range_only(ops, WritebackControl::integrity(from, end)).map(drop)
+fn writeback_gap_and_range(cx: &FileContext<'_>, start: Pos, end: Pos) -> Result<()> {
+    let disk_size = Pos::new(cx.inode.core.read().disk_size);
+    let from = cx.fs.layout.block_size.round_down(disk_size).min(start);
+    writeback_range_only(cx, WritebackControl::integrity(from, end)).map(drop)
 }
 
 /// Before a write at `pos`: the size on disk must not pass data that only the cache has.
 ///
 /// # Errors
 /// As [`write_back_range`].
-pub(super) fn writeback_gap_below(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
-    if ops.inode.core.read().disk_size < pos.get() {
-        writeback_gap_and_range(ops, pos, pos)?;
+pub(super) fn writeback_gap_below(cx: &FileContext<'_>, pos: Pos) -> Result<()> {
+    if cx.inode.core.read().disk_size < pos.get() {
+        writeback_gap_and_range(cx, pos, pos)?;
     }
     Ok(())
 }
@@ -57,23 +57,23 @@ pub(super) fn writeback_gap_below(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
 /// # Errors
 /// As [`write_back_range`].
 pub(super) fn invalidate_range(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     held: &Held<'_>,
     start: Pos,
     end: Pos,
 ) -> Result<bool> {
-    let bs = ops.fs.layout.block_size;
-    debug_assert!(held.is_of(ops.inode), "a range of another file");
+    let bs = cx.fs.layout.block_size;
+    debug_assert!(held.is_of(cx.inode), "a range of another file");
     debug_assert!(
         start <= end && bs.offset_in_block(start) == 0 && bs.offset_in_block(end) == 0,
         "{start}..{end} are whole blocks"
     );
-    let mapping = &ops.state.address_space;
+    let mapping = &cx.state.address_space;
     let cached = mapping.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {
         return Ok(true);
     }
-    writeback_gap_and_range(ops, start, end)?;
+    writeback_gap_and_range(cx, start, end)?;
     // Other parts of a folio may be under writeback again by now.
     Ok(mapping.invalidate(start, end, true))
 }

@@ -7,7 +7,7 @@ use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
 use crate::file::file_state_init::require_regular;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::file::read::{ReadMode, read as read_cached};
 use crate::file::{block_span, data_path};
@@ -52,21 +52,21 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     let bs = fs.layout.block_size;
     let end = pos + want as u64;
     let held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
-    let ops = FileOps::new(fs, inode);
-    data_path::require_data_in_blocks(ops.flags)?;
-    if ops.data_path.journalled {
+    let cx = FileContext::new(fs, inode);
+    data_path::require_data_in_blocks(cx.flags)?;
+    if cx.data_path.journalled {
         return Ok(None);
     }
     fs.stats.direct_reads.bump();
-    ops.state.direct.announce(&ops.state.address_space);
+    cx.state.direct.announce(&cx.state.address_space);
     // The file may have been cut before the range was locked.
     let buf = &mut buf[..want.min(left())];
     let last = bs.round_up(Pos::new(end)).ok_or(Error::FileTooBig)?;
-    clear_cache::write_back_range(&ops, &held, bs.round_down(Pos::new(pos)), last)?;
+    clear_cache::write_back_range(&cx, &held, bs.round_down(Pos::new(pos)), last)?;
     let mut done = 0;
     while done < buf.len() {
         let at = Pos::new(pos).plus(done as u64);
-        match read_run(&ops, at, &mut buf[done..]) {
+        match read_run(&cx, at, &mut buf[done..]) {
             Ok(Some(more)) => done += more,
             Ok(None) if done == 0 => return Ok(None),
             Err(error) if done == 0 => return Err(error),
@@ -79,9 +79,9 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
 
 /// Reads what lies in one run of the map from `at` on. Returns the number of bytes, or `None` if
 /// only the cache has them.
-fn read_run(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
-    let (lblk, count) = block_span(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
-    let mapping = ops.to_iomap(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;
+fn read_run(cx: &FileContext<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
+    let (lblk, count) = block_span(cx.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
+    let mapping = cx.to_iomap(&map::lookup(cx.fs, cx.inode, lblk, count)?)?;
     let len = index(mapping.clamp(at, buf.len() as u64));
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(None);
@@ -89,7 +89,7 @@ fn read_run(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>>
     match (&mapping.kind, mapping.device_at(at)) {
         (IomapKind::Hole | IomapKind::Unwritten(_), _) => buf.fill(0),
         (IomapKind::Mapped(_), Some(from)) => {
-            let read = ops.device().read_at(from, buf);
+            let read = cx.device().read_at(from, buf);
             read.map_err(|source| DeviceFault {
                 request: DeviceRequest::Read,
                 at: from,

@@ -11,7 +11,7 @@ use extant_lock_order::{Rank, taking};
 use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{Held, whole_blocks};
 use crate::file::writeback::writeback_range_only;
 use crate::file::{block_span, data_path};
@@ -36,19 +36,19 @@ struct Done {
 /// If nothing was written: [`Error::NoSpace`]; device, map and journal failures; a failure to write
 /// older data of the range.
 pub(in crate::file) fn write(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     held: &mut Held<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<usize> {
-    let direct = write_past_cache(ops, held, pos, bytes)?;
+    let direct = write_past_cache(cx, held, pos, bytes)?;
     debug_assert!(direct.bytes <= bytes.len(), "no more than there is");
     if !direct.falls_back {
         return Ok(direct.bytes);
     }
-    let done = data_path::write_rest(ops, pos, direct.bytes..bytes.len(), bytes)?;
+    let done = data_path::write_rest(cx, pos, direct.bytes..bytes.len(), bytes)?;
     let position = |done: usize| pos.plus(done as u64);
-    match write_back_cached(ops, position(direct.bytes), position(done)) {
+    match write_back_cached(cx, position(direct.bytes), position(done)) {
         Err(error) if direct.bytes == 0 => Err(error),
         Err(_) => Ok(direct.bytes),
         Ok(()) => Ok(done),
@@ -58,13 +58,13 @@ pub(in crate::file) fn write(
 /// Writes `bytes` at `pos`, as far as they need not go through the cache. Lets go of the range run
 /// by run.
 fn write_past_cache(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     held: &mut Held<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<Done> {
-    data_path::require_data_in_blocks(ops.flags)?;
-    let stats = &ops.fs.stats;
+    data_path::require_data_in_blocks(cx.flags)?;
+    let stats = &cx.fs.stats;
     stats.direct_writes.bump();
     let fall_back = |bytes| {
         stats.direct_fallbacks.bump();
@@ -73,24 +73,24 @@ fn write_past_cache(
             falls_back: true,
         })
     };
-    if ops.data_path.journalled || !ops.flags.contains(InodeFlags::EXTENTS) {
+    if cx.data_path.journalled || !cx.flags.contains(InodeFlags::EXTENTS) {
         return fall_back(0);
     }
-    let bs = ops.fs.layout.block_size;
+    let bs = cx.fs.layout.block_size;
     let end = pos.plus(bytes.len() as u64);
-    ops.state.direct.announce(&ops.state.address_space);
+    cx.state.direct.announce(&cx.state.address_space);
     let range = whole_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
-    let mut no_fills = ops.state.ranges.lock_fill(range);
+    let mut no_fills = cx.state.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
-    if !clear_cache::invalidate_range(ops, held, bs.round_down(pos), last)? {
+    if !clear_cache::invalidate_range(cx, held, bs.round_down(pos), last)? {
         return fall_back(0);
     }
-    clear_cache::writeback_gap_below(ops, pos)?;
+    clear_cache::writeback_gap_below(cx, pos)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = pos.plus(done as u64);
-        match write_run(ops, held, at, &bytes[done..]) {
+        match write_run(cx, held, at, &bytes[done..]) {
             Ok(Some(more)) => {
                 done += more;
                 // Writers and fills of what is on the device can go on.
@@ -114,25 +114,30 @@ fn write_past_cache(
 ///
 /// # Errors
 /// The failure of the write.
-fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
-    writeback_range_only(ops, WritebackControl::integrity(start, end))?;
-    ops.state.address_space.drop_clean(start, end);
+fn write_back_cached(cx: &FileContext<'_>, start: Pos, end: Pos) -> Result<()> {
+    writeback_range_only(cx, WritebackControl::integrity(start, end))?;
+    cx.state.address_space.drop_clean(start, end);
     Ok(())
 }
 
 /// Writes what lies in one run of the map from `at` on; returns how much that was. `None` if it
 /// must go through the cache.
-fn write_run(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
-    let bs = ops.fs.layout.block_size;
-    let (lblk, count) = block_span(ops.fs, at, bytes.len() as u64).ok_or(Error::FileTooBig)?;
-    let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
+fn write_run(
+    cx: &FileContext<'_>,
+    held: &Held<'_>,
+    at: Pos,
+    bytes: &[u8],
+) -> Result<Option<usize>> {
+    let bs = cx.fs.layout.block_size;
+    let (lblk, count) = block_span(cx.fs, at, bytes.len() as u64).ok_or(Error::FileTooBig)?;
+    let map = match map::lookup(cx.fs, cx.inode, lblk, count)? {
         map if map.state == MapState::Delayed => return Ok(None),
         map if map.state == MapState::Hole => {
-            ops.allocate_unwritten_retrying(lblk, map.len.min(count))?
+            cx.allocate_unwritten_retrying(lblk, map.len.min(count))?
         }
         map => map,
     };
-    let mapping = ops.to_iomap(&map)?;
+    let mapping = cx.to_iomap(&map)?;
     let len = index(mapping.clamp(at, bytes.len() as u64));
     let bytes = &bytes[..len];
     let start = bs.round_down(at);
@@ -142,19 +147,19 @@ fn write_run(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Resul
     let Some(ioend) = Ioend::new(&mapping, start, span).filter(|_| len > 0) else {
         return Ok(None);
     };
-    let blocks = pad_to_blocks(ops, &mapping, at, bytes)?;
+    let blocks = pad_to_blocks(cx, &mapping, at, bytes)?;
     let slices: Vec<IoSlice<'_>> = blocks.iter().map(|part| IoSlice::new(part)).collect();
     debug_assert_eq!(
         slices.iter().map(|slice| slice.len() as u64).sum::<u64>(),
         span,
         "whole blocks are written"
     );
-    let stats = ops.counters();
+    let stats = cx.counters();
     stats.ioends.bump();
     stats.written_bytes.add(span);
     let written = match &*slices {
-        [one] => ops.device().write_at(ioend.at, one),
-        _ => ops.device().write_vectored_at(ioend.at, &slices),
+        [one] => cx.device().write_at(ioend.at, one),
+        _ => cx.device().write_vectored_at(ioend.at, &slices),
     };
     written.map_err(|source| {
         stats.failed_ioends.bump();
@@ -165,24 +170,24 @@ fn write_run(ops: &FileOps<'_>, held: &Held<'_>, at: Pos, bytes: &[u8]) -> Resul
             source,
         }
     })?;
-    ops.complete_direct_write(held, &ioend, end)?;
+    cx.complete_direct_write(held, &ioend, end)?;
     Ok(Some(len))
 }
 
 /// Pads `bytes`, which are for `at`, to whole blocks with what the blocks at both ends hold.
 fn pad_to_blocks<'a>(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     mapping: &Iomap,
     at: Pos,
     bytes: &'a [u8],
 ) -> Result<Vec<Cow<'a, [u8]>>> {
-    let bs = ops.fs.layout.block_size;
+    let bs = cx.fs.layout.block_size;
     let (inside, size) = (bs.offset_in_block(at), bs.bytes());
     let mut parts = Vec::with_capacity(3);
     let mut rest = bytes;
     if inside > 0 {
         let (head, more) = bytes.split_at(bytes.len().min(size - inside));
-        parts.push(Cow::Owned(read_modify_block(ops, mapping, at, head)?));
+        parts.push(Cow::Owned(read_modify_block(cx, mapping, at, head)?));
         rest = more;
     }
     let (middle, tail) = rest.split_at(rest.len() - rest.len() % size);
@@ -191,23 +196,28 @@ fn pad_to_blocks<'a>(
     }
     if !tail.is_empty() {
         let at = at.plus((bytes.len() - tail.len()) as u64);
-        parts.push(Cow::Owned(read_modify_block(ops, mapping, at, tail)?));
+        parts.push(Cow::Owned(read_modify_block(cx, mapping, at, tail)?));
     }
     Ok(parts)
 }
 
 /// Reads the block that `part` lies in and changes it: returns `part`, which is for `at`, with what
 /// is stored around it, and zeros past the end of the file and where nothing is stored.
-fn read_modify_block(ops: &FileOps<'_>, mapping: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<u8>> {
-    let bs = ops.fs.layout.block_size;
+fn read_modify_block(
+    cx: &FileContext<'_>,
+    mapping: &Iomap,
+    at: Pos,
+    part: &[u8],
+) -> Result<Vec<u8>> {
+    let bs = cx.fs.layout.block_size;
     let block = bs.round_down(at);
     let mut content = vec![0; bs.bytes()];
-    let below = ops.inode.size().saturating_sub(block.get());
+    let below = cx.inode.size().saturating_sub(block.get());
     if let (IomapKind::Mapped(_), Some(from), true) =
         (&mapping.kind, mapping.device_at(block), below > 0)
     {
-        ops.counters().edge_reads.bump();
-        let read = ops.device().read_at(from, &mut content);
+        cx.counters().edge_reads.bump();
+        let read = cx.device().read_at(from, &mut content);
         read.map_err(|source| DeviceFault {
             request: DeviceRequest::Read,
             at: from,

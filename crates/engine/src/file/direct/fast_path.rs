@@ -22,7 +22,7 @@ use extant_units::{DevOff, Pos};
 use crate::config::BufferedPath;
 use crate::file::direct::known_runs::KnownRuns;
 use crate::file::file_state_init::require_regular;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::whole_blocks;
 use crate::file::{block_span, data_path, file_state};
 use crate::inode;
@@ -160,18 +160,18 @@ pub(in crate::file) fn take_fast_path(
             None => return Ok(None),
         },
     };
-    let ops = FileOps::new(fs, inode);
-    if !may_bypass_cache(&ops, request.direction) {
+    let cx = FileContext::new(fs, inode);
+    if !may_bypass_cache(&cx, request.direction) {
         return Ok(None);
     }
-    data_path::require_data_in_blocks(ops.flags)?;
-    if !is_inside_and_uncached(&ops, pos, end) {
+    data_path::require_data_in_blocks(cx.flags)?;
+    if !is_inside_and_uncached(&cx, pos, end) {
         return Ok(None);
     }
     let Some((lblk, count)) = block_span(fs, pos, len as u64) else {
         return Err(Error::FileTooBig);
     };
-    let Some(at) = known_runs.find(&ops, lblk, count)? else {
+    let Some(at) = known_runs.find(&cx, lblk, count)? else {
         return Ok(None);
     };
     if request.direction == Direction::Write && !privileges::nothing_to_modify(inode) {
@@ -184,7 +184,7 @@ pub(in crate::file) fn take_fast_path(
     if matches!(range, Range::Slot(_)) {
         fs.stats.direct_slots.bump();
     }
-    count_request(&ops, &request);
+    count_request(&cx, &request);
     debug_assert_eq!(at.get() % bs.bytes_u64(), 0, "whole blocks of the device");
     Ok(Some(FastRequest {
         at,
@@ -196,39 +196,39 @@ pub(in crate::file) fn take_fast_path(
 
 /// Returns whether requests of this direction to the file can go to the device now, past the cache.
 #[inline]
-fn may_bypass_cache(ops: &FileOps<'_>, direction: Direction) -> bool {
+fn may_bypass_cache(cx: &FileContext<'_>, direction: Direction) -> bool {
     let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
-    let can_bypass = ops.data_path.machinery == BufferedPath::Iomap
-        && !ops.data_path.journalled
-        && !ops.inode.is_gone();
-    let special = ops.fs.options.sync() || ops.flags.intersects(special);
+    let can_bypass = cx.data_path.machinery == BufferedPath::Iomap
+        && !cx.data_path.journalled
+        && !cx.inode.is_gone();
+    let special = cx.fs.options.sync() || cx.flags.intersects(special);
     can_bypass && !(direction == Direction::Write && special)
 }
 
 /// Returns whether `[pos, end)`, which is locked, lies below both sizes, so that there is nothing
 /// to move, and nothing of it is cached.
 #[inline]
-fn is_inside_and_uncached(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
-    let cache = &ops.state.address_space;
-    let inside = end.get() <= ops.inode.disk_size() && end.get() <= ops.inode.size();
+fn is_inside_and_uncached(cx: &FileContext<'_>, pos: Pos, end: Pos) -> bool {
+    let cache = &cx.state.address_space;
+    let inside = end.get() <= cx.inode.disk_size() && end.get() <= cx.inode.size();
     let is_cached = || cache.next(pos).is_some_and(|folio| folio.start() < end);
     inside && (cache.is_empty() || !is_cached())
 }
 
 /// Counts a request on the fast path; a read notes its time.
 #[inline]
-fn count_request(ops: &FileOps<'_>, request: &DirectRequest<'_>) {
-    let stats = &ops.fs.stats;
+fn count_request(cx: &FileContext<'_>, request: &DirectRequest<'_>) {
+    let stats = &cx.fs.stats;
     stats.direct_fast_path.bump();
     match request.direction {
         Direction::Read => {
             stats.direct_reads.bump();
-            inode::touch_atime(ops.fs, ops.inode);
+            inode::touch_atime(cx.fs, cx.inode);
         }
         Direction::Write => {
             stats.direct_writes.bump();
-            ops.counters().ioends.bump();
-            ops.counters().written_bytes.add(request.len as u64);
+            cx.counters().ioends.bump();
+            cx.counters().written_bytes.add(request.len as u64);
         }
     }
 }
@@ -407,7 +407,7 @@ mod tests {
         fill(&fs, &file);
         let now = ask(&fs, &file, known_runs, 4096).unwrap().at;
         let map = map::lookup(&fs, &file, extant_units::Lblk::new(1), 1).unwrap();
-        let mapping = FileOps::new(&fs, &file).to_iomap(&map).unwrap();
+        let mapping = FileContext::new(&fs, &file).to_iomap(&map).unwrap();
         assert_eq!(Some(now), mapping.device_at(Pos::new(4096)));
         assert_ne!(now, first.saturating_add(4096));
         assert_eq!(file.size(), file.disk_size());

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use extant_iomap::Iomap;
 use extant_units::{DevOff, Lblk, Pos};
 
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::map;
 use crate::state::inode::Inode;
 use crate::state::map::MapState;
@@ -52,23 +52,23 @@ impl KnownRuns {
     /// The map cannot be read.
     pub(in crate::file) fn find(
         &mut self,
-        ops: &FileOps<'_>,
+        cx: &FileContext<'_>,
         lblk: Lblk,
         count: u32,
     ) -> Result<Option<DevOff>> {
-        let bs = ops.fs.layout.block_size;
+        let bs = cx.fs.layout.block_size;
         let (pos, len) = (bs.pos(lblk), u64::from(count) * bs.bytes_u64());
-        let sequence = ops.inode.known.disk_sequence();
+        let sequence = cx.inode.known.disk_sequence();
         let known = self.runs_up_to(pos).checked_sub(1).map(|at| &self.runs[at]);
         let has = |run: &&Iomap| run.cookie == sequence && run.clamp(pos, len) == len;
         if let Some(run) = known.filter(has) {
             return Ok(run.device_at(pos));
         }
-        let found = map::lookup(ops.fs, ops.inode, lblk, u32::MAX)?;
+        let found = map::lookup(cx.fs, cx.inode, lblk, u32::MAX)?;
         let MapState::Written(_) = found.state else {
             return Ok(None);
         };
-        let run = ops.to_iomap(&found)?;
+        let run = cx.to_iomap(&found)?;
         let at = run.device_at(pos).filter(|_| found.len >= count);
         self.remember(run);
         Ok(at)

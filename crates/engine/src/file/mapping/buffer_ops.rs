@@ -30,7 +30,7 @@ use extant_units::{DevOff, Lblk, PAGE_SIZE, Pblk, Pos, exact_u32};
 
 use crate::config::DataMode;
 use crate::file::block_span;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
 use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
@@ -40,7 +40,7 @@ use crate::{alloc, map, orphan};
 /// The most blocks that one handle allocates; each of them may be an extent of its own.
 const MAX_BLOCKS_PER_HANDLE: u32 = 64;
 
-impl FileOps<'_> {
+impl FileContext<'_> {
     fn has_extents(&self) -> bool {
         self.flags.contains(InodeFlags::EXTENTS)
     }
@@ -119,7 +119,7 @@ impl FileOps<'_> {
     }
 }
 
-impl BufferOps for FileOps<'_> {
+impl BufferOps for FileContext<'_> {
     type Handle = Handle;
 
     fn buffer_counters(&self) -> &BufferCounters {
@@ -269,7 +269,7 @@ impl BufferOps for FileOps<'_> {
     }
 }
 
-impl BufferWriteback for FileOps<'_> {
+impl BufferWriteback for FileContext<'_> {
     type Retries = alloc::Retries;
 
     fn start_mapping(&self) -> Result<Handle> {

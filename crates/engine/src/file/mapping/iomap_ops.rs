@@ -32,8 +32,9 @@ use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, credits};
 use crate::{alloc, map};
 
-/// A regular file, for one operation.
-pub(in crate::file) struct FileOps<'a> {
+/// The context of one operation on a regular file: the file, what it was when the operation began,
+/// and the operation's rights. Implements what the data paths ask of a file system.
+pub(in crate::file) struct FileContext<'a> {
     pub(in crate::file) fs: &'a Fs,
     pub(in crate::file) inode: &'a Arc<Inode>,
     pub(in crate::file) state: &'a FileState,
@@ -71,7 +72,7 @@ impl Space {
     }
 }
 
-impl<'a> FileOps<'a> {
+impl<'a> FileContext<'a> {
     pub(in crate::file) fn new(fs: &'a Fs, inode: &'a Arc<Inode>) -> Self {
         let state = file_state(fs, inode);
         Self {
@@ -85,15 +86,15 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// The same operations, with the file's data path and flags read anew.
-    pub(in crate::file) fn as_of_now(&self) -> Self {
+    /// The same context, with the file's data path and flags read anew.
+    pub(in crate::file) fn refreshed(&self) -> Self {
         Self {
             privileged: self.privileged,
             ..Self::new(self.fs, self.inode)
         }
     }
 
-    /// The same for an operation with the rights of `cred`.
+    /// The context of an operation with the rights of `cred`.
     pub(in crate::file) fn with_cred(mut self, cred: &Cred) -> Self {
         self.privileged = alloc::may_use_reserve(self.fs, cred);
         self
@@ -167,8 +168,8 @@ impl<'a> FileOps<'a> {
         map::allocate(self.fs, &mut h, self.inode, lblk, count, how)
     }
 
-    /// [`FileOps::allocate_unwritten`] for a write to the device; again after commits that may free
-    /// space.
+    /// [`FileContext::allocate_unwritten`] for a write to the device; again after commits that may
+    /// free space.
     pub(in crate::file) fn allocate_unwritten_retrying(
         &self,
         lblk: Lblk,
@@ -179,7 +180,7 @@ impl<'a> FileOps<'a> {
     }
 }
 
-impl IomapOps for FileOps<'_> {
+impl IomapOps for FileContext<'_> {
     type Error = Error;
 
     fn address_space(&self) -> &AddressSpace {
@@ -300,8 +301,8 @@ impl IomapOps for FileOps<'_> {
     }
 }
 
-impl FileOps<'_> {
-    /// The state of the blocks of `map`: the inverse of [`FileOps::to_iomap`].
+impl FileContext<'_> {
+    /// The state of the blocks of `map`: the inverse of [`FileContext::to_iomap`].
     fn map_state_of(&self, map: &Iomap) -> MapState {
         let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
         match map.kind {

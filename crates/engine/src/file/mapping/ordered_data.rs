@@ -13,30 +13,30 @@
 use extant_units::{Pos, Tid};
 
 use crate::file::error_reporting::record_writeback_error;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 
 /// Writes what the commit of `tid` waits for, and waits until the device has it. Runs on the commit
 /// thread.
-pub(in crate::file) fn submit_and_wait_ordered(ops: &FileOps<'_>, tid: Tid) {
-    if let Some((start, end)) = ops.state.ordered.range_of(tid) {
-        if let Err(error) = extant_bufferhead::write_ordered(ops, start, end) {
-            record_writeback_error(ops.fs, &error);
-            let ino = ops.inode.ino.get();
+pub(in crate::file) fn submit_and_wait_ordered(cx: &FileContext<'_>, tid: Tid) {
+    if let Some((start, end)) = cx.state.ordered.range_of(tid) {
+        if let Err(error) = extant_bufferhead::write_ordered(cx, start, end) {
+            record_writeback_error(cx.fs, &error);
+            let ino = cx.inode.ino.get();
             tracing::warn!(ino, %error, "ordered data could not be written");
         }
-        ops.state.flight.wait();
+        cx.state.flight.wait();
     }
     // Last: a truncation that finds nothing noted may drop the data.
-    ops.state.ordered.forget(tid);
+    cx.state.ordered.forget(tid);
 }
 
 /// Writes the data from `from` on that a commit waits for, before it is dropped: its blocks would
 /// show what they held before. The caller holds the inode's `lock`, or is the only one to know the
 /// file; it has no handle.
-pub(in crate::file) fn write_ordered(ops: &FileOps<'_>, from: Pos) {
-    if ops.state.ordered.is_waited_for()
-        && let Err(error) = extant_bufferhead::write_ordered(ops, from, Pos::MAX)
+pub(in crate::file) fn write_ordered(cx: &FileContext<'_>, from: Pos) {
+    if cx.state.ordered.is_waited_for()
+        && let Err(error) = extant_bufferhead::write_ordered(cx, from, Pos::MAX)
     {
-        record_writeback_error(ops.fs, &error);
+        record_writeback_error(cx.fs, &error);
     }
 }

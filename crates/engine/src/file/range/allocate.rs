@@ -20,7 +20,7 @@ impl RangeOperation<'_> {
         let old = self.inode.size();
         let grows = !keep_size && self.range.end > old;
         if grows {
-            truncate::prepare_growth(self.ops, self.inode, old, self.range.end)?;
+            truncate::prepare_growth(self.cx, self.inode, old, self.range.end)?;
         }
         let grow_to = grows.then_some(self.range.end);
         self.allocate_holes(&self.blocks_touched(&self.range), grow_to)
@@ -31,7 +31,7 @@ impl RangeOperation<'_> {
     pub(super) fn allocate_holes(&self, blocks: &Range<u64>, grow_to: Option<u64>) -> Result<()> {
         let how = AllocateMode {
             unwritten: true,
-            privileged: self.ops.privileged,
+            privileged: self.cx.privileged,
             ..AllocateMode::default()
         };
         debug_assert!(blocks.start <= blocks.end, "{blocks:?}");
@@ -66,7 +66,7 @@ impl RangeOperation<'_> {
             // Writeback that holds the blocks of delayed data has a reservation for them, which
             // this would use up.
             let _no_writeback = (known.state == MapState::Delayed)
-                .then(|| self.ops.state.address_space.writeback_pass());
+                .then(|| self.cx.state.address_space.writeback_pass());
             at = self.retry_with_handle(|h| {
                 let made = map::allocate(self.fs, h, self.inode, lblk, known.len, how)?;
                 let (end, size) = end_of(made.len);

@@ -42,7 +42,7 @@ use extant_pagecache::{InvalidateExclusive, WritebackPass};
 use extant_units::{Lblk, Pos};
 
 use crate::alloc;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::WholeFile;
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
 use crate::file::{data_path, max_size, max_size_of_any_map};
@@ -115,9 +115,9 @@ fn lock_and_run(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
-    let ops = FileOps::new(fs, inode).with_cred(cred);
+    let cx = FileContext::new(fs, inode).with_cred(cred);
     let op = RangeOperation {
-        ops: &ops,
+        cx: &cx,
         fs,
         inode,
         whole: &whole,
@@ -133,7 +133,7 @@ fn lock_and_run(
     if let FallocateMode::Allocate { keep_size } = mode {
         return op.allocate(keep_size);
     }
-    let no_fills = ops.state.address_space.invalidate_lock().write();
+    let no_fills = cx.state.address_space.invalidate_lock().write();
     match mode {
         FallocateMode::Allocate { .. } => Ok(()),
         FallocateMode::PunchHole => op.punch(&no_fills),
@@ -154,7 +154,7 @@ enum DirtyData {
 
 /// An operation on bytes of a file that no other thread writes.
 struct RangeOperation<'a> {
-    ops: &'a FileOps<'a>,
+    cx: &'a FileContext<'a>,
     fs: &'a Arc<Fs>,
     inode: &'a Arc<Inode>,
     whole: &'a WholeFile<'a>,
@@ -190,7 +190,7 @@ impl RangeOperation<'_> {
     }
 
     fn has_extents(&self) -> bool {
-        self.ops.flags.contains(InodeFlags::EXTENTS)
+        self.cx.flags.contains(InodeFlags::EXTENTS)
     }
 
     /// Fails for files with a block map.
@@ -240,7 +240,7 @@ impl RangeOperation<'_> {
         if self.range.start > size || self.inode.core.read().disk_size >= end {
             return Ok(());
         }
-        writeback_stale_gap_below(self.ops, Pos::new(end))?;
+        writeback_stale_gap_below(self.cx, Pos::new(end))?;
         let mut h = self.fs.start(credits::INODE_UPDATE)?;
         self.inode.update(self.fs, &mut h, |core| {
             core.disk_size = core.disk_size.max(end);
@@ -262,7 +262,7 @@ impl RangeOperation<'_> {
                 "{edge:?} is a part of a block"
             );
             if !edge.is_empty() {
-                data_path::zero_range(self.ops, Pos::new(edge.start), edge.end - edge.start)?;
+                data_path::zero_range(self.cx, Pos::new(edge.start), edge.end - edge.start)?;
             }
         }
         Ok(())
@@ -278,8 +278,8 @@ impl RangeOperation<'_> {
     ) -> Result<WritebackPass<'_>> {
         debug_assert!(blocks.start <= blocks.end, "{blocks:?}");
         let bytes = self.bytes_of(blocks);
-        crate::file::write_ordered(self.ops, bytes.start);
-        let mapping = &self.ops.state.address_space;
+        crate::file::write_ordered(self.cx, bytes.start);
+        let mapping = &self.cx.state.address_space;
         let no_writeback = mapping.writeback_pass();
         self.split_extents_at_ends(blocks)?;
         mapping.drop_range(no_fills, bytes.start, bytes.end);
@@ -296,7 +296,7 @@ impl RangeOperation<'_> {
         of_blocks: DirtyData,
     ) -> Result<WritebackPass<'_>> {
         let bytes = self.bytes_of(blocks);
-        let mapping = &self.ops.state.address_space;
+        let mapping = &self.cx.state.address_space;
         let from = match mapping.next(bytes.start) {
             Some(folio) => folio.start().min(bytes.start),
             None => bytes.start,

@@ -34,7 +34,7 @@ impl RangeOperation<'_> {
         if !blocks.is_empty() {
             self.split_extents_at_ends(&blocks)?;
         }
-        if self.ops.data_path.journalled {
+        if self.cx.data_path.journalled {
             let (start, end) = (Pos::new(self.range.start), Pos::new(self.range.end));
             writeback_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
         }

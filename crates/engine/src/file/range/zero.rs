@@ -25,7 +25,7 @@ impl RangeOperation<'_> {
             self.split_overlong_extents(&blocks)?;
         }
         if grows {
-            truncate::prepare_growth(self.ops, self.inode, old, self.range.end)?;
+            truncate::prepare_growth(self.cx, self.inode, old, self.range.end)?;
         }
         self.raise_disk_size()?;
         self.zero_edges()?;

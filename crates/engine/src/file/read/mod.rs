@@ -11,7 +11,7 @@ use extant_units::Pos;
 use crate::file::Whence;
 use crate::file::data_path;
 use crate::file::file_state_init::require_regular;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
@@ -71,13 +71,13 @@ fn read_into(
 ) -> Result<usize> {
     fs.fault.check_alive()?;
     require_regular(inode)?;
-    let ops = FileOps::new(fs, inode);
-    let open = open.unwrap_or(&ops.state.shared);
+    let cx = FileContext::new(fs, inode);
+    let open = open.unwrap_or(&cx.state.shared);
     let on_miss = match mode {
         ReadMode::Buffered => Miss::Fill(&open.readahead),
         ReadMode::Uncached => Miss::Bypass(&open.readahead),
     };
-    let done = data_path::read(&ops, &open.recent, on_miss, Pos::new(pos), buf);
+    let done = data_path::read(&cx, &open.recent, on_miss, Pos::new(pos), buf);
     let done = done.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     debug_assert!(done <= buf.len(), "{done} of {} bytes", buf.len());
     if !buf.is_empty() {
@@ -93,7 +93,7 @@ fn read_into(
 pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -> Result<u64> {
     fs.fault.check_alive()?;
     require_regular(inode)?;
-    let ops = FileOps::new(fs, inode);
-    let found = extant_iomap::seek(&ops, whence, Pos::new(pos))?;
+    let cx = FileContext::new(fs, inode);
+    let found = extant_iomap::seek(&cx, whence, Pos::new(pos))?;
     found.map(Pos::get).ok_or(Error::NoSuchAddress)
 }

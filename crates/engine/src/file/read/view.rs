@@ -13,7 +13,7 @@ use extant_units::Pos;
 
 use crate::file::data_path;
 use crate::file::file_state_init::require_regular;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::inode;
 use crate::state::file::OpenState;
@@ -37,9 +37,9 @@ pub(crate) fn view(
 ) -> Result<ReadView> {
     fs.fault.check_alive()?;
     require_regular(inode)?;
-    let ops = FileOps::new(fs, inode);
-    let open = open.unwrap_or(&ops.state.shared);
-    let view = data_path::view(&ops, &open.readahead, Pos::new(pos), len);
+    let cx = FileContext::new(fs, inode);
+    let open = open.unwrap_or(&cx.state.shared);
+    let view = data_path::view(&cx, &open.readahead, Pos::new(pos), len);
     let view = view.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     if len > 0 {
         inode::touch_atime(fs, inode);
@@ -67,20 +67,20 @@ pub(crate) fn edit(
         let end = pos.saturating_add(len as u64);
         let range = whole_blocks(fs.layout.block_size, pos, end);
         let _one_writer = lock_range(fs, inode, range)?;
-        let ops = FileOps::new(fs, inode).with_cred(cred);
-        if ops
+        let cx = FileContext::new(fs, inode).with_cred(cred);
+        if cx
             .flags
             .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {
             return Err(Error::NotPermitted);
         }
         privileges::file_modified(fs, inode, cred)?;
-        let open = open.unwrap_or(&ops.state.shared);
+        let open = open.unwrap_or(&cx.state.shared);
         let mut guarded = |at: Pos, bytes: &mut [u8]| {
             edit_marks::during(&fs.fault, || change(at.get(), bytes));
         };
-        let done = data_path::edit(&ops, &open.readahead, Pos::new(pos), len, &mut guarded);
-        (done, ops.flags)
+        let done = data_path::edit(&cx, &open.readahead, Pos::new(pos), len, &mut guarded);
+        (done, cx.flags)
     };
     let done = done.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
     debug_assert!(done <= len, "{done} of {len} bytes");

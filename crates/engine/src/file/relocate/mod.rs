@@ -30,7 +30,7 @@ use extant_pagecache::Tag;
 use extant_units::{Lblk, Pblk, exact_u32, index};
 
 use crate::config::BufferedPath;
-use crate::file::FileOps;
+use crate::file::FileContext;
 use crate::file::writeback::writeback_range;
 use crate::map;
 use crate::state::inode::Inode;
@@ -69,14 +69,14 @@ pub(super) struct End<'a> {
 /// [`Error::Busy`]; [`Error::NoSpace`] for a node of a map; device, map and journal failures. The
 /// piece is then in its old blocks, or a part of it has moved.
 pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) -> Result<Piece> {
-    let ops = FileOps::new(fs, from.inode);
+    let cx = FileContext::new(fs, from.inode);
     let bs = fs.layout.block_size;
     let most = exact_u32(MAX_PIECE_BYTES >> bs.log2()).max(1);
     for _ in 0..MAX_ATTEMPTS {
         let start = bs.pos(from.at);
         let end = start.plus(u64::from(len.min(most)) << bs.log2());
         writeback_range(fs, from.inode, WritebackControl::integrity(start, end))?;
-        if ops.state.ordered.is_waited_for() {
+        if cx.state.ordered.is_waited_for() {
             fs.journal.sync_all()?;
         }
         let ours = map::lookup(fs, from.inode, from.at, len.min(most))?;
@@ -97,17 +97,17 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
             copy(fs, old, new, count)?;
         }
         let end = start.plus(u64::from(count) << bs.log2());
-        let mapping = &ops.state.address_space;
+        let mapping = &cx.state.address_space;
         let _nothing_fills = mapping.invalidate_lock().write();
         let _nothing_writes = mapping.writeback_pass();
-        if ops.data_path.machinery == BufferedPath::BufferHead {
+        if cx.data_path.machinery == BufferedPath::BufferHead {
             mapping.drop_clean(start, end);
         }
         let dirty = !mapping.tagged(start, end, Tag::Dirty, 1).is_empty();
-        let cached = ops.data_path.machinery == BufferedPath::BufferHead
+        let cached = cx.data_path.machinery == BufferedPath::BufferHead
             && mapping.next(start).is_some_and(|folio| folio.start() < end);
         let now = map::lookup(fs, from.inode, from.at, count)?;
-        if dirty || cached || ops.state.ordered.is_waited_for() || now.state != ours.state {
+        if dirty || cached || cx.state.ordered.is_waited_for() || now.state != ours.state {
             continue;
         }
         let mut moved = 0;

@@ -10,7 +10,7 @@ use extant_units::{Ino, Lblk, Pblk, Pos, index};
 use parking_lot::Mutex;
 
 use super::{disk_size, file, mounted, mounted_with, put};
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::{
     ReadMode, Side, WriteAt, copy_range, data_path, drop_clean, edit, fallocate, file_state, fsync,
     move_extents, read, truncate, write, write_and_wait, write_direct,
@@ -210,8 +210,8 @@ fn filled(fs: &Arc<Fs>) -> (InodeRef, u64) {
 
 /// Puts `bytes` into the cache at byte `pos`, without another try of the whole write.
 fn in_one_step(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, bytes: &[u8]) -> Result<usize> {
-    let ops = FileOps::new(fs, inode);
-    data_path::write(&ops, Pos::new(pos), bytes.len(), &mut &*bytes)
+    let cx = FileContext::new(fs, inode);
+    data_path::write(&cx, Pos::new(pos), bytes.len(), &mut &*bytes)
 }
 
 /// Blocks that a transaction freed are handed out after its commit: a write that meets them on its

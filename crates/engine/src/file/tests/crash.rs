@@ -14,7 +14,7 @@ use extant_testkit::{Image, Watchdog};
 use extant_units::{Ino, Lblk, Pos};
 
 use crate::config::{MountOptions, Tuning};
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::{ReadMode, WriteAt, fallocate, fsync, read, truncate, write, write_direct};
 use crate::state::inode::InodeRef;
 use crate::state::map::{AllocateMode, MapState};
@@ -218,9 +218,9 @@ fn data_behind_a_lost_old_end_does_not_arrive() {
     let stage = Stage::new("-b 1024");
     stage.put(0, &[1; 3000]);
     stage.sync();
-    let ops = FileOps::new(&stage.fs, &stage.inode);
+    let cx = FileContext::new(&stage.fs, &stage.inode);
     let map = map::lookup(&stage.fs, &stage.inode, Lblk::new(2), 1).unwrap();
-    let place = ops.to_iomap(&map).unwrap().device_at(Pos::new(2048));
+    let place = cx.to_iomap(&map).unwrap().device_at(Pos::new(2048));
     stage.put(3000, &[2; 20_000 - 3000]);
     stage.failing.store(place.unwrap().get(), Ordering::SeqCst);
     let before = stage.fs.files.stats.snapshot();

@@ -17,7 +17,7 @@ use extant_units::{Ino, Lblk, Pos};
 use crate::api::inspect::verifier::Verifier;
 use crate::attr::{FlagSet, get_flags, set_flags};
 use crate::config::{MountOptions, Tuning};
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::writeback::writeback_range;
 use crate::file::{
     Direction, Queue, QueuedRequest, ReadMode, WriteAt, data_path, drop_clean, fallocate,
@@ -287,9 +287,9 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
         let reader = scope.spawn(|| stage.get(inode, 8 * BLOCK, 100));
         closed.wait_for(1);
         let work = || {
-            let ops = FileOps::new(fs, inode);
+            let cx = FileContext::new(fs, inode);
             let at = Pos::new(32 * BLOCK);
-            let done = data_path::write(&ops, at, 16 * BLOCK_LEN, &mut &[2; 5000][..]);
+            let done = data_path::write(&cx, at, 16 * BLOCK_LEN, &mut &[2; 5000][..]);
             assert!(done.unwrap() >= BLOCK_LEN);
         };
         let waits = || lock.is_wanted_exclusively();
@@ -314,9 +314,9 @@ fn j8_a_short_write_waits_for_writeback_before_it_gives_space_back() {
     std::thread::scope(|scope| {
         let no_end = lock.read();
         let short = || {
-            let ops = FileOps::new(fs, inode);
+            let cx = FileContext::new(fs, inode);
             let at = Pos::new(32 * BLOCK);
-            let done = data_path::write(&ops, at, 16 * BLOCK_LEN, &mut &[2; 5000][..]);
+            let done = data_path::write(&cx, at, 16 * BLOCK_LEN, &mut &[2; 5000][..]);
             assert_eq!(done.unwrap(), BLOCK_LEN);
         };
         let asks = || lock.is_wanted_exclusively();

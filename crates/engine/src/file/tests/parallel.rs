@@ -16,7 +16,7 @@ use extant_units::{PageIdx, Pos};
 
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{lock_range, try_lock_append};
 use crate::file::{
     ReadMode, WriteAt, data_path, edit, file_state, fsync, lock, read, truncate, write,
@@ -266,13 +266,13 @@ fn changes_of_the_map_elsewhere_make_no_writer_map_again() {
     let inode = file(&fs, 0);
     truncate(&fs, &inode, 4 * MIB as u64, &Cred::root()).unwrap();
     let before = fs.files.stats.snapshot().stale_retries;
-    let ops = FileOps::new(&fs, &inode);
+    let cx = FileContext::new(&fs, &inode);
     let mut source = Interrupted {
         fs: &fs,
         inode: &inode,
         rounds: 0,
     };
-    let done = data_path::write(&ops, Pos::ZERO, 4 * FOLIO, &mut source).unwrap();
+    let done = data_path::write(&cx, Pos::ZERO, 4 * FOLIO, &mut source).unwrap();
     assert_eq!((done, source.rounds), (4 * FOLIO, 4));
     assert_eq!(fs.files.stats.snapshot().stale_retries, before);
     assert!(get(&fs, &inode, 0, 4 * FOLIO) == [7; 4 * FOLIO]);

@@ -10,7 +10,7 @@ use extant_units::{Blocks, Lblk, Pos};
 
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::writeback::writeback_range;
 use crate::file::{ReadMode, WriteAt, data_path, fsync, read, truncate, write};
 use crate::state::alloc::{AllocRequest, Run};
@@ -201,7 +201,7 @@ fn iomap_12_a_write_maps_again_when_writeback_was_faster() {
     let data: Vec<u8> = (0..10 * 4096u32)
         .map(|at| at.to_le_bytes()[0] | 1)
         .collect();
-    let ops = FileOps::new(&fs, &inode);
+    let cx = FileContext::new(&fs, &inode);
     let before = (fs.files.stats.snapshot(), map::sequence(&inode));
     let mut source = Racing {
         fs: &fs,
@@ -209,7 +209,7 @@ fn iomap_12_a_write_maps_again_when_writeback_was_faster() {
         data: &data,
         races: 1,
     };
-    let done = data_path::write(&ops, Pos::ZERO, data.len(), &mut source).unwrap();
+    let done = data_path::write(&cx, Pos::ZERO, data.len(), &mut source).unwrap();
     assert_eq!(done, data.len());
     let after = fs.files.stats.snapshot();
     assert_eq!(after.stale_retries - before.0.stale_retries, 1);
@@ -238,7 +238,7 @@ fn iomap_14_what_cannot_be_mapped_is_refused_by_its_reason() {
     let fs = mounted("-b 1024", 9);
     let inode = file(&fs, "f");
     put(&fs, &inode, 0, &[1; 100]);
-    let ops = FileOps::new(&fs, &inode);
+    let cx = FileContext::new(&fs, &inode);
     for op in [
         IomapOp::Read,
         IomapOp::Report,
@@ -246,12 +246,12 @@ fn iomap_14_what_cannot_be_mapped_is_refused_by_its_reason() {
         IomapOp::Write,
     ] {
         let past = Pos::new(u64::from(u32::MAX) << 10);
-        let refused = ops.begin(op, past, 10).unwrap_err();
+        let refused = cx.begin(op, past, 10).unwrap_err();
         assert!(matches!(refused, Error::Invalid), "{op:?}: {refused}");
         assert_eq!(refused.errno(), 22);
-        assert!(ops.begin(op, Pos::new(past.get() - 1), 10).is_ok() || op == IomapOp::Write);
+        assert!(cx.begin(op, Pos::new(past.get() - 1), 10).is_ok() || op == IomapOp::Write);
     }
-    let mut inline = FileOps::new(&fs, &inode);
+    let mut inline = FileContext::new(&fs, &inode);
     inline.flags |= InodeFlags::INLINE_DATA;
     assert_eq!(
         inline
@@ -261,7 +261,7 @@ fn iomap_14_what_cannot_be_mapped_is_refused_by_its_reason() {
         34
     );
     fs.fault.shut_down(&fs, "a test");
-    let refused = ops.begin(IomapOp::Read, Pos::ZERO, 10).unwrap_err();
+    let refused = cx.begin(IomapOp::Read, Pos::ZERO, 10).unwrap_err();
     assert!(matches!(refused, Error::Shutdown(_)), "{refused}");
     assert_eq!(refused.errno(), 5);
     let mut buf = [0; 10];
@@ -284,17 +284,17 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
         let bs = fs.layout.block_size.bytes_u64();
         let inode = file(&fs, "short");
         truncate(&fs, &inode, old, &Cred::root()).unwrap();
-        let ops = FileOps::new(&fs, &inode);
+        let cx = FileContext::new(&fs, &inode);
         // Nothing at all: nothing stays, wherever in a block that was to begin.
         for pos in [0, 100] {
-            let done = data_path::write(&ops, Pos::new(pos), 1 << 20, &mut &[][..]).unwrap();
+            let done = data_path::write(&cx, Pos::new(pos), 1 << 20, &mut &[][..]).unwrap();
             assert_eq!(
                 (done, fs.alloc.counts.reserved_blocks().get()),
                 (0, 0),
                 "at {pos}"
             );
         }
-        let done = data_path::write(&ops, Pos::ZERO, 2 << 20, &mut &[1; 5000][..]).unwrap();
+        let done = data_path::write(&cx, Pos::ZERO, 2 << 20, &mut &[1; 5000][..]).unwrap();
         assert!((4096..=5000).contains(&done), "{done}");
         assert_eq!(inode.size(), old.max(done as u64));
         let reserved = fs.alloc.counts.reserved_blocks().get();
@@ -465,7 +465,7 @@ fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
         let fs = mounted_with("-b 1024", 9, options);
         let inode = file(&fs, "moved");
         put(&fs, &inode, 0, &[1; 5000]);
-        let flusher = FileOps::new(&fs, &inode);
+        let flusher = FileContext::new(&fs, &inode);
         crate::file::set_buffered_path(&fs, &inode, to).unwrap();
         put(&fs, &inode, 100_000, &[2; 5000]);
         let maps = || {

@@ -10,7 +10,7 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::Payload;
 
 use crate::file::data_path;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::WriteAt;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
@@ -27,7 +27,7 @@ pub(in crate::file) fn put_in_folio(
     at: WriteAt,
     bytes: &(impl Payload + ?Sized),
 ) -> Option<u64> {
-    let ops = FileOps::new(fs, inode);
+    let cx = FileContext::new(fs, inode);
     let noted = || match at {
         WriteAt::Pos(_) | WriteAt::End => {
             !inode.flags().contains(InodeFlags::IMMUTABLE) && privileges::nothing_to_modify(inode)
@@ -37,8 +37,8 @@ pub(in crate::file) fn put_in_folio(
     if inode.is_gone() || !noted() {
         return None;
     }
-    let recent = &open.unwrap_or(&ops.state.shared).recent;
+    let recent = &open.unwrap_or(&cx.state.shared).recent;
     // Asked again by an append: a holder of `lock` before the end is locked may have changed
     // attributes.
-    data_path::try_write_cached(&ops, recent, at, bytes, noted)
+    data_path::try_write_cached(&cx, recent, at, bytes, noted)
 }

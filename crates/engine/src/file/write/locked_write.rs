@@ -9,7 +9,7 @@ use extant_iomap::{Behind, Payload};
 use extant_units::{Pos, at_most_usize};
 
 use crate::alloc;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{WriteAt, lock_for_write};
 use crate::file::{data_path, direct, error_reporting, max_size, truncate, write_through};
 use crate::state::inode::Inode;
@@ -109,9 +109,9 @@ fn write_locked<P: Payload + ?Sized>(
     let want = bytes.len() - passed;
     let at = request.at.behind(passed);
     let (mut held, pos, size) = lock_for_write(fs, inode, at, want as u64)?;
-    let ops = FileOps::new(fs, inode).with_cred(cred);
+    let cx = FileContext::new(fs, inode).with_cred(cred);
     let fresh = !matches!(at, WriteAt::Cached(_));
-    if fresh && ops.flags.contains(InodeFlags::IMMUTABLE) {
+    if fresh && cx.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
     let limit = max_size(fs, inode);
@@ -125,24 +125,24 @@ fn write_locked<P: Payload + ?Sized>(
         // What lies behind the old end becomes part of the file: it must read as zero.
         let block_end = fs.layout.block_size.round_up(Pos::new(size));
         let block_end = block_end.unwrap_or(Pos::MAX).get();
-        data_path::zero_range(&ops, Pos::new(size), pos.min(block_end) - size)?;
-        truncate::drop_stale_blocks_past_eof(&ops, block_end, pos)?;
+        data_path::zero_range(&cx, Pos::new(size), pos.min(block_end) - size)?;
+        truncate::drop_stale_blocks_past_eof(&cx, block_end, pos)?;
     }
     let start = Pos::new(pos);
     let contiguous = || bytes.contiguous();
     let done = match request.via {
-        Via::Device => direct::write(&ops, &mut held, start, &contiguous()[passed..passed + len])?,
+        Via::Device => direct::write(&cx, &mut held, start, &contiguous()[passed..passed + len])?,
         Via::Cache if fresh => {
             let mut source = bytes.source();
             let source = Behind::new(&mut source, passed);
-            data_path::write_unlocking_front(&ops, &mut held, start, 0..len, source)?
+            data_path::write_unlocking_front(&cx, &mut held, start, 0..len, source)?
         }
         Via::Cache => {
-            write_through::write(&ops, &mut held, start, &contiguous()[passed..passed + len])?
+            write_through::write(&cx, &mut held, start, &contiguous()[passed..passed + len])?
         }
     };
     if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
-        ops.move_size_early(Pos::new(pos + done as u64))?;
+        cx.move_size_early(Pos::new(pos + done as u64))?;
     }
     Ok(Attempt {
         pos,

@@ -33,7 +33,7 @@ use extant_units::{Blocks, PAGE_SIZE, Pos, exact_u32};
 use crate::alloc::HeldBlocks;
 use crate::config::BufferedPath;
 use crate::file::error_reporting;
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::state::alloc::Run;
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::Result;
@@ -86,8 +86,8 @@ fn may_join(inode: &Inode) -> bool {
 
 /// A file whose dirty folios are under writeback.
 struct SmallFile<'a> {
-    ops: &'a FileOps<'a>,
-    write: JointWrite<'a, FileOps<'a>>,
+    cx: &'a FileContext<'a>,
+    write: JointWrite<'a, FileContext<'a>>,
     /// The dirty bytes, whole blocks from the start of the file; zero if there are others.
     len: u64,
 }
@@ -95,30 +95,30 @@ struct SmallFile<'a> {
 impl<'a> SmallFile<'a> {
     /// Tries to put `folios`, the dirty ones of the file, under writeback. `None`, with nothing
     /// changed, if another thread uses one of them or writes the file.
-    fn try_start_writeback(ops: &'a FileOps<'a>, folios: &'a [Arc<Folio>]) -> Option<Self> {
+    fn try_start_writeback(cx: &'a FileContext<'a>, folios: &'a [Arc<Folio>]) -> Option<Self> {
         // There may be more: where blocks are smaller than pages, few bytes lie in many folios.
         if folios.len() > MAX_FOLIOS {
             return None;
         }
-        let pass = ops.state.address_space.try_writeback_pass()?;
-        if ops.state.data_path.get() != ops.data_path || !may_join(ops.inode) {
+        let pass = cx.state.address_space.try_writeback_pass()?;
+        if cx.state.data_path.get() != cx.data_path || !may_join(cx.inode) {
             return None;
         }
-        let write = JointWrite::take(ops, pass, folios)?;
+        let write = JointWrite::take(cx, pass, folios)?;
         Some(Self {
-            ops,
+            cx,
             len: write.run_from_start().unwrap_or(0),
             write,
         })
     }
 
     fn blocks(&self) -> Blocks {
-        self.ops.fs.layout.block_size.blocks_for(self.len)
+        self.cx.fs.layout.block_size.blocks_for(self.len)
     }
 
     /// Writes the file by itself.
     fn write_alone(self) {
-        let (fs, ino) = (self.ops.fs, self.ops.inode.ino);
+        let (fs, ino) = (self.cx.fs, self.cx.inode.ino);
         if let Err(error) = self.write.write_alone() {
             tracing::warn!(ino = ino.get(), %error, "writeback failed");
             error_reporting::record_writeback_error(fs, &error);
@@ -129,22 +129,25 @@ impl<'a> SmallFile<'a> {
 
 /// Writes files of one block group. Adds to `others` those that have to be waited for.
 fn write_group(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
-    let ops: Vec<_> = files.iter().map(|file| FileOps::new(fs, file)).collect();
-    let dirty = |ops: &FileOps<'_>| {
-        let pages = &ops.state.address_space;
+    let cx: Vec<_> = files
+        .iter()
+        .map(|file| FileContext::new(fs, file))
+        .collect();
+    let dirty = |cx: &FileContext<'_>| {
+        let pages = &cx.state.address_space;
         pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, MAX_FOLIOS + 1)
     };
-    let folios: Vec<_> = ops.iter().map(dirty).collect();
+    let folios: Vec<_> = cx.iter().map(dirty).collect();
     let mut parts = VecDeque::with_capacity(files.len());
-    for ((file, ops), folios) in files.iter().zip(&ops).zip(&folios) {
-        match SmallFile::try_start_writeback(ops, folios) {
+    for ((file, cx), folios) in files.iter().zip(&cx).zip(&folios) {
+        match SmallFile::try_start_writeback(cx, folios) {
             Some(part) if part.len > 0 => parts.push_back(part),
             Some(part) => part.write_alone(),
             None => others.push(Arc::clone(file.shared())),
         }
     }
     while let Some(first) = parts.front() {
-        let goal = alloc::goal_for(fs, first.ops.inode);
+        let goal = alloc::goal_for(fs, first.cx.inode);
         let all = parts.iter().map(|part| part.blocks().get()).sum();
         let held = alloc::hold_blocks(fs, goal, (first.blocks().get(), all));
         let Ok(Some(mut held)) = held else {
@@ -199,7 +202,7 @@ fn write_run_and_link(fs: &Fs, held: HeldBlocks, parts: Vec<SmallFile<'_>>) {
 fn write_data(fs: &Fs, run: Run, parts: &[SmallFile<'_>]) -> bool {
     if fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
         for part in parts {
-            let moved = part.ops.move_size_early(Pos::new(part.len));
+            let moved = part.cx.move_size_early(Pos::new(part.len));
             moved.unwrap_or_else(|error| error_reporting::latch_if_corrupt(fs, &error));
         }
     }
@@ -244,7 +247,7 @@ fn link_first_extents(
         let len = part.blocks();
         let run = Run { start: at, len };
         at = at.plus(len.get());
-        match map::link_first_extent(fs, &mut h, part.ops.inode, (&marked, run), part.len) {
+        match map::link_first_extent(fs, &mut h, part.cx.inode, (&marked, run), part.len) {
             Ok(true) => *linked = true,
             // The map changed, or the journal has stopped.
             other => {

@@ -20,7 +20,7 @@ use extant_iomap::{Ioend, IoendKind, Iomap, WritebackControl, WritebackOps};
 use extant_pagecache::WritebackFault;
 use extant_units::Pos;
 
-use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::Held;
 use crate::file::{block_span, data_path, error_reporting};
 use crate::state::inode::Inode;
@@ -32,7 +32,7 @@ use crate::{alloc, map};
 /// The longest run allocated at once: the longest unwritten extent.
 const MAX_RUN: u32 = extant_disk::extent::MAX_UNWRITTEN;
 
-impl FileOps<'_> {
+impl FileContext<'_> {
     /// Allocates the delayed blocks at `known`, or returns what another thread has made of them.
     fn allocate_delayed(&self, known: &BlockMapping) -> Result<BlockMapping> {
         let how = AllocateMode {
@@ -124,7 +124,7 @@ impl FileOps<'_> {
     }
 }
 
-impl WritebackOps for FileOps<'_> {
+impl WritebackOps for FileContext<'_> {
     fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap> {
         let (lblk, count) = block_span(self.fs, pos, len).ok_or(Error::FileTooBig)?;
         // Delayed blocks are dirty, so all of them can be allocated now.
@@ -177,26 +177,26 @@ pub(in crate::file) fn writeback_range(
     inode: &Arc<Inode>,
     control: WritebackControl,
 ) -> Result<u64> {
-    let ops = FileOps::new(fs, inode);
-    writeback_stale_gap_below(&ops, control.start)?;
-    writeback_range_only(&ops, control)
+    let cx = FileContext::new(fs, inode);
+    writeback_stale_gap_below(&cx, control.start)?;
+    writeback_range_only(&cx, control)
 }
 
 /// Writes back what is dirty between the size on disk and byte `pos` wherever written blocks lie
 /// under it.
 /// The size on disk is about to pass those blocks, and the device may hold anything there, such as
 /// the data of a write whose size a crash has lost.
-pub(in crate::file) fn writeback_stale_gap_below(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
-    let bs = ops.fs.layout.block_size;
-    let mut at = bs.round_down(Pos::new(ops.inode.core.read().disk_size));
+pub(in crate::file) fn writeback_stale_gap_below(cx: &FileContext<'_>, pos: Pos) -> Result<()> {
+    let bs = cx.fs.layout.block_size;
+    let mut at = bs.round_down(Pos::new(cx.inode.core.read().disk_size));
     while at < pos {
         let rest = pos.since(at);
-        let (lblk, count) = block_span(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
-        let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
+        let (lblk, count) = block_span(cx.fs, at, rest).ok_or(Error::FileTooBig)?;
+        let map = map::lookup(cx.fs, cx.inode, lblk, count)?;
         let end = at.plus(u64::from(map.len) * bs.bytes_u64());
         debug_assert!(at < end, "a lookup shows a block at least");
         if let MapState::Written(_) = map.state {
-            writeback_range_only(ops, WritebackControl::integrity(at, end.min(pos)))?;
+            writeback_range_only(cx, WritebackControl::integrity(at, end.min(pos)))?;
         }
         at = end;
     }
@@ -205,9 +205,9 @@ pub(in crate::file) fn writeback_stale_gap_below(ops: &FileOps<'_>, pos: Pos) ->
 
 /// Writes back the part that `control` selects and nothing else. A failure is recorded for fsync.
 pub(in crate::file) fn writeback_range_only(
-    ops: &FileOps<'_>,
+    cx: &FileContext<'_>,
     control: WritebackControl,
 ) -> Result<u64> {
-    let result = data_path::writeback_on_path(ops, control);
-    result.inspect_err(|error| error_reporting::record_writeback_error(ops.fs, error))
+    let result = data_path::writeback_on_path(cx, control);
+    result.inspect_err(|error| error_reporting::record_writeback_error(cx.fs, error))
 }
