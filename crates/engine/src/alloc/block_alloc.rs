@@ -11,7 +11,7 @@ use extant_units::{Blocks, Group, Pblk, exact_u32};
 use crate::state::alloc::{AllocRequest, AllocatorCore, Claimant, Run, Stream};
 use crate::state::group::{FreeMap, LockedGroup};
 use crate::types::error::{Error, Location, Result};
-use crate::volume::whole;
+use crate::volume::all_or_abort;
 
 /// Groups whose bitmaps one pass may load while it looks for a long run. After that, shorter runs
 /// do.
@@ -334,7 +334,7 @@ impl AllocatorCore {
         let (group, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
-        whole(h, |h| {
+        all_or_abort(h, |h| {
             disk.mark_used(h, group, &mut locked.state, range.clone())?;
             locked.store_desc(&self.layout, &self.cache, h)
         })?;
@@ -425,7 +425,7 @@ impl AllocatorCore {
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
         locked.map(&disk)?;
-        whole(h, |h| {
+        all_or_abort(h, |h| {
             disk.mark_free(h, group, &mut locked.state, range.clone())?;
             locked.store_desc(&self.layout, &self.cache, h)
         })?;

@@ -51,7 +51,7 @@ use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::{Fs, stop, whole};
+use crate::volume::{Fs, all_or_abort, stop};
 
 /// Returns whether `cred` may use the blocks that are reserved for root.
 pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
@@ -71,7 +71,7 @@ pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -
     let run = fs
         .alloc
         .core
-        .counted(whole(h, |h| fs.alloc.core.allocate(h, request)))?;
+        .counted(all_or_abort(h, |h| fs.alloc.core.allocate(h, request)))?;
     debug_assert!(
         fs.layout.contains(run.start, run.len) && fs.zones.may_map(None, run.start, run.len),
         "allocated blocks lie in the volume, and in no system zone"
@@ -178,10 +178,9 @@ pub(crate) fn allocate_inode(
     h: &mut Handle,
     request: &InodeRequest,
 ) -> Result<(Ino, u32)> {
-    let result = fs
-        .alloc
-        .core
-        .counted(whole(h, |h| fs.alloc.core.allocate_inode(h, request)));
+    let result = fs.alloc.core.counted(all_or_abort(h, |h| {
+        fs.alloc.core.allocate_inode(h, request)
+    }));
     debug_assert!(
         result
             .as_ref()
@@ -206,9 +205,8 @@ pub(crate) fn hold_inode_bitmap(fs: &Fs, h: &mut Handle, ino: Ino) -> Result<Opt
 /// # Errors
 /// [`Error::Corrupt`] if it is reserved, does not exist or is free already.
 pub(crate) fn free_inode(fs: &Fs, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-    let result = fs
-        .alloc
-        .core
-        .counted(whole(h, |h| fs.alloc.core.free_inode(h, ino, is_dir)));
+    let result = fs.alloc.core.counted(all_or_abort(h, |h| {
+        fs.alloc.core.free_inode(h, ino, is_dir)
+    }));
     result.inspect_err(|error| fs.fault.report(fs, error))
 }

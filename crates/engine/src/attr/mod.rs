@@ -26,7 +26,7 @@ use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{Attr, FileKind, SetAttr, SetTime};
 use crate::volume::credits;
-use crate::volume::{Fs, whole};
+use crate::volume::{Fs, all_or_abort};
 use crate::xattr::privileges::{self, CAPABILITY, stripped};
 use crate::xattr::{self, acl};
 
@@ -140,7 +140,7 @@ pub(crate) fn setattr(
     let mut h = fs.start(credits)?;
     inode.not_plain();
     let at = inode::now();
-    whole(&mut h, |h| {
+    all_or_abort(&mut h, |h| {
         // The attributes first: only they may find no space. A privilege that is gone by then stays
         // away.
         if capable {

@@ -39,7 +39,7 @@ use extant_units::{Blocks, Group, Pblk, at_most_u32};
 use self::resize_inode::ResizeInode;
 use crate::alloc;
 use crate::types::error::{Error, Result};
-use crate::volume::{Fs, whole};
+use crate::volume::{Fs, all_or_abort};
 
 /// Groups that a step adds at most, unless one flex group has more.
 const STEP: u32 = 1024;
@@ -209,7 +209,7 @@ fn fill_last_group(fs: &Fs, end: u64) -> Result<()> {
     }
     // The group's bitmap and descriptor, the superblock.
     let mut h = fs.start(3)?;
-    let added = whole(&mut h, |h| {
+    let added = all_or_abort(&mut h, |h| {
         let added = alloc::add_to_last_group(fs, h, Pblk::new(new.blocks))?;
         let stored = fs.super_block.update(fs, h, |raw| {
             set_size(raw, &new, added.len.get());
@@ -230,7 +230,7 @@ fn add_groups(fs: &Fs, end: u64) -> Result<()> {
     new_groups::assert_sums(&step.old, step.new.geometry(), &groups);
     new_groups::write(&*fs.dev, &step.old, &step.new)?;
     let mut h = fs.start(step.credits())?;
-    let stored = whole(&mut h, |h| store(fs, h, &step, &groups));
+    let stored = all_or_abort(&mut h, |h| store(fs, h, &step, &groups));
     stored.inspect_err(|error| fs.fault.report(fs, error))?;
     drop(h);
     checkpoint(fs)?;

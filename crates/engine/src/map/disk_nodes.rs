@@ -22,7 +22,7 @@ use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
 use crate::state::volume::{CheckKind, Layout, SystemZones};
 use crate::types::error::{Error, Location, Result};
-use crate::volume::{Fs, whole};
+use crate::volume::{Fs, all_or_abort};
 
 /// Read access to the nodes of one inode's tree. Needs no mounted file system.
 pub(super) struct DiskNodes<'a> {
@@ -344,7 +344,7 @@ pub(super) fn with_nodes<R>(
 ) -> Result<R> {
     let record = map.inode().hold_record(fs)?;
     let root = map.inode().core.read().i_block;
-    let result = whole(h, |h| {
+    let result = all_or_abort(h, |h| {
         let mut nodes = HandleNodes::new(fs, h, map, root, pool);
         let result = f(&mut nodes);
         let stored = nodes.finish(&record);

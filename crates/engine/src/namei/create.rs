@@ -229,7 +229,7 @@ pub(super) fn make_under(
     };
     let inode = new_inode(fs, h, dir, wanted, links, cred)?;
     let filled = fill(fs, h, dir, &inode, wanted, cred);
-    let done = filled.and_then(|()| whole(h, |h| enter(h, &inode)));
+    let done = filled.and_then(|()| all_or_abort(h, |h| enter(h, &inode)));
     if let Err(error) = done {
         new_inode::unname(fs, h, &inode).inspect_err(|error| stop(h, error))?;
         return Err(error);

@@ -22,7 +22,7 @@ use crate::inode::{InodeCore, InodeFlags};
 use crate::state::inode::{EvictionQueue, Inode};
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::{Fs, credits, whole};
+use crate::volume::{Fs, all_or_abort, credits};
 use crate::{alloc, file, inode, map, orphan, xattr};
 
 /// Rounds of the thread after which lazy times are stored: half a day.
@@ -125,7 +125,7 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     xattr::release(fs, &mut h, inode)?;
     // While the inode is an orphan: if its bit could not be cleared later, it would stay taken.
     let _bitmap = alloc::hold_inode_bitmap(fs, &mut h, inode.ino)?;
-    whole(&mut h, |h| {
+    all_or_abort(&mut h, |h| {
         orphan::remove(fs, h, inode)?;
         inode.update_held(fs, h, &record, |core| clear(core, has_map))
     })?;

@@ -58,7 +58,7 @@ pub(super) fn swap(
     // Both, before one changes: no lookup finds an inode by both names.
     known_names::forget(fs, locked.of(old.dir), old.name);
     known_names::forget(fs, locked.of(new.dir), new.name);
-    whole(&mut h, |h| {
+    all_or_abort(&mut h, |h| {
         for ((place, is, becomes, directory, parent), entry) in entries.iter().zip(&found) {
             let dir = locked.of(place.dir);
             dir::retarget(fs, h, dir, (place.name, entry), (becomes.ino, becomes.kind))?;

@@ -55,7 +55,7 @@ pub(crate) fn link(
         let (record, dir_record) = (inode.hold_record(fs)?, dir.hold_record(fs)?);
         let inodes = 2 * credits::INODE_UPDATE + credits::ORPHAN;
         let mut h = fs.start(credits::sum([credits::dir_insert(fs), inodes]))?;
-        whole(&mut h, |h| {
+        all_or_abort(&mut h, |h| {
             let to = (inode.ino, inode.kind);
             dir::insert(fs, h, locked, name, to, cred.privileged)?;
             known_names::enter(fs, locked.shared(), name, inode);

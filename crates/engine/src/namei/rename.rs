@@ -233,7 +233,7 @@ fn replace(
     // Both, before one changes: no lookup finds the inode by both names.
     known_names::forget(fs, locked.of(old.dir), old.name);
     known_names::forget(fs, locked.of(new.dir), new.name);
-    whole(&mut h, |h| {
+    all_or_abort(&mut h, |h| {
         if flags.contains(RenameFlags::WHITEOUT) {
             let wanted = Wanted::whiteout();
             make_under(fs, h, old.dir, &wanted, cred, |h, left| {

@@ -74,7 +74,7 @@ fn remove_locked(
     let (record, dir_record) = (victim.hold_record(fs)?, dir.hold_record(fs)?);
     let needed = credits::DIR_REMOVE + 2 * credits::INODE_UPDATE + credits::ORPHAN;
     let mut h = fs.start(needed)?;
-    whole(&mut h, |h| {
+    all_or_abort(&mut h, |h| {
         dir::remove(fs, h, locked.of(dir), (name, &entry))?;
         let now = inode::now();
         drop_link(fs, h, locked, (victim, &record), now)?;

@@ -36,7 +36,7 @@ use crate::state::inode::OrphanRecord;
 use crate::state::orphans::OrphanFile;
 use crate::types::error::Result;
 use crate::volume::credits;
-use crate::volume::{Fs, whole};
+use crate::volume::{Fs, all_or_abort};
 
 /// Opens the orphan file, if there is one, and marks it as in use. Part of a writable mount, after
 /// the replay of the journal.
@@ -99,7 +99,7 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
         return Ok(());
     }
     fs.stats.orphans_listed.bump();
-    whole(h, |h| fs.orphans.list.lock().add(fs, h, inode))?;
+    all_or_abort(h, |h| fs.orphans.list.lock().add(fs, h, inode))?;
     *record = OrphanRecord::Listed;
     Ok(())
 }
@@ -112,7 +112,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut record = inode.lock_orphan();
     match *record {
         OrphanRecord::None => return Ok(()),
-        OrphanRecord::Listed => whole(h, |h| fs.orphans.list.lock().remove(fs, h, inode))?,
+        OrphanRecord::Listed => all_or_abort(h, |h| fs.orphans.list.lock().remove(fs, h, inode))?,
         OrphanRecord::Slot { block, slot } => {
             let file = fs.orphans.file.read().clone();
             debug_assert!(file.is_some(), "a slot is one of the orphan file");

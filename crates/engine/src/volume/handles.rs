@@ -3,8 +3,9 @@
 //!
 //! # Errors
 //! An operation finds and checks what it is going to change before its first change, so that a
-//! failure leaves nothing to undo. One that fails later ([`whole`]) stops the journal, whatever the
-//! `errors=` policy: the transaction has half of the operation, and must not become durable.
+//! failure leaves nothing to undo. One that fails later ([`all_or_abort`]) stops the journal,
+//! whatever the `errors=` policy: the transaction has half of the operation, and must not become
+//! durable.
 
 use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
@@ -14,13 +15,16 @@ use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Runs `change`, whose parts belong together. If it fails after the first of them, the journal
-/// stops. [`Error::NoSpace`] is no such failure: it comes before a change, or after `change` has
+/// Runs `change`, whose parts belong together. If it fails after the first of them, aborts the
+/// journal. [`Error::NoSpace`] is no such failure: it comes before a change, or after `change` has
 /// undone what it did.
 ///
 /// # Errors
 /// That of `change`.
-pub(crate) fn whole<R>(h: &mut Handle, change: impl FnOnce(&mut Handle) -> Result<R>) -> Result<R> {
+pub(crate) fn all_or_abort<R>(
+    h: &mut Handle,
+    change: impl FnOnce(&mut Handle) -> Result<R>,
+) -> Result<R> {
     let before = h.changes();
     let result = change(h);
     if let Err(error) = &result

@@ -14,7 +14,7 @@ use crate::inode;
 use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::{Fs, whole};
+use crate::volume::{Fs, all_or_abort};
 
 /// Runs `f` on the table inside of the inode.
 fn with_area<G, R>(
@@ -103,7 +103,7 @@ pub(crate) fn set_stored(
     value: Option<&[u8]>,
     cred: &Cred,
 ) -> Result<()> {
-    whole(h, |h| {
+    all_or_abort(h, |h| {
         set(fs, h, &ExclusiveAttrs::lock(inode), name, value, cred)
     })
 }
@@ -209,7 +209,7 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     }
     let per_block = fs.layout.block_size.bytes_u64() / 512;
     let record = inode.hold_record(fs)?;
-    whole(h, |h| {
+    all_or_abort(h, |h| {
         shared_blocks::drop_reference(fs, h, &attrs, pblk)?;
         inode.update_held(fs, h, &record, |core| {
             core.file_acl = Pblk::ZERO;

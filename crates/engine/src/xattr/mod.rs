@@ -38,7 +38,7 @@ use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{FileKind, XattrMode};
 use crate::volume::credits;
-use crate::volume::{Fs, whole};
+use crate::volume::{Fs, all_or_abort};
 
 /// Splits a full name and checks that attributes of its namespace are served.
 fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {
@@ -179,6 +179,6 @@ fn change(
     alloc::retry(fs, || {
         let mut h = fs.start_with_revokes(credits::XATTR + credits::INODE_UPDATE, 1)?;
         inode.not_plain();
-        whole(&mut h, |h| f(h, &ExclusiveAttrs::lock(inode)))
+        all_or_abort(&mut h, |h| f(h, &ExclusiveAttrs::lock(inode)))
     })
 }

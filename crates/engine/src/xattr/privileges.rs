@@ -13,7 +13,7 @@ use extant_jbd2::Handle;
 use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::types::{Cred, FileKind};
-use crate::volume::{Fs, credits, whole};
+use crate::volume::{Fs, all_or_abort, credits};
 use crate::{inode, xattr};
 
 const SUID: u16 = 0o4000;
@@ -76,7 +76,7 @@ pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<(
     let capable = xattr::exists(fs, inode, &CAPABILITY)?;
     if new_mode.is_some() || capable {
         let mut h = fs.start(credits::INODE_UPDATE + credits::XATTR)?;
-        whole(&mut h, |h| {
+        all_or_abort(&mut h, |h| {
             if capable {
                 xattr::set_stored(fs, h, inode, &CAPABILITY, None, cred)?;
             }

@@ -3,7 +3,7 @@
 use crate::file::range::{DirtyData, RangeOperation};
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
-use crate::volume::whole;
+use crate::volume::all_or_abort;
 use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
@@ -31,7 +31,7 @@ impl RangeOperation<'_> {
         let by = Self::lblk(blocks.end - blocks.start)?.get();
         let len = self.range.end - self.range.start;
         debug_assert!(len < size, "{len} of {size} bytes are taken out");
-        whole(&mut h, |h| {
+        all_or_abort(&mut h, |h| {
             map::remove(self.fs, h, self.inode, first, blocks.end)?;
             let from = Blocks::new(blocks.end);
             map::shift(self.fs, h, self.inode, from, Shift::Left(by))?;

@@ -8,7 +8,7 @@ use crate::file::max_size;
 use crate::file::range::{DirtyData, RangeOperation};
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
-use crate::volume::whole;
+use crate::volume::all_or_abort;
 
 impl RangeOperation<'_> {
     /// Fails for parts of blocks, for a start at or behind the end of the file, and for what would
@@ -44,7 +44,7 @@ impl RangeOperation<'_> {
         let mut h = self.start_planned(plan)?;
         let len = self.range.end - self.range.start;
         let by = Self::lblk(blocks.end - blocks.start)?.get();
-        whole(&mut h, |h| {
+        all_or_abort(&mut h, |h| {
             self.set_size(h, size + len)?;
             let from = Blocks::new(blocks.start);
             map::shift(self.fs, h, self.inode, from, Shift::Right(by))
