@@ -61,7 +61,7 @@ pub(super) fn try_write_cached(
     bytes: &(impl Payload + ?Sized),
     needs_only_copy: impl FnOnce() -> bool,
 ) -> Option<u64> {
-    if cx.data_path.machinery != BufferedPath::Iomap {
+    if cx.data_path.kind != BufferedPath::Iomap {
         return None;
     }
     let (inode, state) = (cx.inode, cx.state);
@@ -89,7 +89,7 @@ pub(super) fn write(
     source: &mut impl Source,
 ) -> Result<usize> {
     require_data_in_blocks(cx.flags)?;
-    let written = match cx.data_path.machinery {
+    let written = match cx.data_path.kind {
         BufferedPath::Iomap => extant_iomap::write(cx, pos, len, source),
         BufferedPath::BufferHead => write_by_block(cx, pos, len, source),
     };
@@ -232,7 +232,7 @@ pub(super) fn edit(
     change: &mut dyn FnMut(Pos, &mut [u8]),
 ) -> Result<usize> {
     require_data_in_blocks(cx.flags)?;
-    if cx.data_path.machinery == BufferedPath::Iomap {
+    if cx.data_path.kind == BufferedPath::Iomap {
         return match extant_iomap::edit(cx, readahead, pos, len, change) {
             Ok(done) => Ok(done),
             Err(stopped) => partial(stopped.done, stopped.error),
@@ -279,7 +279,7 @@ pub(super) fn writeback_on_path(cx: &FileContext<'_>, control: WritebackControl)
     // A switch of the data path holds the pass, and may have come since `cx` was made: a flusher
     // holds no other lock of the file.
     let cx = &cx.refreshed();
-    match cx.data_path.machinery {
+    match cx.data_path.kind {
         BufferedPath::Iomap => extant_iomap::write_back(cx, &pass, control),
         BufferedPath::BufferHead => extant_bufferhead::write_back(cx, &pass, control),
     }

@@ -36,7 +36,7 @@ pub(super) fn file_state<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileState {
         };
         let address_space = AddressSpace::new(&fs.files.pages, owner, params);
         let shared = OpenState::new(ErrorCursor::default());
-        let data_path = DataPath::of(fs, inode.flags());
+        let data_path = DataPath::chosen_for(fs, inode.flags());
         address_space.set_folios_in_handle(data_path.folios_in_handle());
         Box::new(FileState {
             address_space,

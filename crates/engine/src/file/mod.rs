@@ -9,7 +9,7 @@
 //! | `range_lock` | which locks an operation takes |
 //! | `size` | both sizes of a file, and their limits |
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
-//! | `cached`, `data_path` | what is cached of a file; the machinery that its data takes |
+//! | `cached`, `data_path` | what is cached of a file; the code that moves its data |
 //! | `writeback`, `callbacks` | writeback, and what the page cache and the journal call for it |
 //! | `sync` | making things durable |
 //! | `read` | buffered reads, searches for data and holes, views |

@@ -233,7 +233,7 @@ pub(in crate::file) fn drain(inode: &Inode, exclusive: &impl HeldExclusively) {
 /// the buffer-head path. The path does not change while it is held.
 fn enter<'a>(fs: &Fs, inode: &'a Inode, state: &FileState) -> Result<Lock<'a>> {
     loop {
-        let path = state.data_path.get().machinery;
+        let path = state.data_path.get().kind;
         let lock = match path {
             BufferedPath::Iomap => Lock::Shared(inode.try_lock_shared().unwrap_or_else(|| {
                 fs.stats.lock_waits.bump();
@@ -244,7 +244,7 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, state: &FileState) -> Result<Lock<'a>> {
         if inode.is_gone() {
             return Err(Error::Stale);
         }
-        if state.data_path.get().machinery == path {
+        if state.data_path.get().kind == path {
             return Ok(lock);
         }
     }

@@ -31,7 +31,7 @@ use crate::volume::Fs;
 /// It is no regular file.
 pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
     require_regular(inode)?;
-    Ok(path_choice::current(fs, inode).machinery)
+    Ok(path_choice::current(fs, inode).kind)
 }
 
 /// Switches `inode` to another data path. Takes the inode's `lock`.
@@ -47,7 +47,13 @@ pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath)
     if eligible(path, fs.options.data(), flags) != path {
         return Err(Error::NotSupported("the iomap path for such a file"));
     }
-    switch_if_different(fs, &whole, inode, DataPath::on(fs, path, flags), || Ok(()))
+    switch_if_different(
+        fs,
+        &whole,
+        inode,
+        DataPath::of_kind(fs, path, flags),
+        || Ok(()),
+    )
 }
 
 /// Sets the file's flag of journalled data to `on`, which `apply` stores, and switches the data
@@ -64,7 +70,7 @@ pub(crate) fn set_journalled(
 ) -> Result<()> {
     let mut flags = inode.flags();
     flags.set(InodeFlags::JOURNAL_DATA, on);
-    let to = DataPath::on(fs, path_choice::current(fs, inode).machinery, flags);
+    let to = DataPath::of_kind(fs, path_choice::current(fs, inode).kind, flags);
     switch_if_different(fs, whole, inode, to, apply)
 }
 
@@ -104,7 +110,7 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     match inode.kind {
         FileKind::Directory => map::to_extents(fs, inode).map(drop),
         FileKind::Regular if !flags.contains(InodeFlags::INLINE_DATA) => {
-            let to = DataPath::of(fs, flags | InodeFlags::EXTENTS);
+            let to = DataPath::chosen_for(fs, flags | InodeFlags::EXTENTS);
             switch(fs, &whole, inode, to, || {
                 map::to_extents(fs, inode).map(drop)
             })

@@ -59,8 +59,7 @@ fn write_whole_blocks(
 ) -> Result<usize> {
     let bs = cx.fs.layout.block_size;
     let len = bs.round_down(Pos::new(bytes.len() as u64)).get();
-    let can_write_through =
-        cx.data_path.machinery == BufferedPath::Iomap && !cx.data_path.journalled;
+    let can_write_through = cx.data_path.kind == BufferedPath::Iomap && !cx.data_path.journalled;
     if !can_write_through || len < MIN_WRITE_THROUGH_BYTES || bs.offset_in_block(pos) != 0 {
         return Ok(0);
     }

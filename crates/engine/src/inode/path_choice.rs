@@ -15,29 +15,29 @@ use crate::volume::Fs;
 
 impl DataPath {
     /// The data path of a regular file with `flags` whose data is first used.
-    pub(crate) fn of(fs: &Fs, flags: InodeFlags) -> Self {
+    pub(crate) fn chosen_for(fs: &Fs, flags: InodeFlags) -> Self {
         let path = eligible(fs.tuning.buffered_path, fs.options.data(), flags);
-        Self::on(fs, path, flags)
+        Self::of_kind(fs, path, flags)
     }
 
-    /// Data path of such a file with a given machinery. Data goes through the journal only where
+    /// The data path of such a file with the kind `path`. Data goes through the journal only where
     /// it still would in an inode that is loaded anew: otherwise that one would read past what the
     /// log has of the file.
-    pub(crate) fn on(fs: &Fs, path: BufferedPath, flags: InodeFlags) -> Self {
+    pub(crate) fn of_kind(fs: &Fs, path: BufferedPath, flags: InodeFlags) -> Self {
         let asked =
             fs.options.data() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
         let lasts = eligible(fs.tuning.buffered_path, fs.options.data(), flags) == path;
         let can = path == BufferedPath::BufferHead && fs.journal.has_log();
         Self {
-            machinery: path,
+            kind: path,
             journalled: asked && lasts && can,
         }
     }
 }
 
-/// The machinery that the mount asks for, unless the file cannot have it. A file whose data is not
-/// in plain blocks behind an extent tree needs the buffer-head path, and so does data that goes
-/// through the journal. (Linux also falls back for the feature bits of inline data and verity,
+/// The kind of data path that the mount asks for, unless the file cannot have it. A file whose data
+/// is not in plain blocks behind an extent tree needs the buffer-head path, and so does data that
+/// goes through the journal. (Linux also falls back for the feature bits of inline data and verity,
 /// whatever the file; here each file decides.)
 pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -> BufferedPath {
     let special = InodeFlags::INLINE_DATA
@@ -56,7 +56,7 @@ pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -
 pub(crate) fn current(fs: &Fs, inode: &Inode) -> DataPath {
     match inode.file_state.get() {
         Some(data) => data.data_path(),
-        None => DataPath::of(fs, inode.flags()),
+        None => DataPath::chosen_for(fs, inode.flags()),
     }
 }
 

@@ -148,7 +148,7 @@ pub(in crate::file) fn take_fast_path(
         return Ok(None);
     }
     let state = file_state(fs, inode);
-    if state.data_path.get().machinery != BufferedPath::Iomap {
+    if state.data_path.get().kind != BufferedPath::Iomap {
         return Ok(None);
     }
     state.direct.announce(&state.address_space);
@@ -198,9 +198,8 @@ pub(in crate::file) fn take_fast_path(
 #[inline]
 fn may_bypass_cache(cx: &FileContext<'_>, direction: Direction) -> bool {
     let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
-    let can_bypass = cx.data_path.machinery == BufferedPath::Iomap
-        && !cx.data_path.journalled
-        && !cx.inode.is_gone();
+    let can_bypass =
+        cx.data_path.kind == BufferedPath::Iomap && !cx.data_path.journalled && !cx.inode.is_gone();
     let special = cx.fs.options.sync() || cx.flags.intersects(special);
     can_bypass && !(direction == Direction::Write && special)
 }

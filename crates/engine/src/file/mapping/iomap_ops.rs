@@ -184,7 +184,7 @@ impl IomapOps for FileContext<'_> {
     type Error = Error;
 
     fn address_space(&self) -> &AddressSpace {
-        if self.data_path.machinery == BufferedPath::Iomap {
+        if self.data_path.kind == BufferedPath::Iomap {
             // Every path to a folio begins here. On this data path no thread waits for a folio
             // while it has a handle (J24).
             self.fs.journal.assert_no_handle();

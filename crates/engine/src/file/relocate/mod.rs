@@ -100,11 +100,11 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
         let mapping = &cx.state.address_space;
         let _nothing_fills = mapping.invalidate_lock().write();
         let _nothing_writes = mapping.writeback_pass();
-        if cx.data_path.machinery == BufferedPath::BufferHead {
+        if cx.data_path.kind == BufferedPath::BufferHead {
             mapping.drop_clean(start, end);
         }
         let dirty = !mapping.tagged(start, end, Tag::Dirty, 1).is_empty();
-        let cached = cx.data_path.machinery == BufferedPath::BufferHead
+        let cached = cx.data_path.kind == BufferedPath::BufferHead
             && mapping.next(start).is_some_and(|folio| folio.start() < end);
         let now = map::lookup(fs, from.inode, from.at, count)?;
         if dirty || cached || cx.state.ordered.is_waited_for() || now.state != ours.state {

@@ -78,7 +78,7 @@ fn may_join(inode: &Inode) -> bool {
         return false;
     };
     let dirty = state.address_space.dirty_bytes();
-    state.data_path.get().machinery == BufferedPath::Iomap
+    state.data_path.get().kind == BufferedPath::Iomap
         && (1..=SMALL_FILE_BYTES).contains(&dirty)
         && inode.disk_size() == 0
         && map::has_no_extent(inode)

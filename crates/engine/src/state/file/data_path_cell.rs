@@ -7,8 +7,8 @@ use crate::config::BufferedPath;
 /// The data path of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataPath {
-    /// The code that moves the data.
-    pub(crate) machinery: BufferedPath,
+    /// The code that moves the data: the iomap or the buffer-head path.
+    pub(crate) kind: BufferedPath,
     /// The data goes through the journal; only on the buffer-head path.
     pub(crate) journalled: bool,
 }
@@ -16,7 +16,7 @@ pub(crate) struct DataPath {
 impl DataPath {
     /// Returns whether folios are locked inside of a handle: on the buffer-head path.
     pub(crate) fn folios_in_handle(self) -> bool {
-        self.machinery == BufferedPath::BufferHead
+        self.kind == BufferedPath::BufferHead
     }
 }
 
@@ -43,21 +43,21 @@ impl DataPathCell {
             BufferedPath::Iomap
         };
         DataPath {
-            machinery: path,
+            kind: path,
             journalled: bits & JOURNALLED != 0,
         }
     }
 
     pub(crate) fn set(&self, data_path: DataPath) {
         debug_assert!(
-            !data_path.journalled || data_path.machinery == BufferedPath::BufferHead,
+            !data_path.journalled || data_path.kind == BufferedPath::BufferHead,
             "{data_path:?}"
         );
         self.0.store(Self::encode(data_path), Ordering::Release);
     }
 
     fn encode(data_path: DataPath) -> u8 {
-        let path = match data_path.machinery {
+        let path = match data_path.kind {
             BufferedPath::Iomap => 0,
             BufferedPath::BufferHead => BUFFER_HEAD,
         };
@@ -74,7 +74,7 @@ mod tests {
         for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
             for journalled in [false, true] {
                 let data_path = DataPath {
-                    machinery: path,
+                    kind: path,
                     journalled,
                 };
                 assert_eq!(DataPathCell::new(data_path).get(), data_path);
