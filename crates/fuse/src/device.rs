@@ -7,7 +7,7 @@
 //!
 //! # Concurrency
 //! [`Device::has_no_writes`] argues so. A reader counts itself before it reads, until it has served
-//! a WRITE or knows that the request is none (`taken`). If (1) the queue is empty and (2), looked
+//! a WRITE or knows that the request is none (`maybe_writes`). If (1) the queue is empty and (2), looked
 //! at after that, the count is 0, then each WRITE that was in the queue before (1) was taken by a
 //! reader that had counted itself before, and has been answered. The kernel holds back background
 //! requests only while more of them are in the queue or being served than there are workers.
@@ -35,28 +35,48 @@ use crate::abi::{
 };
 use crate::traffic::Traffic;
 
-/// What a read brought.
-pub(crate) enum Received {
-    /// A request of so many bytes.
-    Request(usize),
+/// Outcome of a read.
+pub(crate) enum Received<'a> {
+    /// A request of so many bytes, which counts as a WRITE until the guard is dropped.
+    Request(usize, MaybeWrite<'a>),
     /// Nothing is waiting.
     Nothing,
     /// The file system is unmounted, or the connection was aborted.
     Gone,
 }
 
+/// A request that may be a WRITE and is not answered yet. Drop it once the request is answered, or
+/// is known to be no WRITE.
+#[must_use]
+pub(crate) struct MaybeWrite<'a>(&'a AtomicU64);
+
+impl<'a> MaybeWrite<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for MaybeWrite<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Pause before a call is repeated for which the kernel lacked memory.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a failed read or write of `/dev/fuse` asks for.
+/// Reaction to a failed read or write of `/dev/fuse`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reaction {
     /// Repeat it.
     Again,
     /// Repeat it after [`PAUSE`].
     Later,
-    /// Nothing to receive, or no request that waits for this reply.
-    Nothing,
+    /// There is nothing to receive.
+    WouldBlock,
+    /// No request waits for this reply.
+    RequestGone,
     /// The mount is gone.
     Gone,
     /// The session ends.
@@ -66,7 +86,7 @@ enum Reaction {
 /// After a failed read.
 fn after_read(error: Sys) -> Reaction {
     match error {
-        Sys::AGAIN => Reaction::Nothing,
+        Sys::AGAIN => Reaction::WouldBlock,
         // NOENT: the request was interrupted between being chosen and being read.
         Sys::INTR | Sys::NOENT => Reaction::Again,
         Sys::NOMEM => Reaction::Later,
@@ -79,7 +99,7 @@ fn after_read(error: Sys) -> Reaction {
 fn after_write(error: Sys) -> Reaction {
     match error {
         // The caller was killed, or the request was answered already.
-        Sys::NOENT => Reaction::Nothing,
+        Sys::NOENT => Reaction::RequestGone,
         Sys::INTR => Reaction::Again,
         Sys::NOMEM | Sys::AGAIN => Reaction::Later,
         Sys::NODEV | Sys::CONNABORTED => Reaction::Gone,
@@ -89,7 +109,7 @@ fn after_write(error: Sys) -> Reaction {
 
 /// Makes `call` until it succeeds or `after` finds no reason to repeat it, or `closed` is set: then
 /// the mount is gone.
-fn repeat<T>(
+fn retry_syscall<T>(
     closed: &AtomicBool,
     after: impl Fn(Sys) -> Reaction,
     mut call: impl FnMut() -> rustix::io::Result<T>,
@@ -116,7 +136,7 @@ pub(crate) struct Device {
     fd: OwnedFd,
     closed: AtomicBool,
     /// Readers that are reading, or serve a request that may be a WRITE.
-    taken: AtomicU64,
+    maybe_writes: AtomicU64,
     /// Readable once closed, so that sleepers wake up.
     bell: OwnedFd,
     /// Of the rings, if there are any.
@@ -137,7 +157,7 @@ impl Device {
         Ok(Self {
             fd,
             closed: AtomicBool::new(false),
-            taken: AtomicU64::new(0),
+            maybe_writes: AtomicU64::new(0),
             bell,
             traffic: OnceLock::new(),
         })
@@ -181,58 +201,46 @@ impl Device {
         Ok(())
     }
 
-    /// Takes the next request, if there is one. If so [`Device::served`] has to follow.
-    pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
-        self.taken.fetch_add(1, Ordering::SeqCst);
-        let received = self.read(buf);
-        if !matches!(received, Ok(Received::Request(_))) {
-            self.served();
-        }
-        received
-    }
-
-    /// A request that was received is answered, or is no WRITE.
-    pub(crate) fn served(&self) {
-        self.taken.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Whether there was a moment during the call when each WRITE that the kernel had sent before
-    /// was answered.
-    pub(crate) fn has_no_writes(&self) -> bool {
-        match self.carrier() {
-            // By the device come only those that are no WRITEs.
-            Some(traffic) => traffic.is_idle(),
-            None => !self.has_request() && self.taken.load(Ordering::SeqCst) == 0,
-        }
-    }
-
-    fn read(&self, buf: &mut [u8]) -> io::Result<Received> {
+    /// Takes the next request, if there is one.
+    pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received<'_>> {
+        // Counted before the read.
+        let maybe_write = MaybeWrite::new(&self.maybe_writes);
         if self.closed.load(Ordering::Acquire) {
             return Ok(Received::Gone);
         }
         let read = || rustix::io::read(&self.fd, &mut *buf);
-        match repeat(&self.closed, after_read, read)? {
+        match retry_syscall(&self.closed, after_read, read)? {
             Ok(0) => Ok(Received::Gone),
-            Ok(len) => Ok(Received::Request(len)),
-            Err(Reaction::Nothing) => Ok(Received::Nothing),
+            Ok(len) => Ok(Received::Request(len, maybe_write)),
+            Err(Reaction::WouldBlock) => Ok(Received::Nothing),
             Err(_) => Ok(Received::Gone),
         }
     }
 
-    /// Whether the kernel has let go of the mount, or [`Device::close`] was called: no request is
-    /// to come.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.closed.load(Ordering::Acquire) || self.was_let_go()
+    /// Returns whether there was a moment during the call when each WRITE that the kernel had sent
+    /// before was answered.
+    pub(crate) fn has_no_writes(&self) -> bool {
+        match self.carrier() {
+            // By the device come only those that are no WRITEs.
+            Some(traffic) => traffic.is_idle(),
+            None => !self.may_have_unserved() && self.maybe_writes.load(Ordering::SeqCst) == 0,
+        }
     }
 
-    /// Whether the kernel has let go of the mount. From then on its directory and device number may
+    /// Returns whether the mount is disconnected, or [`Device::close`] was called: no request is to
+    /// come.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.is_disconnected()
+    }
+
+    /// Returns whether the kernel has disconnected the mount. From then on its directory and device number may
     /// be another mount's.
-    pub(crate) fn was_let_go(&self) -> bool {
+    pub(crate) fn is_disconnected(&self) -> bool {
         self.polled().intersects(PollFlags::ERR)
     }
 
-    /// Whether a request waits for a reader, or over rings may wait or be served.
-    pub(crate) fn has_request(&self) -> bool {
+    /// Returns whether a request waits for a reader or, over rings, may wait or be served.
+    pub(crate) fn may_have_unserved(&self) -> bool {
         self.polled().intersects(PollFlags::IN)
             || self.carrier().is_some_and(|traffic| !traffic.is_idle())
     }
@@ -269,7 +277,7 @@ impl Device {
     /// meanwhile, or be gone altogether.
     pub(crate) fn send(&self, reply: &[u8]) -> io::Result<bool> {
         let write = || rustix::io::write(&self.fd, reply);
-        Ok(repeat(&self.closed, after_write, write)?.is_ok())
+        Ok(retry_syscall(&self.closed, after_write, write)?.is_ok())
     }
 
     /// Sends the reply to a request whose server said `Done::Later`, the way that the request came:
@@ -342,7 +350,7 @@ mod tests {
     /// A kernel that fails as listed before it takes what is written.
     fn writes(errors: &[Sys], closed: &AtomicBool) -> (io::Result<Result<(), Reaction>>, usize) {
         let (mut left, mut calls) = (errors.iter(), 0);
-        let outcome = repeat(closed, after_write, || {
+        let outcome = retry_syscall(closed, after_write, || {
             calls += 1;
             left.next().map_or(Ok(()), |&error| Err(error))
         });
@@ -356,7 +364,7 @@ mod tests {
         let (outcome, calls) = writes(&errors, &open);
         assert_eq!((outcome.unwrap(), calls), (Ok(()), 5));
         let (outcome, calls) = writes(&[Sys::NOMEM, Sys::NOENT], &open);
-        assert_eq!((outcome.unwrap(), calls), (Err(Reaction::Nothing), 2));
+        assert_eq!((outcome.unwrap(), calls), (Err(Reaction::RequestGone), 2));
         let (outcome, calls) = writes(&[Sys::NOMEM, Sys::NODEV], &open);
         assert_eq!((outcome.unwrap(), calls), (Err(Reaction::Gone), 2));
         let (outcome, _) = writes(&[Sys::INVAL], &open);
@@ -372,8 +380,8 @@ mod tests {
         let errors = [Sys::NOMEM, Sys::INTR, Sys::NOENT, Sys::NOMEM];
         let mut left = errors.into_iter();
         let read = || left.next().map_or(Ok(80_usize), Err);
-        assert_eq!(repeat(&closed, after_read, read).unwrap(), Ok(80));
-        assert_eq!(after_read(Sys::AGAIN), Reaction::Nothing);
+        assert_eq!(retry_syscall(&closed, after_read, read).unwrap(), Ok(80));
+        assert_eq!(after_read(Sys::AGAIN), Reaction::WouldBlock);
         assert_eq!(after_read(Sys::NODEV), Reaction::Gone);
         assert_eq!(after_read(Sys::IO), Reaction::Fail);
     }
@@ -411,9 +419,9 @@ mod tests {
     fn a_closed_device_is_gone() {
         let (ours, theirs) = rustix::pipe::pipe().unwrap();
         let device = Device::new(ours).unwrap();
-        assert!(!device.is_gone() && !device.has_request());
+        assert!(!device.is_gone() && !device.may_have_unserved());
         rustix::io::write(&theirs, b"x").unwrap();
-        assert!(device.has_request());
+        assert!(device.may_have_unserved());
         device.close().unwrap();
         assert!(device.is_gone());
         assert!(matches!(device.receive(&mut [0; 8]), Ok(Received::Gone)));

@@ -78,8 +78,9 @@ pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
     let mut reply = space.start();
     let patience = Instant::now() + PATIENCE;
     loop {
+        // INIT is no WRITE: its guard goes at once.
         let len = match device.receive(&mut bytes)? {
-            Received::Request(len) => len,
+            Received::Request(len, _) => len,
             Received::Gone => return Err(io::Error::other("unmounted before it was mounted")),
             Received::Nothing => {
                 let left = patience.saturating_duration_since(Instant::now());
@@ -93,7 +94,6 @@ pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
                 continue;
             }
         };
-        device.served();
         let request = bytes.get(..len).and_then(Request::new);
         let Some((request, (init, upper))) = request.and_then(|r| r.init().map(|i| (r, i))) else {
             return Err(io::Error::other("the kernel's first request is not INIT"));

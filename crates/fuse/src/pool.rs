@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::abi::op;
-use crate::device::{Device, Received};
+use crate::device::{Device, MaybeWrite, Received};
 use crate::in_flight::InFlight;
 use crate::reply::{ReplySpace, zeroed};
 use crate::request::Request;
@@ -69,7 +69,10 @@ pub(crate) struct Pool<'a, S> {
     parked: Mutex<Vec<Thread>>,
 }
 
-/// What a worker keeps requests and replies in.
+/// A request taken from the device: its length, and the guard that counts it.
+type Taken<'a> = (usize, MaybeWrite<'a>);
+
+/// The memory of a worker for requests and replies.
 struct Buffers {
     request: Box<[u8]>,
     reply: ReplySpace,
@@ -171,8 +174,8 @@ impl<'a, S: Serve> Pool<'a, S> {
         } = buffers;
         let mut streak = 0;
         let result = loop {
-            let len = match self.next(&mut request, &mut streak) {
-                Ok(Some(len)) => len,
+            let (len, maybe_write) = match self.next(&mut request, &mut streak) {
+                Ok(Some(received)) => received,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
@@ -187,15 +190,11 @@ impl<'a, S: Serve> Pool<'a, S> {
             }
             let mut reply = reply.start();
             let is_write = Request::new(request).is_some_and(|r| r.header.opcode == op::WRITE);
-            if !is_write {
-                self.device.served();
-            }
+            let maybe_write = is_write.then_some(maybe_write);
             let slot = (self.in_flight, number);
             let served = serve_one(self.server, slot, request, &mut reply)
                 .and_then(|done| self.answer(done, reply.bytes()));
-            if is_write {
-                self.device.served();
-            }
+            drop(maybe_write);
             self.served.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = served {
                 break Err(error);
@@ -213,14 +212,14 @@ impl<'a, S: Serve> Pool<'a, S> {
         Ok(())
     }
 
-    /// The next request's length; `None` when there will be none.
-    fn next(&self, request: &mut [u8], streak: &mut u32) -> io::Result<Option<usize>> {
+    /// The next request's length, and that it may be a WRITE; `None` when there will be none.
+    fn next(&self, request: &mut [u8], streak: &mut u32) -> io::Result<Option<Taken<'_>>> {
         loop {
             if self.stopped.load(Ordering::Acquire) {
                 return Ok(None);
             }
             match self.device.receive(request)? {
-                Received::Request(len) => return Ok(Some(len)),
+                Received::Request(len, maybe_write) => return Ok(Some((len, maybe_write))),
                 Received::Gone => return Ok(None),
                 Received::Nothing => *streak = 0,
             }
@@ -234,11 +233,11 @@ impl<'a, S: Serve> Pool<'a, S> {
         }
     }
 
-    fn watch(&self, request: &mut [u8]) -> io::Result<Option<usize>> {
+    fn watch(&self, request: &mut [u8]) -> io::Result<Option<Taken<'_>>> {
         let mut since = Instant::now();
         loop {
             match self.device.receive(request)? {
-                Received::Request(len) => return Ok(Some(len)),
+                Received::Request(len, maybe_write) => return Ok(Some((len, maybe_write))),
                 Received::Gone => return Ok(None),
                 Received::Nothing if since.elapsed() < self.spin => thread::yield_now(),
                 Received::Nothing => {

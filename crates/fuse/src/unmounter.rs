@@ -121,7 +121,7 @@ impl Unmounter {
     /// Whether no request waits or is served, at two looks: one of them may fall between a worker's
     /// reading a request and its beginning to serve it.
     fn is_quiet(&self) -> bool {
-        let look = || !self.device.has_request() && self.in_flight.is_empty();
+        let look = || !self.device.may_have_unserved() && self.in_flight.is_empty();
         look() && {
             thread::sleep(POLL);
             look()
