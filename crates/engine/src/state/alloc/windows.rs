@@ -51,7 +51,7 @@ pub(crate) struct Stream {
 }
 
 #[derive(Default)]
-struct ShardState {
+struct TableShard {
     streams: HashMap<Ino, Stream>,
     clock: u64,
     /// Threads that may have a window of this shard checked out.
@@ -62,7 +62,7 @@ struct ShardState {
 
 #[derive(Default)]
 struct WindowShard {
-    state: Mutex<ShardState>,
+    state: Mutex<TableShard>,
     /// The last window that was checked out is back.
     all_returned: Condvar,
 }
@@ -134,7 +134,7 @@ impl WindowShard {
     /// a thread waits: a wait that begins now is for them, too.
     fn take_windows(
         &self,
-        mut state: MutexGuard<'_, ShardState>,
+        mut state: MutexGuard<'_, TableShard>,
         release: &mut impl FnMut(Run),
     ) -> bool {
         let streams = std::mem::take(&mut state.streams);
@@ -150,7 +150,7 @@ impl WindowShard {
 }
 
 impl<'a> WindowCheckout<'a> {
-    fn new(shard: &'a WindowShard, state: &mut MutexGuard<'_, ShardState>) -> Self {
+    fn new(shard: &'a WindowShard, state: &mut MutexGuard<'_, TableShard>) -> Self {
         state.checked_out += 1;
         Self {
             shard,
