@@ -97,7 +97,7 @@ fn recovered(args: &Mount) -> Result<(), Failure> {
 
 /// Closes what the caller has left open; returns the path of the image.
 fn begin(args: &Mount) -> Result<&Path, Failure> {
-    extant_fuse::inherited([]).map_err(Failure::new)?;
+    extant_fuse::take_inherited_and_close_rest([]).map_err(Failure::new)?;
     let path = args.image.as_deref();
     path.ok_or_else(|| Failure::new("an image is needed"))
 }

@@ -45,7 +45,7 @@ pub(crate) const READY: &[u8] = b"ready\n";
 /// Mounts, and serves until the mount is gone.
 pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     address_space::prepare()?;
-    let handed = extant_fuse::inherited([args.image_fd, args.fuse_fd]);
+    let handed = extant_fuse::take_inherited_and_close_rest([args.image_fd, args.fuse_fd]);
     let [image, fuse] = handed.map_err(Failure::new)?;
     let mut options = mount_source::mount_options(args)?;
     let tuning = mount_source::tuning(&options)?;

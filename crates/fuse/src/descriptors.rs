@@ -18,7 +18,9 @@ const FIRST: RawFd = 3;
 ///
 /// # Errors
 /// A number is not that of an open descriptor, is a standard stream's, or is given twice.
-pub fn inherited<const N: usize>(wanted: [Option<RawFd>; N]) -> io::Result<[Option<OwnedFd>; N]> {
+pub fn take_inherited_and_close_rest<const N: usize>(
+    wanted: [Option<RawFd>; N],
+) -> io::Result<[Option<OwnedFd>; N]> {
     let mut taken: [Option<OwnedFd>; N] = [const { None }; N];
     let open = match listed() {
         Ok(open) => open,
@@ -53,8 +55,8 @@ pub fn inherited<const N: usize>(wanted: [Option<RawFd>; N]) -> io::Result<[Opti
     Ok(taken)
 }
 
-/// Gives this thread a descriptor table of its own, with the standard streams only.
-pub(crate) fn own_descriptors() -> io::Result<()> {
+/// Unshares the descriptor table of this thread, and closes all in it but the standard streams.
+pub(crate) fn unshare_and_close_descriptors() -> io::Result<()> {
     // SAFETY: the thread uses no descriptor of another thread afterwards, and hands none of its own
     // out.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }?;
@@ -95,7 +97,9 @@ mod tests {
         assert!(is_open(number) && listed().unwrap().contains(&number));
         // Refused before anything is closed: the test's process owns what is open.
         for wanted in [[Some(1), None], [Some(100_000), None]] {
-            let error = inherited(wanted).unwrap_err().to_string();
+            let error = take_inherited_and_close_rest(wanted)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("not a descriptor"), "{error}");
         }
     }
@@ -104,7 +108,7 @@ mod tests {
     fn a_thread_keeps_none_but_the_standard_streams() {
         let (one, other) = rustix::pipe::pipe().unwrap();
         let left = std::thread::spawn(|| {
-            own_descriptors().unwrap();
+            unshare_and_close_descriptors().unwrap();
             listed().unwrap()
         });
         assert_eq!(left.join().unwrap(), Vec::<RawFd>::new());

@@ -49,7 +49,7 @@ mod uring;
 mod waiter;
 
 pub use control::CONTROL_ATTRIBUTE;
-pub use descriptors::inherited;
+pub use descriptors::take_inherited_and_close_rest;
 pub use keeper::Keeper;
 pub use keeper_service::{Left, keep};
 pub use live::{STATS_ATTRIBUTE, stats};

@@ -27,7 +27,7 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::CapabilitySet;
 
 use crate::capabilities;
-use crate::descriptors::own_descriptors;
+use crate::descriptors::unshare_and_close_descriptors;
 use crate::keeper::Keeper;
 pub use dead::{is_dead, is_in_place_of_dead, take_off_dead};
 pub use fusermount::detach;
@@ -195,7 +195,7 @@ impl MountPoint {
     /// while it waits in the kernel for requests of our own mount.
     pub(crate) fn let_go_of_descriptors(&self) -> io::Result<()> {
         match &self.reach {
-            Reach::Own { .. } => own_descriptors(),
+            Reach::Own { .. } => unshare_and_close_descriptors(),
             // The keeper waits, and has no such descriptor.
             Reach::Keeper(_) | Reach::Parent => Ok(()),
         }
