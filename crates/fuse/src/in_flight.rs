@@ -22,32 +22,32 @@ use parking_lot::Mutex;
 /// A slot for each worker.
 pub(crate) struct InFlight {
     slots: Vec<Slot>,
-    early: Early,
+    early: EarlyInterrupts,
 }
 
 /// Interruptions of requests that no worker served when they came.
 #[derive(Default)]
-struct Early {
+struct EarlyInterrupts {
     /// How many there are, at most [`MAX_EARLY`]: with none, a request looks no further.
     count: AtomicUsize,
-    noted: Mutex<Noted>,
+    noted: Mutex<EarlyList>,
 }
 
 #[derive(Default)]
-struct Noted {
-    /// Requests, and the look at which each is forgotten.
+struct EarlyList {
+    /// Interrupted requests, and the count of requests at which each is forgotten.
     uniques: VecDeque<(u64, u64)>,
-    /// How often requests have looked.
-    looks: u64,
+    /// Requests that have looked for an early interruption.
+    requests_seen: u64,
 }
 
 /// How many early interruptions are remembered. Most are of requests that were just answered.
 const MAX_EARLY: usize = 64;
-/// So many requests look for an early interruption. Its own one has been read by then.
-const MAX_LOOKS: u64 = 1 << 16;
+/// An early interruption is dropped after so many further requests: its own one was read by then.
+const EARLY_LIFETIME_REQUESTS: u64 = 1 << 16;
 
-/// Its worker writes to it for each request: no two share a cache line, or two that the processor
-/// fetches together.
+/// The slot of one worker, which writes to it for each request. Aligned to two cache lines, as
+/// processors fetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Slot(Mutex<Current>);
@@ -59,15 +59,15 @@ struct Current {
     interrupt: Interrupt,
 }
 
-/// A request is being served until this is dropped.
+/// Marks a request as being served until it is dropped.
 #[must_use]
-pub(crate) struct Served<'a> {
+pub(crate) struct ServingGuard<'a> {
     slot: &'a Slot,
     /// Ends the request's walks in the engine.
     pub(crate) interrupt: Interrupt,
 }
 
-impl Drop for Served<'_> {
+impl Drop for ServingGuard<'_> {
     fn drop(&mut self) {
         self.slot.0.lock().unique = None;
     }
@@ -78,7 +78,7 @@ impl InFlight {
         let slots = std::iter::repeat_with(Slot::default);
         Self {
             slots: slots.take(workers).collect(),
-            early: Early::default(),
+            early: EarlyInterrupts::default(),
         }
     }
 
@@ -89,7 +89,7 @@ impl InFlight {
 
     /// Worker `worker`, one of [`InFlight::workers`], begins to serve the request that the kernel
     /// calls `unique`.
-    pub(crate) fn begin(&self, worker: usize, unique: u64) -> Served<'_> {
+    pub(crate) fn begin(&self, worker: usize, unique: u64) -> ServingGuard<'_> {
         let slot = &self.slots[worker];
         let mut current = slot.0.lock();
         current.unique = Some(unique);
@@ -101,7 +101,7 @@ impl InFlight {
         if self.early.count.load(Ordering::SeqCst) > 0 && self.early.take(unique) {
             interrupt.set();
         }
-        Served { slot, interrupt }
+        ServingGuard { slot, interrupt }
     }
 
     /// Interrupts request `unique` now or, if no worker serves it yet, when one begins to. The
@@ -147,10 +147,10 @@ impl InFlight {
     }
 }
 
-impl Early {
+impl EarlyInterrupts {
     fn remember(&self, unique: u64) {
         let mut noted = self.noted.lock();
-        let end = noted.looks + MAX_LOOKS;
+        let end = noted.requests_seen + EARLY_LIFETIME_REQUESTS;
         let uniques = &mut noted.uniques;
         if uniques.len() == MAX_EARLY {
             uniques.pop_front();
@@ -162,12 +162,15 @@ impl Early {
     /// Forgets the interruption of `unique`; returns whether there was one.
     fn take(&self, unique: u64) -> bool {
         let mut noted = self.noted.lock();
-        let Noted { uniques, looks } = &mut *noted;
-        *looks += 1;
+        let EarlyList {
+            uniques,
+            requests_seen,
+        } = &mut *noted;
+        *requests_seen += 1;
         let mut found = false;
         uniques.retain(|&(one, end)| {
             found |= one == unique;
-            one != unique && *looks < end
+            one != unique && *requests_seen < end
         });
         self.count.store(uniques.len(), Ordering::SeqCst);
         found
@@ -224,7 +227,7 @@ mod tests {
     fn an_interruption_that_came_too_late_is_forgotten() {
         let requests = InFlight::new(1);
         requests.interrupt(1);
-        for unique in 0..MAX_LOOKS {
+        for unique in 0..EARLY_LIFETIME_REQUESTS {
             assert_eq!(requests.early.count.load(Ordering::SeqCst), 1);
             drop(requests.begin(0, 2 + unique));
         }
