@@ -1,5 +1,5 @@
-//! The daemon's end of the connection that reports how an unmount ended; [`crate::Waiter`] is the
-//! other end.
+//! The daemon's end of the connection that reports how an unmount ended; [`crate::UnmountWaiter`]
+//! is the other end.
 //!
 //! A plain FUSE mount is gone from the directory before its daemon has written all data to the
 //! image. A client that unmounts asks the mount for its extended attribute [`CONTROL_ATTRIBUTE`]

@@ -60,4 +60,4 @@ pub use mount::{
 pub use resize::grow;
 pub use session::{HostSide, Mount, MountError, Requests};
 pub use unmounter::Unmounter;
-pub use waiter::Waiter;
+pub use waiter::UnmountWaiter;

@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Waits for the outcome of an unmount.
 #[derive(Debug)]
-pub struct Waiter {
+pub struct UnmountWaiter {
     stream: UnixStream,
     /// The beginning of the outcome, once it came in the place of an answer.
     outcome: Option<u8>,
@@ -32,26 +32,26 @@ pub struct Waiter {
     patience: Duration,
 }
 
-impl Waiter {
+impl UnmountWaiter {
     /// Connects to the daemon of the Extant mount at `dir`. Do so before unmounting it.
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] if it is not a mount of Extant, or whatever reaching it
     /// brings.
-    pub fn connect(dir: &Path) -> io::Result<Waiter> {
+    pub fn connect(dir: &Path) -> io::Result<UnmountWaiter> {
         let mut name = [0; 128];
         let len = rustix::fs::getxattr(dir, CONTROL_ATTRIBUTE, &mut name)?;
         // The kernel gives no more than the buffer holds; an empty name connects nowhere.
         Self::connect_to(name.get(..len).unwrap_or(&[]))
     }
 
-    fn connect_to(name: &[u8]) -> io::Result<Waiter> {
+    fn connect_to(name: &[u8]) -> io::Result<UnmountWaiter> {
         let kind = SocketType::STREAM;
         let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         // Holds for connecting as well: the daemon's queue may be full.
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
         connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
-        let mut waiter = Waiter {
+        let mut waiter = UnmountWaiter {
             stream: UnixStream::from(socket),
             outcome: None,
             patience: PATIENCE,
@@ -63,13 +63,14 @@ impl Waiter {
         }
     }
 
-    /// Whether the kernel lets go of the mount within `patience`: no mount point, in whatever mount
-    /// namespace, and no open file holds it. The daemon is asked at least once.
+    /// Waits up to `timeout` until the kernel has disconnected the mount and returns whether it
+    /// has: no mount point, in whatever mount namespace, and no open file holds it. The daemon is
+    /// asked at least once.
     ///
     /// # Errors
     /// The daemon does not answer, or died without reporting anything.
-    pub fn is_gone_within(&mut self, patience: Duration) -> io::Result<bool> {
-        let end = Instant::now() + patience;
+    pub fn wait_until_gone(&mut self, timeout: Duration) -> io::Result<bool> {
+        let end = Instant::now() + timeout;
         loop {
             if self.outcome.is_some() {
                 return Ok(true);
@@ -119,9 +120,9 @@ impl Waiter {
         }
     }
 
-    /// The next byte; `None` if none comes within `patience`.
-    fn byte(&mut self, patience: Duration) -> io::Result<Option<u8>> {
-        self.stream.set_read_timeout(Some(patience))?;
+    /// The next byte; `None` if none comes within `timeout`.
+    fn byte(&mut self, timeout: Duration) -> io::Result<Option<u8>> {
+        self.stream.set_read_timeout(Some(timeout))?;
         let mut byte = [0];
         loop {
             match self.stream.read(&mut byte) {
@@ -184,7 +185,7 @@ mod tests {
     use crate::control::{Control, ControlSocket};
 
     /// A waiter that is connected to a daemon that greets it and then does `act`.
-    fn against(name: &str, act: impl FnOnce(UnixStream) + Send + 'static) -> Waiter {
+    fn against(name: &str, act: impl FnOnce(UnixStream) + Send + 'static) -> UnmountWaiter {
         let name = format!("extant-test-{name}-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
@@ -193,7 +194,7 @@ mod tests {
             client.write_all(&[GREETING]).unwrap();
             act(client);
         });
-        Waiter::connect_to(name.as_bytes()).unwrap()
+        UnmountWaiter::connect_to(name.as_bytes()).unwrap()
     }
 
     fn failure(name: &str, act: impl FnOnce(UnixStream) + Send + 'static) -> String {
@@ -237,14 +238,14 @@ mod tests {
                 client.write_all(&[MOUNTED]).unwrap();
             }
         });
-        assert!(!stays.is_gone_within(Duration::ZERO).unwrap());
-        assert!(!stays.is_gone_within(5 * POLL).unwrap());
+        assert!(!stays.wait_until_gone(Duration::ZERO).unwrap());
+        assert!(!stays.wait_until_gone(5 * POLL).unwrap());
         let mut closes = against("closes", |mut client| {
             client.read_exact(&mut [0]).unwrap();
             client.write_all(&[CLOSING]).unwrap();
             client.write_all(b"ok\n").unwrap();
         });
-        assert!(closes.is_gone_within(Duration::ZERO).unwrap());
+        assert!(closes.wait_until_gone(Duration::ZERO).unwrap());
         closes.wait().unwrap();
     }
 
@@ -252,7 +253,7 @@ mod tests {
     fn more_clients_than_it_takes_do_not_hold_the_daemon() {
         let control = ControlSocket::bind().and_then(Control::start).unwrap();
         let name = control.name().to_owned();
-        let mut waiter = Waiter::connect_to(name.as_bytes()).unwrap();
+        let mut waiter = UnmountWaiter::connect_to(name.as_bytes()).unwrap();
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         // None of them reads; each asks until its answers have filled the socket, or the daemon has
         // hung up.
@@ -264,10 +265,10 @@ mod tests {
             client.set_nonblocking(true).unwrap();
             while client.write_all(&[ASK; 512]).is_ok() {}
         }
-        assert!(!waiter.is_gone_within(Duration::ZERO).unwrap());
+        assert!(!waiter.wait_until_gone(Duration::ZERO).unwrap());
         control.finish(Err("line\nbreak".into()));
         let error = waiter.wait().unwrap_err().to_string();
         assert_eq!(error, "line break");
-        assert!(Waiter::connect_to(name.as_bytes()).is_err());
+        assert!(UnmountWaiter::connect_to(name.as_bytes()).is_err());
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use extant_fuse::{MountEntry, Waiter, detach};
+use extant_fuse::{MountEntry, UnmountWaiter, detach};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -101,7 +101,7 @@ enum Wait {
     /// Nothing: nothing is waited for.
     Nothing,
     /// Its daemon.
-    Daemon(Waiter),
+    Daemon(UnmountWaiter),
     /// The lock on the image, opened while it was mounted: for a mount that this user may not look
     /// into, or whose daemon is dead.
     Lock(File),
@@ -111,7 +111,7 @@ enum Wait {
 
 impl Wait {
     fn of(dir: &Path, entry: &MountEntry) -> io::Result<Wait> {
-        let error = match Waiter::connect(dir) {
+        let error = match UnmountWaiter::connect(dir) {
             Ok(waiter) => return Ok(Wait::Daemon(waiter)),
             Err(error) => error,
         };
@@ -143,8 +143,8 @@ fn open_image(source: &Path) -> io::Result<File> {
     File::open(source)
 }
 
-fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
-    if !waiter.is_gone_within(Duration::ZERO)? {
+fn wait_for_daemon(mut waiter: UnmountWaiter, entry: &MountEntry) -> io::Result<()> {
+    if !waiter.wait_until_gone(Duration::ZERO)? {
         // The device number is this mount's only for as long as the daemon says that it is mounted:
         // it is asked before and after.
         let others = MountEntry::of_device(entry.device)?;
@@ -153,7 +153,7 @@ fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
             _ => Vec::new(),
         };
         if let Some(other) = others.first()
-            && !waiter.is_gone_within(Duration::ZERO)?
+            && !waiter.wait_until_gone(Duration::ZERO)?
         {
             let (dir, other) = (entry.dir.display(), other.dir.display());
             print_error_line(&format!(
@@ -165,7 +165,7 @@ fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
             [] => ELSEWHERE,
             _ => PASSING,
         };
-        if !waiter.is_gone_within(patience)? {
+        if !waiter.wait_until_gone(patience)? {
             let of = match holders.as_slice() {
                 [] => String::new(),
                 _ => format!(" (of {})", holders.join(", ")),
