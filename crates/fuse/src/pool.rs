@@ -43,9 +43,9 @@ const TICKS_TO_REST: u32 = 30;
 /// So many requests without finding the queue empty wake another worker.
 const BACKLOG: u32 = 4;
 
-/// What the watcher does when it finds no request.
+/// Policy of the watching worker when it finds no request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Habit {
+pub(crate) enum IdlePolicy {
     /// It polls for a while before it sleeps.
     Poll,
     /// It sleeps.
@@ -65,7 +65,7 @@ pub(crate) struct Pool<'a, S> {
     watched: AtomicBool,
     stopped: AtomicBool,
     served: AtomicU64,
-    resting: AtomicBool,
+    supervisor_parked: AtomicBool,
     parked: Mutex<Vec<Thread>>,
 }
 
@@ -94,23 +94,23 @@ impl<'a, S: Serve> Pool<'a, S> {
         device: &'a Device,
         server: &'a S,
         in_flight: &'a InFlight,
-        (workers, habit): (usize, Habit),
+        (workers, policy): (usize, IdlePolicy),
     ) -> Self {
         Self {
             device,
             server,
             in_flight,
             workers: workers.min(in_flight.workers()),
-            spin: if habit == Habit::Poll {
+            spin: if policy == IdlePolicy::Poll {
                 SPIN
             } else {
                 Duration::ZERO
             },
-            gather: habit == Habit::Gather,
+            gather: policy == IdlePolicy::Gather,
             watched: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             served: AtomicU64::new(0),
-            resting: AtomicBool::new(false),
+            supervisor_parked: AtomicBool::new(false),
             parked: Mutex::default(),
         }
     }
@@ -179,14 +179,16 @@ impl<'a, S: Serve> Pool<'a, S> {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
-            if self.resting.load(Ordering::Relaxed) && self.resting.swap(false, Ordering::AcqRel) {
+            if self.supervisor_parked.load(Ordering::Relaxed)
+                && self.supervisor_parked.swap(false, Ordering::AcqRel)
+            {
                 supervisor.unpark();
             }
             // The kernel gives no more than the buffer holds; an empty request is no request.
             let request = request.get(..len).unwrap_or(&[]);
             streak += 1;
             if streak % BACKLOG == 0 || self.server.may_block(request) {
-                self.call_help();
+                self.wake_parked_worker();
             }
             let mut reply = reply.start();
             let is_write = Request::new(request).is_some_and(|r| r.header.opcode == op::WRITE);
@@ -260,7 +262,7 @@ impl<'a, S: Serve> Pool<'a, S> {
         self.parked.lock().retain(|thread| thread.id() != me.id());
     }
 
-    fn call_help(&self) {
+    fn wake_parked_worker(&self) {
         if let Some(thread) = self.parked.lock().pop() {
             thread.unpark();
         }
@@ -276,13 +278,13 @@ impl<'a, S: Serve> Pool<'a, S> {
                 (last, quiet) = (served, 0);
             } else if !watched {
                 quiet = 0;
-                self.call_help();
+                self.wake_parked_worker();
             } else {
                 quiet += 1;
             }
             if quiet >= TICKS_TO_REST {
                 quiet = 0;
-                self.resting.store(true, Ordering::Release);
+                self.supervisor_parked.store(true, Ordering::Release);
                 // A request that came before the flag was up is noticed at the next tick after all.
                 if self.served.load(Ordering::Acquire) == last
                     && self.watched.load(Ordering::Acquire)
@@ -290,7 +292,7 @@ impl<'a, S: Serve> Pool<'a, S> {
                 {
                     thread::park();
                 }
-                self.resting.store(false, Ordering::Release);
+                self.supervisor_parked.store(false, Ordering::Release);
             }
         }
     }

@@ -31,7 +31,7 @@ use crate::in_flight::InFlight;
 use crate::init::{self, Agreed, REPLY_LEN, REQUEST_LEN, Wishes};
 use crate::mount::{Attached, Connection, MountOptions, MountPoint, Transport};
 use crate::node_table::NodeTable;
-use crate::pool::{Habit, Pool};
+use crate::pool::{IdlePolicy, Pool};
 use crate::server::{Server, Settings};
 use crate::space::dirty_limit;
 use crate::unmounter::{Closing, Unmounter};
@@ -324,13 +324,13 @@ impl Mount {
     }
 
     /// How many workers there are at the device, and what the one that watches it does.
-    fn workers_at_device(&self, rings_carry: bool) -> (usize, Habit) {
+    fn workers_at_device(&self, rings_carry: bool) -> (usize, IdlePolicy) {
         match rings_carry {
-            true => (WORKERS_BESIDE_RINGS, Habit::Gather),
-            false if self.cpus > 1 => (self.workers, Habit::Poll),
+            true => (WORKERS_BESIDE_RINGS, IdlePolicy::Gather),
+            false if self.cpus > 1 => (self.workers, IdlePolicy::Poll),
             // On a single processor a worker that polls would take it from the process that is to
             // send the request.
-            false => (self.workers, Habit::Sleep),
+            false => (self.workers, IdlePolicy::Sleep),
         }
     }
 

@@ -16,7 +16,7 @@ use super::*;
 use crate::abi::op;
 use crate::errno::Errno;
 use crate::init::{REPLY_LEN, REQUEST_LEN, Wishes, handshake, payload_len};
-use crate::pool::{Habit, Pool};
+use crate::pool::{IdlePolicy, Pool};
 use crate::reply::ReplyBuf;
 use crate::request::Request;
 use crate::serve::Done;
@@ -222,7 +222,7 @@ fn serve(
         let ours = (&refuser, device);
         let threads = rings.start(scope, ours, (&in_flight, workers), false);
         let threads = threads.unwrap();
-        let pool = Pool::new(device, &refuser, &in_flight, (workers, Habit::Sleep));
+        let pool = Pool::new(device, &refuser, &in_flight, (workers, IdlePolicy::Sleep));
         let mut seen = None;
         let ready = || {
             let answer = ask(dir, None).recv_timeout(LONG);
