@@ -57,9 +57,9 @@ pub(crate) struct Agreed {
     pub(crate) checks_set_gid: bool,
 }
 
-/// What the mount wants, where it has a choice.
+/// Features that the mount asks for, where it has a choice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct RequestedFeatures {
     /// Let the kernel keep dirty pages.
     pub(crate) writeback: bool,
     /// Requests are to come over rings, if the kernel has that.
@@ -72,7 +72,7 @@ pub(crate) struct Wishes {
 ///
 /// # Errors
 /// If the kernel is older than Linux 5.4, or goes away.
-pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
+pub(crate) fn handshake(device: &Device, requested: RequestedFeatures) -> io::Result<Agreed> {
     let mut bytes = vec![0; REQUEST_LEN];
     let mut space = ReplySpace::new(size_of::<InitOut>());
     let mut reply = space.start();
@@ -107,7 +107,7 @@ pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
-        let (out, agreed) = negotiate(init, upper, wishes);
+        let (out, agreed) = negotiate(init, upper, requested);
         let put = reply.put(&out);
         device.send(reply.finish(unique, put))?;
         reply.clear();
@@ -118,7 +118,7 @@ pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
     }
 }
 
-fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed) {
+fn negotiate(init: &abi::InitIn, upper: u32, requested: RequestedFeatures) -> (InitOut, Agreed) {
     let mut offered = u64::from(init.flags);
     if InitFlags::from_bits_retain(offered).contains(InitFlags::INIT_EXT) {
         offered |= u64::from(upper) << 32;
@@ -145,10 +145,10 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         | InitFlags::HANDLE_KILLPRIV_V2
         | InitFlags::SETXATTR_EXT
         | InitFlags::INIT_EXT;
-    if wishes.writeback {
+    if requested.writeback {
         wanted |= InitFlags::WRITEBACK_CACHE;
     }
-    if wishes.rings {
+    if requested.rings {
         wanted |= InitFlags::OVER_IO_URING;
     }
     let flags = offered & wanted;
@@ -164,7 +164,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         max_background: if rings { u16::MAX } else { MAX_BACKGROUND },
         congestion_threshold: CONGESTION,
         max_write: MAX_IO,
-        time_gran: wishes.time_gran,
+        time_gran: requested.time_gran,
         max_pages: u16::try_from(MAX_PAGES).unwrap_or(u16::MAX),
         ..InitOut::default()
     };
@@ -183,8 +183,8 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
 mod tests {
     use super::*;
 
-    fn wishes(writeback: bool) -> Wishes {
-        Wishes {
+    fn requested(writeback: bool) -> RequestedFeatures {
+        RequestedFeatures {
             writeback,
             rings: false,
             time_gran: 1,
@@ -199,7 +199,7 @@ mod tests {
             max_readahead: 1,
             flags: u32::MAX,
         };
-        let (out, agreed) = negotiate(&everything, u32::MAX, wishes(true));
+        let (out, agreed) = negotiate(&everything, u32::MAX, requested(true));
         assert!(agreed.writeback && agreed.no_open && agreed.no_opendir && agreed.setxattr_ext);
         let truncate_on_open = u32::try_from(InitFlags::ATOMIC_O_TRUNC.bits()).unwrap();
         assert_eq!(out.flags & truncate_on_open, 0, "truncations would be lost");
@@ -209,29 +209,29 @@ mod tests {
             out.flags2, 0,
             "without rings the kernel would wait for them"
         );
-        let ringed = Wishes {
+        let ringed = RequestedFeatures {
             rings: true,
-            ..wishes(true)
+            ..requested(true)
         };
         let (out, agreed) = negotiate(&everything, u32::MAX, ringed);
         assert!(agreed.rings && u64::from(out.flags2) == InitFlags::OVER_IO_URING.bits() >> 32);
         assert_eq!(out.max_background, u16::MAX, "none is held back");
         assert!(!negotiate(&everything, 0, ringed).1.rings);
-        let (_, agreed) = negotiate(&everything, 0, wishes(false));
+        let (_, agreed) = negotiate(&everything, 0, requested(false));
         assert!(!agreed.writeback);
-        let coarse = Wishes {
+        let coarse = RequestedFeatures {
             time_gran: 1_000_000_000,
-            ..wishes(true)
+            ..requested(true)
         };
         let (out, _) = negotiate(&everything, 0, coarse);
         assert_eq!(out.time_gran, 1_000_000_000);
-        let (out, agreed) = negotiate(&abi::InitIn::default(), 0, wishes(true));
+        let (out, agreed) = negotiate(&abi::InitIn::default(), 0, requested(true));
         assert!(out.flags == 0 && !agreed.checks_set_gid);
         let older = abi::InitIn {
             minor: 36,
             ..everything
         };
-        assert!(!negotiate(&older, 0, wishes(true)).1.checks_set_gid);
-        assert!(negotiate(&everything, 0, wishes(true)).1.checks_set_gid);
+        assert!(!negotiate(&older, 0, requested(true)).1.checks_set_gid);
+        assert!(negotiate(&everything, 0, requested(true)).1.checks_set_gid);
     }
 }

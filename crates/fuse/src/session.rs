@@ -28,7 +28,7 @@ use crate::control::{Control, ControlSocket};
 use crate::counters::Counters;
 use crate::device::Device;
 use crate::in_flight::InFlight;
-use crate::init::{self, Agreed, REPLY_LEN, REQUEST_LEN, Wishes};
+use crate::init::{self, Agreed, REPLY_LEN, REQUEST_LEN, RequestedFeatures};
 use crate::mount::{Attached, Connection, MountOptions, MountPoint, Transport};
 use crate::node_table::NodeTable;
 use crate::pool::{IdlePolicy, Pool};
@@ -174,12 +174,12 @@ impl Mount {
         let nodes = NodeTable::new(volume.root()?);
         let control = Control::start(host.control).map_err(failed)?;
         let read_only = volume.read_only();
-        let wishes = Wishes {
+        let requested = RequestedFeatures {
             writeback: options.writeback() && !read_only,
             rings: rings.is_some(),
             time_gran: volume.time_granularity(),
         };
-        let agreed = init::handshake(&device, wishes).map_err(failed)?;
+        let agreed = init::handshake(&device, requested).map_err(failed)?;
         let rings_required = options.transport() == Transport::Uring;
         if rings_required && !agreed.rings {
             return Err(failed(no_rings()));

@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::*;
 use crate::abi::op;
 use crate::errno::Errno;
-use crate::init::{REPLY_LEN, REQUEST_LEN, Wishes, handshake, payload_len};
+use crate::init::{REPLY_LEN, REQUEST_LEN, RequestedFeatures, handshake, payload_len};
 use crate::pool::{IdlePolicy, Pool};
 use crate::reply::ReplyBuf;
 use crate::request::Request;
@@ -189,12 +189,12 @@ impl Course<'_> {
         let blank = BlankRings::of(self.processors, None).unwrap();
         let mut rings = Rings::prepare(&device, blank, payload_len()).unwrap();
         (self.spoil)(&mut rings.workers);
-        let wishes = Wishes {
+        let requested = RequestedFeatures {
             writeback: false,
             rings: true,
             time_gran: 1,
         };
-        assert!(handshake(&device, wishes).unwrap().rings);
+        assert!(handshake(&device, requested).unwrap().rings);
         (self.agreed)();
         let (answer, start) = serve(&device, rings, dir, self.serving);
         drop(device);
