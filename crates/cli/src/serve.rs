@@ -23,7 +23,7 @@ use std::thread;
 
 use extant_fuse::{
     Connection, HostSide, Keeper, Left, Mount as Session, MountError, MountOptions, Unmounter,
-    is_dead, is_in_place_of_dead,
+    is_dead, would_replace_dead,
 };
 use rustix::io::Errno;
 use rustix::process::setsid;
@@ -55,7 +55,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     };
     let mut source = found(args, image, &dir, &mut options)?;
     let replaces_dead = match &args.dir {
-        Some(_) => is_in_place_of_dead(source.name.as_ref(), &dir).at(dir.display())?,
+        Some(_) => would_replace_dead(source.name.as_ref(), &dir).at(dir.display())?,
         None => false,
     };
     let (signals, nothing_mounted) = signals().map_err(Failure::new)?;

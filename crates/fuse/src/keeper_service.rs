@@ -207,7 +207,7 @@ fn capabilities_of(tid: &[u8]) -> io::Result<Vec<u8>> {
 fn on(point: &MountPoint, question: u8) -> io::Result<bool> {
     match question {
         RAISE_LIMITS => point.raise_limits().map(|()| true),
-        IS_THERE => Ok(point.is_there()),
+        IS_THERE => Ok(point.is_topmost()),
         DETACH | DETACH_LAZILY => point.detach(question == DETACH_LAZILY).map(|()| true),
         WRITE_BACK => point.write_back().map(|()| true),
         _ => Err(Errno::INVAL.into()),

@@ -54,8 +54,8 @@ pub use keeper::Keeper;
 pub use keeper_service::{Left, keep};
 pub use live::{STATS_ATTRIBUTE, stats};
 pub use mount::{
-    Connection, MountEntry, MountOptions, OptionError, detach, is_dead, is_in_place_of_dead,
-    remount, take_off_dead,
+    Connection, MountEntry, MountOptions, OptionError, detach, is_dead, remount, take_off_dead,
+    would_replace_dead,
 };
 pub use resize::grow;
 pub use session::{HostSide, Mount, MountError, Requests};

@@ -113,7 +113,7 @@ struct Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         // Once the kernel has let go, the directory and the device number may be another mount's.
-        if !self.device.is_disconnected() && self.point.is_there() {
+        if !self.device.is_disconnected() && self.point.is_topmost() {
             take_off(&self.point);
         }
     }

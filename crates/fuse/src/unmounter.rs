@@ -98,7 +98,7 @@ impl Unmounter {
     fn end_requests(&self) -> io::Result<()> {
         let mut result = Ok(());
         let mut patience = LETTING_GO;
-        if !self.device.is_gone() && self.point.is_there() {
+        if !self.device.is_gone() && self.point.is_topmost() {
             result = self.write_back();
             match self.point.detach(false) {
                 Ok(()) => {}

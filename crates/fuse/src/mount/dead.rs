@@ -10,13 +10,13 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::fusermount::detach;
-use super::identity::{detach_lazily, reach};
+use super::identity::{detach_lazily, open_path};
 use super::table;
 
 /// Returns whether there is one at `dir`.
 #[must_use]
 pub fn is_dead(dir: &Path) -> bool {
-    reach(dir).is_ok_and(|root| is_dead_root(&root))
+    open_path(dir).is_ok_and(|root| is_dead_root(&root))
 }
 
 /// Returns whether a mount of the image `source` would take the place of a dead one on `dir`, which
@@ -25,14 +25,14 @@ pub fn is_dead(dir: &Path) -> bool {
 /// # Errors
 /// The dead mount is to stay: it is of another image, or others are mounted below it. Those of
 /// reading the table of mounts.
-pub fn is_in_place_of_dead(source: &Path, dir: &Path) -> io::Result<bool> {
+pub fn would_replace_dead(source: &Path, dir: &Path) -> io::Result<bool> {
     Ok(dead(source, dir)?.is_some())
 }
 
 /// Takes dead mounts of the image `source` off `dir`, which is canonical.
 ///
 /// # Errors
-/// As [`is_in_place_of_dead`], and those of unmounting.
+/// As [`would_replace_dead`], and those of unmounting.
 pub fn take_off_dead(source: &Path, dir: &Path) -> io::Result<()> {
     while let Some(root) = dead(source, dir)? {
         match geteuid().is_root() {
@@ -46,7 +46,7 @@ pub fn take_off_dead(source: &Path, dir: &Path) -> io::Result<()> {
 /// The root of the dead mount on `dir` that may be taken off, if there is one. What is read of the
 /// table is of that mount, whatever is mounted meanwhile.
 fn dead(source: &Path, dir: &Path) -> io::Result<Option<OwnedFd>> {
-    let root = reach(dir)?;
+    let root = open_path(dir)?;
     if !is_dead_root(&root) {
         return Ok(None);
     }

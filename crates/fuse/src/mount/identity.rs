@@ -45,7 +45,7 @@ impl MountId {
 
 /// A descriptor of the directory `dir` that opens nothing. While it lives, the mount through which
 /// it was reached comes off lazily only.
-pub(super) fn reach(dir: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_path(dir: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(CWD, dir, flags, Mode::empty())?)
 }

@@ -29,7 +29,7 @@ use rustix::thread::CapabilitySet;
 use crate::capabilities;
 use crate::descriptors::unshare_and_close_descriptors;
 use crate::keeper::Keeper;
-pub use dead::{is_dead, is_in_place_of_dead, take_off_dead};
+pub use dead::{is_dead, take_off_dead, would_replace_dead};
 pub use fusermount::detach;
 pub(crate) use identity::MountId;
 pub(crate) use options::Transport;
@@ -49,12 +49,12 @@ pub(crate) struct Attached {
 #[derive(Clone, Debug)]
 pub(crate) struct MountPoint {
     pub(crate) dir: PathBuf,
-    reach: Reach,
+    access: MountAccess,
 }
 
-/// How a process reaches its mount.
+/// Access of a process to its mount.
 #[derive(Clone, Debug)]
-enum Reach {
+enum MountAccess {
     /// By itself.
     Own {
         by_helper: bool,
@@ -131,24 +131,26 @@ fn attach_directly(
 impl MountPoint {
     pub(crate) fn new(dir: PathBuf, by_helper: bool) -> Self {
         let mount = MountId::at(&dir).ok();
-        let reach = Reach::Own { by_helper, mount };
-        Self { dir, reach }
+        let access = MountAccess::Own { by_helper, mount };
+        Self { dir, access }
     }
 
     /// Returns whether the directory shows this mount, which is this process's to take off: it may
     /// have been moved, or another one may lie over it.
-    pub(crate) fn is_there(&self) -> bool {
-        match &self.reach {
-            Reach::Own { mount, .. } => mount.is_some() && MountId::at(&self.dir).ok() == *mount,
-            Reach::Keeper(keeper) => keeper.is_there(),
-            Reach::Parent => false,
+    pub(crate) fn is_topmost(&self) -> bool {
+        match &self.access {
+            MountAccess::Own { mount, .. } => {
+                mount.is_some() && MountId::at(&self.dir).ok() == *mount
+            }
+            MountAccess::Keeper(keeper) => keeper.is_there(),
+            MountAccess::Parent => false,
         }
     }
 
     /// Fails unless `found` is this mount.
-    fn expect(&self, found: MountId) -> io::Result<MountId> {
-        match &self.reach {
-            Reach::Own { mount, .. } if *mount == Some(found) => Ok(found),
+    fn check_is_ours(&self, found: MountId) -> io::Result<MountId> {
+        match &self.access {
+            MountAccess::Own { mount, .. } if *mount == Some(found) => Ok(found),
             _ => Err(Errno::INVAL.into()),
         }
     }
@@ -157,65 +159,67 @@ impl MountPoint {
     /// something uses it, unless `lazy`, which lets what is open live on, and with EINVAL if
     /// another mount is there.
     pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
-        match &self.reach {
-            Reach::Own { by_helper, .. } if lazy && !by_helper => {
-                let root = identity::reach(&self.dir)?;
-                self.expect(MountId::of(&root)?)?;
+        match &self.access {
+            MountAccess::Own { by_helper, .. } if lazy && !by_helper => {
+                let root = identity::open_path(&self.dir)?;
+                self.check_is_ours(MountId::of(&root)?)?;
                 identity::detach_lazily(&root)
             }
-            Reach::Own { by_helper, .. } => {
+            MountAccess::Own { by_helper, .. } => {
                 // Not by a descriptor, which to the kernel would be a use of the mount.
-                self.expect(MountId::at(&self.dir)?)?;
+                self.check_is_ours(MountId::at(&self.dir)?)?;
                 detach(&self.dir, lazy, *by_helper)
             }
-            Reach::Keeper(keeper) => keeper.detach(lazy),
-            Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
+            MountAccess::Keeper(keeper) => keeper.detach(lazy),
+            MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Writes the kernel's dirty pages of the mount back to us. Needs workers that serve meanwhile.
     pub(crate) fn write_back(&self) -> io::Result<()> {
-        match &self.reach {
-            Reach::Own { .. } => {
+        match &self.access {
+            MountAccess::Own { .. } => {
                 let root = File::open(&self.dir)?;
-                self.expect(MountId::of(&root)?)?;
+                self.check_is_ours(MountId::of(&root)?)?;
                 Ok(rustix::fs::syncfs(root)?)
             }
-            Reach::Keeper(keeper) => keeper.write_back(),
-            Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
+            MountAccess::Keeper(keeper) => keeper.write_back(),
+            MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Returns whether [`MountPoint::write_back`] has a way to the mount.
     pub(crate) fn can_write_back(&self) -> bool {
-        !matches!(self.reach, Reach::Parent)
+        !matches!(self.access, MountAccess::Parent)
     }
 
     /// Prepares the calling thread for [`MountPoint::write_back`]: it must not hold `/dev/fuse`
     /// while it waits in the kernel for requests of our own mount.
     pub(crate) fn let_go_of_descriptors(&self) -> io::Result<()> {
-        match &self.reach {
-            Reach::Own { .. } => unshare_and_close_descriptors(),
+        match &self.access {
+            MountAccess::Own { .. } => unshare_and_close_descriptors(),
             // The keeper waits, and has no such descriptor.
-            Reach::Keeper(_) | Reach::Parent => Ok(()),
+            MountAccess::Keeper(_) | MountAccess::Parent => Ok(()),
         }
     }
 
     /// The capabilities of the thread `tid`, which waits for the reply to a request.
     pub(crate) fn capabilities_of(&self, tid: u32) -> io::Result<CapabilitySet> {
-        match &self.reach {
-            Reach::Own { .. } => capabilities::of_thread(tid),
-            Reach::Keeper(keeper) => keeper.capabilities_of(tid),
-            Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
+        match &self.access {
+            MountAccess::Own { .. } => capabilities::of_thread(tid),
+            MountAccess::Keeper(keeper) => keeper.capabilities_of(tid),
+            MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Raises the limits that the kernel sets for mounts whose servers it does not trust.
     pub(crate) fn raise_limits(&self) -> io::Result<()> {
-        match &self.reach {
-            Reach::Own { .. } => raise_limits(self.expect(MountId::at(&self.dir)?)?.device),
-            Reach::Keeper(keeper) => keeper.raise_limits(),
-            Reach::Parent => Ok(()),
+        match &self.access {
+            MountAccess::Own { .. } => {
+                raise_limits(self.check_is_ours(MountId::at(&self.dir)?)?.device)
+            }
+            MountAccess::Keeper(keeper) => keeper.raise_limits(),
+            MountAccess::Parent => Ok(()),
         }
     }
 }
@@ -240,11 +244,11 @@ impl Connection {
     /// As [`Connection::attach`].
     pub fn by_keeper(keeper: &Arc<Keeper>, dir: &Path, read_only: bool) -> io::Result<Connection> {
         let fd = keeper.mount(read_only)?;
-        let reach = Reach::Keeper(Arc::clone(keeper));
+        let access = MountAccess::Keeper(Arc::clone(keeper));
         let dir = dir.to_owned();
         Ok(Connection(Attached {
             fd,
-            point: MountPoint { dir, reach },
+            point: MountPoint { dir, access },
         }))
     }
 
@@ -252,10 +256,10 @@ impl Connection {
     /// Messages name the mount as `dir`.
     #[must_use]
     pub fn handed_over(fd: OwnedFd, dir: &Path) -> Connection {
-        let (dir, reach) = (dir.to_owned(), Reach::Parent);
+        let (dir, access) = (dir.to_owned(), MountAccess::Parent);
         Connection(Attached {
             fd,
-            point: MountPoint { dir, reach },
+            point: MountPoint { dir, access },
         })
     }
 }
