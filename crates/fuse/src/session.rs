@@ -34,7 +34,7 @@ use crate::node_table::NodeTable;
 use crate::pool::{IdlePolicy, Pool};
 use crate::server::{Server, Settings};
 use crate::space::dirty_limit;
-use crate::unmounter::{Closing, Unmounter};
+use crate::unmounter::{InterruptGuard, Unmounter};
 use crate::uring::{BlankRings, Rings, kernel_offers_rings};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
@@ -54,7 +54,7 @@ pub struct Mount {
     control: Control,
     counters: Arc<Counters>,
     in_flight: Arc<InFlight>,
-    closing: Closing,
+    closing: InterruptGuard,
     agreed: Agreed,
     rings: Option<Rings>,
     rings_required: bool,
@@ -196,7 +196,7 @@ impl Mount {
         }
         let ring_workers = rings.as_ref().map_or(0, Rings::workers);
         Ok(Mount {
-            closing: Closing::new(volume.clone()),
+            closing: InterruptGuard::new(volume.clone()),
             volume,
             nodes,
             device,
@@ -227,7 +227,7 @@ impl Mount {
             Arc::clone(&self.device),
             self.attachment.point.clone(),
             Arc::clone(&self.in_flight),
-            self.closing.walks(),
+            self.closing.volume(),
         )
     }
 

@@ -19,34 +19,34 @@ use crate::device::Device;
 use crate::in_flight::InFlight;
 use crate::mount::MountPoint;
 
-/// How long the kernel may take to let go of a mount that nothing uses any more.
-const LETTING_GO: Duration = Duration::from_secs(2);
+/// How long the kernel may take to disconnect a mount that nothing uses any more.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the kernel's dirty pages may take to be handed over, and to be served, when a mount in
 /// use ends.
-const WRITING_BACK: Duration = Duration::from_secs(3);
+const WRITEBACK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long requests, and removals at the end, may take before they are interrupted.
-const FINISHING: Duration = Duration::from_secs(3);
-/// Between two looks whether something has happened.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time between two looks whether something has happened.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The volume for as long as its walks can be interrupted: until it is closed.
-pub(crate) type Walks = Arc<Mutex<Option<Volume>>>;
+pub(crate) type InterruptibleVolume = Arc<Mutex<Option<Volume>>>;
 
 /// Lets go of the volume when dropped: after it was closed and before the lock on the image is to
 /// be given back.
-pub(crate) struct Closing(Walks);
+pub(crate) struct InterruptGuard(InterruptibleVolume);
 
-impl Closing {
+impl InterruptGuard {
     pub(crate) fn new(volume: Volume) -> Self {
         Self(Arc::new(Mutex::new(Some(volume))))
     }
 
-    pub(crate) fn walks(&self) -> Walks {
+    pub(crate) fn volume(&self) -> InterruptibleVolume {
         Arc::clone(&self.0)
     }
 }
 
-impl Drop for Closing {
+impl Drop for InterruptGuard {
     fn drop(&mut self) {
         let volume = self.0.lock().take();
         drop(volume);
@@ -58,7 +58,7 @@ pub struct Unmounter {
     device: Arc<Device>,
     point: MountPoint,
     in_flight: Arc<InFlight>,
-    walks: Walks,
+    volume: InterruptibleVolume,
 }
 
 impl Unmounter {
@@ -66,13 +66,13 @@ impl Unmounter {
         device: Arc<Device>,
         point: MountPoint,
         in_flight: Arc<InFlight>,
-        walks: Walks,
+        volume: InterruptibleVolume,
     ) -> Self {
         Self {
             device,
             point,
             in_flight,
-            walks,
+            volume,
         }
     }
 
@@ -85,8 +85,8 @@ impl Unmounter {
     /// Those of taking the mount off. The session ends regardless.
     pub fn unmount(&self) -> io::Result<()> {
         let result = self.end_requests();
-        if !within(FINISHING, || self.walks.lock().is_none())
-            && let Some(volume) = &*self.walks.lock()
+        if !within(FINISH_TIMEOUT, || self.volume.lock().is_none())
+            && let Some(volume) = &*self.volume.lock()
         {
             debug!("{}: interrupting what takes long", self.point.dir.display());
             volume.interrupt_all();
@@ -97,7 +97,7 @@ impl Unmounter {
     /// Takes the mount off, and closes the connection if the kernel does not let go of it.
     fn end_requests(&self) -> io::Result<()> {
         let mut result = Ok(());
-        let mut patience = LETTING_GO;
+        let mut patience = DISCONNECT_TIMEOUT;
         if !self.device.is_gone() && self.point.is_topmost() {
             result = self.write_back();
             match self.point.detach(false) {
@@ -113,7 +113,9 @@ impl Unmounter {
             return result;
         }
         // Requests that were sent before are served, as long as no new ones keep coming.
-        within(WRITING_BACK, || self.device.is_gone() || self.is_quiet());
+        within(WRITEBACK_TIMEOUT, || {
+            self.device.is_gone() || self.is_quiet()
+        });
         self.device.close()?;
         result
     }
@@ -139,14 +141,14 @@ impl Unmounter {
             let outcome = outcome.and_then(|()| point.write_back());
             done.send(outcome)
         })?;
-        match outcome.recv_timeout(WRITING_BACK) {
+        match outcome.recv_timeout(WRITEBACK_TIMEOUT) {
             Ok(outcome) => outcome,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }
 
-/// Whether `happened` becomes true within `patience`.
+/// Returns whether `happened` becomes true within `patience`.
 fn within(patience: Duration, happened: impl Fn() -> bool) -> bool {
     let end = Instant::now() + patience;
     loop {
