@@ -28,8 +28,8 @@ const ENTRIES: usize = 4;
 /// Writers may hold so many dirty bytes: more than a small volume has.
 const DIRTY_LIMIT: u64 = 1 << 30;
 
-/// Serves requests that a test sends.
-pub struct Untrusted<'a> {
+/// A server of requests that a test or a fuzzer sends.
+pub struct FuzzServer<'a> {
     server: Server<'a>,
     space: ReplySpace,
 }
@@ -53,7 +53,7 @@ pub struct InEntry<'a> {
 /// The host has no `/dev/null`, or the root directory cannot be read.
 pub fn with_server<T>(
     volume: &Volume,
-    work: impl FnOnce(&mut Untrusted<'_>) -> T,
+    work: impl FnOnce(&mut FuzzServer<'_>) -> T,
 ) -> io::Result<T> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = Device::new(open("/dev/null", flags, Mode::empty())?)?;
@@ -80,13 +80,13 @@ pub fn with_server<T>(
         volume_len: DIRTY_LIMIT,
     };
     let server = Server::new(volume, &device, &nodes, &counters, &in_flight, settings);
-    Ok(work(&mut Untrusted {
+    Ok(work(&mut FuzzServer {
         server,
         space: ReplySpace::new(REPLY_LEN),
     }))
 }
 
-impl Untrusted<'_> {
+impl FuzzServer<'_> {
     /// Serves what a read of `/dev/fuse` brought. Returns the reply, if there is one now.
     pub fn by_device(&mut self, request: &[u8]) -> Option<Vec<u8>> {
         let mut reply = self.space.start();

@@ -215,7 +215,7 @@ impl Server<'_> {
 mod tests {
     use super::*;
     use crate::abi::{IoctlIn, ROOT_ID, op};
-    use crate::testing::{Untrusted, with_server};
+    use crate::testing::{FuzzServer, with_server};
     use extant_engine::{SetAttr, VolumeOptions};
     use extant_testkit::{Image, Need, need};
     use zerocopy::IntoBytes;
@@ -224,7 +224,7 @@ mod tests {
     const OWNER: u32 = 1000;
 
     /// Asks for `command` with `data` on the root directory as user `uid`; the error's number.
-    fn asked(server: &mut Untrusted<'_>, uid: u32, command: u32, data: &[u8]) -> i32 {
+    fn asked(server: &mut FuzzServer<'_>, uid: u32, command: u32, data: &[u8]) -> i32 {
         let operation = IoctlIn {
             cmd: command,
             in_size: u32::try_from(data.len()).unwrap(),

@@ -2,7 +2,7 @@
 //! and in entries of rings.
 
 use extant::Volume;
-use extant_fuse::testing::{InEntry, Untrusted, with_server};
+use extant_fuse::testing::{FuzzServer, InEntry, with_server};
 
 use super::{Cost, change};
 use crate::feed::Feed;
@@ -57,7 +57,7 @@ fn serve(volume: &Volume, feed: &mut Feed<'_>) -> bool {
 }
 
 struct Kernel<'a, 'b> {
-    server: &'a mut Untrusted<'b>,
+    server: &'a mut FuzzServer<'b>,
     /// Numbers of nodes.
     held: Vec<u64>,
 }
