@@ -13,7 +13,7 @@ use tracing::debug;
 
 /// From so many bytes on a request carries much data.
 const MUCH_DATA: usize = 64 << 10;
-/// So many requests of the other kind, one after the other, move the worker.
+/// Consecutive requests that favour the other placement and move the worker.
 const STREAK: u32 = 4;
 
 /// See the module's header.
@@ -23,7 +23,7 @@ pub(super) struct Affinity {
     /// Where it stays, and all that the thread may run on; `None` if it never moves.
     sets: Option<(CpuSet, CpuSet)>,
     roams: bool,
-    /// Requests of the other kind since one of the kind that it is where it is for.
+    /// Consecutive requests that favour the other placement.
     streak: u32,
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Entry {
 }
 
 /// A request that an entry holds.
-pub(super) struct Opened<'a> {
+pub(super) struct EntryRequest<'a> {
     pub(super) request: &'a [u8],
     pub(super) reply: ReplyBuf<'a>,
     /// The reply is made where the kernel looks for it.
@@ -125,7 +125,7 @@ impl Entry {
 
     /// The request in the entry, and memory for its reply: the entry's own, or `space` where the
     /// payload is taken. `None` if the lengths contradict each other or the memory.
-    pub(super) fn open<'a>(&'a mut self, space: &'a mut ReplySpace) -> Option<Opened<'a>> {
+    pub(super) fn open<'a>(&'a mut self, space: &'a mut ReplySpace) -> Option<EntryRequest<'a>> {
         let bytes = self.bytes();
         let (in_out, _) = RingInOut::read_from_prefix(&bytes[IN_OUT..]).ok()?;
         let (header, _) = InHeader::read_from_prefix(bytes).ok()?;
@@ -144,13 +144,13 @@ impl Entry {
         bytes.copy_within(OPERATION..OPERATION + operation_len, start + IN_HEADER);
         if payload_len == 0 {
             let (front, reply) = bytes.split_at_mut(PAYLOAD - OUT_HEADER);
-            Some(Opened {
+            Some(EntryRequest {
                 request: front.get(start..start + head_len)?,
                 reply: ReplyBuf::over(reply),
                 in_place: true,
             })
         } else {
-            Some(Opened {
+            Some(EntryRequest {
                 request: bytes.get(start..start + len)?,
                 reply: space.start(),
                 in_place: false,

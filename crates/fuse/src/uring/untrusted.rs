@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::entry::{Entry, Opened, ReplyBody};
+use super::entry::{Entry, EntryRequest, ReplyBody};
 use super::worker::split;
 use crate::abi::{OUT_HEADER, RingInOut};
 use crate::reply::{ReplyBuf, ReplySpace};
@@ -24,7 +24,7 @@ pub(crate) fn serve_entry(
         ..RingInOut::default()
     };
     entry.fill(header, operation, payload, &in_out);
-    let Opened {
+    let EntryRequest {
         request,
         mut reply,
         in_place,

@@ -19,7 +19,7 @@ use tracing::warn;
 use zerocopy::FromBytes;
 
 use super::affinity::Affinity;
-use super::entry::{Opened, ReplyBody};
+use super::entry::{EntryRequest, ReplyBody};
 use super::ring::{Event, Ring};
 use super::start::WorkerStart;
 use crate::abi::{OUT_HEADER, OutHeader};
@@ -180,7 +180,7 @@ impl Worker {
         }
         // After the requests that came with it.
         if rang {
-            self.reassure(party)?;
+            self.confirm_idle(party)?;
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Worker {
         match event {
             Event::Closed => Err(End::Gone),
             Event::Bell => {
-                self.look_into_mailbox(&party.traffic);
+                self.send_deferred_replies(&party.traffic);
                 Ok(())
             }
             Event::Entry(number, Ok(())) => self.serve(number, party),
@@ -205,9 +205,9 @@ impl Worker {
         }
     }
 
-    /// Gives a reply again that the kernel has refused because rings were switched off. It does so
-    /// only where it had refused an entry at the start. The requests have no other way: they wait
-    /// until rings are switched on again, or the mount ends.
+    /// Commits a reply again that the kernel has refused because rings were switched off. It does
+    /// so only where it had refused an entry at the start. The requests have no other way: they
+    /// wait until rings are switched on again, or the mount ends.
     fn give_again(&mut self, number: usize) {
         if !self.was_switched_off {
             self.was_switched_off = true;
@@ -220,7 +220,7 @@ impl Worker {
     }
 
     /// Sends the replies that came for it, and listens to its bell again.
-    fn look_into_mailbox(&mut self, traffic: &Traffic) {
+    fn send_deferred_replies(&mut self, traffic: &Traffic) {
         traffic.hear(self.number);
         self.ring.hear_bell(traffic.bell(self.number));
         for (entry, reply) in traffic.take_replies(self.number) {
@@ -228,9 +228,9 @@ impl Worker {
         }
     }
 
-    /// Answers whether it has served what the kernel had given to it: serves, and looks again,
+    /// Confirms that the ring is idle: serves what the kernel has given to it, and looks again,
     /// until there is nothing.
-    fn reassure<S: Serve>(&mut self, party: &Party<'_, S>) -> Result<(), End> {
+    fn confirm_idle<S: Serve>(&mut self, party: &Party<'_, S>) -> Result<(), End> {
         let question = party.traffic.question();
         let mut events = Vec::new();
         loop {
@@ -255,7 +255,7 @@ impl Worker {
         };
         let queue = entry.queue;
         let no_request = || io::Error::other("the kernel sent a request that is none");
-        let Opened {
+        let EntryRequest {
             request,
             mut reply,
             in_place,
