@@ -156,7 +156,7 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         if name == crate::CONTROL_ATTRIBUTE.as_bytes() {
-            return sized(&self.settings.control, size, reply);
+            return reply_xattr(&self.settings.control, size, reply);
         }
         if name == live::STATS_ATTRIBUTE.as_bytes() {
             if !live::allowed(header.uid) {
@@ -165,12 +165,12 @@ impl Server<'_> {
             let requests = (self.counters, self.device.traffic());
             let drains = self.space.drains.load(Ordering::Relaxed);
             let list = live::list(self.volume, &self.settings.facts, requests, drains);
-            return sized(list.as_bytes(), size, reply);
+            return reply_xattr(list.as_bytes(), size, reply);
         }
         let value = self
             .volume
             .getxattr(&self.nodes.get(header.nodeid)?, name)?;
-        sized(&value, size, reply)
+        reply_xattr(&value, size, reply)
     }
 
     pub(super) fn listxattr(
@@ -189,7 +189,7 @@ impl Server<'_> {
             list.extend_from_slice(&name);
             list.push(0);
         }
-        sized(&list, size, reply)
+        reply_xattr(&list, size, reply)
     }
 
     pub(super) fn setxattr(
@@ -225,8 +225,8 @@ pub(super) fn attr_out(attr: &Attr) -> AttrOut {
     }
 }
 
-/// A value, or only its size if the caller has no room at all.
-fn sized(value: &[u8], size: u32, reply: &mut ReplyBuf) -> Outcome {
+/// Replies with a value, or only with its size if the caller has no room at all.
+fn reply_xattr(value: &[u8], size: u32, reply: &mut ReplyBuf) -> Outcome {
     if size == 0 {
         let size = u32::try_from(value.len()).map_err(|_| Errno::IO)?;
         reply.put(&GetxattrOut { size, padding: 0 })?;

@@ -4,7 +4,8 @@
 //!
 //! # Invariants
 //! Each command that changes something checks its caller here. The kernel checks those of chattr
-//! alone, since Linux 5.13, and only under the numbers of its own processors' word.
+//! alone, since Linux 5.13, and only under the numbers for its native word size, not under those of
+//! 32-bit programs.
 //!
 //! | command | for |
 //! |---|---|
@@ -49,7 +50,7 @@ const FSXATTR_PROJECT: usize = 12;
 /// `FS_JOURNAL_DATA_FL`.
 const JOURNAL_DATA: u32 = 0x4000;
 /// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`. The bits of `FS_XFLAG_*` for them are half as large.
-const FIXED: u32 = 0x30;
+const IMMUTABLE_OR_APPEND: u32 = 0x30;
 
 /// Each of them lets a caller take more of the volume than others.
 const RESOURCES: CapabilitySet = CapabilitySet::SYS_RESOURCE.union(CapabilitySet::SYS_ADMIN);
@@ -79,7 +80,7 @@ impl Server<'_> {
             command::SETFLAGS => {
                 let flags = word(0)?;
                 let changed = flags ^ self.volume.flags(node)?;
-                let cred = self.owner(header, node, changed)?;
+                let cred = self.cred_to_set_flags(header, node, changed)?;
                 self.volume.set_flags(node, flags, &cred)?;
             }
             command::GETVERSION | command::GETVERSION_32 => {
@@ -95,7 +96,7 @@ impl Server<'_> {
             command::FSSETXATTR => {
                 let (xflags, project) = (word(0)?, word(FSXATTR_PROJECT)?);
                 let changed = (xflags ^ self.volume.xflags(node)?.0) << 1;
-                let cred = self.owner(header, node, changed & FIXED)?;
+                let cred = self.cred_to_set_flags(header, node, changed & IMMUTABLE_OR_APPEND)?;
                 self.volume.set_xflags(node, xflags, project, &cred)?;
             }
             _ => answer = self.volume_ioctl(header, command, data)?,
@@ -110,29 +111,35 @@ impl Server<'_> {
 
     /// The caller as one that may change the flags of `node`; privileged if it has the capabilities
     /// for those that are `changed`.
-    fn owner(&self, header: &InHeader, node: &Node, changed: u32) -> Result<Cred, Errno> {
+    fn cred_to_set_flags(
+        &self,
+        header: &InHeader,
+        node: &Node,
+        changed: u32,
+    ) -> Result<Cred, Errno> {
         let mut cred = super::cred(header, 0);
         let owner = self.volume.getattr(node)?.uid;
-        // The kernel has looked what a caller with uid 0 may do. It is not looked at again: that of
-        // overlayfs acts for another process, which waits in its place.
+        // The kernel has checked a caller with uid 0. Its capabilities are not looked up here:
+        // under overlayfs the request is the mounter's, and the thread that waits another process's.
         let owns = cred.uid == owner || cred.uid == 0;
         if !owns && !self.capabilities(header).contains(CapabilitySet::FOWNER) {
             return Err(Errno::PERM);
         }
-        let fixed = changed & FIXED != 0;
+        let fixed = changed & IMMUTABLE_OR_APPEND != 0;
         if fixed && !cred.privileged {
             let capabilities = self.capabilities(header);
             cred.privileged = capabilities.contains(CapabilitySet::LINUX_IMMUTABLE);
         }
         if changed & JOURNAL_DATA != 0 {
-            let may_fix = !fixed || cred.privileged;
-            cred.privileged = may_fix && self.capabilities(header).intersects(RESOURCES);
+            let may_change_protection = !fixed || cred.privileged;
+            cred.privileged =
+                may_change_protection && self.capabilities(header).intersects(RESOURCES);
         }
         Ok(cred)
     }
 
     /// Refuses callers that may not change the whole volume, for which they need one of `wanted`.
-    fn check_volume(&self, header: &InHeader, wanted: CapabilitySet) -> Result<(), Errno> {
+    fn check_may_administer(&self, header: &InHeader, wanted: CapabilitySet) -> Result<(), Errno> {
         let user = geteuid();
         let own = !user.is_root() && header.uid == user.as_raw();
         if own || self.capabilities(header).intersects(wanted) {
@@ -164,7 +171,7 @@ impl Server<'_> {
         if !administers.contains(&command) {
             return Err(Errno::NOTTY);
         }
-        self.check_volume(header, CapabilitySet::SYS_ADMIN)?;
+        self.check_may_administer(header, CapabilitySet::SYS_ADMIN)?;
         match command {
             // The command's number says that it returns a word, though it takes one: FUSE does not
             // pass it on. What was done so far is committed, which is the second of the three ways
@@ -181,7 +188,7 @@ impl Server<'_> {
 
     /// RESIZE_FS takes a number of blocks, GROW one of bytes, and answers why it did not grow.
     fn grow(&self, header: &InHeader, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.check_volume(header, RESOURCES)?;
+        self.check_may_administer(header, RESOURCES)?;
         let asked = resize::asked(data).ok_or(Errno::INVAL)?;
         if command == command::RESIZE_FS {
             let bytes = asked.checked_mul(self.volume.block_size().into());

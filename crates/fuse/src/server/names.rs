@@ -7,9 +7,6 @@ use crate::abi::{self, DirentHead, EntryOut};
 use crate::errno::Errno;
 use crate::reply::ReplyBuf;
 
-/// An entry that the kernel may show while its inode stays unknown to it.
-const UNKNOWN_INO: u64 = 0xffff_ffff;
-
 /// A directory entry, copied out so that its inode can be loaded with no lock of the directory
 /// held.
 struct Listed {
@@ -43,7 +40,7 @@ impl Server<'_> {
                 Err(error) => return Err(error.into()),
             },
         };
-        self.named(&found, reply)
+        self.reply_entry(&found, reply)
     }
 
     fn by_number(&self, id: u64) -> Result<Node, Errno> {
@@ -53,8 +50,8 @@ impl Server<'_> {
         }
     }
 
-    /// The reply to whatever found or made `node`.
-    fn named(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
+    /// Replies with the entry of `node`, which counts a lookup of it.
+    fn reply_entry(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
         let entry = self.entry(node, &attr);
         reply.put(&entry)?;
@@ -155,16 +152,17 @@ impl Server<'_> {
         next_pos: u64,
     ) -> Result<DirentHead, Errno> {
         Ok(DirentHead {
-            ino: u64::from(ino.get()).min(UNKNOWN_INO),
+            ino: ino.get().into(),
             off: next_pos,
             namelen: u32::try_from(name.len()).map_err(|_| Errno::IO)?,
             kind: kind.map_or(0, |kind| u32::from(kind.mode_bits() >> 12)),
         })
     }
 
-    /// A caller that makes a file in `dir`. A request names one group of the caller: where the
-    /// kernel has left the set-group-id bit in `mode`, the caller is in the directory's group.
-    fn maker(&self, dir: &Node, mode: u32, cred: &Cred) -> Result<Cred, Errno> {
+    /// The credentials of a caller that makes a file in `dir`. A request names one group of it:
+    /// where the kernel has left the set-group-id bit in `mode`, the caller is in the directory's
+    /// group.
+    fn creator_cred(&self, dir: &Node, mode: u32, cred: &Cred) -> Result<Cred, Errno> {
         const SET_GID: u16 = 0o2000;
         let mut cred = cred.clone();
         if perm(mode) & SET_GID != 0 && self.settings.agreed.checks_set_gid {
@@ -183,9 +181,9 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let kind = FileKind::from_mode(low_bits(mode)).ok_or(Errno::INVAL)?;
-        let (perm, cred) = (perm(mode), self.maker(dir, mode, cred)?);
+        let (perm, cred) = (perm(mode), self.creator_cred(dir, mode, cred)?);
         let node = self.volume.mknod(dir, name, kind, perm, rdev, &cred)?;
-        self.named(&node, reply)
+        self.reply_entry(&node, reply)
     }
 
     pub(super) fn mkdir(
@@ -197,7 +195,7 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let node = self.volume.mkdir(dir, name, perm(mode), cred)?;
-        self.named(&node, reply)
+        self.reply_entry(&node, reply)
     }
 
     pub(super) fn symlink(
@@ -209,7 +207,7 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let node = self.volume.symlink(dir, name, target, cred)?;
-        self.named(&node, reply)
+        self.reply_entry(&node, reply)
     }
 
     /// Creating and opening in one. Where opens send no message this one is declined, once: the
@@ -225,9 +223,9 @@ impl Server<'_> {
         if !self.sends_open() {
             return Err(Errno::NOSYS);
         }
-        let cred = self.maker(dir, mode, cred)?;
+        let cred = self.creator_cred(dir, mode, cred)?;
         let node = self.volume.create(dir, name, perm(mode), &cred)?;
-        self.named_open(&node, reply)
+        self.reply_entry_and_open(&node, reply)
     }
 
     pub(super) fn tmpfile(
@@ -237,13 +235,13 @@ impl Server<'_> {
         cred: &Cred,
         reply: &mut ReplyBuf,
     ) -> Outcome {
-        let cred = self.maker(dir, mode, cred)?;
+        let cred = self.creator_cred(dir, mode, cred)?;
         let node = self.volume.tmpfile(dir, perm(mode), &cred)?;
-        self.named_open(&node, reply)
+        self.reply_entry_and_open(&node, reply)
     }
 
-    /// The reply to what made `node` and opened it for writing.
-    fn named_open(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
+    /// Replies with the entry of `node`, which was made, and with a handle opened for writing.
+    fn reply_entry_and_open(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
         let mut entry = self.entry(node, &attr);
         let (handle, arm) = self.opened_for_writing(entry.nodeid, &attr);
@@ -273,7 +271,7 @@ impl Server<'_> {
     ) -> Outcome {
         let node = self.nodes.get(old)?;
         self.volume.link(&node, dir, name, cred)?;
-        let named = self.named(&node, reply);
+        let named = self.reply_entry(&node, reply);
         self.shows_attributes_for_good(old);
         named
     }
