@@ -7,10 +7,11 @@
 //!
 //! # Concurrency
 //! [`Device::has_no_writes`] argues so. A reader counts itself before it reads, until it has served
-//! a WRITE or knows that the request is none (`maybe_writes`). If (1) the queue is empty and (2), looked
-//! at after that, the count is 0, then each WRITE that was in the queue before (1) was taken by a
-//! reader that had counted itself before, and has been answered. The kernel holds back background
-//! requests only while more of them are in the queue or being served than there are workers.
+//! a WRITE or knows that the request is none (`maybe_writes`). If (1) the queue is empty and (2),
+//! looked at after that, the count is 0, then each WRITE that was in the queue before (1) was taken
+//! by a reader that had counted itself before, and has been answered. The kernel holds back
+//! background requests only while more of them are in the queue or being served than there are
+//! workers.
 //!
 //! # Errors
 //! A system call that fails is repeated, ends the session, or means that the mount is gone
@@ -184,9 +185,10 @@ impl Device {
         self.bell.as_fd()
     }
 
-    /// Whether a request may wait for a reply that is sent later: any, unless it came by the
-    /// `queue` of a ring. If so, that reply has to follow.
-    pub(crate) fn may_wait(&self, queue: Option<u16>) -> bool {
+    /// Tries to defer the reply to a request; returns whether it may be sent later, which then has
+    /// to follow. Always so for one that came by the device. One that came by the `queue` of a ring
+    /// takes one of the entries that the queue can do without, so each call is for one request.
+    pub(crate) fn try_defer_reply(&self, queue: Option<u16>) -> bool {
         match (self.traffic(), queue) {
             (Some(traffic), Some(queue)) => traffic.may_keep(queue),
             _ => true,
@@ -233,8 +235,8 @@ impl Device {
         self.closed.load(Ordering::Acquire) || self.is_disconnected()
     }
 
-    /// Returns whether the kernel has disconnected the mount. From then on its directory and device number may
-    /// be another mount's.
+    /// Returns whether the kernel has disconnected the mount. From then on its directory and device
+    /// number may be another mount's.
     pub(crate) fn is_disconnected(&self) -> bool {
         self.polled().intersects(PollFlags::ERR)
     }
@@ -280,17 +282,17 @@ impl Device {
         Ok(retry_syscall(&self.closed, after_write, write)?.is_ok())
     }
 
-    /// Sends the reply to a request whose server said `Done::Later`, the way that the request came:
-    /// by the `queue` of a ring or by the device, whichever carries requests by now. Returns
-    /// whether it arrived, as far as that is known.
-    pub(crate) fn send_later(
+    /// Sends the deferred reply to a request whose server said `Done::Later`, the way that the
+    /// request came: by the `queue` of a ring or by the device, whichever carries requests by now.
+    /// Returns whether it arrived, as far as that is known.
+    pub(crate) fn send_deferred_reply(
         &self,
         queue: Option<u16>,
         unique: u64,
         reply: &[u8],
     ) -> io::Result<bool> {
         match (self.traffic(), queue) {
-            (Some(traffic), Some(_)) => traffic.send_later(unique, reply).map(|()| true),
+            (Some(traffic), Some(_)) => traffic.send_deferred_reply(unique, reply).map(|()| true),
             _ => self.send(reply),
         }
     }
@@ -393,24 +395,28 @@ mod tests {
         let family = rustix::net::AddressFamily::UNIX;
         let (ours, kernel) = rustix::net::socketpair(family, kind, flags, None).unwrap();
         let device = Device::new(ours).unwrap();
-        assert!(device.may_wait(None));
+        assert!(device.try_defer_reply(None));
         // Rings take over while the request waits.
         let traffic = Arc::new(Traffic::new(1, 1).unwrap());
         (0..2).for_each(|_| traffic.added_entry(0));
         device.use_rings(Arc::clone(&traffic));
         traffic.received(0, crate::abi::op::GETATTR);
-        device.send_later(None, 7, b"by the device").unwrap();
+        device
+            .send_deferred_reply(None, 7, b"by the device")
+            .unwrap();
         let mut reply = [0; 32];
         let len = rustix::io::read(&kernel, &mut reply).unwrap();
         assert_eq!(&reply[..len], b"by the device");
         // One that came by a ring waits there.
-        assert!(device.may_wait(Some(0)) && !device.may_wait(Some(0)));
+        assert!(device.try_defer_reply(Some(0)) && !device.try_defer_reply(Some(0)));
         let parked = Parked {
             worker: 0,
             entry: 0,
         };
         assert_eq!(traffic.park(8, parked), None);
-        device.send_later(Some(0), 8, b"by the ring").unwrap();
+        device
+            .send_deferred_reply(Some(0), 8, b"by the ring")
+            .unwrap();
         assert_eq!(traffic.take_replies(0), [(0, b"by the ring".to_vec())]);
         assert_eq!(rustix::io::read(&kernel, &mut reply), Err(Sys::AGAIN));
     }

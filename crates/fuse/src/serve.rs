@@ -19,7 +19,7 @@ pub(crate) enum Done {
     /// The reply gives a handle of this node, and names it if so: should it not arrive, both are
     /// taken back.
     Opened { node: u64, handle: u64, named: bool },
-    /// The reply is sent later, by another thread (`Device::send_later`).
+    /// The reply is sent later, by another thread (`Device::send_deferred_reply`).
     Later,
     /// This kind of request has no reply.
     Silent,

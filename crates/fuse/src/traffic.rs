@@ -283,7 +283,7 @@ impl Traffic {
     }
 
     /// Gives the reply to `unique` to the worker that has the request.
-    pub(crate) fn send_later(&self, unique: u64, reply: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_deferred_reply(&self, unique: u64, reply: &[u8]) -> io::Result<()> {
         let parked = match self.late.lock().entry(unique) {
             Slot::Occupied(slot) => match slot.remove() {
                 Late::Parked(parked) => parked,
@@ -485,11 +485,11 @@ mod tests {
             entry: 5,
         };
         assert_eq!(traffic.park(7, parked), None);
-        traffic.send_later(7, b"reply").unwrap();
+        traffic.send_deferred_reply(7, b"reply").unwrap();
         traffic.hear(1);
         assert_eq!(traffic.take_replies(1), [(5, b"reply".to_vec())]);
         assert!(traffic.take_replies(1).is_empty() && traffic.take_replies(0).is_empty());
-        traffic.send_later(8, b"early").unwrap();
+        traffic.send_deferred_reply(8, b"early").unwrap();
         assert_eq!(traffic.park(8, parked), Some(b"early".to_vec()));
         assert!(traffic.late.lock().is_empty());
     }

@@ -213,7 +213,7 @@ impl Server<'_> {
         }
         // A ring's entry is kept for each: there are not as many as there may be writers. Where
         // little is left they are refused, so that nothing is lost.
-        if !self.device.may_wait(reply.queue()) {
+        if !self.device.try_defer_reply(reply.queue()) {
             if self.room(&attr) < TIGHT {
                 return Err(Errno::NOSPC);
             }
@@ -259,7 +259,9 @@ impl Server<'_> {
 
     /// Sends the reply to a request that has waited. Returns whether it arrived.
     pub(super) fn send(&self, one: &Waiting, reply: &[u8]) -> bool {
-        let sent = self.device.send_later(one.queue, one.unique, reply);
+        let sent = self
+            .device
+            .send_deferred_reply(one.queue, one.unique, reply);
         sent.unwrap_or_else(|error| {
             error!("a request that has waited is not answered: {error}");
             false

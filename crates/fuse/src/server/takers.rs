@@ -105,7 +105,7 @@ impl Server<'_> {
         let Some(taker) = self.space.taker(bytes, demand(request)) else {
             return false;
         };
-        if !self.device.may_wait(queue) {
+        if !self.device.try_defer_reply(queue) {
             return false;
         }
         self.wait(Waiting {
