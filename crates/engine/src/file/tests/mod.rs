@@ -308,3 +308,15 @@ fn reads_past_the_cache_see_everything_and_keep_nothing() {
     assert_eq!(fs.files.pages.stats().used_bytes, cached);
     assert!(fs.files.stats.uncached_reads.get() >= 2);
 }
+
+#[test]
+fn an_empty_write_has_the_position_that_was_asked_for() {
+    let fs = mounted("");
+    let inode = file(&fs, b"a");
+    put(&fs, &inode, 0, &[7; 5000]);
+    let write_nothing = |at| write(&fs, &inode, None, at, &[], &Cred::root()).unwrap();
+    assert_eq!(write_nothing(WriteAt::Pos(100)), (100, 0));
+    assert_eq!(write_nothing(WriteAt::Pos(9000)), (9000, 0));
+    assert_eq!(write_nothing(WriteAt::End), (5000, 0));
+    assert_eq!(inode.size(), 5000);
+}

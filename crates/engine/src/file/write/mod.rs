@@ -31,10 +31,11 @@ use crate::types::Cred;
 use crate::types::error::Result;
 use crate::volume::Fs;
 
-/// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns where,
-/// and how many, fewer if an error or a limit stopped the rest. Takes privileges away and notes the
-/// time, as a modification does. Durable on return only with the mount option `sync` or the file's
-/// flag.
+/// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns the
+/// position of the first byte, which is the end of the file for an append, and the number of bytes
+/// written: fewer if an error or a limit stopped the rest. An empty write changes nothing. Takes
+/// privileges away and notes the time, as a modification does. Durable on return only with the
+/// mount option `sync` or the file's flag.
 ///
 /// # Errors
 /// `NoSpace`; `FileTooBig`; `NotPermitted` for immutable files; device and map failures. Nothing
@@ -94,7 +95,8 @@ fn write_as<P: Payload + ?Sized>(
     fs.check_writable()?;
     require_regular(inode)?;
     if request.bytes.is_empty() {
-        return Ok((inode.size(), 0));
+        let pos = request.at.position();
+        return Ok((pos.unwrap_or_else(|| inode.size()), 0));
     }
     let cached = request.via == Via::Cache;
     let short = || put_in_folio(fs, inode, open, request.at, request.bytes);
