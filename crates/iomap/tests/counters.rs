@@ -22,7 +22,7 @@ fn a_cached_overwrite_asks_no_map_at_any_offset_and_folio_size() {
         let offsets = [0, 4096, 1_000_000, (2 << 20) - 1024, (4 << 20) - 1024];
         let put = |at, byte| {
             let bytes = [byte; 1024];
-            assert!(overwrite(
+            assert!(try_overwrite(
                 &*toy,
                 &toy.recent,
                 Pos::new(at),
@@ -54,7 +54,7 @@ fn a_cached_read_makes_an_overwrite_free_of_maps_too() {
     assert_eq!(toy.read(0, 1 << 20).len(), 1 << 20);
     let before = toy.stats.snapshot();
     let at = Pos::new(12_288);
-    assert!(overwrite(&*toy, &toy.recent, at, &[9; 5000][..], || true));
+    assert!(try_overwrite(&*toy, &toy.recent, at, &[9; 5000][..], || true));
     assert_eq!(toy.stats.snapshot().begins, before.begins);
 }
 
@@ -78,7 +78,7 @@ fn appends_within_a_block_map_once() {
     toy.write(0, &[0; 1024]).unwrap();
     for i in 1..4u8 {
         let at = Pos::new(u64::from(i) * 1024);
-        assert!(extend(&*toy, &toy.recent, at, &[i; 1024][..]));
+        assert!(try_extend(&*toy, &toy.recent, at, &[i; 1024][..]));
     }
     let stats = toy.stats.snapshot();
     assert_eq!(stats.begins, 1);

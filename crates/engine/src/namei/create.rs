@@ -17,7 +17,7 @@ use crate::new_inode::{self, NewInode};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::{Fs, PendingCommit, credits, stop, all_or_abort};
+use crate::volume::{Fs, PendingCommit, all_or_abort, credits, stop};
 use crate::{alloc, dir, inode, orphan};
 
 /// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the

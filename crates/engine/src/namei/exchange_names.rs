@@ -8,7 +8,7 @@ use crate::inode::ExclusiveGuards;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::{Fs, PendingCommit, credits, all_or_abort};
+use crate::volume::{Fs, PendingCommit, all_or_abort, credits};
 use crate::{dir, inode};
 
 /// Makes each of two entries lead to the other's inode. `locked` has all directories involved; the

@@ -10,7 +10,7 @@ use crate::inode::InodeFlags;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::{Fs, PendingCommit, credits, all_or_abort};
+use crate::volume::{Fs, PendingCommit, all_or_abort, credits};
 use crate::{alloc, dir, inode, orphan};
 
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.

@@ -19,7 +19,7 @@ use crate::inode::{ExclusiveGuards, HeldRecord};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind, RenameFlags};
-use crate::volume::{Fs, PendingCommit, credits, all_or_abort};
+use crate::volume::{Fs, PendingCommit, all_or_abort, credits};
 use crate::{alloc, file, inode};
 
 /// Renames `old` to `new`.

@@ -10,7 +10,7 @@ use crate::inode::ExclusiveGuards;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::{Fs, PendingCommit, credits, all_or_abort};
+use crate::volume::{Fs, PendingCommit, all_or_abort, credits};
 use crate::{dir, inode};
 
 /// Removes the name `name` of anything but a directory.

@@ -14,5 +14,5 @@ mod report_fault;
 mod superblock_update;
 
 pub(crate) use self::fs::{Fs, Upcalls};
-pub(crate) use self::handles::{PendingCommit, stop, all_or_abort};
+pub(crate) use self::handles::{PendingCommit, all_or_abort, stop};
 pub(crate) use self::superblock_update::set_label;
