@@ -12,7 +12,7 @@
 //! | the daemon asks | the keeper |
 //! |---|---|
 //! | [`MOUNT`], [`MOUNT_READ_ONLY`] | mounts; `/dev/fuse` comes with the answer |
-//! | [`RAISE_LIMITS`] | raises the kernel's limits of the mount |
+//! | [`SET_LIMITS`] | sets the kernel's limits of the mount; the bytes that may be dirty |
 //! | [`IS_THERE`] | looks whether the mount is on its directory |
 //! | [`DETACH`], [`DETACH_LAZILY`] | takes it off, and no other mount |
 //! | [`CAPABILITIES`] and a thread's number | looks what that thread may do, as bits |
@@ -48,7 +48,7 @@ use crate::fd_passing::{receive, send};
 
 pub(crate) const MOUNT: u8 = b'M';
 pub(crate) const MOUNT_READ_ONLY: u8 = b'R';
-pub(crate) const RAISE_LIMITS: u8 = b'L';
+pub(crate) const SET_LIMITS: u8 = b'L';
 pub(crate) const IS_THERE: u8 = b'T';
 pub(crate) const DETACH: u8 = b'U';
 pub(crate) const DETACH_LAZILY: u8 = b'Z';
@@ -108,8 +108,9 @@ impl Keeper {
         fd.ok_or_else(|| io::Error::other("the keeper has mounted, but gives no descriptor"))
     }
 
-    pub(crate) fn raise_limits(&self) -> io::Result<()> {
-        self.questions.ask(&[RAISE_LIMITS], None).map(drop)
+    /// Sets the kernel's limits of the mount. Returns the bytes that it holds dirty at most.
+    pub(crate) fn set_limits(&self) -> io::Result<u64> {
+        self.ask_for_number(&[SET_LIMITS])
     }
 
     /// Whether the mount is on its directory.
@@ -130,12 +131,16 @@ impl Keeper {
     /// The capabilities of the thread `tid`, which waits for the reply to a request.
     pub(crate) fn capabilities_of(&self, tid: u32) -> io::Result<CapabilitySet> {
         let [a, b, c, d] = tid.to_le_bytes();
-        let (answer, _) = self.questions.ask(&[CAPABILITIES, a, b, c, d], None)?;
-        let bits = answer.get(1..).and_then(|bits| bits.try_into().ok());
-        let bits = bits
-            .map(u64::from_le_bytes)
-            .ok_or(io::ErrorKind::InvalidData)?;
+        let bits = self.ask_for_number(&[CAPABILITIES, a, b, c, d])?;
         Ok(CapabilitySet::from_bits_retain(bits))
+    }
+
+    fn ask_for_number(&self, question: &[u8]) -> io::Result<u64> {
+        let (answer, _) = self.questions.ask(question, None)?;
+        let number = answer.get(1..).and_then(|number| number.try_into().ok());
+        Ok(number
+            .map(u64::from_le_bytes)
+            .ok_or(io::ErrorKind::InvalidData)?)
     }
 
     /// Returns what has the keeper connect to the server of the image, within the time that it is

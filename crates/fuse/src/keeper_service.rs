@@ -14,7 +14,7 @@ use crate::capabilities;
 use crate::fd_passing::{receive, send};
 use crate::keeper::{
     ANSWER_LEN, CAPABILITIES, DETACH, DETACH_LAZILY, DIAL, DIALS, DONE, FAILED, FAREWELL, IS_THERE,
-    MOUNT, MOUNT_READ_ONLY, NOT, QUESTION_LEN, RAISE_LIMITS, WRITE_BACK,
+    MOUNT, MOUNT_READ_ONLY, NOT, QUESTION_LEN, SET_LIMITS, WRITE_BACK,
 };
 use crate::mount::{self, Attached, MountOptions, MountPoint};
 
@@ -137,6 +137,7 @@ impl Service {
                 return (self.dial)(patience).map(with);
             }
             [CAPABILITIES, tid @ ..] => capabilities_of(tid),
+            [SET_LIMITS] => self.point()?.set_limits().map(with_number),
             [DIALS] => self.take_dials(given).map(|()| vec![DONE]),
             &[question] => {
                 let done = on(self.point()?, question);
@@ -200,13 +201,17 @@ fn number(bytes: &[u8]) -> io::Result<u32> {
 /// The answer about the thread with the number in `tid`.
 fn capabilities_of(tid: &[u8]) -> io::Result<Vec<u8>> {
     let found = capabilities::of_thread(number(tid)?)?;
-    Ok([&[DONE][..], &found.bits().to_le_bytes()].concat())
+    Ok(with_number(found.bits()))
+}
+
+/// An answer that says a number.
+fn with_number(number: u64) -> Vec<u8> {
+    [&[DONE][..], &number.to_le_bytes()].concat()
 }
 
 /// Does what a question about the mount at `point` asks for.
 fn on(point: &MountPoint, question: u8) -> io::Result<bool> {
     match question {
-        RAISE_LIMITS => point.raise_limits().map(|()| true),
         IS_THERE => Ok(point.is_topmost()),
         DETACH | DETACH_LAZILY => point.detach(question == DETACH_LAZILY).map(|()| true),
         WRITE_BACK => point.write_back().map(|()| true),
@@ -267,7 +272,7 @@ mod tests {
         let refused = |said: &str| said.contains("Invalid argument");
         let apart = [WRITE_BACK, DIAL];
         assert!(answers(Purpose::Mount, &apart).iter().all(|s| refused(s)));
-        let others = [MOUNT, RAISE_LIMITS, IS_THERE, DETACH, CAPABILITIES, DIALS];
+        let others = [MOUNT, SET_LIMITS, IS_THERE, DETACH, CAPABILITIES, DIALS];
         for (purpose, other) in [(Purpose::WriteBack, DIAL), (Purpose::Dial, WRITE_BACK)] {
             let said = answers(purpose, &[&others[..], &[other]].concat());
             assert!(said.iter().all(|s| refused(s)), "{purpose:?}: {said:?}");
@@ -301,7 +306,7 @@ mod tests {
         mount();
         let above = MountId::at(dir).unwrap();
         assert!(below != own && own != above && above != below);
-        for word in [DETACH, DETACH_LAZILY, RAISE_LIMITS] {
+        for word in [DETACH, DETACH_LAZILY, SET_LIMITS] {
             let refused = said(&line, &[word], None);
             assert!(refused.contains("Invalid argument"), "{refused}");
         }

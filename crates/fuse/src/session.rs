@@ -29,11 +29,10 @@ use crate::counters::Counters;
 use crate::device::Device;
 use crate::in_flight::InFlight;
 use crate::init::{self, Agreed, REPLY_LEN, REQUEST_LEN, RequestedFeatures};
-use crate::mount::{Attached, Connection, MountOptions, MountPoint, Transport};
+use crate::mount::{Attached, Connection, MountOptions, MountPoint, Transport, dirty_limit};
 use crate::node_table::NodeTable;
 use crate::pool::{IdlePolicy, Pool};
 use crate::server::{Server, Settings};
-use crate::space::dirty_limit;
 use crate::unmounter::{InterruptGuard, Unmounter};
 use crate::uring::{BlankRings, Rings, kernel_offers_rings};
 
@@ -186,9 +185,10 @@ impl Mount {
         }
         rings = rings.filter(|_| agreed.rings);
         control.watch(Arc::clone(&device));
-        if let Err(error) = attachment.point.raise_limits() {
+        let dirty_limit = attachment.point.set_limits().unwrap_or_else(|error| {
             debug!("limits of the mount stay as they are: {error}");
-        }
+            host.dirty_limit
+        });
         let cpus = host.cpus;
         let workers = cpus.clamp(MIN_WORKERS, MAX_WORKERS);
         if let Some(rings) = &rings {
@@ -211,7 +211,7 @@ impl Mount {
             strict_open: options.strict_open() && !read_only,
             workers,
             cpus,
-            dirty_limit: host.dirty_limit,
+            dirty_limit,
             facts: Vec::new(),
         })
     }

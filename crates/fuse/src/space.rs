@@ -3,9 +3,7 @@
 //! The server's `gate` and `takers` have the protocol.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,8 +14,6 @@ use crate::drainer::Drainer;
 use crate::mount::MountPoint;
 use crate::open_files::Allowance;
 
-/// The dirty limit where the kernel's cannot be read.
-const DIRTY_LIMIT: u64 = 1 << 30;
 /// What one write is assumed to dirty at most.
 pub(crate) const A_WRITE: u64 = 1 << 20;
 /// What a file may take of the volume's last bytes before its writers are told.
@@ -258,29 +254,6 @@ impl Space {
     }
 }
 
-/// The dirty pages that the kernel lets writers have, in bytes.
-pub(crate) fn dirty_limit() -> u64 {
-    measured().unwrap_or(DIRTY_LIMIT)
-}
-
-fn measured() -> Option<u64> {
-    let number = |name: &str| -> Option<u64> {
-        let text = fs::read_to_string(Path::new("/proc/sys/vm").join(name)).ok()?;
-        text.trim().parse().ok()
-    };
-    match number("dirty_bytes")? {
-        0 => {
-            let memory = fs::read_to_string("/proc/meminfo").ok()?;
-            let line = memory
-                .lines()
-                .find_map(|line| line.strip_prefix("MemTotal:"))?;
-            let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-            Some((kib << 10) / 100 * number("dirty_ratio")?.min(100))
-        }
-        bytes => Some(bytes),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,9 +261,9 @@ mod tests {
 
     #[test]
     fn a_drainer_that_could_not_be_started_is_tried_again() {
-        let null = fs::File::open("/dev/null").unwrap().into();
+        let null = std::fs::File::open("/dev/null").unwrap().into();
         let point = Connection::handed_over(null, "/nowhere".as_ref()).0.point;
-        let space = Space::new(point, DIRTY_LIMIT, 0);
+        let space = Space::new(point, 1 << 30, 0);
         let refused = || Err(io::ErrorKind::WouldBlock.into());
         assert!(space.drainer_or(refused).is_err());
         let started = || Drainer::of(|| Ok(()), || Ok(()));

@@ -36,7 +36,8 @@ pub(crate) use options::Transport;
 pub use options::{MountOptions, OptionError};
 pub use remount::remount;
 pub use table::MountEntry;
-use tuning::raise_limits;
+pub(crate) use tuning::dirty_limit;
+use tuning::set_limits;
 
 /// A directory with our connection on it.
 #[derive(Debug)]
@@ -212,14 +213,13 @@ impl MountPoint {
         }
     }
 
-    /// Raises the limits that the kernel sets for mounts whose servers it does not trust.
-    pub(crate) fn raise_limits(&self) -> io::Result<()> {
+    /// Sets the limits that the kernel has for the mount, as far as that is permitted. Returns the
+    /// bytes that it then holds dirty at most.
+    pub(crate) fn set_limits(&self) -> io::Result<u64> {
         match &self.access {
-            MountAccess::Own { .. } => {
-                raise_limits(self.check_is_ours(MountId::at(&self.dir)?)?.device)
-            }
-            MountAccess::Keeper(keeper) => keeper.raise_limits(),
-            MountAccess::Parent => Ok(()),
+            MountAccess::Own { .. } => Ok(set_limits(self.check_is_ours(MountId::at(&self.dir)?)?.device)),
+            MountAccess::Keeper(keeper) => keeper.set_limits(),
+            MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
