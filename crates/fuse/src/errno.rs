@@ -1,7 +1,7 @@
 //! Error numbers, as replies carry them.
 
 /// A positive error number of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Errno(i32);
 
 impl Errno {

@@ -300,7 +300,6 @@ impl Mount {
             let named = |name: &str| thread::Builder::new().name(name.into());
             let mut ring_threads = None;
             let serve = || {
-                named("fuse-ticker").spawn_scoped(scope, || server.tick())?;
                 named("fuse-gates").spawn_scoped(scope, || server.answer_writers())?;
                 if let Some(rings) = rings {
                     let ours = (&server, &self.device);

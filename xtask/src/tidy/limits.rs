@@ -19,7 +19,7 @@ const LIMITS: &[(&str, &str, usize)] = &[
     ("openers", "crates/disk", 106),
     ("openers", "crates/engine", 308),
     ("openers", "crates/extent-io-tree", 45),
-    ("openers", "crates/fuse", 90),
+    ("openers", "crates/fuse", 85),
     ("openers", "crates/iomap", 36),
     ("openers", "crates/jbd2", 16),
     ("openers", "crates/name-cache", 10),

@@ -3,7 +3,7 @@
 //! The kernel reads ahead 128 KiB of a FUSE mount, and lets it have a hundredth of the system's
 //! dirty pages, since it does not trust the server: less than streams need on a small host, and
 //! more than is good on a large one. For a mount made by root both are set. The bound is what a
-//! full volume has to leave free, so it is small, and strict: it holds also while
+//! full volume has to leave free (`full_volume`), so it is small, and strict: it holds also while
 //! the system has few dirty pages. Where it may not be set, the kernel's own bound is used.
 
 use std::fs;

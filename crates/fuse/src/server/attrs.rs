@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use extant_engine::{Attr, FileKind, Node, SetAttr, SetTime, Timestamp, XattrMode};
 
-use super::{Done, FOREVER, Outcome, Server, attr_wire, perm};
+use super::{Done, Outcome, Server, attr_wire, perm};
 use crate::abi::{self, AttrOut, GetxattrOut, InHeader, SetattrValid, StatxOut, StatxTime};
 use crate::errno::Errno;
 use crate::live;
@@ -50,15 +50,13 @@ fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
 
 impl Server<'_> {
     pub(super) fn getattr(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
-        self.shows_attributes(id);
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
-        reply.put(&attr_out(&attr))?;
+        reply.put(&self.attr_out(&attr))?;
         Ok(Done::Reply)
     }
 
     /// As GETATTR, plus the time of creation.
     pub(super) fn statx(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
-        self.shows_attributes(id);
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
         let time = |t: Timestamp| StatxTime {
             secs: t.secs,
@@ -71,7 +69,7 @@ impl Server<'_> {
             (attr.rdev & 0xff) | (attr.rdev >> 12 & 0xf_ff00),
         );
         reply.put(&StatxOut {
-            attr_valid: FOREVER,
+            attr_valid: self.attr_valid(&attr),
             mask: STATX_BASIC | attr.crtime.map_or(0, |_| STATX_BTIME),
             blksize: attr.blksize,
             nlink: attr.nlink,
@@ -129,10 +127,6 @@ impl Server<'_> {
             keep_priv,
             noted: valid == WRITTEN,
         };
-        // The kernel does not look at the answer to a report of its times.
-        if !changes.noted {
-            self.shows_attributes_for_good(header.nodeid);
-        }
         // Whether the caller may set the set-group-id bit the kernel has found out: it knows all
         // their groups.
         let mut cred = super::cred(header, 0);
@@ -141,10 +135,9 @@ impl Server<'_> {
         // Of files with a cache for writes the kernel keeps the time that it has sent.
         let kept = writeback && node.kind() == FileKind::Regular;
         if kept && matches!(changes.mtime, Some(SetTime::At(t)) if t.secs != attr.mtime.secs) {
-            self.open.note_wrong(header.nodeid);
-            self.space.wake();
+            self.note_wrong(header.nodeid);
         }
-        reply.put(&attr_out(&attr))?;
+        reply.put(&self.attr_out(&attr))?;
         Ok(Done::Reply)
     }
 
@@ -163,7 +156,7 @@ impl Server<'_> {
                 return Err(Errno::ACCESS);
             }
             let requests = (self.counters, self.device.traffic());
-            let drains = self.space.drains.load(Ordering::Relaxed);
+            let drains = self.full.drains.load(Ordering::Relaxed);
             let list = live::list(self.volume, &self.settings.facts, requests, drains);
             return reply_xattr(list.as_bytes(), size, reply);
         }
@@ -214,14 +207,14 @@ impl Server<'_> {
         self.volume.setxattr(node, name, value, mode, &cred)?;
         Ok(Done::Reply)
     }
-}
 
-/// Attributes that the kernel may keep.
-pub(super) fn attr_out(attr: &Attr) -> AttrOut {
-    AttrOut {
-        attr_valid: FOREVER,
-        attr: attr_wire(attr),
-        ..AttrOut::default()
+    /// Attributes, for as long as the kernel may keep them.
+    pub(super) fn attr_out(&self, attr: &Attr) -> AttrOut {
+        AttrOut {
+            attr_valid: self.attr_valid(attr),
+            attr: attr_wire(attr),
+            ..AttrOut::default()
+        }
     }
 }
 

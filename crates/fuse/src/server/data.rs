@@ -6,6 +6,7 @@ use rustix::fs::OFlags;
 use super::{Done, Outcome, Server};
 use crate::abi::{self, CopyFileRangeIn, InHeader, OpenOut, StatfsOut, WriteOut};
 use crate::errno::Errno;
+use crate::full_volume::admission::A_WRITE;
 use crate::reply::ReplyBuf;
 
 /// `O_ACCMODE`, `O_APPEND`: the same on every Linux that Rust knows.
@@ -61,7 +62,7 @@ fn fallocate_mode(bits: u32) -> Option<FallocateMode> {
 impl Server<'_> {
     /// Whether opens are to reach us.
     pub(super) fn sends_open(&self) -> bool {
-        self.settings.strict_open || !self.settings.agreed.no_open
+        self.settings.sends_open()
     }
 
     /// Declined once, opens send no message any more. The kernel keeps cached pages across opens
@@ -87,11 +88,7 @@ impl Server<'_> {
             if kept && self.settings.strict_open {
                 return Err(Errno::PERM);
             }
-            let arm;
-            (handle, arm) = self.opened_for_writing(nodeid, &self.volume.getattr(&node)?);
-            if arm {
-                self.arm(nodeid);
-            }
+            handle = self.opened_for_writing(nodeid, &self.volume.getattr(&node)?);
         }
         reply.put(&opened(keeps, handle))?;
         Ok(Done::Opened {
@@ -162,13 +159,12 @@ impl Server<'_> {
     }
 
     /// Bytes of the bound of dirty data that a WRITE need not leave free. What the kernel has
-    /// accepted is what the space was left for. A write that was not accepted yet takes space: a
-    /// direct one, or one that the kernel writes through, of a file with set-id bits.
+    /// accepted is what the space was left for. A direct write, or one that the kernel writes
+    /// through, of a file with set-id bits, was let pass as well.
     fn spent_by_write(&self, id: u64, cached: bool) -> u64 {
-        if cached {
-            u64::MAX
-        } else {
-            self.open.spendable(id)
+        match cached {
+            true => u64::MAX,
+            false => A_WRITE + self.last_for(id),
         }
     }
 
@@ -187,9 +183,8 @@ impl Server<'_> {
         let kill = flags & abi::WRITE_KILL_SUIDGID != 0;
         let mut cred = super::cred(header, 0);
         let cached = flags & abi::WRITE_CACHE != 0;
-        let before = self.volume.getattr(node)?;
         if cached {
-            let attr = &before;
+            let attr = self.volume.getattr(node)?;
             cred = Cred {
                 uid: attr.uid,
                 gid: attr.gid,
@@ -225,11 +220,7 @@ impl Server<'_> {
                 more => done += more,
             }
         }
-        if cached {
-            self.wrote_back(header.nodeid, node, &before);
-        } else if self.is_short() {
-            self.space.wake();
-        }
+        self.look_at_room();
         if kill {
             // The mode may have changed, which the kernel does not expect of a WRITE.
             self.device
@@ -277,7 +268,7 @@ impl Server<'_> {
         let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let cred = super::cred(header, 0);
         let before = self.volume.getattr(node)?.perm;
-        let spent = self.open.last_for(header.nodeid);
+        let spent = self.last_for(header.nodeid);
         (self.dirty).spending(spent, || {
             self.volume.fallocate(node, mode, offset, len, &cred)
         })?;
@@ -329,12 +320,7 @@ impl Server<'_> {
     /// back have got some since: it is told to ask anew.
     pub(super) fn fsync(&self, id: u64, node: &Node, datasync: bool) -> Outcome {
         self.volume.fsync(node, datasync)?;
-        if self
-            .open
-            .shows_blocks(id, self.volume.getattr(node)?.blocks)
-        {
-            self.forget_attributes(id);
-        }
+        self.show_blocks(id, node)?;
         Ok(Done::Reply)
     }
 

@@ -29,15 +29,14 @@ use crate::abi::{self, InHeader, ROOT_ID};
 use crate::counters::Counters;
 use crate::device::Device;
 use crate::errno::Errno;
+use crate::full_volume::shared::FullVolume;
 use crate::in_flight::InFlight;
 use crate::init::Agreed;
 use crate::mount::MountPoint;
 use crate::node_table::NodeTable;
-use crate::open_files::OpenFiles;
 use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
 use crate::serve::{Done, Serve};
-use crate::space::Space;
 
 /// Seconds that the kernel may keep attributes and names: a year.
 const FOREVER: u64 = 365 * 24 * 3600;
@@ -71,10 +70,16 @@ pub(crate) struct Server<'a> {
     counters: &'a Counters,
     in_flight: &'a InFlight,
     settings: Settings,
-    open: OpenFiles,
     /// Data that the kernel may hold dirty, as the engine knows it.
     dirty: DirtyBound,
-    space: Space,
+    full: FullVolume,
+}
+
+impl Settings {
+    /// Returns whether opens are to reach the server.
+    fn sends_open(&self) -> bool {
+        self.strict_open || !self.agreed.no_open
+    }
 }
 
 type Outcome = Result<Done, Errno>;
@@ -90,29 +95,26 @@ impl<'a> Server<'a> {
     ) -> Self {
         let dirty = volume.dirty_bound();
         // Where no drain ever ends what may be dirty grows without end: operations that take space
-        // do not leave it there.
-        let bound = match settings.point.can_write_back() {
+        // do not leave it there. Nothing is dirty without the kernel's cache.
+        let can_drain = settings.point.can_write_back();
+        let bound = match can_drain && settings.agreed.writeback {
             true => dirty.clone(),
             false => DirtyBound::default(),
         };
-        let space = Space::new(
-            settings.point.clone(),
-            settings.dirty_limit,
-            settings.volume_len,
-        );
+        let space = (settings.volume_len, volume.room(false));
+        let full = FullVolume::new(settings.dirty_limit, space, can_drain, bound);
         let server = Self {
             volume,
             device,
             nodes,
             counters,
             in_flight,
-            open: OpenFiles::new(bound, space.last),
+            full,
             dirty,
-            space,
             settings,
         };
-        // Until space is short writers are not asked: that counts from the beginning.
-        server.is_short();
+        // What may be dirty counts from the beginning.
+        server.look_at_room();
         server
     }
 
@@ -309,19 +311,18 @@ impl<'a> Server<'a> {
     fn forget(&self, id: u64, count: u64) {
         self.nodes.forget(id, count);
         if self.nodes.get(id).is_err() {
-            self.open.forget(id);
+            self.step(|admission| admission.forget(id));
         }
     }
 
     /// A reply that names `node`.
     fn entry(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
         let nodeid = self.nodes.remember(node);
-        self.shows_attributes(nodeid);
         abi::EntryOut {
             nodeid,
             generation: u64::from(node.generation()),
             entry_valid: FOREVER,
-            attr_valid: FOREVER,
+            attr_valid: self.attr_valid(attr),
             attr: attr_wire(attr),
             ..abi::EntryOut::default()
         }

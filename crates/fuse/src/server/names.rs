@@ -100,7 +100,7 @@ impl Server<'_> {
             if let Some((node, attr)) = &with {
                 out.nodeid = self.nodes.id(attr.ino);
                 out.generation = u64::from(node.generation());
-                (out.entry_valid, out.attr_valid) = (FOREVER, FOREVER);
+                (out.entry_valid, out.attr_valid) = (FOREVER, self.attr_valid(attr));
                 out.attr = attr_wire(attr);
             }
             if !reply.put_dirent(limit, Some(&out), &head, &entry.name)? {
@@ -109,7 +109,6 @@ impl Server<'_> {
             // Named only now that it is known to fit.
             if let Some((node, _)) = &with {
                 let id = self.nodes.remember(node);
-                self.shows_attributes(id);
                 ids.push(id);
             }
         }
@@ -244,14 +243,9 @@ impl Server<'_> {
     fn reply_entry_and_open(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
         let mut entry = self.entry(node, &attr);
-        let (handle, arm) = self.opened_for_writing(entry.nodeid, &attr);
-        if arm {
-            // The kernel does not know the node yet: its attributes are out of date from the
-            // beginning.
-            entry.attr_valid = 0;
-        } else {
-            self.open.doubt(entry.nodeid);
-        }
+        let handle = self.opened_for_writing(entry.nodeid, &attr);
+        // Not before: from here on the file is armed when space becomes short.
+        entry.attr_valid = self.attr_valid(&attr);
         reply.put(&entry)?;
         reply.put(&super::data::opened(abi::FOPEN_KEEP_CACHE, handle))?;
         Ok(Done::Opened {
@@ -271,9 +265,7 @@ impl Server<'_> {
     ) -> Outcome {
         let node = self.nodes.get(old)?;
         self.volume.link(&node, dir, name, cred)?;
-        let named = self.reply_entry(&node, reply);
-        self.shows_attributes_for_good(old);
-        named
+        self.reply_entry(&node, reply)
     }
 
     pub(super) fn rename(

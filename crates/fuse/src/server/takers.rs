@@ -12,9 +12,7 @@
 //! never wait; for the others the kernel holds locks of inodes, which write-back does not take, and
 //! no page. One exception is the rest of a direct write that was cut short: the kernel copies it
 //! into its cache, and keeps those pages locked until the WRITE is answered. Where write-back needs
-//! one of them, the drain ends no sooner; so a WRITE is refused after [`Space::patience`].
-//!
-//! [`Space::patience`]: crate::space::Space::patience
+//! one of them, the drain ends no sooner; so a WRITE is refused after `patience_of_writes`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,10 +21,10 @@ use extant_engine::DirtyBound;
 use super::{Outcome, Server};
 use crate::abi::{self, op};
 use crate::errno::Errno;
+use crate::full_volume::parking::{Waiting, Wants};
 use crate::reply::{ReplyBuf, ReplySpace};
 use crate::request::{Op, Request};
 use crate::serve::Serve;
-use crate::space::{Demand, Waiting, Wants};
 
 /// Bytes that an operation on names leaves free after it has waited.
 const LEAST: u64 = 256 << 10;
@@ -62,15 +60,6 @@ fn takes_little(request: &Request<'_>) -> bool {
     takes_space(request) && !may_take_much
 }
 
-/// The demand of a request that takes space by name.
-fn demand(request: &Request<'_>) -> Demand {
-    match request.header.opcode {
-        op::FALLOCATE => Demand::MuchAndFile,
-        _ if takes_little(request) => Demand::Little,
-        _ => Demand::Much,
-    }
-}
-
 /// Returns whether a request may take much space: it leaves what is dirty as much as that may need.
 /// A WRITE finds out itself.
 fn leaves_space(request: &Request<'_>) -> bool {
@@ -102,16 +91,16 @@ impl Server<'_> {
         if !takes_space(request) {
             return false;
         }
-        let Some(taker) = self.space.taker(bytes, demand(request)) else {
+        let Some(taker) = self.full.parking.taker(bytes, takes_little(request)) else {
             return false;
         };
         if !self.device.try_defer_reply(queue) {
             return false;
         }
+        self.step(|admission| admission.arrive(request.header.pid));
         self.wait(Waiting {
             unique: request.header.unique,
             queue,
-            node: request.header.nodeid,
             wants: Wants::Space(taker),
         });
         true
@@ -122,7 +111,7 @@ impl Server<'_> {
     /// and a volume on which files are made all the time would never have room for it.
     pub(super) fn handle_again(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
         if takes_little(request) {
-            let least = LEAST.min(self.space.last);
+            let least = LEAST.min(self.full.last);
             return (self.dirty).leaving_at_most(least, || self.handle(request, reply));
         }
         self.handle(request, reply)
@@ -151,7 +140,11 @@ impl Server<'_> {
     pub(super) fn refuse_late(&self) {
         let is_write =
             |bytes: &[u8]| Request::new(bytes).is_some_and(|r| r.header.opcode == op::WRITE);
-        for one in self.space.take_late(is_write) {
+        for one in self
+            .full
+            .parking
+            .take_late(self.full.patience_of_writes, is_write)
+        {
             let mut space = ReplySpace::new(0);
             self.send(&one, space.start().finish(one.unique, Err(Errno::NOSPC)));
         }

@@ -7,7 +7,7 @@ use super::*;
 fn what_takes_space_by_name_leaves_what_was_accepted() {
     with_server(16, 3 * MIB / 2, |setup| {
         let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, MIB);
+        setup.dirty(MIB);
         let node = setup.nodes.get(a.0).unwrap();
         let accepted = vec![7; 1 << 20];
         let dirty = Mutex::new(Some((setup.volume.clone(), node.clone(), accepted.clone())));
@@ -27,7 +27,7 @@ fn what_takes_space_by_name_leaves_what_was_accepted() {
             there.len()
         );
         assert!(there == accepted);
-        assert_eq!(setup.server.open.exposed(), 0);
+        assert_eq!(setup.may_be_dirty(), 0);
         // What is left it may have while no other file is written, and with nothing dirty a refusal
         // does not wait.
         setup.server.closed_for_writing(a.0, a.1);
@@ -77,15 +77,15 @@ fn what_fits_after_the_write_back_is_carried_out() {
     for (opcode, body) in operations {
         with_server(16, MIB, |setup| {
             setup.writes_back(|| Ok(()));
-            let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-            setup.server.open.grant(a.0, 2 * MIB);
+            let (_, b) = (setup.open(b"a"), setup.open(b"b"));
+            setup.dirty(2 * MIB);
             let in_root = matches!(opcode, op::MKDIR | op::SYMLINK);
             let node = if in_root { crate::abi::ROOT_ID } else { b.0 };
             let reply = setup.serve(opcode, node, 2, &body);
             assert!(reply.is_none(), "{opcode}: {reply:?}");
-            assert!(setup.server.is_short() && setup.server.space.has_takers());
+            assert!(setup.server.is_short() && setup.server.full.parking.has_takers());
             assert_eq!(setup.reply_after_drains(), (2, 0), "{opcode}");
-            assert!(!setup.server.space.has_takers());
+            assert!(!setup.server.full.parking.has_takers());
         });
     }
 }
@@ -93,12 +93,12 @@ fn what_fits_after_the_write_back_is_carried_out() {
 #[test]
 fn an_operation_that_waits_for_space_can_be_interrupted() {
     with_server(16, MIB, |setup| {
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, 2 * MIB);
+        let (_, b) = (setup.open(b"a"), setup.open(b"b"));
+        setup.dirty(2 * MIB);
         assert!(setup.allocate(b.0, 2, MIB).is_none());
         setup.interrupt(2);
         assert_eq!(setup.replies(1), [(2, INTERRUPTED)]);
-        assert!(!setup.server.space.has_takers());
+        assert!(!setup.server.full.parking.has_takers());
     });
 }
 
@@ -107,13 +107,13 @@ fn an_operation_that_waits_for_space_can_be_interrupted() {
 fn a_write_does_not_wait_for_a_drain_that_does_not_end() {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
     with_server(16, MIB, |setup| {
-        setup.server.space.patience = Duration::from_millis(5);
+        setup.server.full.patience_of_writes = Duration::from_millis(5);
         setup.writes_back(|| {
             wait_until("the write is answered", || GOES_ON.load(Ordering::SeqCst));
             Ok(())
         });
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, 2 * MIB);
+        let (_, b) = (setup.open(b"a"), setup.open(b"b"));
+        setup.dirty(2 * MIB);
         let write = WriteIn {
             size: 4096,
             flags: DIRECT,
@@ -137,11 +137,11 @@ fn a_write_does_not_wait_for_a_drain_that_does_not_end() {
 #[test]
 fn what_writers_dirtied_unasked_counts() {
     const LIMIT: u64 = 8 * MIB;
-    with_limit(64, u64::MAX, LIMIT, |setup| {
+    with_limit(128, u64::MAX, LIMIT, |setup| {
         setup.writes_back(|| Ok(()));
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
+        let (_, b) = (setup.open(b"a"), setup.open(b"b"));
         assert!(!setup.server.is_short());
-        assert_eq!(setup.server.open.exposed(), LIMIT);
+        assert_eq!(setup.may_be_dirty(), LIMIT);
         let room = setup.volume.room(false);
         let allocated = setup.allocate(b.0, 2, room - LIMIT - 2 * MIB);
         assert_eq!(
@@ -149,11 +149,11 @@ fn what_writers_dirtied_unasked_counts() {
             Some(0),
             "it leaves enough"
         );
-        assert!(!setup.server.is_short() && !setup.server.open.is_armed(a.0));
         assert!(setup.allocate(b.0, 4, room - 2 * MIB).is_none());
+        assert!(setup.server.is_short(), "writers are asked");
+        assert_eq!(setup.may_be_dirty(), LIMIT);
         assert_eq!(setup.reply_after_drains(), (4, 0));
-        assert!(setup.server.open.is_armed(a.0), "writers are asked");
-        assert_eq!(setup.server.open.exposed(), 0);
+        assert_eq!(setup.may_be_dirty(), 0);
     });
 }
 
@@ -171,8 +171,8 @@ fn mkdir(setup: &Setup<'_>, unique: u64) -> Option<i32> {
 #[test]
 fn what_no_write_back_would_help_is_refused_at_once() {
     with_server(16, MIB, |setup| {
-        let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, 2 * MIB);
+        let (_, b) = (setup.open(b"a"), setup.open(b"b"));
+        setup.dirty(2 * MIB);
         let setxattr = SetxattrIn {
             size: 5000,
             ..SetxattrIn::default()
@@ -180,7 +180,7 @@ fn what_no_write_back_would_help_is_refused_at_once() {
         let body = [setxattr.as_bytes(), b"user.a\0", &[1; 5000]].concat();
         let reply = setup.serve(op::SETXATTR, b.0, 2, &body);
         assert_eq!(reply.map(|reply| reply.error), Some(NO_SPACE));
-        assert!(!setup.server.space.has_takers());
+        assert!(!setup.server.full.parking.has_takers());
     });
 }
 
@@ -198,7 +198,7 @@ fn a_write_through_leaves_what_was_accepted_and_does_not_wait() {
             let reply = setup.serve(op::WRITE, b.0, unique, &body);
             reply.map(|reply| reply.error)
         };
-        setup.server.open.grant(a.0, 2 * MIB);
+        setup.dirty(3 * MIB / 2);
         assert_eq!(written(2), Some(NO_SPACE));
         setup.server.closed_for_writing(a.0, a.1);
         assert_eq!(written(4), Some(0));
@@ -222,7 +222,7 @@ fn changes_of_attributes_need_not_leave_what_is_dirty() {
                     .unwrap();
             }
         }
-        setup.server.open.grant(a.0, 2 * MIB);
+        setup.dirty(2 * MIB);
         let reply = setup.serve(op::REMOVEXATTR, b.0, 2, b"user.b\0");
         assert_eq!(reply.map(|reply| reply.error), Some(0));
     });
@@ -234,8 +234,8 @@ fn where_the_kernel_cannot_be_made_to_write_back_nothing_is_left() {
     let null = std::fs::File::open("/dev/null").unwrap().into();
     let point = Connection::handed_over(null, "/nowhere".as_ref()).0.point;
     with_point(point, (16, MIB, 1 << 30), |setup| {
-        let (a, _) = (setup.open(b"a"), setup.open(b"b"));
-        setup.server.open.grant(a.0, 2 * MIB);
+        let _open = (setup.open(b"a"), setup.open(b"b"));
+        setup.dirty(2 * MIB);
         assert_eq!(mkdir(setup, 2), Some(0));
     });
 }
@@ -245,8 +245,8 @@ fn writers_let_operations_go_first_that_wait_for_space() {
     with_server(160, u64::MAX, |setup| {
         setup.writes_back(|| Ok(()));
         let (a, b) = (setup.open(b"a"), setup.open(b"b"));
-        let left = setup.volume.room(false) - setup.server.open.exposed();
-        setup.server.open.grant(a.0, left - 40 * MIB);
+        let left = setup.volume.room(false) - setup.may_be_dirty();
+        setup.dirty(left - 40 * MIB);
         assert!(setup.allocate(b.0, 2, 50 * MIB).is_none());
         assert!(setup.ask(a, 4).is_none(), "there is room for a tick");
         thread::scope(|scope| {
@@ -263,8 +263,8 @@ fn an_operation_on_names_that_has_waited_leaves_the_last_bytes_alone() {
     for (left, outcome) in [(MIB, 0), (MIB / 4, NO_SPACE)] {
         with_server(16, left, |setup| {
             setup.writes_back(|| Err(io::Error::other("not now")));
-            let (a, _) = (setup.open(b"a"), setup.open(b"b"));
-            setup.server.open.grant(a.0, 2 * MIB);
+            let _open = (setup.open(b"a"), setup.open(b"b"));
+            setup.dirty(2 * MIB);
             assert_eq!(mkdir(setup, 2), None);
             thread::scope(|scope| {
                 let _end = End(&setup.server);
