@@ -36,7 +36,7 @@ const MAX_REFUSALS_LOG2: u32 = 20;
 
 /// How often the kernel is asked to drop an unused inode of which it has something wrong. It cannot
 /// while the file is in use.
-const MAX_PRUNES: u32 = 100;
+const MAX_PRUNES: u32 = 1000;
 
 /// Time on the clock of the mount.
 pub(crate) type Moment = Duration;
