@@ -10,7 +10,6 @@
 //! A flush goes through the ring too. It covers the writes that were reaped before it was
 //! submitted, as the rules of queues say.
 
-mod ring;
 #[cfg(test)]
 mod tests;
 
@@ -19,24 +18,30 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extant_ring::{Ended, Ring, Transfer};
+use extant_units::exact_u16;
 use rustix::io::Errno;
 
 use crate::device::{advance, check_range};
 use crate::host_file::HostFile;
-use crate::io_buf::IoBuf;
+use crate::io_buf::{BufPool, IoBuf};
 use crate::queue::{Completion, IoOp, IoQueue, IoRequest};
 use crate::ring_refusal::RingRefusal;
-use ring::{Finished, MAX_DEPTH, Ring, set_up};
 
 /// The kernel's switch for io_uring.
 const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
+/// The most requests that a ring has in flight.
+const MAX_DEPTH: usize = 1024;
+/// Bytes of memory that a ring registers, and the limits of one buffer of it.
+const REGISTERED_LEN: usize = 4 << 20;
+const BUFFER_LEN: std::ops::RangeInclusive<usize> = (4 << 10)..=(64 << 10);
 
 /// Tries whether the kernel makes rings for this thread.
 ///
 /// # Errors
 /// The kernel refused.
 pub fn io_uring() -> Result<(), RingRefusal> {
-    set_up(1).map(drop).map_err(refused)
+    Ring::<IoRequest>::new(1).map(drop).map_err(refused)
 }
 
 /// The refusal for an error of the kernel.
@@ -50,12 +55,14 @@ pub(crate) fn refused(error: io::Error) -> RingRefusal {
 /// A queue over a ring.
 pub(crate) struct UringQueue {
     /// Before `host`: a dropped ring waits for the kernel before the file is closed.
-    ring: Ring,
+    ring: Ring<IoRequest>,
+    /// Registered buffers, from the first request for one on; empty if the kernel refused.
+    pool: Option<Arc<BufPool>>,
     host: Arc<HostFile>,
     depth: usize,
     /// Completions that were not reaped.
     done: Vec<Completion>,
-    finished: Vec<Finished>,
+    ended: Vec<Ended<IoRequest>>,
 }
 
 impl UringQueue {
@@ -66,12 +73,15 @@ impl UringQueue {
     /// The kernel refused: too many files may be open by now, or memory may be short.
     pub(crate) fn new(host: &Arc<HostFile>, file: &Arc<File>, depth: usize) -> io::Result<Self> {
         let depth = depth.clamp(1, MAX_DEPTH);
+        let mut ring = Ring::new(depth)?;
+        ring.set_file(Arc::clone(file) as _);
         Ok(Self {
-            ring: Ring::new(file, depth)?,
+            ring,
+            pool: None,
             host: Arc::clone(host),
             depth,
             done: Vec::with_capacity(depth),
-            finished: Vec::with_capacity(depth),
+            ended: Vec::with_capacity(depth),
         })
     }
 
@@ -88,19 +98,45 @@ impl UringQueue {
         }
     }
 
+    /// A registered buffer, if one of that size is left.
+    fn registered(&mut self, len: usize) -> Option<IoBuf> {
+        let (ring, depth) = (&mut self.ring, self.depth);
+        let pool = self.pool.get_or_insert_with(|| register(ring, depth));
+        pool.lend(len)
+    }
+
+    /// The number of a request's buffer, if it is a registered one.
+    fn number(&self, request: &IoRequest) -> Option<u16> {
+        request.buf.number_in(self.pool.as_ref()?)
+    }
+
+    /// Gives a request to the ring.
+    fn give(&mut self, request: IoRequest) -> Result<(), IoRequest> {
+        let number = self.number(&request);
+        self.ring.transfer(request, |request| {
+            let (buf, at) = (&mut request.buf, request.offset.get());
+            match request.op {
+                IoOp::Read => Transfer::Read(buf, at, number),
+                IoOp::Write => Transfer::Write(buf, at, number),
+                IoOp::Flush => Transfer::Sync,
+            }
+        })
+    }
+
     /// Enters the ring and completes the requests that it has finished.
     fn enter(&mut self, min: usize) {
-        let enters = self.ring.wait(min, &mut self.finished);
+        let enters = self.ring.wait(min, &mut self.ended);
         let counters = self.host.counters();
         if enters > 0 {
             counters.enters.fetch_add(enters, Ordering::Relaxed);
         }
-        let registered = self.finished.iter().filter(|f| f.registered).count();
+        let numbers = self.ended.iter().filter_map(|(r, _)| self.number(r));
+        let registered = numbers.count();
         counters
             .registered
             .fetch_add(registered as u64, Ordering::Relaxed);
-        for finished in self.finished.drain(..) {
-            self.done.push(complete(&self.host, finished));
+        for ended in self.ended.drain(..) {
+            self.done.push(complete(&self.host, ended));
         }
     }
 }
@@ -111,11 +147,11 @@ impl IoQueue for UringQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.ring.in_flight() + self.done.len()
+        self.ring.lent() + self.done.len()
     }
 
     fn buffer(&mut self, len: usize) -> IoBuf {
-        let buf = self.ring.buffer(len);
+        let buf = self.registered(len);
         buf.unwrap_or_else(|| IoBuf::zeroed(len))
     }
 
@@ -124,7 +160,7 @@ impl IoQueue for UringQueue {
             return Err(request);
         }
         let request = if self.suits(&request) {
-            match self.ring.push(request) {
+            match self.give(request) {
                 Ok(()) => {
                     self.host
                         .counters()
@@ -153,6 +189,16 @@ impl IoQueue for UringQueue {
     }
 }
 
+/// Registers buffers; none if the kernel refuses (locked memory is limited).
+fn register(ring: &mut Ring<IoRequest>, depth: usize) -> Arc<BufPool> {
+    let piece = (REGISTERED_LEN / depth).clamp(*BUFFER_LEN.start(), *BUFFER_LEN.end());
+    let pool = BufPool::new(exact_u16(depth as u64), piece);
+    let mut pieces = Vec::with_capacity(depth);
+    pool.for_each_free(|_, bytes| pieces.push(&raw mut *bytes));
+    let registered = ring.register_buffers(&pieces).then_some(pool);
+    registered.unwrap_or_default()
+}
+
 /// Makes a request by system calls.
 fn by_calls(host: &HostFile, mut request: IoRequest) -> Completion {
     let result = match request.op {
@@ -168,10 +214,7 @@ fn by_calls(host: &HostFile, mut request: IoRequest) -> Completion {
 }
 
 /// Completes a request that the kernel finished in whole, in part or not at all.
-fn complete(host: &HostFile, finished: Finished) -> Completion {
-    let Finished {
-        mut request, moved, ..
-    } = finished;
+fn complete(host: &HostFile, (mut request, moved): Ended<IoRequest>) -> Completion {
     let moved = match moved {
         // The submitting thread ended, a signal came, or a ring gave up before the kernel took the
         // request.

@@ -15,7 +15,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-figures", &[]),
     ("extant-sandbox", &[]),
     ("extant-disk", &["extant-units"]),
-    ("extant-blockdev", &["extant-units"]),
+    ("extant-ring", &["extant-units"]),
+    ("extant-blockdev", &["extant-units", "extant-ring"]),
     ("extant-nbd", &["extant-units", "extant-blockdev"]),
     (
         "extant-extent-io-tree",
