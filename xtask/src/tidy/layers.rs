@@ -144,7 +144,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("extant-capi", &["extant"]),
     ("extant-python", &["extant"]),
-    ("extant-fuse", &["extant-counter", "extant-engine"]),
+    (
+        "extant-fuse",
+        &[
+            "extant-units",
+            "extant-counter",
+            "extant-ring",
+            "extant-engine",
+        ],
+    ),
     (
         "extant-cli",
         &[

@@ -14,8 +14,8 @@
 //! its reply is made in the payload: what is read is copied once.
 //!
 //! # Invariants
-//! Nothing of an entry is touched while the kernel has it ([`Entry::lend`]). Lengths that the
-//! kernel gives are checked against the memory; what does not fit is no request.
+//! Nothing of an entry is touched while the kernel has it: its ring has lent it (`ring`). Lengths
+//! that the kernel gives are checked against the memory; what does not fit is no request.
 
 use std::io;
 use std::mem::size_of;
@@ -52,9 +52,6 @@ pub(super) struct Entry {
     memory: Box<[u8]>,
     /// Of `memory`, from a page's beginning on.
     used: Range<usize>,
-    /// The queue that it belongs to.
-    pub(super) queue: u16,
-    lent: bool,
 }
 
 /// A request that an entry holds.
@@ -68,7 +65,7 @@ pub(super) struct EntryRequest<'a> {
 impl Entry {
     /// An entry for requests and replies with payloads of up to `payload_len` bytes. The kernel
     /// insists on room for the largest; only the pages that requests touch take memory.
-    pub(super) fn new(queue: u16, payload_len: usize) -> io::Result<Self> {
+    pub(super) fn new(payload_len: usize) -> io::Result<Self> {
         let len = PAYLOAD + payload_len.next_multiple_of(PAGE);
         let memory = zeroed(len + PAGE - 1)?;
         let address = memory.as_ptr().addr();
@@ -76,14 +73,11 @@ impl Entry {
         Ok(Self {
             memory,
             used: start..start + len,
-            queue,
-            lent: false,
         })
     }
 
-    /// All of it. Not to be called while the kernel has it.
+    /// All of it.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        assert!(!self.lent, "the kernel has the entry");
         &mut self.memory[self.used.clone()]
     }
 
@@ -105,22 +99,6 @@ impl Entry {
         let place = &mut bytes[IOVECS..IOVECS + size_of_val(&vectors)];
         place.copy_from_slice(vectors.as_bytes());
         place.as_ptr()
-    }
-
-    /// From now on the kernel has the entry.
-    pub(super) fn lend(&mut self) {
-        assert!(!self.lent, "the kernel has the entry");
-        self.lent = true;
-    }
-
-    /// The kernel has given the entry back.
-    pub(super) fn give_back(&mut self) {
-        self.lent = false;
-    }
-
-    /// Whether the kernel has it.
-    pub(super) fn is_lent(&self) -> bool {
-        self.lent
     }
 
     /// The request in the entry, and memory for its reply: the entry's own, or `space` where the
@@ -250,7 +228,7 @@ mod tests {
 
     /// An entry as the kernel fills it.
     fn filled(header: InHeader, operation: &[u8], payload: &[u8], said: u32) -> Entry {
-        let mut entry = Entry::new(3, PAYLOAD_LEN).unwrap();
+        let mut entry = Entry::new(PAYLOAD_LEN).unwrap();
         let in_out = RingInOut {
             commit_id: 99,
             payload_len: said,
@@ -286,11 +264,9 @@ mod tests {
 
     #[test]
     fn entries_take_the_memory_that_requests_touch() {
-        const ENTRIES: u16 = 256;
+        const ENTRIES: usize = 256;
         let before = resident();
-        let mut entries: Vec<_> = (0..ENTRIES)
-            .map(|queue| Entry::new(queue, 1 << 20).unwrap())
-            .collect();
+        let mut entries: Vec<_> = (0..ENTRIES).map(|_| Entry::new(1 << 20).unwrap()).collect();
         for entry in &mut entries {
             assert_eq!(entry.vectors().addr() % PAGE, IOVECS);
             let header = header(op::LOOKUP, 45);
@@ -382,13 +358,5 @@ mod tests {
                 let _ = parsed(&mut entry);
             }
         }
-    }
-
-    #[test]
-    #[should_panic(expected = "the kernel has the entry")]
-    fn an_entry_of_the_kernel_is_not_touched() {
-        let mut entry = Entry::new(0, 4096).unwrap();
-        entry.lend();
-        entry.open(&mut ReplySpace::new(0));
     }
 }

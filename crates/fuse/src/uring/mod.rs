@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::{fs, io};
 
+use extant_ring::CommandProbe;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
@@ -43,9 +44,8 @@ use crate::in_flight::InFlight;
 use crate::init::MAX_IO;
 use crate::serve::Serve;
 use crate::traffic::Traffic;
-use entry::Entry;
 use processors::Processors;
-use ring::{Blank, Probe, Ring, decline};
+use ring::{Blank, Ring, decline};
 use start::{StartControl, start_of_worker, take_steps};
 pub(crate) use untrusted::serve_entry;
 use worker::{Party, Worker};
@@ -80,8 +80,8 @@ struct Duty {
 /// Rings without entries. They are made before the process confines itself, which then makes none.
 pub(crate) struct BlankRings {
     duties: Vec<(Duty, Blank)>,
-    /// For the start: see [`Probe::may_command`] and [`decline`].
-    probe: Probe,
+    /// For the start: see [`CommandProbe::may_command`] and [`decline`].
+    probe: CommandProbe,
     spare: Blank,
     processors: Processors,
     /// Background requests in work from which on the kernel may hold some back.
@@ -170,13 +170,13 @@ impl BlankRings {
         let duties = duties(&processors, memory);
         raise_descriptor_limit(duties.len());
         let duties = duties.into_iter().map(|duty| {
-            let blank = Blank::make(duty.queues.len())?;
+            let blank = Blank::for_commands(duty.queues.len())?;
             Ok((duty, blank))
         });
         Ok(BlankRings {
             duties: duties.collect::<io::Result<_>>()?,
-            probe: Probe::make()?,
-            spare: Blank::make(0)?,
+            probe: CommandProbe::make()?,
+            spare: Blank::for_commands(0)?,
             processors,
             background: max_background(),
         })
@@ -214,12 +214,9 @@ impl Rings {
         probe.may_command(device.as_fd())?;
         let mut workers = Vec::with_capacity(duties.len());
         for (duty, blank) in duties {
-            let entry = |&queue: &usize| {
-                let queue = u16::try_from(queue).map_err(io::Error::other)?;
-                Entry::new(queue, payload_len)
-            };
-            let entries: io::Result<Vec<_>> = duty.queues.iter().map(entry).collect();
-            let ring = Ring::new(device, blank, entries?);
+            let queues = duty.queues.into_iter().map(u16::try_from);
+            let queues = queues.collect::<Result<_, _>>().map_err(io::Error::other)?;
+            let ring = Ring::new(device, blank, queues, payload_len)?;
             workers.push(Worker::new(ring, workers.len(), duty.processor)?);
         }
         let mut traffic = Traffic::new(workers.len(), processors.possible)?;
@@ -300,9 +297,9 @@ fn spawn_all<'scope, S: Serve>(
     party: &Party<'scope, S>,
     (threads, controls): (&mut RingThreads<'scope>, &mut Vec<StartControl>),
 ) -> io::Result<()> {
-    let last_queue = workers.iter().flat_map(Worker::queues).last();
+    let last_queue = workers.iter().flat_map(Worker::queues).last().copied();
     for (number, mut worker) in workers.into_iter().enumerate() {
-        let (control, start) = start_of_worker(worker.queues().last() == last_queue);
+        let (control, start) = start_of_worker(worker.queues().last().copied() == last_queue);
         let party = party.clone();
         let builder = thread::Builder::new().name(format!("fuse-ring-{number}"));
         threads.push(builder.spawn_scoped(scope, move || {

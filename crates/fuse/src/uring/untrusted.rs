@@ -18,7 +18,7 @@ pub(crate) fn serve_entry(
     space: &mut ReplySpace,
     serve: impl FnOnce(&[u8], &mut ReplyBuf<'_>) -> io::Result<Done>,
 ) -> Option<Vec<u8>> {
-    let mut entry = Entry::new(0, payload_len).ok()?;
+    let mut entry = Entry::new(payload_len).ok()?;
     let in_out = RingInOut {
         payload_len: said,
         ..RingInOut::default()

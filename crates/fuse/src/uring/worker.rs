@@ -91,14 +91,15 @@ impl Worker {
     }
 
     /// The queue of each of its entries.
-    pub(super) fn queues(&self) -> impl Iterator<Item = u16> {
-        self.ring.queues()
+    pub(super) fn queues(&self) -> &[u16] {
+        &self.ring.queues
     }
 
     /// Makes an entry too small for the kernel.
     #[cfg(test)]
     pub(super) fn shrink_entry(&mut self) {
-        self.ring.shrink_entry();
+        let small = super::entry::Entry::new(super::entry::PAGE).unwrap();
+        *self.ring.entry(0).unwrap() = small;
     }
 
     /// Has the kernel lack memory, so many times that it is looked whether it has refused an entry.
@@ -143,9 +144,8 @@ impl Worker {
         self.ring.hear_close();
         self.ring.hear_bell(traffic.bell(self.number));
         self.ring.register_all(events)?;
-        self.ring
-            .queues()
-            .for_each(|queue| traffic.added_entry(queue));
+        let queues = self.ring.queues.iter();
+        queues.for_each(|&queue| traffic.added_entry(queue));
         Ok(())
     }
 
@@ -250,10 +250,10 @@ impl Worker {
     /// Serves the request in an entry.
     fn serve<S: Serve>(&mut self, number: usize, party: &Party<'_, S>) -> Result<(), End> {
         let (traffic, slot) = (&*party.traffic, party.first_slot + self.number);
-        let Some(entry) = self.ring.entry(number) else {
+        let queue = self.ring.queues.get(number).copied();
+        let (Some(queue), Some(entry)) = (queue, self.ring.entry(number)) else {
             return Ok(());
         };
-        let queue = entry.queue;
         let no_request = || io::Error::other("the kernel sent a request that is none");
         let EntryRequest {
             request,
@@ -297,10 +297,10 @@ impl Worker {
 
     /// Sends a reply that another thread has made.
     fn answer_late(&mut self, number: usize, reply: &[u8], traffic: &Traffic) {
-        let entry = self.ring.entry(number).filter(|entry| !entry.is_lent());
+        let entry = self.ring.entry(number);
         if let (Some(entry), Some((header, body))) = (entry, split(reply)) {
             entry.answer(&header, ReplyBody::Copy(body));
-            traffic.let_go(entry.queue);
+            traffic.let_go(self.ring.queues[number]);
             traffic.got_late_reply(self.number);
             self.ring.commit(number);
         }
