@@ -11,7 +11,7 @@ use extant_host::Result;
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
 use crate::pinned::processor_nanos;
-use crate::plan::{Bench, Plan};
+use crate::plan::Bench;
 use crate::rows::Unit;
 use crate::variant::{Kind, Setup};
 

@@ -54,7 +54,13 @@ fn a_cached_read_makes_an_overwrite_free_of_maps_too() {
     assert_eq!(toy.read(0, 1 << 20).len(), 1 << 20);
     let before = toy.stats.snapshot();
     let at = Pos::new(12_288);
-    assert!(try_overwrite(&*toy, &toy.recent, at, &[9; 5000][..], || true));
+    assert!(try_overwrite(
+        &*toy,
+        &toy.recent,
+        at,
+        &[9; 5000][..],
+        || true
+    ));
     assert_eq!(toy.stats.snapshot().begins, before.begins);
 }
 

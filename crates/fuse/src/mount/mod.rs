@@ -217,7 +217,9 @@ impl MountPoint {
     /// bytes that it then holds dirty at most.
     pub(crate) fn set_limits(&self) -> io::Result<u64> {
         match &self.access {
-            MountAccess::Own { .. } => Ok(set_limits(self.check_is_ours(MountId::at(&self.dir)?)?.device)),
+            MountAccess::Own { .. } => Ok(set_limits(
+                self.check_is_ours(MountId::at(&self.dir)?)?.device,
+            )),
             MountAccess::Keeper(keeper) => keeper.set_limits(),
             MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
