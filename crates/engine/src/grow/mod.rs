@@ -325,6 +325,8 @@ mod tests {
     use super::*;
     use crate::test_support::test_mount::TestFs;
 
+    type Groups = Vec<(Group, GroupDesc)>;
+
     /// A plan that does not add up is found before anything is written.
     #[test]
     fn a_plan_that_is_wrong_is_refused_by_its_assertions() {
@@ -336,7 +338,7 @@ mod tests {
         let groups = new_groups::descriptors(&fs.layout, &step.new);
         let new = step.new.geometry();
         let panics = |check: &dyn Fn()| catch_unwind(AssertUnwindSafe(check)).is_err();
-        let sums = |change: &dyn Fn(&mut Vec<(Group, GroupDesc)>)| {
+        let sums = |change: &dyn Fn(&mut Groups)| {
             let mut changed = groups.clone();
             change(&mut changed);
             panics(&|| new_groups::assert_sums(&step.old, new, &changed))

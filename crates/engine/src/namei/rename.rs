@@ -59,7 +59,7 @@ pub(crate) fn rename(
             false => Error::Busy,
         });
     }
-    let request = Request {
+    let request = RenameRequest {
         old,
         new,
         flags,
@@ -78,7 +78,7 @@ pub(crate) fn rename(
 }
 
 /// What a caller wants renamed.
-struct Request<'a> {
+struct RenameRequest<'a> {
     old: ParentAndName<'a>,
     new: ParentAndName<'a>,
     flags: RenameFlags,
@@ -88,9 +88,9 @@ struct Request<'a> {
 /// One attempt; `None` if the names changed between looking and locking.
 fn attempt(
     fs: &Arc<Fs>,
-    request: &Request<'_>,
+    request: &RenameRequest<'_>,
 ) -> Result<Option<(PendingCommit, Option<InodeRef>)>> {
-    let Request {
+    let RenameRequest {
         old, new, flags, ..
     } = *request;
     let source = old.look(fs)?.ok_or(Error::NotFound)?;
@@ -157,11 +157,11 @@ fn attempt(
 fn check_target(
     fs: &Fs,
     locked: &ExclusiveGuards<'_>,
-    request: &Request<'_>,
+    request: &RenameRequest<'_>,
     source: &Inode,
     target: Option<&Arc<Inode>>,
 ) -> Result<()> {
-    let Request { old, new, .. } = request;
+    let RenameRequest { old, new, .. } = request;
     let directory = source.kind == FileKind::Directory;
     let across = old.dir.ino != new.dir.ino;
     match target {
@@ -193,11 +193,11 @@ fn check_target(
 fn replace(
     fs: &Arc<Fs>,
     locked: &ExclusiveGuards<'_>,
-    request: &Request<'_>,
+    request: &RenameRequest<'_>,
     source: &Inode,
     target: Option<&Arc<Inode>>,
 ) -> Result<PendingCommit> {
-    let Request {
+    let RenameRequest {
         old,
         new,
         flags,
