@@ -25,7 +25,6 @@ mod cow;
 mod device;
 mod device_users;
 mod direct;
-mod faults;
 mod file;
 mod flush_latch;
 mod host_file;
@@ -36,14 +35,12 @@ mod latched_device;
 mod latched_queue;
 mod lent_device;
 mod loops;
-mod lossy;
 mod memory;
 #[cfg(test)]
 mod null;
 mod open_file;
 mod open_queue;
 mod queue;
-mod recorder;
 mod ring_refusal;
 mod share;
 mod thread_queue;
@@ -51,20 +48,17 @@ mod uring;
 
 pub use cow::CowDevice;
 pub use device::BlockDevice;
-pub use faults::{Fault, FaultyDevice, Request, RequestKind};
 pub use file::{FileDevice, FileIo, FileQueues};
 pub use flush_latch::FlushLatch;
 pub use io_buf::{IO_ALIGN, IoBuf};
 pub use latched_device::LatchedDevice;
 pub use loops::LoopUse;
-pub use lossy::{Loss, LossyDevice};
 pub use memory::MemoryDevice;
 pub use open_file::{
     OpenError, OpenMode, open_exclusively, refuse_file_in_use, refuse_in_use, refuse_target_in_use,
 };
 pub use open_queue::open_queue;
 pub use queue::{Completion, IoOp, IoQueue, IoRequest, Queueing};
-pub use recorder::{Event, Recorder};
 pub use ring_refusal::RingRefusal;
 pub use share::memory_share;
 pub use uring::io_uring;

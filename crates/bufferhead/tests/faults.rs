@@ -7,9 +7,9 @@ mod toy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant_blockdev::{Fault, FaultyDevice, RequestKind};
 use extant_bufferhead::{BufferState, write_ordered};
 use extant_iomap::IomapOps;
+use extant_testkit::{Fault, FaultyDevice, RequestKind};
 use extant_units::{BlockSize, Pos};
 use rig::{Dry, Rig};
 use toy::{Setup, ToyError};
@@ -114,7 +114,7 @@ fn a_failed_write_converts_nothing_and_is_reported() {
     let setup = Setup::default();
     let plan = {
         let broken = broken.clone();
-        move |request: extant_blockdev::Request| {
+        move |request: extant_testkit::Request| {
             if request.kind == RequestKind::Write && broken.load(Ordering::SeqCst) {
                 Fault::Fail(std::io::ErrorKind::Other)
             } else {

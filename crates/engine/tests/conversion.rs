@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::{CheckOptions, check, check_image};
 use extant_engine::damage::MapDamage;
 use extant_engine::{Cred, Error, Node, Volume, VolumeOptions};
 use extant_testkit::crash::{Budget, Explorer};
-use extant_testkit::{Cmd, Image, Need, Subject, content, need};
+use extant_testkit::{Cmd, Image, Need, Recorder, Subject, content, need};
 
 /// The flag in Linux's number: the file has extents.
 const EXTENTS: u32 = 0x8_0000;

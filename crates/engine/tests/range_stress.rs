@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::MemoryDevice;
 use extant_check::{CheckOptions, check};
 use extant_engine::FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
 use extant_engine::{
     BufferedPath, Cred, Error, Node, SetAttr, Tuning, Verifier, Volume, VolumeOptions,
 };
-use extant_testkit::{Image, Rng, report};
+use extant_testkit::{Fault, FaultyDevice, Image, Request, RequestKind, Rng, report};
 
 const UNIT: u64 = 16;
 /// Positions are drawn below this, and the file grows to twice as much.

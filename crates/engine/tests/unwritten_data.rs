@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use extant_blockdev::{MemoryDevice, Request, RequestKind};
+use extant_blockdev::MemoryDevice;
 use extant_engine::{Cred, FallocateMode, Node, SeekTarget, Volume, VolumeOptions};
-use extant_testkit::{GatedDevice, Image, wait_until};
+use extant_testkit::{GatedDevice, Image, Request, RequestKind, wait_until};
 
 const BLOCK: usize = 4096;
 /// Enough that a race which is lost in most rounds is lost in one of them.

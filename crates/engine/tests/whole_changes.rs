@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::{CheckOptions, check};
 use extant_engine::{
     Cred, Error, Node, RenameFlags, Result, SetAttr, Tuning, Volume, VolumeOptions, XattrMode,
 };
-use extant_testkit::Image;
+use extant_testkit::{Fault, FaultyDevice, Image, Request, RequestKind};
 use extant_units::DevOff;
 
 /// Directories of one block each: looking into all pushes everything else out of the cache of

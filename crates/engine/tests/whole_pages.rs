@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_engine::{Cred, Node, Volume, VolumeOptions};
-use extant_testkit::Image;
 use extant_testkit::crash::{Budget, Explorer};
+use extant_testkit::{Image, Recorder};
 
 const PAGE: usize = 4096;
 /// Pages of the file: more than one transaction of the smallest journal can hold.

@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use check_kit::{BASES, base, damage};
-use extant_blockdev::{Event, MemoryDevice, Recorder};
+use extant_blockdev::MemoryDevice;
 use extant_fix::{FixOptions, fix};
-use extant_testkit::{Image, Need, Result, bail, ensure, need};
+use extant_testkit::{Event, Image, Need, Recorder, Result, bail, ensure, need};
 
 const NEEDS: &[Need] = &[
     Need::Tool("mke2fs"),

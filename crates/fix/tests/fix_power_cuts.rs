@@ -8,11 +8,11 @@ mod check_kit;
 use std::sync::Arc;
 
 use check_kit::{BASES, base, damage};
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::{CheckOptions, check};
 use extant_fix::{FixOptions, Report, fix};
 use extant_testkit::crash::{Budget, CrashState, Explorer, Failure, Totals};
-use extant_testkit::{Context, Error, Image, Need, Result, ensure, need, report};
+use extant_testkit::{Context, Error, Image, Need, Recorder, Result, ensure, need, report};
 
 const NEEDS: &[Need] = &[
     Need::Tool("mke2fs"),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
 use check_kit::{BASES, Expected, base, damage, kind};
-use extant_blockdev::{BlockDevice, Event, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_disk::csum::Crc32c;
 use extant_disk::damage::{
     AttributeDamage, BitmapDamage, DirectoryDamage, DirentError, ExtentError, GroupDamage,
@@ -21,7 +21,7 @@ use extant_disk::mmp::{MMP_SIZE, Mmp, MmpState};
 use extant_disk::superblock::{RawSuperblock, Superblock};
 use extant_fix::{Error, FixOptions, fix};
 use extant_testkit::mutate::{Kind, Map};
-use extant_testkit::{Cmd, Context, Image, Result, bail, ensure, need};
+use extant_testkit::{Cmd, Context, Event, Image, Recorder, Result, bail, ensure, need};
 use extant_units::DevOff;
 use fix_kit::{NEEDS, repaired, run};
 use zerocopy::IntoBytes;

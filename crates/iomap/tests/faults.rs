@@ -7,9 +7,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_blockdev::{Fault, FaultyDevice, Request, RequestKind};
 use extant_iomap::*;
 use extant_pagecache::WritebackFault;
+use extant_testkit::{Fault, FaultyDevice, Request, RequestKind};
 use extant_units::{BlockSize, Pos};
 use toy::{Block, Rng, STALE, Setup, Toy, ToyError};
 

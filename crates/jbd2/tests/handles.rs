@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::*;
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request};
+use extant_blockdev::MemoryDevice;
 use extant_jbd2::{Config, JournalError};
+use extant_testkit::{Fault, FaultyDevice, Request};
 use extant_units::Pblk;
 
 const LEN: u32 = 128;

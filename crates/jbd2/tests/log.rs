@@ -9,9 +9,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::*;
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, Request, RequestKind};
+use extant_blockdev::BlockDevice;
 use extant_jbd2::{JournalError, inspect};
-use extant_testkit::wait_until;
+use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, wait_until};
 use extant_units::Pblk;
 use parking_lot::Mutex;
 

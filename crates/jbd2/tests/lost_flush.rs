@@ -6,8 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use extant_blockdev::{BlockDevice, LatchedDevice, Loss, LossyDevice, MemoryDevice};
+use extant_blockdev::{BlockDevice, LatchedDevice, MemoryDevice};
 use extant_jbd2::{BlockCache, Config, Journal, JournalError, inspect};
+use extant_testkit::{Loss, LossyDevice};
 
 const LEN: u32 = 64;
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use extant_blockdev::{BlockDevice, Event, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_jbd2::{BlockCache, CheckKey, Config, Journal, JournalError};
+use extant_testkit::{Event, Recorder};
 use extant_units::{BlockSize, DevOff, Pblk};
 
 const KEY: CheckKey = CheckKey::new(1, 0);

@@ -3,10 +3,12 @@
 
 use std::path::Path;
 
-use extant_blockdev::{BlockDevice, Event, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_mkfs::{Identity, Layout, Options, Usage, make, parse_features};
-use extant_testkit::{Cmd, Image, LoopDevice, Need, Subject, TempDir, content, need};
+use extant_testkit::{
+    Cmd, Event, Image, LoopDevice, Need, Recorder, Subject, TempDir, content, need,
+};
 use extant_units::DevOff;
 
 const MIB: u64 = 1 << 20;

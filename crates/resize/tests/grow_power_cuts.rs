@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_disk::superblock::Superblock;
 use extant_testkit::crash::{Budget, CrashState, Explorer, Totals};
 use extant_testkit::limit::Watchdog;
-use extant_testkit::{Error, Image, Result, ensure, need};
+use extant_testkit::{Error, Image, Recorder, Result, ensure, need};
 use extant_units::DevOff;
 use resize_kit::cuts::{by_e2fsck, is_sound, mounted, recorded, text, told};
 use resize_kit::{content, same};

@@ -5,10 +5,13 @@ mod resize_kit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_resize::{Error, Target, resize};
-use extant_testkit::{Cmd, Context, Image, Need, Result, Rng, bail, ensure, need};
+use extant_testkit::{
+    Cmd, Context, Fault, FaultyDevice, Image, Need, Request, RequestKind, Result, Rng, bail,
+    ensure, need,
+};
 use extant_units::DevOff;
 use resize_kit::{NEEDS, content_of, fill, options, resized, run};
 

@@ -15,10 +15,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extant_blockdev::{BlockDevice, Queueing, Request, RequestKind};
+use extant_blockdev::{BlockDevice, Queueing};
 use extant_host::patience;
 use extant_units::DevOff;
 use parking_lot::{Condvar, Mutex};
+
+use crate::faults::{Request, RequestKind};
 
 /// The longest time that a request is held, and that a test waits for one.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -12,15 +12,18 @@
 pub mod apart;
 pub mod crash;
 pub mod failing_host;
+pub mod faults;
 pub mod gate;
 pub mod generations;
 pub mod inject;
 pub mod limit;
+pub mod lossy;
 pub mod mount;
 pub mod mutate;
 pub mod need;
 pub mod odd;
 pub mod promise;
+pub mod recorder;
 #[cfg(extant_shuttle)]
 pub mod schedules;
 pub mod stacks;
@@ -32,8 +35,11 @@ pub use extant_host::{
     Cmd, Context, Error, FuseRings, Image, LoopDevice, Mount, Result, Rng, TempDir, bail, cmd,
     content, ensure, image, patience, tmp,
 };
+pub use faults::{Fault, FaultyDevice, Request, RequestKind};
 pub use gate::{Closed, Gate, GatedDevice};
 pub use limit::{Stop, Watchdog, is_listening, wait_until};
+pub use lossy::{Loss, LossyDevice};
 pub use mount::Subject;
 pub use need::{Need, need, report};
+pub use recorder::{Event, Recorder};
 pub use tree::Tree;

@@ -13,7 +13,6 @@ const LIMITS: &[(&str, &str, usize)] = &[
     ("names", "crates/jbd2", 1),
     ("names", "crates/pagecache", 2),
     ("names", "tests", 2),
-    ("openers", "crates/blockdev", 12),
     ("openers", "crates/bufferhead", 22),
     ("openers", "crates/check", 36),
     ("openers", "crates/disk", 106),

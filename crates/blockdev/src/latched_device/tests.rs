@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use super::*;
 use crate::open_queue;
 use crate::queue::{Completion, IoOp, IoRequest};
-use crate::{FileDevice, FileIo, FileQueues, IoBuf, Loss, LossyDevice, MemoryDevice, OpenMode};
+use crate::{FileDevice, FileIo, FileQueues, IoBuf, MemoryDevice, OpenMode};
 
 /// A device whose flushes wait for permission, and fail once.
 struct Gated {
@@ -106,53 +106,6 @@ fn zeros_are_left_to_the_device() {
 }
 
 #[test]
-fn after_one_failed_flush_none_succeeds() {
-    let lossy = Arc::new(LossyDevice::new(MemoryDevice::new(4096)));
-    let device = LatchedDevice::new(lossy.clone());
-    device.write_durable(DevOff::ZERO, &[1; 512]).unwrap();
-    device.flush().unwrap();
-    assert_eq!(device.latch().failure().map(ToString::to_string), None);
-    // The failure of a write past the end does not concern earlier writes.
-    assert!(device.write_durable(DevOff::new(4096), &[1]).is_err());
-    device.flush().unwrap();
-    device.write_at(DevOff::ZERO, &[2; 512]).unwrap();
-    lossy.fail(Loss {
-        after: 0,
-        seed: 1,
-        cached: true,
-    });
-    let first = device.flush().unwrap_err();
-    assert_eq!(first.to_string(), "the host lost writes");
-    assert!(
-        device
-            .latch()
-            .failure()
-            .unwrap()
-            .to_string()
-            .contains("lost writes")
-    );
-    for _ in 0..3 {
-        assert!(is_latched(device.flush()));
-        assert!(is_latched(device.write_durable(DevOff::ZERO, &[3; 512])));
-    }
-    lossy.flush().unwrap();
-    let mut seen = [0; 512];
-    device.read_at(DevOff::ZERO, &mut seen).unwrap();
-    assert_eq!(
-        seen, [2; 512],
-        "a durable write that is refused writes nothing"
-    );
-    // A note passes, and repairs nothing.
-    device.write_note(DevOff::new(512), &[4; 512]).unwrap();
-    assert!(is_latched(device.flush()));
-    lossy.crash(9).unwrap();
-    device.read_at(DevOff::new(512), &mut seen).unwrap();
-    assert_eq!(seen, [4; 512]);
-    let failed = ("device_flush_failed", 1);
-    assert!(device.counters().contains(&failed));
-}
-
-#[test]
 fn later_errors_keep_the_first_one_as_their_cause() {
     /// A device whose flush fails with `ENOSPC`.
     struct Full(MemoryDevice);
@@ -176,29 +129,6 @@ fn later_errors_keep_the_first_one_as_their_cause() {
     let cause = later.get_ref().and_then(|error| error.source());
     let cause = cause.and_then(|error| error.downcast_ref::<io::Error>());
     assert_eq!(cause.and_then(io::Error::raw_os_error), Some(28));
-}
-
-#[test]
-fn a_failed_durable_write_or_note_is_remembered_as_well() {
-    type Call = fn(&LatchedDevice) -> io::Result<()>;
-    let calls: [Call; 3] = [
-        |device| device.flush(),
-        |device| device.write_durable(DevOff::ZERO, &[1; 512]),
-        |device| device.write_note(DevOff::ZERO, &[1; 512]),
-    ];
-    for (nth, call) in calls.iter().enumerate() {
-        for after in 0..=u64::from(nth == 1) {
-            let lossy = Arc::new(LossyDevice::new(MemoryDevice::new(4096)));
-            let device = LatchedDevice::new(lossy.clone());
-            lossy.fail(Loss {
-                after,
-                seed: 1,
-                cached: true,
-            });
-            assert!(call(&device).is_err(), "{nth} {after}");
-            assert!(is_latched(device.flush()), "{nth} {after}");
-        }
-    }
 }
 
 #[test]

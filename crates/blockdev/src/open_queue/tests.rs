@@ -8,11 +8,11 @@ use std::io;
 use extant_units::DevOff;
 
 use super::*;
+use crate::MemoryDevice;
 use crate::io_buf::IoBuf;
 use crate::null::NullDevice;
 use crate::queue::{Completion, IoOp, IoRequest};
 use crate::thread_queue::ThreadQueue;
-use crate::{Event, Fault, FaultyDevice, MemoryDevice, Recorder, Request};
 
 fn request(op: IoOp, offset: u64, buf: IoBuf, tag: u64) -> IoRequest {
     IoRequest {
@@ -90,42 +90,6 @@ fn a_full_queue_gives_the_request_back_and_errors_come_with_completions() {
         assert_eq!((done.len(), queue.in_flight()), (3, 0));
         // Nothing to wait for.
         queue.reap(1, &mut done);
-    }
-}
-
-#[test]
-fn wrappers_see_what_goes_through_a_queue() {
-    let plan = |request: Request<'_>| match request.offset.get() {
-        4096 => Fault::Fail(io::ErrorKind::StorageFull),
-        _ => Fault::Pass,
-    };
-    let recorder = Arc::new(Recorder::new(FaultyDevice::new(
-        MemoryDevice::new(1 << 16),
-        plan,
-    )));
-    let device: Arc<dyn BlockDevice> = recorder.clone();
-    assert!(matches!(device.queueing(4), Queueing::Immediate));
-    for (round, mut queue) in both(&device, 4).into_iter().enumerate() {
-        let mut done = Vec::new();
-        for at in [0, 4096] {
-            queue
-                .submit(request(IoOp::Write, at, IoBuf::copy_of(&[9; 512]), at))
-                .unwrap();
-        }
-        queue.drain(&mut done);
-        queue
-            .submit(request(IoOp::Flush, 0, IoBuf::default(), 1))
-            .unwrap();
-        queue.drain(&mut done);
-        for c in &done {
-            let failed = c.result.as_ref().err().map(io::Error::kind);
-            let expected = (c.tag == 4096).then_some(io::ErrorKind::StorageFull);
-            assert_eq!(failed, expected);
-        }
-        let events = recorder.events();
-        assert_eq!(events.len(), 3 * (round + 1));
-        let covers = 3 * round + 2;
-        assert_eq!(events.last(), Some(&Event::Flush { covers }));
     }
 }
 

@@ -7,10 +7,10 @@ mod lazy_times;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use extant_blockdev::{
-    Fault, FaultyDevice, FileDevice, MemoryDevice, OpenMode, Request, RequestKind,
+use extant_blockdev::{FileDevice, MemoryDevice, OpenMode};
+use extant_testkit::{
+    Cmd, Fault, FaultyDevice, Image, Request, RequestKind, Rng, Stop, wait_until,
 };
-use extant_testkit::{Cmd, Image, Rng, Stop, wait_until};
 use extant_units::Ino;
 
 use super::*;

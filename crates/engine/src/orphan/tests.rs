@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_testkit::{Image, Need, Rng, Subject, need};
+use extant_blockdev::MemoryDevice;
+use extant_testkit::{Fault, FaultyDevice, Image, Need, Request, RequestKind, Rng, Subject, need};
 
 use super::*;
 use crate::file::{self, WriteAt};

@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Recorder, Request};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::{CheckOptions, check};
 use extant_engine::{Cred, Error, FallocateMode};
-use extant_testkit::Image;
 use extant_testkit::crash::{Budget, Explorer};
+use extant_testkit::{Fault, FaultyDevice, Image, Recorder, Request};
 
 use crate::rig::{PATHS, close, compare, create, find, options, runs, scattered};
 

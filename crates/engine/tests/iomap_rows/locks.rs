@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::MemoryDevice;
 use extant_engine::{Cred, Error, Node, SetAttr, SetTime, Timestamp, Volume};
+use extant_testkit::{Fault, FaultyDevice, Request, RequestKind};
 
 use crate::rig::{self, Rig, image};
 

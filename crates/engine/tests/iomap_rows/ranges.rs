@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::MemoryDevice;
 use extant_engine::FallocateMode::{self, *};
 use extant_engine::{
     Cred, Error, ExtentState, Node, SetAttr, SetTime, Timestamp, Volume, XattrMode,
 };
-use extant_testkit::content;
+use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, content};
 
 use crate::rig::{self, Rig, image};
 

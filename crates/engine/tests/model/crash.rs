@@ -1,7 +1,6 @@
 //! A power cut: from the log of a device to the bytes that are left.
 
-use extant_blockdev::Event;
-use extant_testkit::Rng;
+use extant_testkit::{Event, Rng};
 
 const SECTOR: usize = 512;
 

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::{CheckOptions, check};
 use extant_engine::{
     BufferedPath, Cred, Error, Node, SeekTarget, SetAttr, Verifier, Volume, VolumeOptions,
 };
-use extant_testkit::{Image, Rng, content};
+use extant_testkit::{Image, Recorder, Rng, content};
 
 use crate::config::{Config, Size};
 use crate::crash;

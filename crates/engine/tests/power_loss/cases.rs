@@ -22,8 +22,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use extant_blockdev::Event;
 use extant_failpoint::{ActiveFailpoint, Failpoint};
+use extant_testkit::Event;
 use extant_testkit::crash::{Budget, CrashState, Cut, Explorer, Recording, Totals};
 
 use crate::judge::{Judge, bytes_of};

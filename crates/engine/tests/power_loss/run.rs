@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use extant_blockdev::{
-    BlockDevice, Event, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
-};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_engine::{
     Cred, Error, FallocateMode, IoBuf, Node, RenameFlags, SetAttr, Volume, VolumeOptions, XattrMode,
 };
 use extant_testkit::crash::Recording;
-use extant_testkit::{Rng, content};
+use extant_testkit::{Event, Fault, FaultyDevice, Recorder, Request, RequestKind, Rng, content};
 use extant_units::DevOff;
 
 use crate::ledger::{Ledger, SECTOR, index};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use extant::{CheckOptions, Error, File, Filesystem, IoBuf, Options, Tuning, check};
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_testkit::{Image, content};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testkit::{Fault, FaultyDevice, Image, Request, RequestKind, content};
 
 /// The file: data, a hole, preallocated space, and data that ends within a block.
 const DATA: usize = 64 << 10;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use extant::{Error, Filesystem, Options, Result};
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testkit::{Fault, FaultyDevice, Request, RequestKind};
 
 use crate::units::id_in;
 use crate::workload::{Base, SETUPS, TARGET};

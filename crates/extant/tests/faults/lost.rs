@@ -12,9 +12,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant::{CheckOptions, Cred, File, Filesystem, IoBuf, Options, Tuning, check};
-use extant_blockdev::{BlockDevice, Loss, LossyDevice, MemoryDevice};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_failpoint::{ActiveFailpoint, Failpoint};
-use extant_testkit::Image;
+use extant_testkit::{Image, Loss, LossyDevice};
 use extant_units::DevOff;
 
 /// The files, and their size.

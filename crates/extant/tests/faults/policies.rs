@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use extant::{Error, Filesystem, Options, Tuning};
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_testkit::{Image, wait_until};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testkit::{Fault, FaultyDevice, Image, Request, RequestKind, wait_until};
 
 use crate::workload::{Base, SETUPS};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use extant::{Error, Result};
-use extant_blockdev::RequestKind;
+use extant_testkit::RequestKind;
 
 use crate::stage::{Cargo, Mode, Order, Origin, Seen, Stage};
 use crate::world::Known;

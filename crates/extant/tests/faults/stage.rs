@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use extant_blockdev::{
-    BlockDevice, Fault, FaultyDevice, Loss, LossyDevice, MemoryDevice, Request, RequestKind,
-};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testkit::{Fault, FaultyDevice, Loss, LossyDevice, Request, RequestKind};
 
 use crate::units::id_in;
 

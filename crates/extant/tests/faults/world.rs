@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use extant::{Error, FallocateMode, File, Filesystem, Options, Permissions, Result, Verifier};
-use extant_blockdev::RequestKind;
+use extant_testkit::RequestKind;
 
 use crate::ranges::Either;
 use crate::referee::{Referee, Role};

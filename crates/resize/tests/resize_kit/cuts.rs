@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use extant::{Filesystem, Options};
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::check;
 use extant_testkit::crash::{CrashState, Failure};
-use extant_testkit::{Error, Image, Result, Rng};
+use extant_testkit::{Error, Image, Recorder, Result, Rng};
 use extant_units::DevOff;
 
 use super::{fill, options};

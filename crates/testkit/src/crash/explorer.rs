@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, CowDevice, Event};
+use extant_blockdev::{BlockDevice, CowDevice};
 use extant_units::DevOff;
 
 use super::frozen::Frozen;
 use super::states::{Budget, CrashState, Cut, Totals, sample_tears};
-use crate::Rng;
+use crate::{Event, Rng};
 
 /// Bytes that a drive writes as a whole.
 const SECTOR: usize = 512;
@@ -265,7 +265,8 @@ fn put(base: &mut [u8], offset: DevOff, data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_blockdev::{MemoryDevice, Recorder};
+    use crate::Recorder;
+    use extant_blockdev::MemoryDevice;
 
     /// Two slots are written with a flush between them, then both again without one.
     fn recorded(flush_between: bool) -> (Vec<u8>, Vec<Event>) {

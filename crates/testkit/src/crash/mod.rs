@@ -1,6 +1,6 @@
 //! The crash explorer: every state that a power cut may leave behind, one after the other.
 //!
-//! A workload runs once on a [`Recorder`](extant_blockdev::Recorder). The explorer then rebuilds,
+//! A workload runs once on a [`Recorder`](crate::Recorder). The explorer then rebuilds,
 //! from the bytes before the run and the log of events, the device as a cut would leave it:
 //!
 //! - **Cut**: after each write, with everything before it on the medium, in order.

@@ -7,10 +7,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_blockdev::Event;
 use extant_units::DevOff;
 
-use crate::{Context, Error, Result};
+use crate::{Context, Error, Event, Result};
 
 const MAGIC: &[u8; 8] = b"exrecrd1";
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_testkit::Image;
+use extant_blockdev::MemoryDevice;
+use extant_testkit::{Fault, FaultyDevice, Image, Request, RequestKind};
 use extant_units::{Ino, Lblk, Pblk, Pos, index};
 use parking_lot::Mutex;
 

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use extant_blockdev::{
-    BlockDevice, Event, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
-};
-use extant_testkit::{Image, Watchdog};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testkit::{Event, Fault, FaultyDevice, Image, Recorder, Request, RequestKind, Watchdog};
 use extant_units::{Ino, Lblk, Pos};
 
 use crate::config::{MountOptions, Tuning};

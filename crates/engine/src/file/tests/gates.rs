@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use extant_blockdev::{IoBuf, MemoryDevice, Request, RequestKind};
+use extant_blockdev::{IoBuf, MemoryDevice};
 use extant_iomap::WritebackControl;
 use extant_testkit::content::JUNK;
-use extant_testkit::{GatedDevice, Image, Watchdog, wait_until};
+use extant_testkit::{GatedDevice, Image, Request, RequestKind, Watchdog, wait_until};
 use extant_units::{Ino, Lblk, Pos};
 
 use crate::api::inspect::verifier::Verifier;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use extant_blockdev::{
-    BlockDevice, Event, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
-};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_pagecache::WritebackReason;
-use extant_testkit::{GatedDevice, Image, Watchdog};
+use extant_testkit::{
+    Event, Fault, FaultyDevice, GatedDevice, Image, Recorder, Request, RequestKind, Watchdog,
+};
 use extant_units::{Ino, Lblk};
 
 use crate::api::inspect::verifier::Verifier;

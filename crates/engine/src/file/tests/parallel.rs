@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{Scope, ScopedJoinHandle, yield_now};
 
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_iomap::Source;
 use extant_pagecache::Folio;
 use extant_range_lock::{ByteRange, FileLock};
-use extant_testkit::Image;
+use extant_testkit::{Fault, FaultyDevice, Image, Request, RequestKind};
 use extant_units::{PageIdx, Pos};
 
 use crate::api::inspect::verifier::Verifier;

@@ -1,8 +1,7 @@
 //! Fronts of long writes: what is unlocked as a write proceeds, and what stays locked. The device
 //! has a gate, as in `gates`.
 
-use extant_blockdev::{Request, RequestKind};
-use extant_testkit::wait_until;
+use extant_testkit::{Request, RequestKind, wait_until};
 use extant_units::Lblk;
 
 use super::gates::{BLOCK, BLOCK_LEN, Stage, any_read, waiting, writes_of};

@@ -8,9 +8,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use extant_blockdev::{MemoryDevice, RequestKind};
+use extant_blockdev::MemoryDevice;
 use extant_disk::superblock::SUPERBLOCK_OFFSET;
-use extant_testkit::{GatedDevice, Image, Watchdog, wait_until};
+use extant_testkit::{GatedDevice, Image, RequestKind, Watchdog, wait_until};
 use extant_units::DevOff;
 
 use crate::config::{MountOptions, Tuning};

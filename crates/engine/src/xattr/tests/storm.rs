@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::{MemoryDevice, Recorder};
+use extant_blockdev::MemoryDevice;
 use extant_testkit::crash::{Budget, Explorer};
-use extant_testkit::{Image, Rng};
+use extant_testkit::{Image, Recorder, Rng};
 
 use super::{all, put};
 use crate::namei;

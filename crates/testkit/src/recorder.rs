@@ -4,11 +4,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use extant_blockdev::{BlockDevice, Queueing};
 use extant_units::DevOff;
 use parking_lot::Mutex;
-
-use crate::device::BlockDevice;
-use crate::queue::Queueing;
 
 /// One logged event. Events are in the order in which they completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,8 +146,9 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 
 #[cfg(test)]
 mod tests {
+    use extant_blockdev::MemoryDevice;
+
     use super::*;
-    use crate::MemoryDevice;
 
     #[test]
     fn a_durable_write_has_a_flush_on_both_sides() {

@@ -4,10 +4,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use extant_blockdev::{BlockDevice, Queueing};
 use extant_units::{DevOff, index};
-
-use crate::device::BlockDevice;
-use crate::queue::Queueing;
 
 /// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,8 +197,9 @@ impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> BlockDevice for 
 
 #[cfg(test)]
 mod tests {
+    use extant_blockdev::MemoryDevice;
+
     use super::*;
-    use crate::MemoryDevice;
 
     #[test]
     fn each_fault_does_what_it_says() {

@@ -16,11 +16,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use extant_blockdev::{BlockDevice, Queueing};
 use extant_units::DevOff;
 use parking_lot::Mutex;
-
-use crate::device::{BlockDevice, check_range};
-use crate::queue::Queueing;
 
 /// The bytes that a drive writes as a whole.
 const SECTOR: usize = 512;
@@ -159,7 +157,6 @@ impl<D: BlockDevice> BlockDevice for LossyDevice<D> {
     }
 
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        check_range(offset, buf.len(), self.len())?;
         let mut state = self.state.lock();
         self.note_old(&mut state, offset, buf.len())?;
         self.inner.write_at(offset, buf)
@@ -205,8 +202,9 @@ impl<D: BlockDevice> BlockDevice for LossyDevice<D> {
 
 #[cfg(test)]
 mod tests {
+    use extant_blockdev::MemoryDevice;
+
     use super::*;
-    use crate::MemoryDevice;
 
     fn bytes(device: &LossyDevice<MemoryDevice>) -> Vec<u8> {
         let mut all = vec![0; 4096];
