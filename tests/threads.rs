@@ -19,7 +19,7 @@ fn duration() -> Duration {
     let asked = std::env::var("EXTANT_SECONDS")
         .ok()
         .and_then(|s| s.parse().ok());
-    Duration::from_secs(asked.unwrap_or(20))
+    Duration::from_secs(asked.unwrap_or(8))
 }
 
 /// Each thread owns its names in directories shared by all, and knows what each must hold.
