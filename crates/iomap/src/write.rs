@@ -1,8 +1,8 @@
 //! Buffered writes.
 //!
-//! [`try_overwrite`] and [`try_extend`] are the fast paths: where a folio or a few are cached, and the
-//! blocks of the range are uptodate and have space, they write under no other lock than those of
-//! the folios, and do not ask the block map. [`write()`] maps the range, and locks each folio
+//! [`try_overwrite`] and [`try_extend`] are the fast paths: where a folio or a few are cached, and
+//! the blocks of the range are uptodate and have space, they write under no other lock than those
+//! of the folios, and do not ask the block map. [`write()`] maps the range, and locks each folio
 //! *before* it checks the mapping's cookie. Only the blocks at the edges of a range can need their
 //! old content.
 //!

@@ -49,10 +49,10 @@ pub(super) fn read(
     }
 }
 
-/// Buffered write of what is cached already, as one step and without the file's lock: below the end
-/// of the file under the folio locks, or one that makes it longer within a cached block under the
-/// EOF lock, with which `needs_only_copy` says whether the write has nothing else to do. Returns the
-/// position; `None` if that cannot be, and nothing has changed then.
+/// Tries a buffered write of what is cached already, as one step and without the file's lock: below
+/// the end of the file under the folio locks, or one that makes it longer within a cached block
+/// under the EOF lock, with which `needs_only_copy` says whether the write has nothing else to do.
+/// Returns the position; `None` if that cannot be, and nothing has changed then.
 #[inline(always)]
 pub(super) fn try_write_cached(
     cx: &FileContext<'_>,

@@ -25,8 +25,9 @@
 //! take neither.
 //!
 //! # Concurrency
-//! A write to cached folios that changes nothing else locks no range: see `data_path::try_write_cached`.
-//! Threads that extend a file run one after the other: they meet in the EOF lock.
+//! A write to cached folios that changes nothing else locks no range: see
+//! `data_path::try_write_cached`. Threads that extend a file run one after the other: they meet in
+//! the EOF lock.
 
 use std::sync::Arc;
 

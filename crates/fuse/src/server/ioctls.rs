@@ -120,7 +120,8 @@ impl Server<'_> {
         let mut cred = super::cred(header, 0);
         let owner = self.volume.getattr(node)?.uid;
         // The kernel has checked a caller with uid 0. Its capabilities are not looked up here:
-        // under overlayfs the request is the mounter's, and the thread that waits another process's.
+        // under overlayfs the request is the mounter's, and the thread that waits is another
+        // process's.
         let owns = cred.uid == owner || cred.uid == 0;
         if !owns && !self.capabilities(header).contains(CapabilitySet::FOWNER) {
             return Err(Errno::PERM);
