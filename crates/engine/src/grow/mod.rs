@@ -34,7 +34,7 @@ use extant_disk::geometry::{Geometry, GeometryError, NewGroups};
 use extant_disk::group_desc::GroupDesc;
 use extant_disk::superblock::{RawSuperblock, State};
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Group, Pblk, at_most_u32};
+use extant_units::{Blocks, Group, Pblk, at_most_u32, exact_u32};
 
 use self::resize_inode::ResizeInode;
 use crate::alloc;
@@ -265,6 +265,10 @@ fn store(fs: &Fs, h: &mut Handle, step: &Step, groups: &[(Group, GroupDesc)]) ->
     }
     fs.super_block.update(fs, h, |raw| {
         set_size(raw, new, step.new.free_blocks());
+        // Without 64bit the high half means nothing.
+        let stored = (raw.blocks_count_lo.get(), raw.inodes_count.get());
+        let published = (exact_u32(new.blocks & u64::from(u32::MAX)), new.inodes());
+        assert_eq!(stored, published, "what is stored is published");
         let overhead = raw.overhead_blocks.get();
         if overhead != 0 {
             let more = at_most_u32(step.new.metadata());
@@ -300,8 +304,6 @@ fn publish(fs: &Fs, step: &Step, groups: Vec<(Group, GroupDesc)>) -> Result<()> 
         (step.old.blocks, step.old.groups),
         "the step's start"
     );
-    let stored = fs.super_block.read(fs)?.blocks_count().get();
-    assert_eq!(stored, geometry.blocks, "what is stored is published");
     let added = fs.zones.add(new_groups::zones(new));
     added.map_err(|_| Error::Invalid)?;
     for (_, desc) in groups {
