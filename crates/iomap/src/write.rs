@@ -176,7 +176,6 @@ pub fn write<O: IomapOps + ?Sized>(
     source: &mut impl Source,
 ) -> Result<usize, Stopped<O::Error>> {
     let mut writer = Writer { ops, pos, source };
-    ops.address_space().throttle();
     let mapped = apply(ops, IomapOp::Write, pos, len as u64, |map, at, part| {
         writer.write_mapped(map, at, index(part))
     });
@@ -202,13 +201,10 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
         let mut outcome = Outcome::default();
         // The most bytes that are copied at once; less after a short copy.
         let mut chunk = usize::MAX;
-        let mut first = true;
         while index(outcome.done) < len {
             let pos = at.plus(outcome.done);
             let want = len - index(outcome.done);
-            if !std::mem::take(&mut first) {
-                pages.throttle();
-            }
+            pages.throttle();
             let folio: Arc<Folio> = pages.get_or_create(pos, want as u64);
             let Some(mut guard) = pages.lock_stable(&folio) else {
                 continue;
