@@ -195,8 +195,11 @@ fn register(ring: &mut Ring<IoRequest>, depth: usize) -> Arc<BufPool> {
     let pool = BufPool::new(exact_u16(depth as u64), piece);
     let mut pieces = Vec::with_capacity(depth);
     pool.for_each_free(|_, bytes| pieces.push(&raw mut *bytes));
-    let registered = ring.register_buffers(&pieces).then_some(pool);
-    registered.unwrap_or_default()
+    // SAFETY: the pool's memory never moves, and it outlives the ring: the queue drops the ring
+    // first. A request that names a buffer owns that buffer of the pool.
+    #[allow(unsafe_code, reason = "the kernel keeps the pages of the pool")]
+    let registered = unsafe { ring.register_buffers(&pieces) };
+    if registered { pool } else { Arc::default() }
 }
 
 /// Makes a request by system calls.

@@ -51,14 +51,18 @@ impl<T> Ring<T> {
 
     /// Registers buffers, whose numbers are their positions. Returns whether the kernel takes them
     /// (locked memory is limited).
-    pub fn register_buffers(&mut self, buffers: &[*mut [u8]]) -> bool {
+    ///
+    /// # Safety
+    /// The kernel holds the pages that are there now, whatever lies at these addresses later: the
+    /// buffers' memory stays where it is until the ring is dropped, and an item whose request names
+    /// a buffer has its memory within it.
+    pub unsafe fn register_buffers(&mut self, buffers: &[*mut [u8]]) -> bool {
         let vector = |buffer: &*mut [u8]| libc::iovec {
             iov_base: buffer.cast(),
             iov_len: buffer.len(),
         };
         let vectors: Vec<_> = buffers.iter().map(vector).collect();
-        // SAFETY: the kernel holds the pages that are there now, and touches those that a request
-        // names. It names memory of its item, as any other request.
+        // SAFETY: the caller vouches for the buffers.
         unsafe { self.io.submitter().register_buffers(&vectors) }.is_ok()
     }
 

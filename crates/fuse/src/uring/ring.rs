@@ -214,6 +214,8 @@ impl Ring {
             events.push(match number {
                 BELL => Event::Bell,
                 CLOSED => Event::Closed,
+                // Of no entry: the kernel has answered what was not asked.
+                number if index(number) >= self.queues.len() => continue,
                 number => Event::Entry(index(number), result.map(drop)),
             });
         }
