@@ -26,12 +26,12 @@ impl Source for &[u8] {
 
 /// A source without its first bytes.
 #[derive(Debug)]
-pub struct Behind<'a, S: ?Sized> {
+pub struct SourceTail<'a, S: ?Sized> {
     source: &'a mut S,
     first: usize,
 }
 
-impl<'a, S: Source + ?Sized> Behind<'a, S> {
+impl<'a, S: Source + ?Sized> SourceTail<'a, S> {
     /// The bytes of `source` from `first` on.
     #[inline]
     pub fn new(source: &'a mut S, first: usize) -> Self {
@@ -39,7 +39,7 @@ impl<'a, S: Source + ?Sized> Behind<'a, S> {
     }
 }
 
-impl<S: Source + ?Sized> Source for Behind<'_, S> {
+impl<S: Source + ?Sized> Source for SourceTail<'_, S> {
     #[inline]
     fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
         self.source.copy_at(self.first + offset, into)

@@ -41,7 +41,7 @@ mod write;
 mod writeback;
 mod zero;
 
-pub use buffers::{Behind, Payload, Scatter, Source, Target};
+pub use buffers::{Payload, Scatter, Source, SourceTail, Target};
 pub use counters::{IomapCounters, IomapStats};
 pub use fill_guard::FillGuard;
 pub use ioend::{Ioend, IoendKind};

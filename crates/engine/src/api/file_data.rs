@@ -60,7 +60,7 @@ impl Volume {
     /// As pwrite(2).
     pub fn write_back(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
         let open = node.open(self.fs());
-        let at = WriteAt::Cached(pos);
+        let at = WriteAt::UpperWriteback(pos);
         let wrote = file::write(self.fs(), node.inode(), open, at, data, cred);
         wrote.map(|(_, written)| written)
     }

@@ -65,7 +65,7 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     // Writes end before a file becomes immutable or switches its data mode.
     let fixed = (asked - inode.flags()).contains(InodeFlags::IMMUTABLE);
     let waits = switches(inode.flags(), asked) || (fixed && inode.kind == FileKind::Regular);
-    let whole = waits.then(|| file::lock(fs, inode));
+    let whole = waits.then(|| file::lock_whole_file(fs, inode));
     let lock = whole.is_none().then(|| inode.lock_exclusively());
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;
@@ -176,7 +176,7 @@ impl FlagSet {
             return Err(Error::NotSupported("unknown inode flags"));
         }
         // Writes end before a file becomes immutable.
-        let _whole = file::lock(fs, inode);
+        let _whole = file::lock_whole_file(fs, inode);
         let (old, project) = {
             let core = inode.core.read();
             (core.flags, core.projid)

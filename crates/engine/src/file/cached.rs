@@ -42,7 +42,7 @@ pub(crate) struct QuiescedFile<'a> {
 /// Excludes writers, truncation, fills and writeback of a file until the result is dropped.
 pub(crate) fn quiesce(inode: &Inode) -> QuiescedFile<'_> {
     let size = inode.lock_exclusively();
-    range_lock::drain(inode, &size);
+    range_lock::wait_until_unlocked(inode, &size);
     let state = inode.file_state.get().map(|state| {
         let blocks = state.address_space.invalidate_lock().write();
         (blocks, state.address_space.writeback_pass())

@@ -4,14 +4,16 @@
 use std::ops::Range;
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Behind, Miss, Payload, ReadView, Source, Stopped, Target, WritebackControl};
+use extant_iomap::{
+    Miss, Payload, ReadView, Source, SourceTail, Stopped, Target, WritebackControl,
+};
 use extant_pagecache::{Readahead, RecentFolios};
 use extant_units::{BlockSize, Pos, index};
 
 use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::{self, Held, WriteAt};
+use crate::file::range_lock::{self, FileRangeGuard, WriteAt};
 use crate::types::error::{Error, Result};
 
 /// Bytes of an edit that are copied at a time, where it cannot be done in place.
@@ -118,7 +120,7 @@ pub(super) fn write_rest(
         return Ok(done);
     }
     let at = pos.plus(done as u64);
-    match write(cx, at, len - done, &mut Behind::new(&mut source, done)) {
+    match write(cx, at, len - done, &mut SourceTail::new(&mut source, done)) {
         Ok(more) => {
             debug_assert!(done + more <= len, "{done} and {more} of {len} bytes");
             Ok(done + more)
@@ -135,7 +137,7 @@ pub(super) fn write_rest(
 /// As [`write_rest`].
 pub(super) fn write_unlocking_front(
     cx: &FileContext<'_>,
-    held: &mut Held<'_>,
+    held: &mut FileRangeGuard<'_>,
     pos: Pos,
     rest: Range<usize>,
     source: impl Source,
@@ -155,11 +157,11 @@ struct FrontUnlockingSource<'a, 'l, S> {
     /// Position of the source's first byte.
     pos: Pos,
     block_size: BlockSize,
-    held: &'a mut Held<'l>,
+    held: &'a mut FileRangeGuard<'l>,
 }
 
 impl<'a, 'l, S> FrontUnlockingSource<'a, 'l, S> {
-    fn new(cx: &FileContext<'_>, source: S, pos: Pos, held: &'a mut Held<'l>) -> Self {
+    fn new(cx: &FileContext<'_>, source: S, pos: Pos, held: &'a mut FileRangeGuard<'l>) -> Self {
         let block_size = cx.fs.layout.block_size;
         Self {
             source,
@@ -190,7 +192,7 @@ fn write_by_block(
 ) -> Result<usize, Stopped<Error>> {
     let (mut done, mut retries) = (0, alloc::Retries::default());
     loop {
-        let mut rest = Behind::new(source, done);
+        let mut rest = SourceTail::new(source, done);
         let at = pos.plus(done as u64);
         match extant_bufferhead::write(cx, at, len - done, &mut rest) {
             Ok(more) => return Ok(done + more),

@@ -69,7 +69,7 @@ use self::file_state_init::file_state;
 pub(crate) use self::file_state_init::{open, opened_before_file_state};
 pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::WriteAt;
-pub(crate) use self::range_lock::lock;
+pub(crate) use self::range_lock::lock_whole_file;
 pub(crate) use self::read::view::{edit, view};
 pub(crate) use self::read::{ReadMode, read, read_vectored, seek};
 pub(crate) use self::relocate::defrag::defragment;

@@ -15,9 +15,9 @@
 //!   `lock`; and never with a folio, a handle or the invalidate lock held.
 //!
 //! * Locking has two phases: an operation that has released a part locks nothing more, and does not
-//!   touch that part again. So operations that follow each other through a file leave what they
-//!   leave one after the other. A write that runs out of space after that has ended: its rest is a
-//!   write of its own, behind what is written.
+//!   touch that part again. So two operations that run through the file in the same direction are
+//!   serialised: each block shows both in the same order. A write that runs out of space after a
+//!   release has ended: its rest is a write of its own, after what is written.
 //!
 //! # Locks
 //! `lock` → range. Writers on the buffer-head path take `lock` exclusively instead, as do changes
@@ -48,7 +48,7 @@ const GUESSES: u32 = 8;
 
 /// Fewer bytes than this are not worth a release of their own: copying as many takes some hundred
 /// times as long as a release.
-const RELEASE_BYTES: u64 = 256 << 10;
+const MIN_RELEASE_BYTES: u64 = 256 << 10;
 
 /// Position of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,10 +57,10 @@ pub(crate) enum WriteAt {
     Pos(u64),
     /// To the end of the file, wherever that is when it is locked (`O_APPEND`).
     End,
-    /// To this byte, from a cache above ours (the kernel's, of a mount) that took the write
-    /// earlier: what a write asks for was checked then, and the time noted, which the cache reports
-    /// by itself.
-    Cached(u64),
+    /// To this byte, as writeback of a cache above ours (the kernel's, of a mount), which took the
+    /// write earlier: what a write asks for was checked then, and the time noted, which that cache
+    /// reports by itself.
+    UpperWriteback(u64),
 }
 
 impl WriteAt {
@@ -68,30 +68,30 @@ impl WriteAt {
     #[inline]
     pub(in crate::file) fn position(self) -> Option<u64> {
         match self {
-            Self::Pos(pos) | Self::Cached(pos) => Some(pos),
+            Self::Pos(pos) | Self::UpperWriteback(pos) => Some(pos),
             Self::End => None,
         }
     }
 
-    /// Position of what comes `bytes` behind this one. An append has none before the end is locked.
-    pub(in crate::file) fn behind(self, bytes: usize) -> Self {
-        let behind = |pos: u64| pos.saturating_add(bytes as u64);
+    /// Position `bytes` after this one. An append has none before the end is locked.
+    pub(in crate::file) fn advanced_by(self, bytes: usize) -> Self {
+        let advanced = |pos: u64| pos.saturating_add(bytes as u64);
         match self {
-            Self::Pos(pos) => Self::Pos(behind(pos)),
-            Self::Cached(pos) => Self::Cached(behind(pos)),
+            Self::Pos(pos) => Self::Pos(advanced(pos)),
+            Self::UpperWriteback(pos) => Self::UpperWriteback(advanced(pos)),
             Self::End => Self::End,
         }
     }
 }
 
 /// A part of a file that no other thread changes, until this is dropped. A long operation lets go
-/// of its front as it proceeds ([`Held::release_before`]).
+/// of its front as it proceeds ([`FileRangeGuard::release_before`]).
 #[must_use]
-pub(crate) struct Held<'a> {
-    /// Fronts are released ([`Tuning::release_fronts`](crate::config::Tuning)).
-    releases: bool,
+pub(crate) struct FileRangeGuard<'a> {
+    /// Its front may be released ([`Tuning::release_fronts`](crate::config::Tuning)).
+    front_release_enabled: bool,
     /// A front was released.
-    has_released: bool,
+    front_released: bool,
     // Dropped in this order.
     part: Option<Part<'a>>,
     lock: Lock<'a>,
@@ -115,7 +115,7 @@ pub(crate) struct WholeFile<'a>(ExclusiveGuard<'a>);
 
 /// The part of a file that a change of its size touches, locked to infinity.
 #[must_use]
-pub(in crate::file) struct SizeGuard<'a>(Held<'a>);
+pub(in crate::file) struct SizeGuard<'a>(FileRangeGuard<'a>);
 
 /// Proof that no other thread changes the file's size.
 pub(in crate::file) trait HoldsSize {
@@ -135,7 +135,7 @@ impl HoldsSize for SizeGuard<'_> {
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> FileRangeGuard<'a> {
     /// Returns whether a part of `inode` is held.
     #[inline]
     pub(in crate::file) fn is_of(&self, inode: &Inode) -> bool {
@@ -146,8 +146,8 @@ impl<'a> Held<'a> {
     }
 
     /// The operation has done with all bytes before `pos`: lets other threads have the whole blocks
-    /// there, if those are [`RELEASE_BYTES`] or more. Where the file is locked to its end or as a
-    /// whole, nothing is released.
+    /// there, if those are [`MIN_RELEASE_BYTES`] or more. Where the file is locked to its end or as
+    /// a whole, nothing is released.
     #[inline]
     pub(in crate::file) fn release_before(&mut self, pos: Pos, bs: BlockSize) {
         let at = floor(bs, pos.get());
@@ -156,8 +156,8 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// [`Held::release_before`] of the range and of the operation's fill lock, in one step. Where
-    /// no range is locked that could be released, the fill lock alone is.
+    /// [`FileRangeGuard::release_before`] of the range and of the operation's fill lock, in one
+    /// step. Where no range is locked that could be released, the fill lock alone is.
     pub(in crate::file) fn release_with_fills(
         &mut self,
         fills: &mut RangeGuard<'_>,
@@ -165,7 +165,7 @@ impl<'a> Held<'a> {
         bs: BlockSize,
     ) {
         let at = floor(bs, pos.get());
-        if !self.releases {
+        if !self.front_release_enabled {
             return;
         }
         if !matches!(self.part, Some(Part::Range(_))) {
@@ -178,23 +178,24 @@ impl<'a> Held<'a> {
     /// The guard whose bytes before `at` are worth a release.
     #[inline]
     fn guard_to_release(&mut self, at: u64) -> Option<&mut RangeGuard<'a>> {
-        let Some(Part::Range(locked)) = self.part.as_mut().filter(|_| self.releases) else {
+        let Some(Part::Range(locked)) = self.part.as_mut().filter(|_| self.front_release_enabled)
+        else {
             return None;
         };
         let guard = locked.guard_mut();
-        let is_worth_it = at >= guard.range().start().saturating_add(RELEASE_BYTES);
-        self.has_released |= is_worth_it;
+        let is_worth_it = at >= guard.range().start().saturating_add(MIN_RELEASE_BYTES);
+        self.front_released |= is_worth_it;
         is_worth_it.then_some(guard)
     }
 
     /// Returns whether other threads may have changed what the operation has done before.
-    pub(in crate::file) fn has_released(&self) -> bool {
-        self.has_released
+    pub(in crate::file) fn front_released(&self) -> bool {
+        self.front_released
     }
 }
 
 /// The bytes of all blocks that `[start, end)` touches; at least one block.
-pub(crate) fn whole_blocks(bs: BlockSize, start: u64, end: u64) -> ByteRange {
+pub(crate) fn round_out_to_blocks(bs: BlockSize, start: u64, end: u64) -> ByteRange {
     debug_assert!(start <= end, "{start}..{end}");
     // No bytes touch the block that they stand in.
     let (first, last) = (floor(bs, start), end.saturating_sub(1).max(start));
@@ -203,7 +204,7 @@ pub(crate) fn whole_blocks(bs: BlockSize, start: u64, end: u64) -> ByteRange {
 }
 
 /// From the block of byte `start` to infinity.
-fn to_the_end(bs: BlockSize, start: u64) -> ByteRange {
+fn from_block_to_infinity(bs: BlockSize, start: u64) -> ByteRange {
     ByteRange::to_infinity(floor(bs, start))
 }
 
@@ -212,18 +213,18 @@ fn floor(bs: BlockSize, pos: u64) -> u64 {
 }
 
 /// The inode's `lock` exclusively, after all that was still under way in parts of the file.
-pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> WholeFile<'a> {
+pub(crate) fn lock_whole_file<'a>(fs: &Fs, inode: &'a Inode) -> WholeFile<'a> {
     let guard = inode.try_lock_exclusively().unwrap_or_else(|| {
         fs.stats.lock_waits.bump();
         inode.lock_exclusively()
     });
-    drain(inode, &guard);
+    wait_until_unlocked(inode, &guard);
     WholeFile(guard)
 }
 
 /// Waits until no part of the file is locked. A new one needs the inode's `lock` shared, or
 /// looks at it; `exclusive` holds it.
-pub(in crate::file) fn drain(inode: &Inode, exclusive: &impl HeldExclusively) {
+pub(in crate::file) fn wait_until_unlocked(inode: &Inode, exclusive: &impl HeldExclusively) {
     RangeLock::drain(
         || inode.file_state.get().map(|state| &state.ranges),
         exclusive,
@@ -232,7 +233,7 @@ pub(in crate::file) fn drain(inode: &Inode, exclusive: &impl HeldExclusively) {
 
 /// The inode's `lock` as writers of parts of a file take it: shared, unless the file's data takes
 /// the buffer-head path. The path does not change while it is held.
-fn enter<'a>(fs: &Fs, inode: &'a Inode, state: &FileState) -> Result<Lock<'a>> {
+fn lock_inode_for_path<'a>(fs: &Fs, inode: &'a Inode, state: &FileState) -> Result<Lock<'a>> {
     loop {
         let path = state.data_path.get().kind;
         let lock = match path {
@@ -240,7 +241,7 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, state: &FileState) -> Result<Lock<'a>> {
                 fs.stats.lock_waits.bump();
                 inode.lock_shared()
             })),
-            BufferedPath::BufferHead => Lock::Exclusive(lock(fs, inode)),
+            BufferedPath::BufferHead => Lock::Exclusive(lock_whole_file(fs, inode)),
         };
         if inode.is_gone() {
             return Err(Error::Stale);
@@ -252,7 +253,7 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, state: &FileState) -> Result<Lock<'a>> {
 }
 
 /// A range of `file`, unless the file is held exclusively.
-fn lock_in<'a>(
+fn lock_range_or_eof<'a>(
     fs: &Fs,
     state: &'a FileState,
     lock: &Lock<'_>,
@@ -267,20 +268,20 @@ fn lock_in<'a>(
         0,
         "whole blocks are locked (J36)"
     );
-    let held = extant_lock_order::taking(Rank::Range);
+    let rank = extant_lock_order::taking(Rank::Range);
     if range.last() == u64::MAX {
         let from = range.start();
         let guard = ranges.try_lock_eof(from, shared).unwrap_or_else(|| {
             waits();
             ranges.lock_eof(from, shared)
         });
-        return Some(Part::Eof(Locked::new(guard, held)));
+        return Some(Part::Eof(Locked::new(guard, rank)));
     }
     let guard = ranges.try_lock(range, shared).unwrap_or_else(|| {
         waits();
         ranges.lock(range, shared)
     });
-    Some(Part::Range(Locked::new(guard, held)))
+    Some(Part::Range(Locked::new(guard, rank)))
 }
 
 /// The EOF lock for a write of `len` bytes `at` a position that extends the file, without the
@@ -301,8 +302,8 @@ pub(in crate::file) fn try_lock_append<'a>(
         return None;
     }
     let from = floor(fs.layout.block_size, pos);
-    let held = extant_lock_order::taking(Rank::Range);
-    let guard = Locked::new(state.ranges.try_lock_eof(from, &inode.lock)?, held);
+    let rank = extant_lock_order::taking(Rank::Range);
+    let guard = Locked::new(state.ranges.try_lock_eof(from, &inode.lock)?, rank);
     // The size does not change from here on.
     let size = inode.size();
     let pos = position(size);
@@ -314,13 +315,17 @@ pub(in crate::file) fn try_lock_append<'a>(
 ///
 /// # Errors
 /// [`Error::Stale`] if the inode is gone.
-pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -> Result<Held<'a>> {
+pub(crate) fn lock_range<'a>(
+    fs: &Fs,
+    inode: &'a Arc<Inode>,
+    range: ByteRange,
+) -> Result<FileRangeGuard<'a>> {
     let state = file_state(fs, inode);
-    let lock = enter(fs, inode, state)?;
-    Ok(Held {
-        releases: fs.tuning.release_fronts,
-        has_released: false,
-        part: lock_in(fs, state, &lock, range),
+    let lock = lock_inode_for_path(fs, inode, state)?;
+    Ok(FileRangeGuard {
+        front_release_enabled: fs.tuning.release_fronts,
+        front_released: false,
+        part: lock_range_or_eof(fs, state, &lock, range),
         lock,
     })
 }
@@ -335,21 +340,21 @@ pub(in crate::file) fn lock_for_write<'a>(
     inode: &'a Arc<Inode>,
     at: WriteAt,
     len: u64,
-) -> Result<(Held<'a>, u64, u64)> {
+) -> Result<(FileRangeGuard<'a>, u64, u64)> {
     let state = file_state(fs, inode);
-    let lock = enter(fs, inode, state)?;
+    let lock = lock_inode_for_path(fs, inode, state)?;
     let position = |size: u64| at.position().unwrap_or(size);
     let bs = fs.layout.block_size;
-    let (part, size) = lock_by_size(fs, inode, state, &lock, |size| {
+    let (part, size) = lock_range_of_size(fs, inode, state, &lock, |size| {
         let (pos, end) = (position(size), position(size).saturating_add(len));
         match end > size {
-            true => to_the_end(bs, pos.min(size)),
-            false => whole_blocks(bs, pos, end),
+            true => from_block_to_infinity(bs, pos.min(size)),
+            false => round_out_to_blocks(bs, pos, end),
         }
     });
-    let held = Held {
-        releases: fs.tuning.release_fronts,
-        has_released: false,
+    let held = FileRangeGuard {
+        front_release_enabled: fs.tuning.release_fronts,
+        front_released: false,
         part,
         lock,
     };
@@ -366,13 +371,13 @@ pub(in crate::file) fn lock_for_size<'a>(
     size: u64,
 ) -> Result<(SizeGuard<'a>, u64)> {
     let state = file_state(fs, inode);
-    let lock = enter(fs, inode, state)?;
-    let (part, old) = lock_by_size(fs, inode, state, &lock, |old| {
-        to_the_end(fs.layout.block_size, old.min(size))
+    let lock = lock_inode_for_path(fs, inode, state)?;
+    let (part, old) = lock_range_of_size(fs, inode, state, &lock, |old| {
+        from_block_to_infinity(fs.layout.block_size, old.min(size))
     });
-    let held = Held {
-        releases: fs.tuning.release_fronts,
-        has_released: false,
+    let held = FileRangeGuard {
+        front_release_enabled: fs.tuning.release_fronts,
+        front_released: false,
         part,
         lock,
     };
@@ -381,7 +386,7 @@ pub(in crate::file) fn lock_for_size<'a>(
 
 /// Locks the range that `wanted` makes of the file's size. If the size has changed by the time the
 /// range is locked, so that it is not enough, tries again. Returns the size.
-fn lock_by_size<'a>(
+fn lock_range_of_size<'a>(
     fs: &Fs,
     inode: &Inode,
     state: &'a FileState,
@@ -396,7 +401,7 @@ fn lock_by_size<'a>(
         } else {
             ByteRange::ALL
         };
-        let part = lock_in(fs, state, lock, range);
+        let part = lock_range_or_eof(fs, state, lock, range);
         let size = inode.size();
         if part.is_none() || range.covers(wanted(size)) {
             return (part, size);

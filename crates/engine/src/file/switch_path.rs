@@ -16,7 +16,7 @@ use extant_units::Pos;
 use crate::config::BufferedPath;
 use crate::file::range_lock::{HoldsSize, WholeFile};
 use crate::file::writeback::writeback_range;
-use crate::file::{file_state, file_state_init::require_regular, lock};
+use crate::file::{file_state, file_state_init::require_regular, lock_whole_file};
 use crate::inode::path_choice::{self, eligible};
 use crate::map;
 use crate::state::file::DataPath;
@@ -42,7 +42,7 @@ pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
 pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
     fs.check_writable()?;
     require_regular(inode)?;
-    let whole = lock(fs, inode);
+    let whole = lock_whole_file(fs, inode);
     let flags = inode.flags();
     if eligible(path, fs.options.data(), flags) != path {
         return Err(Error::NotSupported("the iomap path for such a file"));
@@ -101,7 +101,7 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     if !fs.layout.features.has_incompat(Incompat::EXTENTS) {
         return Err(Error::NotSupported("extents on a volume without them"));
     }
-    let whole = lock(fs, inode);
+    let whole = lock_whole_file(fs, inode);
     inode.check_changeable(true)?;
     let flags = inode.flags();
     if flags.contains(InodeFlags::EXTENTS) {

@@ -26,7 +26,7 @@ use crate::config::BufferedPath;
 use crate::file::block_span;
 use crate::file::data_path;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::Held;
+use crate::file::range_lock::FileRangeGuard;
 use crate::file::writeback;
 use crate::map;
 use crate::state::map::MapState;
@@ -42,7 +42,7 @@ const MIN_WRITE_THROUGH_BYTES: u64 = 128 << 10;
 /// [`Error::NoSpace`], device, map and journal failures, if nothing was written.
 pub(in crate::file) fn write(
     cx: &FileContext<'_>,
-    held: &mut Held<'_>,
+    held: &mut FileRangeGuard<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<usize> {
@@ -53,7 +53,7 @@ pub(in crate::file) fn write(
 /// Writes the whole blocks of `bytes`, as far as possible. Returns the number of bytes written.
 fn write_whole_blocks(
     cx: &FileContext<'_>,
-    held: &mut Held<'_>,
+    held: &mut FileRangeGuard<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<usize> {

@@ -52,7 +52,7 @@ pub(crate) fn file_modified(fs: &Fs, inode: &Arc<Inode>, cred: &Cred) -> Result<
 /// Returns whether [`file_modified`] would find nothing to do: the inode has no privileges, and a
 /// write noted its time in this tick of the clock.
 #[inline]
-pub(crate) fn nothing_to_modify(inode: &Inode) -> bool {
+pub(crate) fn is_modification_recorded(inode: &Inode) -> bool {
     inode.has_no_privileges() && inode::is_write_noted(inode)
 }
 

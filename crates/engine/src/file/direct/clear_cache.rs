@@ -5,7 +5,7 @@ use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::Held;
+use crate::file::range_lock::FileRangeGuard;
 use crate::file::writeback::writeback_range_only;
 use crate::types::error::Result;
 
@@ -16,7 +16,7 @@ use crate::types::error::Result;
 /// The failure of the write. The data is lost then, which every opener's fsync reports as well.
 pub(super) fn write_back_range(
     cx: &FileContext<'_>,
-    held: &Held<'_>,
+    held: &FileRangeGuard<'_>,
     start: Pos,
     end: Pos,
 ) -> Result<()> {
@@ -58,7 +58,7 @@ pub(super) fn writeback_gap_below(cx: &FileContext<'_>, pos: Pos) -> Result<()> 
 /// As [`write_back_range`].
 pub(super) fn invalidate_range(
     cx: &FileContext<'_>,
-    held: &Held<'_>,
+    held: &FileRangeGuard<'_>,
     start: Pos,
     end: Pos,
 ) -> Result<bool> {

@@ -8,7 +8,7 @@ use extant_units::{Pos, at_most_usize, index};
 use crate::file::direct::clear_cache;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::{lock_range, whole_blocks};
+use crate::file::range_lock::{lock_range, round_out_to_blocks};
 use crate::file::read::{ReadMode, read as read_cached};
 use crate::file::{block_span, data_path};
 use crate::state::file::OpenState;
@@ -51,7 +51,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     }
     let bs = fs.layout.block_size;
     let end = pos + want as u64;
-    let held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
+    let held = lock_range(fs, inode, round_out_to_blocks(bs, pos, end))?;
     let cx = FileContext::new(fs, inode);
     data_path::require_data_in_blocks(cx.flags)?;
     if cx.data_path.journalled {

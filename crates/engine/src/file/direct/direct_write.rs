@@ -12,7 +12,7 @@ use extant_units::{Pos, at_most_usize, index};
 
 use crate::file::direct::clear_cache;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::{Held, whole_blocks};
+use crate::file::range_lock::{FileRangeGuard, round_out_to_blocks};
 use crate::file::writeback::writeback_range_only;
 use crate::file::{block_span, data_path};
 use crate::map;
@@ -37,7 +37,7 @@ struct Done {
 /// older data of the range.
 pub(in crate::file) fn write(
     cx: &FileContext<'_>,
-    held: &mut Held<'_>,
+    held: &mut FileRangeGuard<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<usize> {
@@ -59,7 +59,7 @@ pub(in crate::file) fn write(
 /// by run.
 fn write_past_cache(
     cx: &FileContext<'_>,
-    held: &mut Held<'_>,
+    held: &mut FileRangeGuard<'_>,
     pos: Pos,
     bytes: &[u8],
 ) -> Result<Done> {
@@ -79,7 +79,7 @@ fn write_past_cache(
     let bs = cx.fs.layout.block_size;
     let end = pos.plus(bytes.len() as u64);
     cx.state.direct.announce(&cx.state.address_space);
-    let range = whole_blocks(bs, pos.get(), end.get());
+    let range = round_out_to_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
     let mut no_fills = cx.state.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
@@ -124,7 +124,7 @@ fn write_back_cached(cx: &FileContext<'_>, start: Pos, end: Pos) -> Result<()> {
 /// must go through the cache.
 fn write_run(
     cx: &FileContext<'_>,
-    held: &Held<'_>,
+    held: &FileRangeGuard<'_>,
     at: Pos,
     bytes: &[u8],
 ) -> Result<Option<usize>> {

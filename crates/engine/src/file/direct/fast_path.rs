@@ -23,7 +23,7 @@ use crate::config::BufferedPath;
 use crate::file::direct::known_runs::KnownRuns;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::whole_blocks;
+use crate::file::range_lock::round_out_to_blocks;
 use crate::file::{block_span, data_path, file_state};
 use crate::inode;
 use crate::inode::SharedGuard;
@@ -152,7 +152,7 @@ pub(in crate::file) fn take_fast_path(
         return Ok(None);
     }
     state.direct.announce(&state.address_space);
-    let bytes = whole_blocks(bs, pos.get(), end.get());
+    let bytes = round_out_to_blocks(bs, pos.get(), end.get());
     let (range, _shared) = match lock_slot(fs, file, bytes) {
         Some(slot) => (Range::Slot(slot), None),
         None => match lock_record(file, state, bytes) {
@@ -174,7 +174,7 @@ pub(in crate::file) fn take_fast_path(
     let Some(at) = known_runs.find(&cx, lblk, count)? else {
         return Ok(None);
     };
-    if request.direction == Direction::Write && !privileges::nothing_to_modify(inode) {
+    if request.direction == Direction::Write && !privileges::is_modification_recorded(inode) {
         // Attributes do not change meanwhile.
         let Some(_shared) = inode.try_lock_shared() else {
             return Ok(None);
@@ -324,7 +324,7 @@ mod tests {
             let state = file_state(&fs, &file);
             for _ in 0..2 {
                 assert!(ask(&fs, &file, known_runs, 8192).is_some());
-                let alone = range_lock::lock(&fs, &file);
+                let alone = range_lock::lock_whole_file(&fs, &file);
                 assert!(ask(&fs, &file, known_runs, 8192).is_none());
                 drop(alone);
                 let end = state.ranges.try_lock_eof(8192, &file.lock).unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn alone_is_granted<'a>(fs: &Fs, file: &'a InodeRef) -> impl Sized + use<'a> {
-        range_lock::lock(fs, file)
+        range_lock::lock_whole_file(fs, file)
     }
 
     /// A queue whose requests have all been reaped is idle.

@@ -111,7 +111,7 @@ fn lock_and_run(
     range: &Range<u64>,
     cred: &Cred,
 ) -> Result<()> {
-    let whole = crate::file::lock(fs, inode);
+    let whole = crate::file::lock_whole_file(fs, inode);
     if inode.is_gone() {
         return Err(Error::Stale);
     }

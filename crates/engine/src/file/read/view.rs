@@ -14,7 +14,7 @@ use extant_units::Pos;
 use crate::file::data_path;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::{lock_range, whole_blocks};
+use crate::file::range_lock::{lock_range, round_out_to_blocks};
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
@@ -65,7 +65,7 @@ pub(crate) fn edit(
     require_regular(inode)?;
     let (done, flags) = {
         let end = pos.saturating_add(len as u64);
-        let range = whole_blocks(fs.layout.block_size, pos, end);
+        let range = round_out_to_blocks(fs.layout.block_size, pos, end);
         let _one_writer = lock_range(fs, inode, range)?;
         let cx = FileContext::new(fs, inode).with_cred(cred);
         if cx

@@ -252,7 +252,7 @@ impl Defragmentation<'_> {
                     inode,
                     at: Lblk::new(lblk),
                 };
-                let _excluded = crate::file::lock(self.fs, self.inode);
+                let _excluded = crate::file::lock_whole_file(self.fs, self.inode);
                 if self.inode.is_gone() {
                     return Err(Error::Stale);
                 }

@@ -91,8 +91,8 @@ fn exchange_piece(
     let len = exact_u32(len.min(most.max(1)));
     debug_assert!(len > 0, "a piece of no block");
     let both = inode::lock_all(&[orig, donor]);
-    crate::file::range_lock::drain(orig, &both);
-    crate::file::range_lock::drain(donor, &both);
+    crate::file::range_lock::wait_until_unlocked(orig, &both);
+    crate::file::range_lock::wait_until_unlocked(donor, &both);
     if orig.is_gone() || donor.is_gone() {
         return Err(Error::Stale);
     }

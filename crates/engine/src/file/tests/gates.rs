@@ -231,7 +231,7 @@ fn a_cached_overwrite_waits_for_an_operation_that_has_the_file_alone() {
         closed.wait_for(1);
         // With nothing to note, whatever the time is.
         let work = || {
-            let at = WriteAt::Cached(8 * BLOCK);
+            let at = WriteAt::UpperWriteback(8 * BLOCK);
             let (_, done) = write(fs, inode, None, at, &[9; 100], &Cred::root()).unwrap();
             assert_eq!(done, 100);
         };
@@ -345,7 +345,7 @@ fn a_write_through_that_fails_moves_no_size() {
     std::thread::scope(|scope| {
         let closed = stage.dev.gate().close(writes_of(3));
         let writer = scope.spawn(|| {
-            let at = WriteAt::Cached(16 * BLOCK);
+            let at = WriteAt::UpperWriteback(16 * BLOCK);
             write(fs, inode, None, at, &[3; 64 * BLOCK_LEN], &Cred::root())
         });
         closed.wait_for(1);
@@ -370,7 +370,7 @@ fn a_write_through_shows_the_old_end_or_its_data() {
     std::thread::scope(|scope| {
         let closed = closed;
         let writer = scope.spawn(|| {
-            let at = WriteAt::Cached(16 * BLOCK);
+            let at = WriteAt::UpperWriteback(16 * BLOCK);
             write(fs, inode, None, at, &[3; 64 * BLOCK_LEN], &Cred::root()).unwrap()
         });
         closed.wait_for(1);

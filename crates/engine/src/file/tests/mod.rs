@@ -16,8 +16,8 @@ use extant_units::Lblk;
 
 use crate::config::MountOptions;
 use crate::config::Tuning;
-use crate::file::range_lock::{lock_range, whole_blocks};
-use crate::file::write::put_in_folio;
+use crate::file::range_lock::{lock_range, round_out_to_blocks};
+use crate::file::write::try_write_folios;
 use crate::file::{ReadMode, WriteAt, fsync, read, write};
 use crate::map;
 use crate::mount;
@@ -96,7 +96,7 @@ fn an_append_after_an_fsync_is_as_short_as_one_before() {
             // Between two ticks of the clock.
             let put_at_once = |_| {
                 crate::inode::touch_mtime(&fs, &inode);
-                put_in_folio(&fs, &inode, None, WriteAt::End, &[2_u8; 100][..])
+                try_write_folios(&fs, &inode, None, WriteAt::End, &[2_u8; 100][..])
             };
             let at = (0..100).find_map(put_at_once);
             assert_eq!(at, Some(i * 100), "{block}");
@@ -127,7 +127,7 @@ fn a_cached_overwrite_takes_neither_lock_nor_handle_nor_map() {
         let _held = inode.lock_shared();
         let _stored = inode.core.write();
         for pos in [0, 700, (2 << 20) - 1024, (3 << 20) - 1024] {
-            let at = WriteAt::Cached(pos);
+            let at = WriteAt::UpperWriteback(pos);
             let (_, done) = write(&fs, &inode, None, at, &[2; 1024], &Cred::root()).unwrap();
             assert_eq!(done, 1024);
         }
@@ -143,7 +143,7 @@ fn a_cached_overwrite_takes_neither_lock_nor_handle_nor_map() {
         let held = lock_range(
             &fs,
             &inode,
-            whole_blocks(fs.layout.block_size, 2 << 20, 3 << 20),
+            round_out_to_blocks(fs.layout.block_size, 2 << 20, 3 << 20),
         );
         let writer = scope.spawn(|| put(&fs, &inode, (2 << 20) - 10, &[3; 20]));
         while fs.stats.range_lock_waits.get() == 0 {

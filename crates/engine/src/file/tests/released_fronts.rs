@@ -66,7 +66,7 @@ fn a_writer_follows_another_through_a_file() {
         },
         // What a mount hands over in large pieces, likewise.
         LongWrite {
-            at: WriteAt::Cached,
+            at: WriteAt::UpperWriteback,
             direct: false,
             backed: false,
             stops_at: second_half,
@@ -197,7 +197,7 @@ fn fill_volume(stage: &Stage, free: u64, pending: u64) {
 /// meanwhile stays, as that writer came later.
 #[test]
 fn a_write_without_space_leaves_alone_what_it_has_released() {
-    for at in [WriteAt::Pos, WriteAt::Cached] {
+    for at in [WriteAt::Pos, WriteAt::UpperWriteback] {
         let stage = Stage::new("");
         let inode = long_file(&stage, 0);
         let (space, more) = (HALF + 8, 8);

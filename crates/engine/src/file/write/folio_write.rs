@@ -20,7 +20,7 @@ use crate::xattr::privileges;
 /// Writes `bytes` if there is nothing else to do. Returns their position; `None` otherwise, and
 /// nothing has changed then.
 #[inline]
-pub(in crate::file) fn put_in_folio(
+pub(in crate::file) fn try_write_folios(
     fs: &Fs,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
@@ -28,17 +28,18 @@ pub(in crate::file) fn put_in_folio(
     bytes: &(impl Payload + ?Sized),
 ) -> Option<u64> {
     let cx = FileContext::new(fs, inode);
-    let noted = || match at {
+    let needs_only_copy = || match at {
         WriteAt::Pos(_) | WriteAt::End => {
-            !inode.flags().contains(InodeFlags::IMMUTABLE) && privileges::nothing_to_modify(inode)
+            !inode.flags().contains(InodeFlags::IMMUTABLE)
+                && privileges::is_modification_recorded(inode)
         }
-        WriteAt::Cached(_) => true,
+        WriteAt::UpperWriteback(_) => true,
     };
-    if inode.is_gone() || !noted() {
+    if inode.is_gone() || !needs_only_copy() {
         return None;
     }
     let recent = &open.unwrap_or(&cx.state.shared).recent;
     // Asked again by an append: a holder of `lock` before the end is locked may have changed
     // attributes.
-    data_path::try_write_cached(&cx, recent, at, bytes, noted)
+    data_path::try_write_cached(&cx, recent, at, bytes, needs_only_copy)
 }

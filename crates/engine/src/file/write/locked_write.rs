@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
 use extant_failpoint::Failpoint;
-use extant_iomap::{Behind, Payload};
+use extant_iomap::{Payload, SourceTail};
 use extant_units::{Pos, at_most_usize};
 
 use crate::alloc;
@@ -20,25 +20,46 @@ use crate::xattr::privileges;
 
 /// Way of a write's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Via {
+pub(super) enum Route {
     /// Into the page cache, to be written later.
-    Cache,
+    Buffered,
+    /// From a cache above ours, to the device at once where that can be.
+    WriteThrough,
     /// To the device, past the cache (`O_DIRECT`).
-    Device,
+    Direct,
 }
 
 /// One write.
-pub(super) struct Request<'a, P: ?Sized> {
-    pub(super) via: Via,
+pub(super) struct WriteRequest<'a, P: ?Sized> {
+    pub(super) route: Route,
     pub(super) at: WriteAt,
     pub(super) bytes: &'a P,
     cred: &'a Cred,
 }
 
-impl<'a, P: ?Sized> Request<'a, P> {
-    pub(super) fn new(via: Via, at: WriteAt, bytes: &'a P, cred: &'a Cred) -> Self {
+impl<'a, P: ?Sized> WriteRequest<'a, P> {
+    /// A write through the page cache, unless a cache above has had it.
+    pub(super) fn buffered(at: WriteAt, bytes: &'a P, cred: &'a Cred) -> Self {
+        let route = match at {
+            WriteAt::Pos(_) | WriteAt::End => Route::Buffered,
+            WriteAt::UpperWriteback(_) => Route::WriteThrough,
+        };
         Self {
-            via,
+            route,
+            at,
+            bytes,
+            cred,
+        }
+    }
+
+    /// A write past the page cache.
+    pub(super) fn direct(at: WriteAt, bytes: &'a P, cred: &'a Cred) -> Self {
+        debug_assert!(
+            !matches!(at, WriteAt::UpperWriteback(_)),
+            "a cache above asks for no direct write"
+        );
+        Self {
+            route: Route::Direct,
             at,
             bytes,
             cred,
@@ -48,39 +69,45 @@ impl<'a, P: ?Sized> Request<'a, P> {
 
 /// Writes what `request` asks for. Returns the position, and the number of bytes written.
 ///
-/// A write that found space for a part is tried again as a whole: two parts under two locks could
-/// interleave with another write. But what it has released belongs to writers that came after it,
-/// so from there on it goes on behind what is written, as a caller does that is told of a part. An
-/// append has its position by then, and a direct write is cut where the device's blocks are.
+/// If space ran out, the whole write is repeated under one lock: two parts under two locks could
+/// interleave with another write. Exception: bytes whose range was unlocked are final, as they
+/// belong to writers that came later; only the rest is repeated. An append has its position by
+/// then, and a direct write is cut where the device's blocks are.
 pub(super) fn write<P: Payload + ?Sized>(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
-    request: &Request<'_, P>,
+    request: &WriteRequest<'_, P>,
 ) -> Result<(u64, usize)> {
-    let Request { via, at, bytes, .. } = *request;
-    let goes_on = via == Via::Cache && at.position().is_some();
-    // The bytes of attempts that are not repeated.
-    let passed = Cell::new(0);
+    let WriteRequest {
+        route, at, bytes, ..
+    } = *request;
+    let is_resumable = route != Route::Direct && at.position().is_some();
+    // The bytes that are not written again.
+    let final_len = Cell::new(0);
     let lacks_space = |result: &Result<(u64, usize)>| match result {
         // One that was cut at the largest size has all its space.
         Ok((pos, done)) => {
             let end = pos + *done as u64;
-            goes_on && *done < bytes.len() && end < max_size(fs, inode)
+            is_resumable && *done < bytes.len() && end < max_size(fs, inode)
         }
         Err(error) => matches!(error, Error::NoSpace),
     };
     let write = || {
-        let before = passed.get();
-        let attempt = write_locked(fs, inode, request, before);
-        let Attempt { pos, done, over } = match attempt {
+        let before = final_len.get();
+        let attempt = lock_and_write(fs, inode, request, before);
+        let Attempt {
+            pos,
+            done,
+            is_final,
+        } = match attempt {
             Ok(attempt) => attempt,
             Err(error) if before == 0 => return Err(error),
             // What did arrive counts.
             Err(_) => return Ok((at.position().unwrap_or_default(), before)),
         };
         debug_assert!(before + done <= bytes.len(), "{before} and {done} bytes");
-        if over {
-            passed.set(before + done);
+        if is_final {
+            final_len.set(before + done);
         }
         Ok((pos - before as u64, before + done))
     };
@@ -95,34 +122,34 @@ struct Attempt {
     /// Bytes written.
     done: usize,
     /// They are not to be written again: other writers may have passed there.
-    over: bool,
+    is_final: bool,
 }
 
-/// Writes the bytes of `request` behind the first `passed`.
-fn write_locked<P: Payload + ?Sized>(
+/// Writes the bytes of `request` after the first `skipped`.
+fn lock_and_write<P: Payload + ?Sized>(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
-    request: &Request<'_, P>,
-    passed: usize,
+    request: &WriteRequest<'_, P>,
+    skipped: usize,
 ) -> Result<Attempt> {
-    let Request { bytes, cred, .. } = *request;
-    let want = bytes.len() - passed;
-    let at = request.at.behind(passed);
+    let WriteRequest { bytes, cred, .. } = *request;
+    let want = bytes.len() - skipped;
+    let at = request.at.advanced_by(skipped);
     let (mut held, pos, size) = lock_for_write(fs, inode, at, want as u64)?;
     let cx = FileContext::new(fs, inode).with_cred(cred);
-    let fresh = !matches!(at, WriteAt::Cached(_));
-    if fresh && cx.flags.contains(InodeFlags::IMMUTABLE) {
+    let is_new = request.route != Route::WriteThrough;
+    if is_new && cx.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
     let limit = max_size(fs, inode);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;
     let len = at_most_usize(room).min(want);
-    if fresh {
+    if is_new {
         privileges::file_modified(fs, inode, cred)?;
     }
     if pos > size {
-        // What lies behind the old end becomes part of the file: it must read as zero.
+        // What lies past the old end becomes part of the file: it must read as zero.
         let block_end = fs.layout.block_size.round_up(Pos::new(size));
         let block_end = block_end.unwrap_or(Pos::MAX).get();
         data_path::zero_range(&cx, Pos::new(size), pos.min(block_end) - size)?;
@@ -130,16 +157,15 @@ fn write_locked<P: Payload + ?Sized>(
     }
     let start = Pos::new(pos);
     let contiguous = || bytes.contiguous();
-    let done = match request.via {
-        Via::Device => direct::write(&cx, &mut held, start, &contiguous()[passed..passed + len])?,
-        Via::Cache if fresh => {
+    let part = skipped..skipped + len;
+    let done = match request.route {
+        Route::Direct => direct::write(&cx, &mut held, start, &contiguous()[part])?,
+        Route::Buffered => {
             let mut source = bytes.source();
-            let source = Behind::new(&mut source, passed);
+            let source = SourceTail::new(&mut source, skipped);
             data_path::write_unlocking_front(&cx, &mut held, start, 0..len, source)?
         }
-        Via::Cache => {
-            write_through::write(&cx, &mut held, start, &contiguous()[passed..passed + len])?
-        }
+        Route::WriteThrough => write_through::write(&cx, &mut held, start, &contiguous()[part])?,
     };
     if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
         cx.move_size_early(Pos::new(pos + done as u64))?;
@@ -147,6 +173,6 @@ fn write_locked<P: Payload + ?Sized>(
     Ok(Attempt {
         pos,
         done,
-        over: held.has_released(),
+        is_final: held.front_released(),
     })
 }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::Payload;
 
-pub(in crate::file) use self::folio_write::put_in_folio;
-use self::locked_write::{Request, Via};
+pub(in crate::file) use self::folio_write::try_write_folios;
+use self::locked_write::{Route, WriteRequest};
 use crate::file::file_state_init::require_regular;
 use crate::file::range_lock::WriteAt;
 use crate::file::sync;
@@ -48,8 +48,8 @@ pub(crate) fn write(
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let request = Request::new(Via::Cache, at, bytes, cred);
-    write_as(fs, inode, open, &request)
+    let request = WriteRequest::buffered(at, bytes, cred);
+    write_request(fs, inode, open, &request)
 }
 
 /// [`write()`] of several buffers, one after the other, as one write.
@@ -64,8 +64,8 @@ pub(crate) fn write_vectored(
     bufs: &[IoSlice<'_>],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let request = Request::new(Via::Cache, at, bufs, cred);
-    write_as(fs, inode, open, &request)
+    let request = WriteRequest::buffered(at, bufs, cred);
+    write_request(fs, inode, open, &request)
 }
 
 /// [`write()`] past the cache (`O_DIRECT`): on return the bytes are on the device, with their
@@ -81,16 +81,16 @@ pub(crate) fn write_direct(
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let request = Request::new(Via::Device, at, bytes, cred);
-    write_as(fs, inode, open, &request)
+    let request = WriteRequest::direct(at, bytes, cred);
+    write_request(fs, inode, open, &request)
 }
 
 #[inline]
-fn write_as<P: Payload + ?Sized>(
+fn write_request<P: Payload + ?Sized>(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
-    request: &Request<'_, P>,
+    request: &WriteRequest<'_, P>,
 ) -> Result<(u64, usize)> {
     fs.check_writable()?;
     require_regular(inode)?;
@@ -98,11 +98,15 @@ fn write_as<P: Payload + ?Sized>(
         let pos = request.at.position();
         return Ok((pos.unwrap_or_else(|| inode.size()), 0));
     }
-    let cached = request.via == Via::Cache;
-    let short = || put_in_folio(fs, inode, open, request.at, request.bytes);
-    let (pos, done) = match cached.then(short) {
-        Some(Some(pos)) => (pos, request.bytes.len()),
-        _ => locked_write::write(fs, inode, request)?,
+    let fast = match request.route {
+        Route::Direct => None,
+        Route::Buffered | Route::WriteThrough => {
+            try_write_folios(fs, inode, open, request.at, request.bytes)
+        }
+    };
+    let (pos, done) = match fast {
+        Some(pos) => (pos, request.bytes.len()),
+        None => locked_write::write(fs, inode, request)?,
     };
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
         sync::fsync(fs, inode, open, false)?;

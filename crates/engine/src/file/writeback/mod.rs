@@ -21,7 +21,7 @@ use extant_pagecache::WritebackFault;
 use extant_units::Pos;
 
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::Held;
+use crate::file::range_lock::FileRangeGuard;
 use crate::file::{block_span, data_path, error_reporting};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState};
@@ -51,7 +51,7 @@ impl FileContext<'_> {
     /// locked by `held`, so no other thread changes the size.
     pub(in crate::file) fn complete_direct_write(
         &self,
-        held: &Held<'_>,
+        held: &FileRangeGuard<'_>,
         ioend: &Ioend,
         end: Pos,
     ) -> Result<()> {
