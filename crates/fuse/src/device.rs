@@ -282,9 +282,9 @@ impl Device {
         Ok(retry_syscall(&self.closed, after_write, write)?.is_ok())
     }
 
-    /// Sends the deferred reply to a request whose server said `Done::Later`, the way that the
-    /// request came: by the `queue` of a ring or by the device, whichever carries requests by now.
-    /// Returns whether it arrived, as far as that is known.
+    /// Sends the deferred reply to a request whose server said `Completion::Deferred`, the way that
+    /// the request came: by the `queue` of a ring or by the device, whichever carries requests by
+    /// now. Returns whether it arrived, as far as that is known.
     pub(crate) fn send_deferred_reply(
         &self,
         queue: Option<u16>,

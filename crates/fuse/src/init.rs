@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::abi::{self, InitFlags, InitOut, MAJOR, MINOR, MINOR_OLDEST};
 use crate::device::{Device, Received};
 use crate::errno::Errno;
-use crate::reply::ReplySpace;
+use crate::reply::ReplyMemory;
 use crate::request::Request;
 
 /// The most data in one READ or WRITE, in bytes.
@@ -74,7 +74,7 @@ pub(crate) struct RequestedFeatures {
 /// If the kernel is older than Linux 5.4, or goes away.
 pub(crate) fn handshake(device: &Device, requested: RequestedFeatures) -> io::Result<Agreed> {
     let mut bytes = vec![0; REQUEST_LEN];
-    let mut space = ReplySpace::new(size_of::<InitOut>());
+    let mut space = ReplyMemory::new(size_of::<InitOut>());
     let mut reply = space.start();
     let patience = Instant::now() + PATIENCE;
     loop {

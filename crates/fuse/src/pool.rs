@@ -27,9 +27,9 @@ use parking_lot::Mutex;
 use crate::abi::op;
 use crate::device::{Device, MaybeWrite, Received};
 use crate::in_flight::InFlight;
-use crate::reply::{ReplySpace, zeroed};
+use crate::reply::{ReplyMemory, zeroed};
 use crate::request::Request;
-use crate::serve::{Done, Serve, serve_one};
+use crate::serve::{Completion, Serve, serve_one};
 
 /// How long the watcher asks before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -75,7 +75,7 @@ type Taken<'a> = (usize, MaybeWrite<'a>);
 /// The memory of a worker for requests and replies.
 struct Buffers {
     request: Box<[u8]>,
-    reply: ReplySpace,
+    reply: ReplyMemory,
 }
 
 impl Buffers {
@@ -83,7 +83,7 @@ impl Buffers {
     fn new(request_len: usize, reply_len: usize) -> io::Result<Self> {
         Ok(Self {
             request: zeroed(request_len)?,
-            reply: ReplySpace::try_new(reply_len)?,
+            reply: ReplyMemory::try_new(reply_len)?,
         })
     }
 }
@@ -207,9 +207,9 @@ impl<'a, S: Serve> Pool<'a, S> {
     }
 
     /// Sends the reply, if there is one now.
-    fn answer(&self, done: Done, reply: &[u8]) -> io::Result<()> {
-        if !matches!(done, Done::Silent | Done::Later) && !self.device.send(reply)? {
-            self.server.undelivered(done);
+    fn answer(&self, done: Completion, reply: &[u8]) -> io::Result<()> {
+        if !matches!(done, Completion::Silent | Completion::Deferred) && !self.device.send(reply)? {
+            self.server.undo_undelivered(done);
         }
         Ok(())
     }

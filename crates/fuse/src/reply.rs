@@ -1,7 +1,7 @@
 //! Replies: header first, then what belongs to it.
 //!
 //! The memory is as large as the largest reply (a READ of the agreed size) and is made once: a
-//! worker at `/dev/fuse` has its own ([`ReplySpace`]), a ring's worker uses that of the ring. Data
+//! worker at `/dev/fuse` has its own ([`ReplyMemory`]), a ring's worker uses that of the ring. Data
 //! that was read goes right behind the header, so that a READ copies it once.
 
 use std::io;
@@ -13,7 +13,7 @@ use crate::abi::{self, OUT_HEADER, OutHeader};
 use crate::errno::Errno;
 
 /// Memory for replies.
-pub(crate) struct ReplySpace(Box<[u8]>);
+pub(crate) struct ReplyMemory(Box<[u8]>);
 
 /// So many zeros. Many take no memory before they are written to.
 ///
@@ -24,7 +24,7 @@ pub(crate) fn zeroed(len: usize) -> io::Result<Box<[u8]>> {
     Ok(bytes.map_err(|_| io::ErrorKind::OutOfMemory)?)
 }
 
-impl ReplySpace {
+impl ReplyMemory {
     /// Memory for replies with up to `max_body` bytes behind the header.
     pub(crate) fn new(max_body: usize) -> Self {
         Self(vec![0; OUT_HEADER + max_body].into_boxed_slice())
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn entries_stop_at_the_limit_and_are_padded() {
-        let mut space = ReplySpace::new(4096);
+        let mut space = ReplyMemory::new(4096);
         let mut reply = space.start();
         let head = abi::DirentHead {
             ino: 5,
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_error_carries_no_body() {
-        let mut space = ReplySpace::new(64);
+        let mut space = ReplyMemory::new(64);
         let mut reply = space.start();
         reply.put_bytes(b"half an answer").unwrap();
         let bytes = reply.finish(77, Err(Errno::NOSYS)).to_vec();
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn more_than_the_buffer_is_an_error_not_a_panic() {
-        let mut space = ReplySpace::new(8);
+        let mut space = ReplyMemory::new(8);
         let mut reply = space.start();
         assert_eq!(reply.put_bytes(&[0; 9]), Err(Errno::IO));
         assert_eq!(reply.fill(9, |_| Ok::<_, Errno>(9)), Err(Errno::INVAL));

@@ -15,8 +15,8 @@ use crate::in_flight::InFlight;
 use crate::init::{Agreed, REPLY_LEN};
 use crate::mount::Connection;
 use crate::node_table::NodeTable;
-use crate::reply::ReplySpace;
-use crate::serve::{Done, Serve};
+use crate::reply::ReplyMemory;
+use crate::serve::{Completion, Serve};
 use crate::server::{Server, Settings};
 use crate::traffic::Traffic;
 use crate::uring::serve_entry;
@@ -31,7 +31,7 @@ const DIRTY_LIMIT: u64 = 1 << 30;
 /// A server of requests that a test or a fuzzer sends.
 pub struct FuzzServer<'a> {
     server: Server<'a>,
-    space: ReplySpace,
+    space: ReplyMemory,
 }
 
 /// The parts of a request in an entry of a ring.
@@ -82,7 +82,7 @@ pub fn with_server<T>(
     let server = Server::new(volume, &device, &nodes, &counters, &in_flight, settings);
     Ok(work(&mut FuzzServer {
         server,
-        space: ReplySpace::new(REPLY_LEN),
+        space: ReplyMemory::new(REPLY_LEN),
     }))
 }
 
@@ -93,7 +93,7 @@ impl FuzzServer<'_> {
         // Whether it may block is asked of requests of any bytes.
         let _ = self.server.may_block(request);
         match self.server.serve(request, &mut reply).ok()? {
-            Done::Later | Done::Silent => None,
+            Completion::Deferred | Completion::Silent => None,
             _ => Some(reply.bytes().to_vec()),
         }
     }

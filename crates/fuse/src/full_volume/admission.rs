@@ -269,8 +269,13 @@ impl Admission {
         is_left
     }
 
+    /// The kernel has dropped the inode. It may have opened the file again since: only where opens
+    /// send no message is this the end of the handle, 0, that writers share.
     pub(crate) fn forget(&mut self, node: u64) {
-        self.files.remove(&node);
+        let is_open = |file: &OpenFile| file.handles.keys().any(|&handle| handle != 0);
+        if !self.files.get(&node).is_some_and(is_open) {
+            self.files.remove(&node);
+        }
     }
 
     /// Pages of the file that the kernel wrote back are lost.
@@ -321,8 +326,11 @@ impl Admission {
     fn untold(&mut self, of: &Question) -> Option<Errno> {
         let file = self.files.get_mut(&of.writer.node)?;
         // Where opens send no message all writers of a file share one handle, 0, that knows of
-        // nothing yet.
-        let handle = file.handles.entry(of.writer.handle).or_default();
+        // nothing yet. Any other number is of a handle that is closed.
+        let handle = match of.writer.handle {
+            0 => file.handles.entry(0).or_default(),
+            number => file.handles.get_mut(&number)?,
+        };
         if std::mem::replace(&mut handle.told, file.failures) == file.failures {
             return None;
         }

@@ -34,8 +34,6 @@ pub(crate) enum Wants {
 #[derive(Debug)]
 pub(crate) struct Taker {
     pub(crate) request: Box<[u8]>,
-    /// It takes a few blocks at most.
-    takes_little: bool,
     since: Instant,
     /// Bytes of all such requests.
     held: Arc<AtomicUsize>,
@@ -53,8 +51,6 @@ pub(crate) struct Turn {
     pub(crate) unique: u64,
     /// The source of the write, if it is the question of one.
     pub(crate) writer: Option<Writer>,
-    /// It takes a few blocks at most.
-    pub(crate) takes_little: bool,
 }
 
 #[derive(Debug, Default)]
@@ -83,12 +79,11 @@ impl Parking {
     }
 
     /// An operation that is to wait. `None` where too many do.
-    pub(crate) fn taker(&self, request: &[u8], takes_little: bool) -> Option<Taker> {
+    pub(crate) fn taker(&self, request: &[u8]) -> Option<Taker> {
         let len = request.len();
         let before = self.takers.fetch_add(len, Ordering::SeqCst);
         let taker = Taker {
             request: request.into(),
-            takes_little,
             since: Instant::now(),
             held: Arc::clone(&self.takers),
         };
@@ -152,16 +147,12 @@ impl Parking {
             }
         }
         lot.woken = false;
-        let turn = |one: &Waiting| {
-            let (writer, takes_little) = match &one.wants {
-                &Wants::ToPass(writer) => (Some(writer), false),
-                Wants::Space(taker) => (None, taker.takes_little),
-            };
-            Turn {
-                unique: one.unique,
-                writer,
-                takes_little,
-            }
+        let turn = |one: &Waiting| Turn {
+            unique: one.unique,
+            writer: match one.wants {
+                Wants::ToPass(writer) => Some(writer),
+                Wants::Space(_) => None,
+            },
         };
         (!lot.stopped).then(|| lot.waiting.iter().map(turn).collect())
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use extant_engine::{Attr, FileKind, Node, SetAttr, SetTime, Timestamp, XattrMode};
 
-use super::{Done, Outcome, Server, attr_wire, perm};
+use super::{Completion, Outcome, Server, attr_wire, perm};
 use crate::abi::{self, AttrOut, GetxattrOut, InHeader, SetattrValid, StatxOut, StatxTime};
 use crate::errno::Errno;
 use crate::live;
@@ -52,7 +52,7 @@ impl Server<'_> {
     pub(super) fn getattr(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
         reply.put(&self.attr_out(&attr))?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     /// As GETATTR, plus the time of creation.
@@ -88,7 +88,7 @@ impl Server<'_> {
             rdev_minor: minor,
             ..StatxOut::default()
         })?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     pub(super) fn setattr(
@@ -138,7 +138,7 @@ impl Server<'_> {
             self.note_wrong(header.nodeid);
         }
         reply.put(&self.attr_out(&attr))?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     pub(super) fn getxattr(
@@ -205,7 +205,7 @@ impl Server<'_> {
         let mut cred = super::cred(header, 0);
         cred.privileged = !kill_sgid;
         self.volume.setxattr(node, name, value, mode, &cred)?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     /// Attributes, for as long as the kernel may keep them.
@@ -228,5 +228,5 @@ fn reply_xattr(value: &[u8], size: u32, reply: &mut ReplyBuf) -> Outcome {
     } else {
         reply.put_bytes(value)?;
     }
-    Ok(Done::Reply)
+    Ok(Completion::Reply)
 }

@@ -3,7 +3,7 @@
 use extant_engine::{Cred, FallocateMode, Node, SeekTarget};
 use rustix::fs::OFlags;
 
-use super::{Done, Outcome, Server};
+use super::{Completion, Outcome, Server};
 use crate::abi::{self, CopyFileRangeIn, InHeader, OpenOut, StatfsOut, WriteOut};
 use crate::errno::Errno;
 use crate::full_volume::admission::A_WRITE;
@@ -38,7 +38,7 @@ const COPIED_AT_ONCE: u64 = 64 << 20;
 
 /// The answer to an open. Handles are given to writers only, 0 to all others: for anything else a
 /// node is all that is needed.
-pub(super) fn opened(open_flags: u32, handle: u64) -> OpenOut {
+pub(super) fn open_reply(open_flags: u32, handle: u64) -> OpenOut {
     OpenOut {
         fh: handle,
         open_flags,
@@ -61,48 +61,49 @@ fn fallocate_mode(bits: u32) -> Option<FallocateMode> {
 
 impl Server<'_> {
     /// Whether opens are to reach us.
-    pub(super) fn sends_open(&self) -> bool {
-        self.settings.sends_open()
+    pub(super) fn kernel_sends_open(&self) -> bool {
+        self.settings.kernel_sends_open()
     }
 
-    /// Declined once, opens send no message any more. The kernel keeps cached pages across opens
-    /// then, truncates by SETATTR, and tells us by FORGET when the last open file is gone.
+    /// Opens a file: a handle for writers, none for others. Declined once, opens send no message
+    /// any more. The kernel keeps cached pages across opens then, truncates by SETATTR, and tells
+    /// us by FORGET when the last open file is gone.
     pub(super) fn open(&self, nodeid: u64, flags: u32, reply: &mut ReplyBuf) -> Outcome {
-        if !self.sends_open() {
+        if !self.kernel_sends_open() {
             return Err(Errno::NOSYS);
         }
         let mut handle = 0;
-        let mut keeps = abi::FOPEN_KEEP_CACHE;
+        let mut open_flags = abi::FOPEN_KEEP_CACHE;
         let node = self.nodes.get(nodeid)?;
         if flags & O_ACCMODE == 0 {
             if self.volume.counts_each_access() {
                 // The kernel drops its pages, so that the first read comes here.
-                keeps = 0;
+                open_flags = 0;
             } else {
-                self.opened_for_reading(nodeid, &node, flags);
+                self.note_read_open(nodeid, &node, flags);
             }
         } else {
             let attributes = self.volume.flags(&node)?;
-            let kept = attributes & IMMUTABLE != 0
+            let is_protected = attributes & IMMUTABLE != 0
                 || attributes & APPEND_ONLY != 0 && flags & O_APPEND == 0;
-            if kept && self.settings.strict_open {
+            if is_protected && self.settings.strict_open {
                 return Err(Errno::PERM);
             }
-            handle = self.opened_for_writing(nodeid, &self.volume.getattr(&node)?);
+            handle = self.register_writer(nodeid, &self.volume.getattr(&node)?);
         }
-        reply.put(&opened(keeps, handle))?;
-        Ok(Done::Opened {
+        reply.put(&open_reply(open_flags, handle))?;
+        Ok(Completion::Open {
             node: nodeid,
             handle,
             named: false,
         })
     }
 
-    /// The kernel does not tell of reads that its pages serve. A file that is opened for nothing
-    /// else counts as read.
-    fn opened_for_reading(&self, id: u64, node: &Node, flags: u32) {
+    /// Updates the time of access of a file that is opened for reading: the kernel does not tell of
+    /// reads that its pages serve.
+    fn note_read_open(&self, id: u64, node: &Node, flags: u32) {
         if flags & OFlags::NOATIME.bits() == 0 && self.volume.note_access(node) {
-            self.forget_attributes(id);
+            self.notify_inval_attributes(id);
         }
     }
 
@@ -110,8 +111,8 @@ impl Server<'_> {
         if self.settings.agreed.no_opendir {
             return Err(Errno::NOSYS);
         }
-        reply.put(&opened(abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR, 0))?;
-        Ok(Done::Reply)
+        reply.put(&open_reply(abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR, 0))?;
+        Ok(Completion::Reply)
     }
 
     pub(super) fn read(
@@ -135,7 +136,7 @@ impl Server<'_> {
             };
             read.map_err(Errno::from)
         })?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     /// A failed write-back is told to the file's writers by the kernel at fsync and close only: it
@@ -179,7 +180,7 @@ impl Server<'_> {
         (flags, direct): (u32, bool),
         reply: &mut ReplyBuf,
     ) -> Outcome {
-        self.check_unopened(node, offset, data)?;
+        self.check_write_without_open(node, offset, data)?;
         let kill = flags & abi::WRITE_KILL_SUIDGID != 0;
         let mut cred = super::cred(header, 0);
         let cached = flags & abi::WRITE_CACHE != 0;
@@ -229,13 +230,13 @@ impl Server<'_> {
         }
         let size = u32::try_from(done).map_err(|_| Errno::IO)?;
         reply.put(&WriteOut { size, padding: 0 })?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
-    /// Without OPEN messages no check has kept an immutable file from being opened for writing, or
-    /// an append-only one from being opened for more than appending. The kernel writes whole pages
-    /// back, so existing data may be written again, but not changed.
-    fn check_unopened(&self, node: &Node, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    /// Refuses a write to an immutable file, or one to an append-only file that changes what is
+    /// there, where no OPEN message was there to be refused. The kernel writes whole pages back, so
+    /// existing data may be written again.
+    fn check_write_without_open(&self, node: &Node, offset: u64, data: &[u8]) -> Result<(), Errno> {
         if self.settings.strict_open {
             return Ok(());
         }
@@ -255,8 +256,8 @@ impl Server<'_> {
         }
     }
 
-    /// The kernel forwards allocation, holes and zeroed ranges, keeps the size in mind, and drops
-    /// its pages of the range; what it does not expect is a mode that changes.
+    /// Allocates, frees or zeroes a range. The kernel keeps the size in mind, and drops its pages
+    /// of the range; what it does not expect is a mode that changes.
     pub(super) fn fallocate(
         &self,
         header: &InHeader,
@@ -277,12 +278,12 @@ impl Server<'_> {
                 .invalidate(header.nodeid, -1)
                 .map_err(|_| Errno::IO)?;
         }
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
-    /// The kernel has written back its dirty pages of both ranges, and drops those of the second
-    /// afterwards. It may know the first file to be longer than we do, through dirty pages behind
-    /// the range: then it has to copy by itself.
+    /// Copies a range of one file into another. The kernel has written back its dirty pages of both
+    /// ranges, and drops those of the second afterwards. It may know the first file to be longer
+    /// than we do, through dirty pages behind the range: then it has to copy by itself.
     pub(super) fn copy_file_range(
         &self,
         header: &InHeader,
@@ -313,19 +314,20 @@ impl Server<'_> {
         }
         let size = u32::try_from(done).map_err(|_| Errno::IO)?;
         reply.put(&WriteOut { size, padding: 0 })?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
-    /// The kernel keeps the number of blocks that it was told last, though the pages which it wrote
-    /// back have got some since: it is told to ask anew.
+    /// Makes a file durable. The kernel keeps the number of blocks that it was told last, though
+    /// the pages which it wrote back have got some since: it is told to ask anew.
     pub(super) fn fsync(&self, id: u64, node: &Node, datasync: bool) -> Outcome {
         self.volume.fsync(node, datasync)?;
         self.show_blocks(id, node)?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
-    /// While the kernel may hold dirty pages, the file system does not know where a file's data is,
-    /// and must not say that there is a hole. Declined, the kernel calls everything data.
+    /// Finds data or a hole. While the kernel may hold dirty pages, the file system does not know
+    /// where a file's data is, and must not say that there is a hole. Declined, the kernel calls
+    /// everything data.
     pub(super) fn lseek(
         &self,
         node: &Node,
@@ -344,7 +346,7 @@ impl Server<'_> {
         reply.put(&abi::LseekOut {
             offset: self.volume.seek(node, target)?,
         })?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     pub(super) fn statfs(&self, reply: &mut ReplyBuf) -> Outcome {
@@ -360,6 +362,6 @@ impl Server<'_> {
             frsize: stat.block_size,
             ..StatfsOut::default()
         })?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 }

@@ -14,6 +14,7 @@
 //! `admission` is held while the room is read and the engine's bound is set, both by atomics: a
 //! leaf, as the lock of `parking` is.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,13 +22,13 @@ use std::time::{Duration, Instant};
 use extant_engine::{Attr, FileKind, Node};
 use tracing::{debug, error};
 
-use super::{Done, FOREVER, Outcome, Server};
+use super::{Completion, FOREVER, Outcome, Server};
 use crate::abi::{EntryOut, InHeader, OpenOut};
 use crate::errno::Errno;
 use crate::full_volume::admission::{Admission, GRACE, Host, Occasion, Question, Verdict, Writer};
 use crate::full_volume::drainer::Drainer;
 use crate::full_volume::parking::{Turn, Waiting, Wants};
-use crate::reply::{ReplyBuf, ReplySpace};
+use crate::reply::{ReplyBuf, ReplyMemory};
 
 /// The unit of [`Attr::blocks`] in bytes.
 const BLOCK: u64 = 512;
@@ -96,7 +97,7 @@ impl Server<'_> {
     }
 
     /// A file is opened for writing; returns its handle.
-    pub(super) fn opened_for_writing(&self, node: u64, attr: &Attr) -> u64 {
+    pub(super) fn register_writer(&self, node: u64, attr: &Attr) -> u64 {
         if !self.settings.agreed.writeback {
             return 0;
         }
@@ -104,7 +105,7 @@ impl Server<'_> {
         self.step(|admission| admission.open(node, handle, attr.blocks * BLOCK));
         if self.is_short() {
             // What the kernel knows of the file may be from times of plenty.
-            self.forget_attributes(node);
+            self.notify_inval_attributes(node);
         }
         handle
     }
@@ -120,7 +121,7 @@ impl Server<'_> {
     /// Pages of `node` that the kernel wrote back are lost: the writers will be told.
     pub(super) fn write_back_failed(&self, node: u64, error: Errno) {
         self.step(|admission| admission.lose(node, error));
-        self.forget_attributes(node);
+        self.notify_inval_attributes(node);
     }
 
     /// Notes that the kernel has something of `node` wrong that it keeps with the inode.
@@ -131,7 +132,7 @@ impl Server<'_> {
 
     /// Tells the kernel that what it has of the attributes of `node` is old. An answer that is
     /// under way counts as older.
-    pub(super) fn forget_attributes(&self, node: u64) {
+    pub(super) fn notify_inval_attributes(&self, node: u64) {
         if let Err(error) = self.device.invalidate(node, -1) {
             error!("the kernel cannot be told of old attributes: {error}");
         }
@@ -141,7 +142,7 @@ impl Server<'_> {
     pub(super) fn show_blocks(&self, id: u64, node: &Node) -> Result<(), Errno> {
         let taken = self.volume.getattr(node)?.blocks * BLOCK;
         if self.step(|admission| admission.shows(id, taken)) {
-            self.forget_attributes(id);
+            self.notify_inval_attributes(id);
         }
         Ok(())
     }
@@ -154,7 +155,7 @@ impl Server<'_> {
     /// Returns whether a handle may be a writer's. Readers have handle 0, as all have that were not
     /// opened here.
     pub(super) fn may_write(&self, handle: u64) -> bool {
-        handle != 0 || !self.sends_open()
+        handle != 0 || !self.kernel_sends_open()
     }
 
     /// Answers the GETATTR that comes before a write.
@@ -176,12 +177,12 @@ impl Server<'_> {
                     queue: reply.queue(),
                     wants: Wants::ToPass(writer),
                 });
-                return Ok(Done::Later);
+                return Ok(Completion::Deferred);
             }
             outcome = self.ask(writer, Occasion::Unparked)?;
         }
         reply.put(&self.attr_out(&outcome.ok_or(Errno::NOSPC)?))?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     /// Asks for a write. Returns the attributes of its file if it passes, `None` if it waits.
@@ -223,7 +224,7 @@ impl Server<'_> {
     fn interrupt_parked(&self, unique: u64) -> bool {
         let left = self.full.parking.leave(unique);
         if let Some(one) = &left {
-            let mut space = ReplySpace::new(0);
+            let mut space = ReplyMemory::new(0);
             self.send(one, space.start().finish(unique, Err(Errno::INTR)));
         }
         left.is_some()
@@ -244,13 +245,32 @@ impl Server<'_> {
     /// the writers that wait, and has the kernel forget what it has wrong. Returns after
     /// [`Server::stop`].
     pub(crate) fn answer_writers(&self) {
-        let mut space = ReplySpace::new(LATE_REPLY_LEN);
+        let mut space = ReplyMemory::new(LATE_REPLY_LEN);
         let mut pause = None;
         while let Some(round) = self.full.parking.next_round(pause) {
             pause = self.prune().then_some(PRUNE);
-            self.have_all_ask();
-            if !round.is_empty() {
-                self.serve_round(&round, &mut space);
+            let serve = || {
+                self.have_all_ask();
+                if !round.is_empty() {
+                    self.serve_round(&round, &mut space);
+                }
+            };
+            if catch_unwind(AssertUnwindSafe(serve)).is_err() {
+                self.refuse_after_panic(&round);
+            }
+        }
+    }
+
+    /// A bug surfaced in a round: nothing may be changed any more, and none of the round waits.
+    fn refuse_after_panic(&self, round: &[Turn]) {
+        error!("an answer to a parked request ended in a bug; the file system is shut down");
+        if let Err(error) = self.volume.shutdown(false) {
+            error!("shutting down: {error}");
+        }
+        for turn in round {
+            if let Some(one) = self.full.parking.leave(turn.unique) {
+                let mut space = ReplyMemory::new(0);
+                self.send(&one, space.start().finish(one.unique, Err(Errno::IO)));
             }
         }
     }
@@ -270,7 +290,7 @@ impl Server<'_> {
             }
             let files = self.full.admission.lock().open_files();
             for node in files {
-                self.forget_attributes(node);
+                self.notify_inval_attributes(node);
             }
         }
         thread::sleep(GRACE);
@@ -280,15 +300,16 @@ impl Server<'_> {
     }
 
     /// Drains, and answers those of the requests that can be.
-    fn serve_round(&self, round: &[Turn], space: &mut ReplySpace) {
-        let takes_much = |turn: &Turn| turn.writer.is_none() && !turn.takes_little;
-        if round.iter().any(takes_much) {
+    fn serve_round(&self, round: &[Turn], space: &mut ReplyMemory) {
+        // No writer passes while such operations are parked. Those that passed before are waited
+        // for, so that the drain covers them.
+        if round.iter().any(|turn| turn.writer.is_none()) {
             self.wait_for_writers();
         }
-        self.drain();
+        let drained = self.drain();
         for turn in round.iter().filter(|turn| turn.writer.is_none()) {
             if let Some(one) = self.full.parking.leave(turn.unique) {
-                self.serve_again(&one, space);
+                self.serve_again(&one, drained, space);
             }
         }
         if self.let_pass(round, Occasion::Early, space) {
@@ -303,7 +324,7 @@ impl Server<'_> {
 
     /// Answers those of the writers that need not wait any longer, on the last occasion all up to
     /// one that passes. Returns whether it has answered one, or none waits.
-    fn let_pass(&self, round: &[Turn], mut occasion: Occasion, space: &mut ReplySpace) -> bool {
+    fn let_pass(&self, round: &[Turn], mut occasion: Occasion, space: &mut ReplyMemory) -> bool {
         let (mut answered, mut is_one_left) = (0, false);
         for turn in round {
             // One that was interrupted has left.

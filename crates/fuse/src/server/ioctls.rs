@@ -21,7 +21,7 @@ use rustix::process::geteuid;
 use rustix::thread::CapabilitySet;
 use tracing::debug;
 
-use super::{Done, Outcome, Server};
+use super::{Completion, Outcome, Server};
 use crate::abi::{InHeader, IoctlOut};
 use crate::errno::Errno;
 use crate::reply::ReplyBuf;
@@ -106,7 +106,7 @@ impl Server<'_> {
         }
         reply.put(&IoctlOut::default())?;
         reply.put_bytes(&answer)?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
     /// The caller as one that may change the flags of `node`; privileged if it has the capabilities

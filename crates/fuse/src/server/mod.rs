@@ -36,7 +36,7 @@ use crate::mount::MountPoint;
 use crate::node_table::NodeTable;
 use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
-use crate::serve::{Done, Serve};
+use crate::serve::{Completion, Serve};
 
 /// Seconds that the kernel may keep attributes and names: a year.
 const FOREVER: u64 = 365 * 24 * 3600;
@@ -77,12 +77,12 @@ pub(crate) struct Server<'a> {
 
 impl Settings {
     /// Returns whether opens are to reach the server.
-    fn sends_open(&self) -> bool {
+    fn kernel_sends_open(&self) -> bool {
         self.strict_open || !self.agreed.no_open
     }
 }
 
-type Outcome = Result<Done, Errno>;
+type Outcome = Result<Completion, Errno>;
 
 impl<'a> Server<'a> {
     pub(crate) fn new(
@@ -124,26 +124,26 @@ impl<'a> Server<'a> {
         match op {
             Op::Forget { count } => {
                 self.forget(header.nodeid, count);
-                Ok(Done::Silent)
+                Ok(Completion::Silent)
             }
             Op::BatchForget { nodes } => {
                 for one in nodes {
                     self.forget(one.nodeid, one.nlookup);
                 }
-                Ok(Done::Silent)
+                Ok(Completion::Silent)
             }
             Op::Open { flags } => self.open(header.nodeid, flags, reply),
             Op::Opendir => self.opendir(reply),
             Op::Release { handle } => {
                 self.closed_for_writing(header.nodeid, handle);
-                Ok(Done::Reply)
+                Ok(Completion::Reply)
             }
-            Op::Releasedir => Ok(Done::Reply),
+            Op::Releasedir => Ok(Completion::Reply),
             Op::Interrupt { unique } => {
                 self.interrupt(unique);
-                Ok(Done::Silent)
+                Ok(Completion::Silent)
             }
-            Op::Destroy => Ok(Done::Reply),
+            Op::Destroy => Ok(Completion::Reply),
             Op::Lookup { .. }
             | Op::Readdir { .. }
             | Op::Mknod { .. }
@@ -205,11 +205,11 @@ impl<'a> Server<'a> {
             Op::Link { node: old, name } => self.link(old, &node()?, name, &cred(header, 0), reply),
             Op::Unlink { name } => {
                 self.volume.unlink(&node()?, name)?;
-                Ok(Done::Reply)
+                Ok(Completion::Reply)
             }
             Op::Rmdir { name } => {
                 self.volume.rmdir(&node()?, name)?;
-                Ok(Done::Reply)
+                Ok(Completion::Reply)
             }
             Op::Rename {
                 name,
@@ -219,7 +219,7 @@ impl<'a> Server<'a> {
             } => self.rename(&node()?, name, new_dir, new_name, flags, &cred(header, 0)),
             Op::Readlink => {
                 reply.put_bytes(&self.volume.readlink(&node()?)?)?;
-                Ok(Done::Reply)
+                Ok(Completion::Reply)
             }
             // Answered so, the kernel sends no more messages of the kind.
             _ => Err(Errno::NOSYS),
@@ -244,7 +244,7 @@ impl<'a> Server<'a> {
             Op::Fsync { datasync } => self.fsync(header.nodeid, &node()?, datasync),
             Op::Syncfs => {
                 self.volume.sync()?;
-                Ok(Done::Reply)
+                Ok(Completion::Reply)
             }
             Op::Fallocate { mode, offset, len } => {
                 self.fallocate(header, &node()?, mode, offset, len)
@@ -277,7 +277,7 @@ impl<'a> Server<'a> {
             } => self.setxattr(header, &node()?, name, value, flags, kill_sgid),
             Op::Removexattr { name } => {
                 self.volume.removexattr(&node()?, name, &cred(header, 0))?;
-                Ok(Done::Reply)
+                Ok(Completion::Reply)
             }
             Op::Ioctl {
                 command,
@@ -291,9 +291,9 @@ impl<'a> Server<'a> {
     }
 
     /// Completes the reply to a request that was handled.
-    fn finish(&self, header: &InHeader, outcome: Outcome, reply: &mut ReplyBuf) -> Done {
+    fn finish(&self, header: &InHeader, outcome: Outcome, reply: &mut ReplyBuf) -> Completion {
         let result = match outcome {
-            Ok(done @ (Done::Silent | Done::Later)) => return done,
+            Ok(done @ (Completion::Silent | Completion::Deferred)) => return done,
             Ok(done) => {
                 reply.finish(header.unique, Ok(()));
                 return done;
@@ -301,10 +301,10 @@ impl<'a> Server<'a> {
             Err(errno) => Err(errno),
         };
         if let abi::op::FORGET | abi::op::BATCH_FORGET = header.opcode {
-            return Done::Silent;
+            return Completion::Silent;
         }
         reply.finish(header.unique, result);
-        Done::Reply
+        Completion::Reply
     }
 
     /// The kernel has dropped `count` of the times that `id` was named.
@@ -315,8 +315,9 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// A reply that names `node`.
-    fn entry(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
+    /// The entry of `node` for a reply, which the kernel counts as a lookup: it is to be sent, or
+    /// forgotten.
+    fn entry_counted(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
         let nodeid = self.nodes.remember(node);
         abi::EntryOut {
             nodeid,
@@ -359,7 +360,7 @@ impl Serve for Server<'_> {
         }
     }
 
-    fn serve(&self, bytes: &[u8], reply: &mut ReplyBuf<'_>) -> io::Result<Done> {
+    fn serve(&self, bytes: &[u8], reply: &mut ReplyBuf<'_>) -> io::Result<Completion> {
         reply.clear();
         let Some(request) = Request::new(bytes) else {
             return Err(io::Error::other("the kernel sent a request that is none"));
@@ -368,36 +369,37 @@ impl Serve for Server<'_> {
         let (mut outcome, wants_space) = self.handle_within_bound(&request, reply);
         self.counters.count(request.header.opcode, begun.elapsed());
         if wants_space {
-            if self.waits_for_space(&request, bytes, reply.queue()) {
-                return Ok(Done::Later);
+            if self.try_park_for_space(&request, bytes, reply.queue()) {
+                return Ok(Completion::Deferred);
             }
             reply.clear();
-            outcome = self.handle_again(&request, reply);
+            // Nothing was written back for it.
+            outcome = self.handle_again(&request, false, reply);
         }
         Ok(self.finish(request.header, outcome, reply))
     }
 
-    fn panicked(&self, bytes: &[u8], reply: &mut ReplyBuf<'_>) -> Done {
+    fn fail_after_panic(&self, bytes: &[u8], reply: &mut ReplyBuf<'_>) -> Completion {
         error!("a request ended in a bug; the file system is shut down");
         if let Err(error) = self.volume.shutdown(false) {
             error!("shutting down: {error}");
         }
         let Some(request) = Request::new(bytes) else {
-            return Done::Silent;
+            return Completion::Silent;
         };
         reply.finish(request.header.unique, Err(Errno::IO));
-        Done::Reply
+        Completion::Reply
     }
 
-    fn undelivered(&self, done: Done) {
+    fn undo_undelivered(&self, done: Completion) {
         match done {
-            Done::Reply | Done::Later | Done::Silent => {}
-            Done::Named(ids) => {
+            Completion::Reply | Completion::Deferred | Completion::Silent => {}
+            Completion::Entries(ids) => {
                 for id in ids {
                     self.nodes.forget(id, 1);
                 }
             }
-            Done::Opened {
+            Completion::Open {
                 node,
                 handle,
                 named,

@@ -2,7 +2,7 @@
 
 use extant_engine::{Cred, Dirent, Error, FileKind, Ino, Node, RenameFlags};
 
-use super::{Done, FOREVER, Outcome, Server, attr_wire, ino_of, low_bits, perm};
+use super::{Completion, FOREVER, Outcome, Server, attr_wire, ino_of, low_bits, perm};
 use crate::abi::{self, DirentHead, EntryOut};
 use crate::errno::Errno;
 use crate::reply::ReplyBuf;
@@ -35,7 +35,7 @@ impl Server<'_> {
                         entry_valid: FOREVER,
                         ..EntryOut::default()
                     })?;
-                    return Ok(Done::Reply);
+                    return Ok(Completion::Reply);
                 }
                 Err(error) => return Err(error.into()),
             },
@@ -53,9 +53,9 @@ impl Server<'_> {
     /// Replies with the entry of `node`, which counts a lookup of it.
     fn reply_entry(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
-        let entry = self.entry(node, &attr);
+        let entry = self.entry_counted(node, &attr);
         reply.put(&entry)?;
-        Ok(Done::Named(vec![entry.nodeid]))
+        Ok(Completion::Entries(vec![entry.nodeid]))
     }
 
     pub(super) fn readdir(
@@ -78,7 +78,7 @@ impl Server<'_> {
                 })
             })?;
             failed?;
-            return Ok(Done::Reply);
+            return Ok(Completion::Reply);
         }
         let mut ids = Vec::new();
         for entry in self.list(dir, offset, limit)? {
@@ -112,7 +112,7 @@ impl Server<'_> {
                 ids.push(id);
             }
         }
-        Ok(Done::Named(ids))
+        Ok(Completion::Entries(ids))
     }
 
     /// The entries from `offset` on that fill a listing with attributes of `limit` bytes.
@@ -219,7 +219,7 @@ impl Server<'_> {
         cred: &Cred,
         reply: &mut ReplyBuf,
     ) -> Outcome {
-        if !self.sends_open() {
+        if !self.kernel_sends_open() {
             return Err(Errno::NOSYS);
         }
         let cred = self.creator_cred(dir, mode, cred)?;
@@ -242,13 +242,13 @@ impl Server<'_> {
     /// Replies with the entry of `node`, which was made, and with a handle opened for writing.
     fn reply_entry_and_open(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
-        let mut entry = self.entry(node, &attr);
-        let handle = self.opened_for_writing(entry.nodeid, &attr);
+        let mut entry = self.entry_counted(node, &attr);
+        let handle = self.register_writer(entry.nodeid, &attr);
         // Not before: from here on the file is armed when space becomes short.
         entry.attr_valid = self.attr_valid(&attr);
         reply.put(&entry)?;
-        reply.put(&super::data::opened(abi::FOPEN_KEEP_CACHE, handle))?;
-        Ok(Done::Opened {
+        reply.put(&super::data::open_reply(abi::FOPEN_KEEP_CACHE, handle))?;
+        Ok(Completion::Open {
             node: entry.nodeid,
             handle,
             named: true,
@@ -281,6 +281,6 @@ impl Server<'_> {
         let new_dir = self.nodes.get(new_dir)?;
         self.volume
             .rename(dir, name, &new_dir, new_name, flags, cred)?;
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 }

@@ -1,4 +1,5 @@
-//! Operations that take space by name: they leave what accepted writes may need.
+//! Requests that allocate space themselves, unlike the kernel's writeback: they leave free what
+//! accepted writes may need.
 //!
 //! # Responsibility
 //! The engine refuses them the space that the kernel's dirty pages may need ([`DirtyBound`]). An
@@ -22,7 +23,7 @@ use super::{Outcome, Server};
 use crate::abi::{self, op};
 use crate::errno::Errno;
 use crate::full_volume::parking::{Waiting, Wants};
-use crate::reply::{ReplyBuf, ReplySpace};
+use crate::reply::{ReplyBuf, ReplyMemory};
 use crate::request::{Op, Request};
 use crate::serve::Serve;
 
@@ -82,7 +83,7 @@ impl Server<'_> {
 
     /// Has a request wait that found no space for the sake of what is dirty. Returns whether it
     /// does: its reply is sent later.
-    pub(super) fn waits_for_space(
+    pub(super) fn try_park_for_space(
         &self,
         request: &Request<'_>,
         bytes: &[u8],
@@ -91,7 +92,7 @@ impl Server<'_> {
         if !takes_space(request) {
             return false;
         }
-        let Some(taker) = self.full.parking.taker(bytes, takes_little(request)) else {
+        let Some(taker) = self.full.parking.taker(bytes) else {
             return false;
         };
         if !self.device.try_defer_reply(queue) {
@@ -106,19 +107,26 @@ impl Server<'_> {
         true
     }
 
-    /// Serves a request again that found no space for the sake of what is dirty. An operation on
-    /// names leaves no more than [`LEAST`] now: what may be dirty is counted for the worst case,
-    /// and a volume on which files are made all the time would never have room for it.
-    pub(super) fn handle_again(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
-        if takes_little(request) {
+    /// Serves a request again that found no space for the sake of what is dirty. Once all of that
+    /// is `drained`, an operation on names leaves no more than [`LEAST`]: what may be dirty is
+    /// counted for the worst case, and a volume on which files are made all the time would never
+    /// have room for it.
+    pub(super) fn handle_again(
+        &self,
+        request: &Request<'_>,
+        drained: bool,
+        reply: &mut ReplyBuf,
+    ) -> Outcome {
+        if drained && takes_little(request) {
             let least = LEAST.min(self.full.last);
             return (self.dirty).leaving_at_most(least, || self.handle(request, reply));
         }
         self.handle(request, reply)
     }
 
-    /// Serves a request again that has waited for space, and answers it.
-    pub(super) fn serve_again(&self, one: &Waiting, space: &mut ReplySpace) {
+    /// Serves a request again that has waited for space until what was dirty was `drained`, and
+    /// answers it.
+    pub(super) fn serve_again(&self, one: &Waiting, drained: bool, space: &mut ReplyMemory) {
         let Wants::Space(taker) = &one.wants else {
             return;
         };
@@ -126,13 +134,15 @@ impl Server<'_> {
             return;
         };
         let mut reply = space.start();
-        let served = catch_unwind(AssertUnwindSafe(|| self.handle_again(&request, &mut reply)));
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            self.handle_again(&request, drained, &mut reply)
+        }));
         let done = match served {
             Ok(outcome) => self.finish(request.header, outcome, &mut reply),
-            Err(_) => self.panicked(&taker.request, &mut reply),
+            Err(_) => self.fail_after_panic(&taker.request, &mut reply),
         };
         if !self.send(one, reply.bytes()) {
-            self.undelivered(done);
+            self.undo_undelivered(done);
         }
     }
 
@@ -145,7 +155,7 @@ impl Server<'_> {
             .parking
             .take_late(self.full.patience_of_writes, is_write)
         {
-            let mut space = ReplySpace::new(0);
+            let mut space = ReplyMemory::new(0);
             self.send(&one, space.start().finish(one.unique, Err(Errno::NOSPC)));
         }
     }

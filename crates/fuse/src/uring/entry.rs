@@ -24,7 +24,7 @@ use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::abi::{InHeader, OUT_HEADER, OutHeader, RING_HEADER, RingInOut};
-use crate::reply::{ReplyBuf, ReplySpace, zeroed};
+use crate::reply::{ReplyBuf, ReplyMemory, zeroed};
 
 /// Bytes of a page of memory, to which the payload is aligned.
 pub(super) const PAGE: usize = 4096;
@@ -103,7 +103,7 @@ impl Entry {
 
     /// The request in the entry, and memory for its reply: the entry's own, or `space` where the
     /// payload is taken. `None` if the lengths contradict each other or the memory.
-    pub(super) fn open<'a>(&'a mut self, space: &'a mut ReplySpace) -> Option<EntryRequest<'a>> {
+    pub(super) fn open<'a>(&'a mut self, space: &'a mut ReplyMemory) -> Option<EntryRequest<'a>> {
         let bytes = self.bytes();
         let (in_out, _) = RingInOut::read_from_prefix(&bytes[IN_OUT..]).ok()?;
         let (header, _) = InHeader::read_from_prefix(bytes).ok()?;
@@ -249,7 +249,7 @@ mod tests {
 
     /// What the parser makes of it.
     fn parsed(entry: &mut Entry) -> Option<String> {
-        let mut space = ReplySpace::new(64);
+        let mut space = ReplyMemory::new(64);
         let opened = entry.open(&mut space)?;
         let request = Request::new(opened.request)?;
         Some(format!("{:?}", request.op(true)))
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_made_in_the_payload_if_the_request_has_none() {
-        let mut space = ReplySpace::new(64);
+        let mut space = ReplyMemory::new(64);
         let mut entry = filled(header(op::STATFS, 40), &[], &[], 0);
         let mut opened = entry.open(&mut space).unwrap();
         assert!(opened.in_place && opened.request.len() == 40);
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn lengths_of_a_hostile_kernel_are_refused() {
-        let mut space = ReplySpace::new(64);
+        let mut space = ReplyMemory::new(64);
         let max = u32::MAX;
         let capacity = u32::try_from(PAYLOAD_LEN).unwrap();
         for (len, said) in [

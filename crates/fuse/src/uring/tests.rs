@@ -19,7 +19,7 @@ use crate::init::{REPLY_LEN, REQUEST_LEN, RequestedFeatures, handshake, payload_
 use crate::pool::{IdlePolicy, Pool};
 use crate::reply::ReplyBuf;
 use crate::request::Request;
-use crate::serve::Done;
+use crate::serve::Completion;
 
 /// Longer than anything takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -109,22 +109,22 @@ impl Serve for Refuser {
         false
     }
 
-    fn serve(&self, request: &[u8], reply: &mut ReplyBuf<'_>) -> io::Result<Done> {
+    fn serve(&self, request: &[u8], reply: &mut ReplyBuf<'_>) -> io::Result<Completion> {
         let request = Request::new(request).unwrap();
         if let op::FORGET | op::BATCH_FORGET | op::INTERRUPT = request.header.opcode {
-            return Ok(Done::Silent);
+            return Ok(Completion::Silent);
         }
         let alone = request.header.opcode == op::STATFS && !self.meet();
         let error = if alone { Errno::INTR } else { Errno::RANGE };
         reply.finish(request.header.unique, Err(error));
-        Ok(Done::Reply)
+        Ok(Completion::Reply)
     }
 
-    fn panicked(&self, _: &[u8], _: &mut ReplyBuf<'_>) -> Done {
+    fn fail_after_panic(&self, _: &[u8], _: &mut ReplyBuf<'_>) -> Completion {
         panic!("again");
     }
 
-    fn undelivered(&self, _: Done) {}
+    fn undo_undelivered(&self, _: Completion) {}
 }
 
 /// What came of a start: whether the rings carried a request, the entries that the kernel has

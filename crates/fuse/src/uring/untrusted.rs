@@ -5,9 +5,9 @@ use std::io;
 use super::entry::{Entry, EntryRequest, ReplyBody};
 use super::worker::split;
 use crate::abi::{OUT_HEADER, RingInOut};
-use crate::reply::{ReplyBuf, ReplySpace};
+use crate::reply::{ReplyBuf, ReplyMemory};
 use crate::request::Request;
-use crate::serve::Done;
+use crate::serve::Completion;
 
 /// Has `serve` answer the request that is in an entry once the parts of it are there: the header,
 /// the fixed part of the operation, and a payload that is said to have `said` bytes, of at most
@@ -15,8 +15,8 @@ use crate::serve::Done;
 pub(crate) fn serve_entry(
     (header, operation, payload): (&[u8], &[u8], &[u8]),
     (said, payload_len): (u32, usize),
-    space: &mut ReplySpace,
-    serve: impl FnOnce(&[u8], &mut ReplyBuf<'_>) -> io::Result<Done>,
+    space: &mut ReplyMemory,
+    serve: impl FnOnce(&[u8], &mut ReplyBuf<'_>) -> io::Result<Completion>,
 ) -> Option<Vec<u8>> {
     let mut entry = Entry::new(payload_len).ok()?;
     let in_out = RingInOut {
@@ -31,7 +31,7 @@ pub(crate) fn serve_entry(
     } = entry.open(space)?;
     Request::new(request)?;
     reply.set_queue(0);
-    if let Done::Later | Done::Silent = serve(request, &mut reply).ok()? {
+    if let Completion::Deferred | Completion::Silent = serve(request, &mut reply).ok()? {
         return None;
     }
     let len = reply.bytes().len();

@@ -26,9 +26,9 @@ use crate::abi::{OUT_HEADER, OutHeader};
 use crate::device::Device;
 use crate::errno;
 use crate::in_flight::InFlight;
-use crate::reply::ReplySpace;
+use crate::reply::ReplyMemory;
 use crate::request::Request;
-use crate::serve::{Done, Serve, serve_one};
+use crate::serve::{Completion, Serve, serve_one};
 use crate::traffic::{Parked, Traffic};
 
 /// Pause before a reply is given again to a kernel whose rings were switched off.
@@ -39,7 +39,7 @@ pub(super) const SPACE_LEN: usize = (64 << 10) + 4096;
 /// What a worker owns before it runs.
 pub(super) struct Worker {
     ring: Ring,
-    space: ReplySpace,
+    space: ReplyMemory,
     /// Its number among the workers of rings.
     number: usize,
     affinity: Affinity,
@@ -83,7 +83,7 @@ impl Worker {
     pub(super) fn new(ring: Ring, number: usize, processor: Option<usize>) -> io::Result<Self> {
         Ok(Self {
             ring,
-            space: ReplySpace::try_new(SPACE_LEN)?,
+            space: ReplyMemory::try_new(SPACE_LEN)?,
             number,
             affinity: Affinity::of(processor),
             was_switched_off: false,
@@ -265,12 +265,12 @@ impl Worker {
         traffic.received(self.number, header.opcode);
         reply.set_queue(queue);
         match serve_one(party.server, (party.in_flight, slot), request, &mut reply)? {
-            Done::Reply | Done::Named(_) | Done::Opened { .. } => {}
+            Completion::Reply | Completion::Entries(_) | Completion::Open { .. } => {}
             // Requests without a reply come by `/dev/fuse`.
-            Done::Silent => {
+            Completion::Silent => {
                 reply.finish(unique, Err(errno::Errno::INVAL));
             }
-            Done::Later => {
+            Completion::Deferred => {
                 let worker = self.number;
                 let parked = Parked {
                     worker,

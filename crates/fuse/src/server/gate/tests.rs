@@ -126,7 +126,7 @@ impl Setup<'_> {
         let node: Node = self.volume.create(&root, name, 0o600, &cred).unwrap();
         let id = self.nodes.remember(&node);
         let attr = self.volume.getattr(&node).unwrap();
-        (id, self.server.opened_for_writing(id, &attr))
+        (id, self.server.register_writer(id, &attr))
     }
 
     /// Has a request served, and returns its reply if there is one.
@@ -150,11 +150,11 @@ impl Setup<'_> {
             nodeid,
             ..InHeader::default()
         };
-        let mut space = ReplySpace::new(MESSAGE);
+        let mut space = ReplyMemory::new(MESSAGE);
         let mut reply = space.start();
         let bytes = [header.as_bytes(), body].concat();
         match self.server.serve(&bytes, &mut reply).unwrap() {
-            Done::Later | Done::Silent => None,
+            Completion::Deferred | Completion::Silent => None,
             _ => {
                 let (header, rest) = OutHeader::read_from_prefix(reply.bytes()).unwrap();
                 Some((header, rest.to_vec()))
