@@ -77,7 +77,7 @@ pub(crate) fn rename(
     pending.commit_and_wait(fs)
 }
 
-/// What a caller wants renamed.
+/// Names and attributes of a rename, as its caller asks for it.
 struct RenameRequest<'a> {
     old: ParentAndName<'a>,
     new: ParentAndName<'a>,

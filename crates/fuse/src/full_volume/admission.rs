@@ -4,19 +4,19 @@
 //! Each change goes through [`Admission::step`]. There is no clock, lock or device here: the caller
 //! has these ([`Host`]).
 //!
-//! What a writer was let write is *granted*: its thread may not have copied the data yet. It is
-//! *dirty* once the thread asks again, or has had [`GRACE`]. A drain takes off what was dirty when
-//! it began. What was written while nothing was asked counts as the whole bound, until
+//! A write that has passed is *granted*: its thread may not have copied the data yet. It is *dirty*
+//! once the thread asks again, or has had [`GRACE`]. A drain takes off the bytes that were dirty
+//! when it began. Writes that were not asked for count as the whole bound, until
 //! [`Admission::all_ask`].
 //!
-//! Where less than `last` is left and nothing is dirty, only the write-back shows whether a write
+//! If less than `last` is left and nothing is dirty, only the write-back shows whether a write
 //! takes space, as overwriting does not. So one write passes at a time. A handle whose file has
 //! grown by more than a little is refused once, then twice, four times and so on: a writer that
 //! ignores ENOSPC does not use the last blocks up, and a database can still be opened.
 //!
 //! # Invariants
-//! What may be dirty fits into the room, but for a single write where less than `last` is left. A
-//! question that is asked for the last time is not told to wait.
+//! The bytes that may be dirty fit into the room, but for a single write where less than `last` is
+//! left. A question that is asked for the last time is not told to wait.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -394,7 +394,7 @@ impl Admission {
         key
     }
 
-    /// What a thread was granted before is in the kernel's cache: it does something else.
+    /// Counts a thread's earlier grant as dirty: it does something else now.
     pub(crate) fn arrive(&mut self, thread: u32) {
         let grant = self.grants.remove(&thread.into());
         self.dirty += grant.map_or(0, |_| A_WRITE);

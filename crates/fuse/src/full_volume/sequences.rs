@@ -57,7 +57,7 @@ struct World {
     left_free: u64,
 }
 
-/// What the machine is told of a world.
+/// State of a world as the machine is told of it.
 struct Told<'a> {
     free: u64,
     takes: bool,

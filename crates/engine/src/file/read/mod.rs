@@ -22,7 +22,7 @@ use crate::volume::Fs;
 /// Use of the page cache by a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadMode {
-    /// What is read stays cached, and more is read ahead: the caller may read it again.
+    /// The bytes stay cached, and more are read ahead: the caller may read them again.
     Buffered,
     /// Nothing is added to the cache: the caller, such as a kernel above a mount, has its own.
     Uncached,

@@ -257,7 +257,7 @@ fn writers_let_operations_go_first_that_wait_for_space() {
     });
 }
 
-/// What is dirty has its space unless it was written back.
+/// Dirty data keeps its space until it is written back.
 #[test]
 fn an_operation_on_names_that_has_waited_leaves_the_last_bytes_alone() {
     for (drains, left, outcome) in [
