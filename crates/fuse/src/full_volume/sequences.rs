@@ -404,3 +404,18 @@ fn what_asks_since_a_shortage_does_not_ask_since_the_next() {
     world.step(|admission, _| admission.all_ask(second.unwrap()));
     assert!(world.admission.unasked_since().is_none() && world.admission.is_short());
 }
+
+/// The kernel may look a file up and open it while a worker serves the FORGET of its inode.
+#[test]
+fn a_file_that_was_opened_again_is_not_forgotten() {
+    let mut admission = Admission::new(LIMITS, 100 * A_WRITE);
+    admission.open(1, 7, 0);
+    admission.forget(1);
+    assert_eq!(admission.open_files(), [1]);
+    admission.close(1, 7);
+    assert_eq!(admission.open_files(), [] as [u64; 0]);
+    // Without OPEN messages no other one ends the handle.
+    admission.open(2, 0, 0);
+    admission.forget(2);
+    assert_eq!(admission.open_files(), [] as [u64; 0]);
+}
