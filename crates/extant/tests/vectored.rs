@@ -82,7 +82,7 @@ fn ten_buffers_in_one_folio_are_one_overwrite_and_one_lock() {
     // The second write notes nothing any more: times are of this tick, privileges were dropped.
     let bytes = [5; 1 << 10];
     let bufs = [IoSlice::new(&bytes); 10];
-    let mut best = None;
+    let mut plain_rounds = 0;
     for _ in 0..50 {
         let names = ["overwrites", "tree_sets"];
         let before = names.map(|name| counter(&fs, name));
@@ -92,14 +92,14 @@ fn ten_buffers_in_one_folio_are_one_overwrite_and_one_lock() {
         );
         let after = names.map(|name| counter(&fs, name));
         let cost = [after[0] - before[0], after[1] - before[1]];
-        best = Some(best.map_or(cost, |best: [u64; 2]| best.min(cost)));
+        let of_a_tick = [0, 1];
+        match cost {
+            [1, 0] => plain_rounds += 1,
+            _ => assert_eq!(cost, of_a_tick, "overwrites and locked ranges of one call"),
+        }
     }
-    // A tick of the clock may fall into some of the rounds; at least one is the plain case.
-    assert_eq!(
-        best,
-        Some([1, 0]),
-        "overwrites and locked ranges of one call"
-    );
+    // A tick of the clock may fall into some of the rounds: such a write locks its range once.
+    assert!(plain_rounds > 0, "no call was an overwrite");
 }
 
 #[test]
