@@ -23,6 +23,8 @@ use std::ops::{Deref, DerefMut};
 pub enum Rank {
     /// `rename_lock`: directory renames between parents.
     Rename,
+    /// A file's `extend_turn`: threads that make one file longer.
+    ExtendTurn,
     /// The inode's `lock`.
     Inode,
     /// A range of a file: writes, truncation, direct I/O.
@@ -180,8 +182,9 @@ mod checked {
 
     use super::{Exempt, Held, Rank};
 
-    const RANKS: [Rank; 18] = [
+    const RANKS: [Rank; 19] = [
         Rank::Rename,
+        Rank::ExtendTurn,
         Rank::Inode,
         Rank::Range,
         Rank::Fill,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
+use parking_lot::Mutex;
 
 use crate::state::file::{
     DataPath, DataPathCell, Direct, FileState, Flight, OpenState, OrderedRanges,
@@ -41,6 +42,7 @@ pub(super) fn file_state<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileState {
         Box::new(FileState {
             address_space,
             data_path: DataPathCell::new(data_path),
+            extend_turn: Mutex::new(()),
             ranges: RangeLock::new(fs.tuning.tree(), &fs.files.past_ranges),
             direct: Direct::default(),
             ordered: OrderedRanges::default(),

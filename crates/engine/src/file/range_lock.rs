@@ -20,20 +20,22 @@
 //!   release has ended: its rest is a write of its own, after what is written.
 //!
 //! # Locks
-//! `lock` → range. Writers on the buffer-head path take `lock` exclusively instead, as do changes
-//! of attributes and of the data path, and operations that move ranges. Writeback and completion
-//! take neither.
+//! `extend_turn` → `lock` → range. Writers on the buffer-head path take `lock` exclusively instead,
+//! as do changes of attributes and of the data path, and operations that move ranges. Writeback and
+//! completion take neither.
 //!
 //! # Concurrency
 //! A write to cached folios that changes nothing else locks no range: see
-//! `data_path::try_write_cached`. Threads that extend a file run one after the other: they meet in
-//! the EOF lock.
+//! `data_path::try_write_cached`. Threads that extend a file run one after the other. The EOF lock
+//! sees to that; writes wait for their turn before it, as a mutex costs less to wait for than a
+//! range.
 
 use std::sync::Arc;
 
 use extant_lock_order::{Locked, Rank};
 use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeLock};
 use extant_units::{BlockSize, Pos};
+use parking_lot::MutexGuard;
 
 use crate::config::BufferedPath;
 use crate::file::file_state_init::file_state;
@@ -95,7 +97,11 @@ pub(crate) struct FileRangeGuard<'a> {
     // Dropped in this order.
     part: Option<Part<'a>>,
     lock: Lock<'a>,
+    _turn: Option<ExtendTurn<'a>>,
 }
+
+/// The turn of a write that makes the file longer.
+type ExtendTurn<'a> = Locked<MutexGuard<'a, ()>>;
 
 /// A locked part.
 enum Part<'a> {
@@ -298,7 +304,7 @@ pub(in crate::file) fn try_lock_append<'a>(
     let position = |size: u64| at.position().unwrap_or(size);
     let size = inode.size();
     let pos = position(size);
-    if pos > size || pos.saturating_add(len) <= size {
+    if pos > size || pos.saturating_add(len) <= size || state.extend_turn.is_locked() {
         return None;
     }
     let from = floor(fs.layout.block_size, pos);
@@ -327,6 +333,7 @@ pub(crate) fn lock_range<'a>(
         front_released: false,
         part: lock_range_or_eof(fs, state, &lock, range),
         lock,
+        _turn: None,
     })
 }
 
@@ -342,8 +349,13 @@ pub(in crate::file) fn lock_for_write<'a>(
     len: u64,
 ) -> Result<(FileRangeGuard<'a>, u64, u64)> {
     let state = file_state(fs, inode);
-    let lock = lock_inode_for_path(fs, inode, state)?;
     let position = |size: u64| at.position().unwrap_or(size);
+    // A look without a lock: a size that changes meanwhile costs a wait, and no more.
+    let size = inode.size();
+    let extends = position(size).saturating_add(len) > size;
+    let turn =
+        extends.then(|| extant_lock_order::lock(Rank::ExtendTurn, || state.extend_turn.lock()));
+    let lock = lock_inode_for_path(fs, inode, state)?;
     let bs = fs.layout.block_size;
     let (part, size) = lock_range_of_size(fs, inode, state, &lock, |size| {
         let (pos, end) = (position(size), position(size).saturating_add(len));
@@ -357,6 +369,7 @@ pub(in crate::file) fn lock_for_write<'a>(
         front_released: false,
         part,
         lock,
+        _turn: turn,
     };
     Ok((held, position(size), size))
 }
@@ -380,6 +393,7 @@ pub(in crate::file) fn lock_for_size<'a>(
         front_released: false,
         part,
         lock,
+        _turn: None,
     };
     Ok((SizeGuard(held), old))
 }

@@ -13,6 +13,7 @@ use extant_pagecache::{
 };
 use extant_range_lock::RangeLock;
 use extant_units::Pos;
+use parking_lot::Mutex;
 
 use crate::state::file::{DataPath, DataPathCell, Flight, OrderedRanges};
 
@@ -24,6 +25,9 @@ pub(crate) struct FileState {
     pub(crate) address_space: Arc<AddressSpace>,
     /// Which way the data takes.
     pub(crate) data_path: DataPathCell,
+    /// The turn of a thread that makes the file longer. It protects nothing, as the EOF lock does
+    /// that: the threads wait here instead, where a wait costs less.
+    pub(crate) extend_turn: Mutex<()>,
     /// Parts of the file that are locked.
     pub(crate) ranges: RangeLock,
     /// Direct I/O so far.
