@@ -17,6 +17,8 @@ mod data;
 mod gate;
 mod ioctls;
 mod names;
+#[cfg(test)]
+mod simulated_kernel;
 mod takers;
 
 use std::io;
