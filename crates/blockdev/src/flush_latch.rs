@@ -14,12 +14,13 @@
 //! The caller whose flush failed gets the device's error. Later callers get
 //! [`io::ErrorKind::Other`], with the first failure as its cause.
 
+use extant_sync::OnceLock;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use extant_sync::{Condvar, Mutex, MutexGuard};
 
 /// One flush at a time, and the first one that failed. See the module's header.
 #[derive(Default)]

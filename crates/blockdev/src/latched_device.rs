@@ -14,9 +14,10 @@
 //! Reads and writes wait for nothing but a release. Flushes and durable writes run one at a time,
 //! see [`FlushLatch`].
 
+use extant_sync::OnceLock;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use extant_units::DevOff;
 

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::RwLock;
+use extant_sync::RwLock;
 
 use crate::device::BlockDevice;
 
@@ -33,7 +33,7 @@ pub(crate) struct LentDevice {
     loans: Box<[Loan]>,
 }
 
-thread_local! {
+extant_sync::thread_local! {
     /// The lock of this thread.
     static MINE: Cell<usize> = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);

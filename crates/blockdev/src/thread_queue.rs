@@ -10,13 +10,13 @@
 //! # Errors
 //! A request that makes the device panic completes with an error.
 
+use extant_sync::thread::{self, JoinHandle};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
-use parking_lot::{Condvar, Mutex};
+use extant_sync::{Condvar, Mutex};
 
 use crate::device::{BlockDevice, perform};
 use crate::io_buf::IoBuf;
@@ -97,11 +97,11 @@ impl Shared {
     }
 
     /// Makes the first request that waits; `false` if there is none.
-    fn serve_one(&self, lists: &mut parking_lot::MutexGuard<'_, Lists>) -> bool {
+    fn serve_one(&self, lists: &mut extant_sync::MutexGuard<'_, Lists>) -> bool {
         let Some(request) = lists.waiting.pop_front() else {
             return false;
         };
-        let completion = parking_lot::MutexGuard::unlocked(lists, || {
+        let completion = extant_sync::MutexGuard::unlocked(lists, || {
             let tag = request.tag;
             catch_unwind(AssertUnwindSafe(|| perform(&*self.device, request))).unwrap_or_else(
                 |_| Completion {

@@ -17,12 +17,12 @@
 //! is read from the device: concurrent readers then wait for the one I/O. Inside it, in this order:
 //! a transaction's parts, the log's index.
 
+use extant_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
+use extant_sync::{Mutex, MutexGuard};
 use extant_units::{Pblk, Tid};
-use parking_lot::{Mutex, MutexGuard};
 
 /// The kind of structure that a cached block was last checked as, and the owner of the structure.
 ///

@@ -19,15 +19,15 @@
 //! Reading from the device happens under the block's own lock: concurrent readers of one block
 //! share one I/O, and readers of other blocks are not delayed.
 
+use extant_sync::atomic::{AtomicU64, Ordering};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_blockdev::BlockDevice;
+use extant_sync::Mutex;
 use extant_units::{BlockSize, Blocks, Pblk, index};
-use parking_lot::Mutex;
 
 use crate::block::{Block, BlockGuard, CheckKey, zeroed};
 use crate::error::BlockError;

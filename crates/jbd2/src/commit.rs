@@ -21,13 +21,13 @@
 //!    an old version of a freed block over its next owner.
 //! 7. FINISHED: the waiting threads continue.
 
+use extant_sync::time::Instant;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use extant_failpoint::Failpoint;
+use extant_sync::MutexGuard;
 use extant_units::Tid;
-use parking_lot::MutexGuard;
 
 use crate::block::Block;
 use crate::blockio::write_blocks;

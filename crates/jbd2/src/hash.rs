@@ -3,7 +3,8 @@
 //! They come from untrusted images, so the hash is keyed with random numbers of this process. Every
 //! metadata access hashes one, so the hash is two multiplications and not SipHash.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use extant_sync::hash::RandomState;
+use std::hash::{BuildHasher, Hasher};
 
 /// Builds [`NumberHasher`]s that share one random key.
 #[derive(Clone, Debug)]

@@ -16,12 +16,13 @@
 //! # Errors
 //! The first fault stops the journal for good ([`Journal::abort`]); see `shared.rs`.
 
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use extant_sync::OnceLock;
+use extant_sync::thread::JoinHandle;
+use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
+use extant_sync::Mutex;
 use extant_units::{Pblk, Tid};
-use parking_lot::Mutex;
 
 use crate::block::BlockData;
 use crate::cache::BlockCache;
@@ -97,7 +98,7 @@ impl Journal {
         }
         for (name, body) in bodies {
             let shared = Arc::clone(&journal.shared);
-            let thread = std::thread::Builder::new()
+            let thread = extant_sync::thread::Builder::new()
                 .name(name.to_owned())
                 .spawn(move || shared.run_thread(name, body))
                 .map_err(JournalError::io("starting a journal thread"))?;
@@ -227,7 +228,7 @@ impl Journal {
         let result = self.checkpoint_all();
         self.shared.stop_threads();
         let threads = std::mem::take(&mut *self.threads.lock());
-        let me = std::thread::current().id();
+        let me = extant_sync::thread::current().id();
         for thread in threads {
             // A callback on the commit thread may own the last reference to the journal.
             if thread.thread().id() != me && thread.join().is_err() {

@@ -11,8 +11,8 @@ use extant_blockdev::BlockDevice;
 use extant_disk::jbd2::Format;
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_failpoint::{ActiveFailpoint, Failpoint};
+use extant_sync::{Condvar, Mutex, MutexGuard};
 use extant_units::{BlockSize, Pblk, Tid};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::blockio::write_blocks;
 use crate::cache::BlockCache;

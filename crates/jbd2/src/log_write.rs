@@ -7,7 +7,7 @@
 //!   copies of its own transaction too, so the block would be lost.
 
 use std::borrow::Cow;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use extant_disk::jbd2::descriptor::{Tag, escape, needs_escape};
 use extant_failpoint::Failpoint;
@@ -189,7 +189,7 @@ impl Shared {
 
 /// Seconds and nanoseconds since 1970; zero on a host whose clock is earlier.
 fn now() -> (u64, u32) {
-    SystemTime::now()
+    extant_sync::time::system_now()
         .duration_since(UNIX_EPOCH)
         .map_or((0, 0), |time| (time.as_secs(), time.subsec_nanos()))
 }

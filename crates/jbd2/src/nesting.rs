@@ -8,7 +8,7 @@
 use crate::shared::Shared;
 
 #[cfg(debug_assertions)]
-thread_local! {
+extant_sync::thread_local! {
     /// The journals of which this thread holds a handle.
     static HELD: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
 }

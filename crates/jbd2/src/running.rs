@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use extant_sync::MutexGuard;
 
 use crate::error::JournalError;
 use crate::shared::{Shared, count};

@@ -16,12 +16,13 @@
 //! The tail of the log does not move after it (J27). The journal sees only its own flushes, so the
 //! device must remember a failed one ([`extant_blockdev::LatchedDevice`]).
 
-use std::sync::{Arc, OnceLock};
+use extant_sync::OnceLock;
+use std::sync::Arc;
 
 use extant_counter::Counter;
 use extant_failpoint::Failpoint;
+use extant_sync::{Condvar, Mutex};
 use extant_units::Tid;
-use parking_lot::{Condvar, Mutex};
 
 use crate::cache::BlockCache;
 use crate::config::Config;

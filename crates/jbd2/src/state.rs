@@ -8,8 +8,8 @@
 //! # Locks
 //! All of this is under the mutex `Shared::state`, held for a few instructions at a time.
 
+use extant_sync::time::Instant;
 use std::sync::Arc;
-use std::time::Instant;
 
 use extant_units::Tid;
 

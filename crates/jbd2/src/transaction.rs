@@ -7,12 +7,12 @@
 //! # Locks
 //! `parts` is held for a push at most and nests inside a block's lock.
 
+use extant_sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use extant_sync::Mutex;
 use extant_units::Tid;
-use parking_lot::Mutex;
 
 use crate::block::Block;
 use crate::error::{JournalError, ensure_some};

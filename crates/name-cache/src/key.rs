@@ -3,7 +3,9 @@
 //! Names come from untrusted images, so the hash is keyed with random numbers of this process. Each
 //! step multiplies 64 by 64 bits and folds the halves of the product together.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+
+use extant_sync::hash::RandomState;
 
 use extant_units::Ino;
 

@@ -19,8 +19,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use extant_sync::{Mutex, MutexGuard};
 use extant_units::{PAGE_SHIFT, PAGE_SIZE};
-use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(miri))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 

@@ -12,8 +12,9 @@
 //! No thread waits here with a folio locked or a journal handle open: writeback, which ends the
 //! wait, may need either.
 
+use extant_sync::time::Instant;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extant_units::PAGE_SHIFT;
 

@@ -18,10 +18,10 @@
 //!
 //! The model `writeback_beside_redirtying` of `iomap`'s interleavings runs through these steps.
 
+use extant_sync::time::Instant;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use extant_sync::Mutex;
 use extant_sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Flusher threads: they write files back when dirty data is old enough, when there is too much of
 //! it, and when a thread waits for memory.
 
+use extant_sync::thread::JoinHandle;
+use extant_sync::time::Instant;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Instant;
 
 use crate::cache_state::{CacheState, FLUSH_BATCH_BYTES};
 use crate::counters::bump;
@@ -21,7 +21,7 @@ impl Flushers {
                 let state = state.clone();
                 // A host that refuses a thread is no error: without any flusher, a thread that
                 // waits at a limit writes by itself.
-                std::thread::Builder::new()
+                extant_sync::thread::Builder::new()
                     .name(format!("flush-{number}"))
                     .spawn(move || run(&state))
                     .ok()
@@ -38,7 +38,7 @@ impl Flushers {
         state.flushers.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            if thread.thread().id() != std::thread::current().id() {
+            if thread.thread().id() != extant_sync::thread::current().id() {
                 // A flusher that panicked has reported itself; nothing is lost by not joining it.
                 let _ = thread.join();
             }

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use extant_sync::Mutex;
 
 /// Windows below this many pages use single pages.
 const SMALL_WINDOW: u64 = 4;

@@ -13,8 +13,6 @@
 //! While a thread uses its cache (a destructor may run within that), lookups go to the index
 //! instead. A recent folio may have left its address space: the lock functions tell.
 
-use extant_sync::thread_local;
-
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -33,7 +31,7 @@ const FOLIOS: usize = RecentFolios::MAX_FOLIOS;
 /// The number of the last opener.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
+extant_sync::thread_local! {
     static CACHED: RefCell<[Cached; OPENERS]> =
         const { RefCell::new([const { Cached::NONE }; OPENERS]) };
 }

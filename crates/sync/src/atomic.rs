@@ -1,10 +1,14 @@
 //! Atomics and fences.
 
 #[cfg(extant_shuttle)]
-pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub use shuttle::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
+};
 pub use std::sync::atomic::Ordering;
 #[cfg(not(extant_shuttle))]
-pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
+};
 
 /// `fence(SeqCst)` for a thread that has published its word by an exchange in `SeqCst` order.
 ///

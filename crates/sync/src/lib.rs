@@ -1,5 +1,6 @@
-//! Locks, atomics and parking of the crates whose protocols are model-checked: the real ones or,
-//! built with `--cfg extant_shuttle`, ones whose every step a model checker (shuttle) schedules.
+//! Locks, atomics, threads and time of the crates whose protocols are model-checked: the real ones
+//! or, built with `--cfg extant_shuttle`, ones of which a model checker (shuttle) schedules every
+//! step.
 //!
 //! # Responsibility
 //! Real builds re-export `parking_lot` and `std`, and add [`SpinMutex`] and
@@ -13,18 +14,39 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic;
+pub mod hash;
 #[cfg(extant_shuttle)]
 mod modelled;
 mod spin_mutex;
+pub mod time;
 
 pub use spin_mutex::SpinMutex;
 
 #[cfg(extant_shuttle)]
-pub use modelled::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-#[cfg(not(extant_shuttle))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use modelled::alarms::sleeping;
 #[cfg(extant_shuttle)]
-pub use shuttle::{thread, thread_local};
+pub use modelled::condvar::{Condvar, WaitTimeoutResult};
+#[cfg(extant_shuttle)]
+pub use modelled::execution::restart;
+#[cfg(extant_shuttle)]
+pub use modelled::local::Local;
+#[cfg(extant_shuttle)]
+pub use modelled::mutex::{Mutex, MutexGuard};
+#[cfg(extant_shuttle)]
+pub use modelled::once_lock::OnceLock;
+#[cfg(extant_shuttle)]
+pub use modelled::rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(extant_shuttle)]
+pub use modelled::thread;
+#[cfg(not(extant_shuttle))]
+pub use parking_lot::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
+};
+#[cfg(extant_shuttle)]
+#[doc(hidden)]
+pub use shuttle;
+#[cfg(not(extant_shuttle))]
+pub use std::sync::OnceLock;
 #[cfg(not(extant_shuttle))]
 pub use std::{thread, thread_local};
 

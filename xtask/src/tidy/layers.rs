@@ -16,7 +16,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-sandbox", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-ring", &["extant-units"]),
-    ("extant-blockdev", &["extant-units", "extant-ring"]),
+    (
+        "extant-blockdev",
+        &["extant-units", "extant-ring", "extant-sync"],
+    ),
     ("extant-nbd", &["extant-units", "extant-blockdev"]),
     (
         "extant-extent-io-tree",
@@ -56,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "extant-jbd2",
         &[
+            "extant-sync",
             "extant-units",
             "extant-failpoint",
             "extant-counter",
@@ -91,6 +95,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "extant-engine",
         &[
+            "extant-sync",
             "extant-units",
             "extant-counter",
             "extant-failpoint",

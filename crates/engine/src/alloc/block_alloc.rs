@@ -1,8 +1,8 @@
 //! The block allocator: turns a request into a run of marked blocks, and frees runs.
 
+use extant_sync::atomic::Ordering::Relaxed;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use extant_disk::damage::BlockDamage;
 use extant_jbd2::Handle;

@@ -5,8 +5,8 @@
 //! list. One callback per transaction returns the whole list to the groups once the commit is
 //! durable. If the journal aborts, nothing comes back, as nothing may be written any more.
 
+use extant_sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;

@@ -5,7 +5,7 @@
 //! when its first inode is taken. e2fsck and Linux look no further than `itable_unused` says, so
 //! they never see garbage.
 
-use std::sync::atomic::Ordering::Relaxed;
+use extant_sync::atomic::Ordering::Relaxed;
 
 use extant_disk::bitmap;
 use extant_disk::damage::{BitmapDamage, InodeDamage};

@@ -5,7 +5,7 @@
 //! directories stay near their parent while its flex group has room. Files stay with their
 //! directory.
 
-use std::sync::atomic::Ordering::Relaxed;
+use extant_sync::atomic::Ordering::Relaxed;
 
 use extant_units::Group;
 

@@ -69,7 +69,7 @@ pub(crate) fn retry_unlocked_while<R>(
         }
         let more_may_come = fs.inodes.has_unlinked();
         if more_may_come {
-            std::thread::sleep(wait);
+            extant_sync::thread::sleep(wait);
         }
         fs.reap_all();
         let frees = retries.should_retry_alloc(fs, &Error::NoSpace);
@@ -138,7 +138,7 @@ impl Retries {
         before < RESERVED_RETRIES
             && free_by_commit(fs).unwrap_or_else(|| {
                 if before > RETRIES {
-                    std::thread::sleep(PAUSE);
+                    extant_sync::thread::sleep(PAUSE);
                 }
                 before < PAUSES
             })

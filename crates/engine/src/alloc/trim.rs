@@ -12,9 +12,9 @@
 //! without a group lock. An allocation that finds no space waits for `trimming` while holding
 //! nothing: the run that it could have had is back then.
 
+use extant_sync::atomic::Ordering::Relaxed;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 use extant_units::{Blocks, Group};
 

@@ -1,8 +1,9 @@
 //! A reference to an inode.
 
+use extant_sync::OnceLock;
+use extant_sync::atomic::{AtomicBool, Ordering};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use extant_units::Ino;
 

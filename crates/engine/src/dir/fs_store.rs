@@ -1,7 +1,7 @@
 //! The blocks of a directory of a mounted file system.
 
+use extant_sync::atomic::Ordering;
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
 
 use extant_disk::damage::{CorruptKind, DirectoryDamage};
 use extant_disk::dir_hash::HashAlgorithm;

@@ -17,16 +17,16 @@
 //! user does when it reaps. The user may instead wait for such a range, by a buffered write; so the
 //! completion poller reads the queue every millisecond while something is in flight.
 
+use extant_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use extant_sync::thread::{self, JoinHandle};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
+use extant_sync::{Condvar, Mutex, MutexGuard};
 use extant_units::at_most_usize;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::file::direct::fast_path::{DirectRequest, Direction, FastRequest, take_fast_path};
 use crate::file::direct::known_runs::KnownRuns;

@@ -1,6 +1,6 @@
 //! Sizes of files, and the blocks that bytes lie in.
 
-use std::sync::atomic::Ordering;
+use extant_sync::atomic::Ordering;
 
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pos, at_most_u32};

@@ -14,7 +14,7 @@ use std::ops::Deref;
 
 use extant_lock_order::{Locked, Rank, lock, took};
 use extant_range_lock::{FileLock, HeldExclusively, HeldShared};
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use extant_sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::state::inode::Inode;
 

@@ -19,8 +19,8 @@
 //! `core`, and inside it the list of marked inodes. A thread that stores the times of all inodes
 //! holds `InodeCache::storing`, which comes before handles and is taken with no lock held.
 
+use extant_sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_units::exact_u32;
 

@@ -1,6 +1,6 @@
 //! Changing an inode's stored fields.
 
-use std::sync::atomic::Ordering;
+use extant_sync::atomic::Ordering;
 
 use extant_disk::csum::Crc32c;
 use extant_jbd2::Handle;

@@ -6,7 +6,7 @@
 //! shift blocks along behind it) ends with damage. Holes need no such bound: one indirect block
 //! shows at least as many as it has pointers, so a map without data is walked in 2^20 steps.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use extant_sync::atomic::{AtomicU64, Ordering};
 
 use extant_disk::damage::MapDamage;
 

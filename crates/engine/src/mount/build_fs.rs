@@ -1,6 +1,7 @@
 //! Building the shared state of a mount.
 
-use std::sync::{Arc, OnceLock};
+use extant_sync::OnceLock;
+use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_disk::damage::LinkDamage;
@@ -8,8 +9,8 @@ use extant_disk::features::Incompat;
 use extant_disk::superblock::Superblock;
 use extant_jbd2::{BlockCache, Config, Journal};
 use extant_name_cache::NameCache;
+use extant_sync::Mutex;
 use extant_units::{Blocks, Ino, at_most_usize};
-use parking_lot::Mutex;
 
 use super::find_journal::FoundJournal;
 use super::volume_marks::mark_in_use;

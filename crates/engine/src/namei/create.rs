@@ -4,8 +4,8 @@
 //! before the entry is there. If the entry cannot be made, the inode becomes an orphan under the
 //! same handle and is evicted with its only reference.
 
+use extant_sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_jbd2::Handle;
 

@@ -1,7 +1,7 @@
 //! Hard links.
 
+use extant_sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::links::MAX_LINKS;
 use super::name_checks::{check_name, is_dot, may_create};

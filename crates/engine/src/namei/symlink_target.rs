@@ -109,7 +109,9 @@ pub(crate) fn set_target(
         inode.update(fs, h, |core| core.disk_size = target.len() as u64)?;
     }
     let size = target.len() as u64;
-    inode.size.store(size, std::sync::atomic::Ordering::Release);
+    inode
+        .size
+        .store(size, extant_sync::atomic::Ordering::Release);
     Ok(())
 }
 

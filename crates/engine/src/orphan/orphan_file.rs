@@ -7,9 +7,10 @@
 //! Threads start at different blocks, so they rarely meet. Each block has a count of free slots,
 //! which a thread claims before it touches the block. The block's own lock decides about the slot.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use extant_sync::atomic::{AtomicUsize, Ordering};
+use extant_sync::hash::RandomState;
+use extant_sync::thread;
+use std::hash::BuildHasher;
 
 use extant_disk::damage::{OrphanDamage, OrphanError};
 use extant_disk::orphan;

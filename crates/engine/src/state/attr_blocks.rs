@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use extant_lock_order::{Locked, Rank, lock};
+use extant_sync::{Mutex, MutexGuard};
 use extant_units::{Pblk, index};
-use parking_lot::{Mutex, MutexGuard};
 
 const STRIPES: usize = 64;
 /// Blocks that the index remembers.

@@ -1,13 +1,13 @@
 //! The orphans in memory: the list with both directions, and the orphan file once it is open.
 
+use extant_sync::atomic::{AtomicUsize, Ordering};
+use extant_sync::hash::RandomState;
 use std::collections::HashMap;
-use std::hash::RandomState;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extant_disk::csum::Crc32c;
+use extant_sync::{Mutex, RwLock};
 use extant_units::{Ino, Pblk};
-use parking_lot::{Mutex, RwLock};
 
 use crate::state::inode::Inode;
 

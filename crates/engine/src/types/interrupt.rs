@@ -16,11 +16,11 @@
 //! # Concurrency
 //! Any thread sets a flag. A walk reads it without ordering and sees it at one of its next blocks.
 
+use extant_sync::atomic::{AtomicBool, Ordering};
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-thread_local! {
+extant_sync::thread_local! {
     /// The request that this thread serves.
     static CURRENT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
 }

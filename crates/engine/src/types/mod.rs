@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bitflags::bitflags;
 pub use extant_disk::file_kind::FileKind;
 use extant_units::Ino;
+#[cfg(not(extant_shuttle))]
 use rustix::time::{ClockId, clock_gettime};
 
 /// The modes of [`crate::Volume::fallocate`], as of fallocate(2).
@@ -64,6 +65,14 @@ impl Timestamp {
     /// that the two give to one file are in order.
     #[must_use]
     pub fn now() -> Timestamp {
+        #[cfg(extant_shuttle)]
+        return extant_sync::time::system_now().into();
+        #[cfg(not(extant_shuttle))]
+        Self::from_clock()
+    }
+
+    #[cfg(not(extant_shuttle))]
+    fn from_clock() -> Timestamp {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Timestamp {
             secs: now.tv_sec,

@@ -7,13 +7,14 @@
 //! `docs/LOCKING.md` has the order of them all. A thread may start a handle while it holds locks
 //! that the page lists before the handle, and none of those after it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use extant_sync::OnceLock;
+use extant_sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_jbd2::{BlockCache, Journal};
 use extant_name_cache::NameCache;
-use parking_lot::Mutex;
+use extant_sync::Mutex;
 
 use crate::config::{MountOptions, Tuning};
 use crate::state::alloc::Allocator;

@@ -3,7 +3,7 @@
 //! # Locks
 //! None of its own: the block's lock, inside [`Handle::modify`], serialises changes.
 
-use std::sync::atomic::Ordering;
+use extant_sync::atomic::Ordering;
 
 use extant_disk::damage::SuperblockDamage;
 use extant_disk::features::RoCompat;

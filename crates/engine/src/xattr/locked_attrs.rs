@@ -8,7 +8,7 @@
 //! The lock has its place in the check of the lock order (`extant_lock_order`).
 
 use extant_lock_order::{Locked, Rank, lock};
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use extant_sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::state::inode::Inode;
 

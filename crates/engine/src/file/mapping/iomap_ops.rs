@@ -5,9 +5,9 @@
 //! bit in the file's I/O tree; nothing on disk changes and no handle is started. Only when
 //! reservations come close to the free space is the hole allocated at once, unwritten.
 
+use extant_sync::atomic::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::damage::MapDamage;

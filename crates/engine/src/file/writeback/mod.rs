@@ -12,8 +12,8 @@
 
 pub(in crate::file) mod joint_writeback;
 
+use extant_sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_failpoint::Failpoint;
 use extant_iomap::{Ioend, IoendKind, Iomap, WritebackControl, WritebackOps};

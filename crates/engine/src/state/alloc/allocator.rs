@@ -1,16 +1,16 @@
 //! The state of the allocators of blocks and inodes.
 
+use extant_sync::atomic::AtomicU32;
+use extant_sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use extant_blockdev::BlockDevice;
 use extant_failpoint::ActiveFailpoint;
 use extant_jbd2::BlockCache;
+use extant_sync::{Mutex, MutexGuard};
 use extant_units::Tid;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::state::alloc::{Run, SpaceCounts, StreamTable};
 use crate::state::group::{Bitmaps, GroupTable};
@@ -107,7 +107,7 @@ impl Allocator {
 
 /// The first generation number of this mount. It differs from mount to mount.
 fn generation_seed() -> u32 {
-    let now = SystemTime::now()
+    let now = extant_sync::time::system_now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     now.subsec_nanos() ^ u32::try_from(now.as_secs() & 0xFFFF_FFFF).unwrap_or(0)

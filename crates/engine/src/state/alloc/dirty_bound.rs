@@ -12,11 +12,11 @@
 //! sequentially consistent: if (2) misses (3), (1) comes before (4), so the claim gives its blocks
 //! back where they are no longer free for it.
 
+use extant_sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-thread_local! {
+extant_sync::thread_local! {
     /// Blocks of the bound that claims of this thread may spend.
     static SPENDABLE: Cell<u64> = const { Cell::new(0) };
     /// Blocks that claims of this thread leave free at most, whatever the bound is.

@@ -1,11 +1,11 @@
 //! The volume's space counters: free, reserved, and held back.
 
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{
+use extant_sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
+use std::cell::Cell;
+use std::sync::Arc;
 
 use extant_counter::Counter;
 use extant_units::Blocks;
@@ -15,7 +15,7 @@ use crate::state::alloc::dirty_bound::{left_free, note_refusal};
 /// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
 const POOL_MAX: u64 = 4096;
 
-thread_local! {
+extant_sync::thread_local! {
     /// The last claim of this thread was refused for the sake of what is dirty above alone.
     static REFUSED: Cell<bool> = const { Cell::new(false) };
 }

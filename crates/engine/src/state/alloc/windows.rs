@@ -26,8 +26,8 @@
 use std::collections::HashMap;
 
 use extant_lock_order::{Held, Rank, taking, took};
+use extant_sync::{Condvar, Mutex, MutexGuard};
 use extant_units::{Blocks, Ino, Pblk};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::state::alloc::Run;
 

@@ -1,6 +1,6 @@
 //! Which data path a file's data takes now. `path_choice` chooses it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use extant_sync::atomic::{AtomicU8, Ordering};
 
 use crate::config::BufferedPath;
 

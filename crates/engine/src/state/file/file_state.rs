@@ -4,8 +4,8 @@
 //! [`FileState`] holds a piece of every part of this module. `file_state_init` makes it when the
 //! file's data is first used.
 
+use extant_sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_jbd2::{Handle, OrderedData};
 use extant_pagecache::{

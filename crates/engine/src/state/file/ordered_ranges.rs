@@ -3,8 +3,8 @@
 //! # Locks
 //! The list of ranges and the counts of passes are leaves.
 
+use extant_sync::{Condvar, Mutex};
 use extant_units::{Pos, Tid};
-use parking_lot::{Condvar, Mutex};
 
 /// Data on its way to the device.
 #[derive(Default)]

@@ -8,13 +8,13 @@
 //! # Concurrency
 //! Readers take no lock. One thread at a time adds groups.
 
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use extant_sync::OnceLock;
+use extant_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use extant_sync::atomic::{AtomicU32, AtomicU64};
 
 use extant_disk::group_desc::GroupDesc;
+use extant_sync::Mutex;
 use extant_units::{Group, Pblk, exact_u32};
-use parking_lot::Mutex;
 
 use super::group_state::{GroupState, Hints};
 

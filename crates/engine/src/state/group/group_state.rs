@@ -1,6 +1,6 @@
 //! The state of one group.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use extant_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use extant_disk::group_desc::GroupDesc;
 use extant_units::Pblk;

@@ -1,6 +1,6 @@
 //! All block groups, and their locks.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use extant_sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use extant_disk::damage::{GroupDamage, InodeDamage};
 use extant_disk::group_desc::GroupDesc;

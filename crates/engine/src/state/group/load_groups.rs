@@ -1,6 +1,6 @@
 //! Reading the descriptor table at mount.
 
-use std::sync::atomic::AtomicU32;
+use extant_sync::atomic::AtomicU32;
 
 use extant_disk::damage::{GroupDamage, GroupPart};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};

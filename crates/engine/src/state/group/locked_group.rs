@@ -1,11 +1,11 @@
 //! A locked group: its free map, its hints, its descriptor's block.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use extant_sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use extant_jbd2::{BlockCache, Handle};
 use extant_lock_order::Locked;
+use extant_sync::MutexGuard;
 use extant_units::Group;
-use parking_lot::MutexGuard;
 
 use super::bitmaps::Bitmaps;
 use super::free_map::FreeMap;

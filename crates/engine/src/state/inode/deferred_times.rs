@@ -1,7 +1,7 @@
 //! Times of an inode in memory: which are newer than on disk, and which a read or a write need not
 //! look at.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use extant_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// A time that is to be stored within seconds.
 pub(crate) const SOON: u8 = 1;

@@ -30,13 +30,13 @@
 //! its shard, and not the cache: threads that make and drop inodes of different shards write no
 //! common word.
 
+use extant_sync::atomic::Ordering;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use extant_jbd2::NumberHash;
+use extant_sync::{Condvar, Mutex};
 use extant_units::{Ino, Tid, at_most_usize};
-use parking_lot::{Condvar, Mutex};
 
 use crate::state::inode::inode_ref::reference;
 use crate::state::inode::{EvictionQueue, Inode, InodeHome, InodeRef, Reaper, TidCell};

@@ -1,9 +1,9 @@
 //! Counted references to inodes.
 
+use extant_sync::atomic::Ordering;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::state::inode::Inode;
 

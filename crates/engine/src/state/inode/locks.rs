@@ -8,7 +8,7 @@
 use extant_disk::inode::InodeCore;
 use extant_lock_order::{Locked, Rank, lock};
 use extant_range_lock::FileLock;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use extant_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The lock of an inode as a whole: `lock`.
 #[derive(Default)]

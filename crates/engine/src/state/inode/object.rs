@@ -9,14 +9,15 @@
 //! # Locks
 //! The fields stand in lock order. The atomics need none.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use extant_sync::OnceLock;
+use extant_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use extant_disk::inode::{InodeCore, InodeFlags};
 use extant_jbd2::Handle;
 use extant_lock_order::{Locked, Rank, lock};
+use extant_sync::{Mutex, MutexGuard};
 use extant_units::{Ino, Tid};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::state::file::FileState;
 use crate::state::inode::{CoreLock, Deferred, InodeLock, LAZY, MapLock, Noted, SOON, XattrLock};

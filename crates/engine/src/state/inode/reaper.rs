@@ -9,13 +9,14 @@
 //! # Concurrency
 //! Every inode is taken from the queue once.
 
+use extant_sync::atomic::{AtomicUsize, Ordering};
+use extant_sync::thread::{self, JoinHandle};
+use extant_sync::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use extant_sync::{Condvar, Mutex};
 
 use crate::state::inode::Inode;
 use crate::types::error::Result;

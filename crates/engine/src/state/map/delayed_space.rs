@@ -22,9 +22,10 @@
 //! # Concurrency
 //! The sequence and the number of blocks can be read without a lock.
 
+use extant_sync::OnceLock;
+use extant_sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use extant_extent_io_tree::{Bits, ByteRange, Hooks, IoTree, Totals, TreeStats, TreeTuning};
 use extant_units::{BlockSize, Blocks};

@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 
-thread_local! {
+extant_sync::thread_local! {
     /// The mounts of which this thread edits a file, by the address of their `Fault`.
     static EDITED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     /// How many there are. Every operation asks, and nearly always finds none.

@@ -17,12 +17,12 @@
 //! # Locks
 //! The level is an atomic. The record has a lock under which nothing is called.
 
+use extant_sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use extant_disk::superblock::{RawSuperblock, State};
+use extant_sync::Mutex;
 use extant_units::Pblk;
-use parking_lot::Mutex;
 
 use crate::config::ErrorsPolicy;
 use crate::state::volume::edit_marks;

@@ -9,8 +9,8 @@
 //!   its cell in the group table and its system zones. A thread that sees an inode finds its cell
 //!   and a record of zeros.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use extant_sync::atomic::Ordering::{Acquire, Release};
+use extant_sync::atomic::{AtomicU32, AtomicU64};
 
 use extant_units::Pblk;
 

@@ -15,9 +15,11 @@
 //! [`Error::InUse`] names the host. A volume that another host has taken from this one is shut
 //! down, and so is one whose update failed for so long that another host may take it.
 
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use extant_sync::OnceLock;
+use extant_sync::thread::{self, JoinHandle};
+use extant_sync::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::csum::Crc32c;
@@ -25,8 +27,8 @@ use extant_disk::damage::{BlockDamage, SuperblockDamage};
 use extant_disk::features::Incompat;
 use extant_disk::mmp::{MMP_SIZE, Mmp as Block, MmpState};
 use extant_disk::superblock::Superblock;
+use extant_sync::{Condvar, Mutex};
 use extant_units::{DevOff, Pblk, exact_u32};
-use parking_lot::{Condvar, Mutex};
 use zerocopy::IntoBytes;
 
 use crate::state::volume::Zone;
@@ -402,7 +404,8 @@ fn copy_name(to: &mut [u8], name: &[u8]) {
 
 /// A number that two hosts do not choose at the same time.
 fn random() -> u32 {
-    use std::hash::{BuildHasher, RandomState};
+    use extant_sync::hash::RandomState;
+    use std::hash::BuildHasher;
     let hash = RandomState::new().hash_one(std::process::id());
     exact_u32(hash >> 33).max(1)
 }

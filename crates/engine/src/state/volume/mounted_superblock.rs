@@ -9,8 +9,8 @@
 //! # Locks
 //! None of its own: the block's lock, inside `Handle::modify`, serialises changes.
 
+use extant_sync::atomic::AtomicBool;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::damage::SuperblockDamage;

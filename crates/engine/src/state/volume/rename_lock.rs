@@ -5,7 +5,7 @@
 //! parents that it walks stay the parents, and no two renames make a cycle.
 
 use extant_lock_order::{Locked, Rank, lock};
-use parking_lot::{Mutex, MutexGuard};
+use extant_sync::{Mutex, MutexGuard};
 
 /// The lock: one for each mount.
 #[derive(Default)]

@@ -9,8 +9,8 @@
 
 use std::ops::Range;
 
+use extant_sync::RwLock;
 use extant_units::{Blocks, Ino, Pblk};
-use parking_lot::RwLock;
 
 /// Blocks that no file may own: disjoint, sorted ranges; neighbours of one owner are merged.
 #[derive(Default, Debug)]

@@ -1,6 +1,6 @@
 //! The number of ranges that the status trees of a file system know.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use extant_sync::atomic::{AtomicU64, Ordering};
 
 /// The number, which every tree adjusts and the bound of their memory reads.
 #[derive(Default)]

@@ -1,12 +1,13 @@
 //! State that an inode's status tree shares with the bound on the memory of all trees, and the
 //! guard of its lock.
 
+use extant_sync::OnceLock;
+use extant_sync::atomic::{AtomicU64, Ordering};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use extant_lock_order::{Held, Rank, taking};
-use parking_lot::{Mutex, MutexGuard};
+use extant_sync::{Mutex, MutexGuard};
 
 use super::known_ranges::KnownRanges;
 use super::status_tree::StatusTree;

@@ -1,10 +1,10 @@
 //! The bound on the memory of all status trees of a file system.
 
+use extant_sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use extant_sync::Mutex;
 
 use super::known_ranges::KnownRanges;
 use super::shared_status::{SharedStatus, StatusGuard};

@@ -1,105 +1,13 @@
-//! The locks under the model checker: the same interface, with every acquisition and release a
-//! point where the checker may switch threads.
+//! A lock for many readers or one writer.
 //!
 //! The value lies in a real lock that is never contended: a gate that the checker sees decides
-//! which thread may take it. Timeouts expire at once, after the checker had its chance to switch.
-//! A guard that is dropped while its thread panics poisons the checker's lock. That is ignored: the
-//! model has failed then, and guards of other threads still go.
+//! which thread may take it.
 
-#![allow(clippy::unwrap_used, reason = "nothing here outlives a test")]
-
+use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{PoisonError, TryLockError};
-use std::time::Duration;
 
-use shuttle::sync as checked;
-
-fn locked<T>(mutex: &checked::Mutex<T>) -> checked::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// As `parking_lot::Mutex`.
-#[derive(Default)]
-pub struct Mutex<T>(checked::Mutex<T>);
-
-/// A held [`Mutex`].
-pub struct MutexGuard<'a, T> {
-    mutex: &'a Mutex<T>,
-    /// `None` only within [`Condvar::wait`].
-    held: Option<checked::MutexGuard<'a, T>>,
-}
-
-impl<T> Mutex<T> {
-    /// An unlocked mutex.
-    pub fn new(value: T) -> Self {
-        Self(checked::Mutex::new(value))
-    }
-
-    /// Waits for the lock.
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        let held = Some(locked(&self.0));
-        MutexGuard { mutex: self, held }
-    }
-
-    /// Takes the lock if it is free.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let held = match self.0.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        let held = Some(held);
-        Some(MutexGuard { mutex: self, held })
-    }
-
-    /// Returns whether a thread holds the lock.
-    pub fn is_locked(&self) -> bool {
-        self.try_lock().is_none()
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        self.held.as_deref().unwrap()
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.held.as_deref_mut().unwrap()
-    }
-}
-
-/// As `parking_lot::Condvar`.
-#[derive(Default)]
-pub struct Condvar(checked::Condvar);
-
-impl Condvar {
-    /// A condition without waiters.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Waits for a notification.
-    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let held = guard.held.take().unwrap();
-        let woken = self.0.wait(held);
-        guard.held = Some(woken.unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Lets other threads run, and returns.
-    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
-        drop(guard.held.take());
-        shuttle::thread::yield_now();
-        guard.held = Some(locked(&guard.mutex.0));
-    }
-
-    /// Wakes all waiters.
-    pub fn notify_all(&self) {
-        self.0.notify_all();
-    }
-}
+use crate::modelled::condvar::Condvar;
+use crate::modelled::mutex::{Mutex, MutexGuard};
 
 /// The accesses to a [`RwLock`].
 #[derive(Default)]
@@ -195,6 +103,17 @@ impl<T> RwLock<T> {
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
+    /// Returns whether a thread has any access.
+    pub fn is_locked(&self) -> bool {
+        let gate = self.gate.lock();
+        gate.writer || gate.readers > 0
+    }
 }
 
 impl<'a, T> RwLockWriteGuard<'a, T> {
@@ -247,5 +166,23 @@ impl<T> Deref for RwLockWriteGuard<'_, T> {
 impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.held.as_deref_mut().unwrap()
+    }
+}
+
+impl<T> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for RwLockReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLockReadGuard").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLockWriteGuard").finish_non_exhaustive()
     }
 }
