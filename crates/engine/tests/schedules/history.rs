@@ -1,0 +1,191 @@
+//! Histories of calls, and the search for an order of their parts that explains what they returned.
+//!
+//! A history is linearizable if its parts can be put in an order in which each part of a call lies
+//! between the call's begin and its end, and each is possible where it stands. The search goes
+//! through the orders by depth, and remembers each pair of parts done and state that led nowhere
+//! (Wing and Gong; Lowe). A part that only looks is taken at once where it is possible: no order
+//! gains from a delay.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::model::{Part, State};
+
+/// States after which the search gives up.
+const MOST: usize = 400_000;
+
+/// A call that has returned.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// Its thread: 0 is the one that begins and ends a program.
+    pub(crate) thread: usize,
+    /// Its words, and what it returned.
+    pub(crate) text: String,
+    /// Moments of its begin and its end.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// Its steps.
+    pub(crate) parts: Vec<Part>,
+    /// They are taken in this order.
+    pub(crate) ordered: bool,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            thread,
+            text,
+            begin,
+            end,
+            ..
+        } = self;
+        write!(f, "  [{begin:>3}..{end:>3}] thread {thread}: {text}")
+    }
+}
+
+/// The outcome of a search.
+pub(crate) enum Verdict {
+    /// There is an order.
+    Explained,
+    /// There is none. The parts that came next in the order that got furthest.
+    Impossible(Vec<String>),
+    /// The search gave up.
+    Undecided,
+}
+
+struct Step<'a> {
+    part: &'a Part,
+    /// The steps before it.
+    after: u128,
+    looks: bool,
+}
+
+/// Searches for an order that explains `calls`, from `first` on. The calls of thread 0 come before
+/// all others, or after them.
+pub(crate) fn explain(first: &State, calls: &[Call]) -> Verdict {
+    let others = || calls.iter().filter(|call| call.thread > 0);
+    let begin = others().map(|call| call.begin).min().unwrap_or(u64::MAX);
+    let (before, rest): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.end < begin);
+    let (after, between): (Vec<_>, Vec<_>) = rest.into_iter().partition(|call| call.thread == 0);
+    let mut state = first.clone();
+    match one_by_one(&mut state, &before) {
+        Some(call) => Verdict::Impossible(vec![call.text.clone()]),
+        None => search(&state, &between, &after),
+    }
+}
+
+/// Takes the steps of calls that came one after the other. Returns the first that is impossible.
+fn one_by_one<'a>(state: &mut State, calls: &[&'a Call]) -> Option<&'a Call> {
+    let possible = |state: &mut State, call: &Call| call.parts.iter().all(|part| state.apply(part));
+    calls.iter().find(|call| !possible(state, call)).copied()
+}
+
+/// Searches for an order of `calls` after which `after` is possible.
+fn search(first: &State, calls: &[&Call], after: &[&Call]) -> Verdict {
+    let (steps, owners) = steps(calls);
+    if steps.len() > 128 {
+        return Verdict::Undecided;
+    }
+    let all = (0..steps.len()).fold(0_u128, |mask, step| mask | 1 << step);
+    let mut seen: HashSet<(u128, State)> = HashSet::new();
+    let mut stack = vec![(0_u128, first.clone())];
+    let mut best = 0_u128;
+    let mut last = None;
+    while let Some((done, state)) = stack.pop() {
+        let (done, state) = look(&steps, done, state);
+        if done == all {
+            last = one_by_one(&mut state.clone(), after);
+            if last.is_none() {
+                return Verdict::Explained;
+            }
+        }
+        if done.count_ones() > best.count_ones() {
+            best = done;
+        }
+        if !seen.insert((done, state.clone())) {
+            continue;
+        }
+        if seen.len() > MOST {
+            return Verdict::Undecided;
+        }
+        for (number, step) in steps.iter().enumerate().rev() {
+            if is_next(step, number, done) {
+                let mut next = state.clone();
+                if next.apply(step.part) {
+                    stack.push((done | 1 << number, next));
+                }
+            }
+        }
+    }
+    if let Some(last) = last {
+        return Verdict::Impossible(vec![last.text.clone()]);
+    }
+    let missing = (0..steps.len()).filter(|step| best & 1 << step == 0);
+    // What stands behind these could not come before.
+    let first = missing.filter(|step| steps[*step].after & !best == 0);
+    let words = first.map(|step| {
+        let call = calls[owners[step]];
+        format!("{:?} of {}", steps[step].part, call.text)
+    });
+    Verdict::Impossible(words.collect())
+}
+
+fn is_next(step: &Step<'_>, number: usize, done: u128) -> bool {
+    done & (1 << number) == 0 && step.after & !done == 0
+}
+
+/// Takes all steps that look at the state as it is.
+fn look(steps: &[Step<'_>], mut done: u128, state: State) -> (u128, State) {
+    loop {
+        let before = done;
+        for (number, step) in steps.iter().enumerate() {
+            if step.looks && is_next(step, number, done) {
+                let mut after = state.clone();
+                if after.apply(step.part) && after == state {
+                    done |= 1 << number;
+                }
+            }
+        }
+        if done == before {
+            return (done, state);
+        }
+    }
+}
+
+/// The steps of all calls, and the call of each.
+fn steps<'a>(calls: &[&'a Call]) -> (Vec<Step<'a>>, Vec<usize>) {
+    let mut owners = Vec::new();
+    let mut masks = Vec::new();
+    for (number, call) in calls.iter().enumerate() {
+        let from = owners.len();
+        owners.extend(call.parts.iter().map(|_| number));
+        masks.push((from..owners.len()).fold(0_u128, |mask, step| mask | 1 << step));
+    }
+    let mut steps = Vec::new();
+    for call in calls {
+        let earlier = calls
+            .iter()
+            .zip(&masks)
+            .filter(|(other, _)| other.end < call.begin);
+        let before = earlier.fold(0, |all, (_, mask)| all | mask);
+        let from = steps.len();
+        for part in &call.parts {
+            let own = (from..steps.len()).fold(0_u128, |mask, step| mask | 1 << step);
+            steps.push(Step {
+                part,
+                after: before | if call.ordered { own } else { 0 },
+                looks: matches!(
+                    part,
+                    Part::Show(..)
+                        | Part::End(..)
+                        | Part::Size(..)
+                        | Part::Data(..)
+                        | Part::Name(..)
+                        | Part::Links(..)
+                        | Part::Attr(..)
+                ),
+            });
+        }
+    }
+    (steps, owners)
+}

@@ -1,0 +1,158 @@
+//! The whole engine under one seed: threads, locks, condition variables, atomics, time and the
+//! device are steps that a seeded scheduler picks. Built with `--cfg extant_shuttle` only:
+//!
+//! ```text
+//! RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-engine --test schedules \
+//!     --target-dir target/interleavings
+//! ```
+//!
+//! A seed draws a volume, a few calls that one thread makes first, and two or three threads with
+//! three calls each; and it draws each step. What the calls returned must be explained by an order
+//! of their parts ([`history`]), the accounts in memory must be right when all threads have ended,
+//! the bytes must be the same from the device, and the image must be clean after the unmount.
+//! A failing program is shortened, and a line repeats it.
+#![cfg(extant_shuttle)]
+
+mod device;
+mod history;
+mod model;
+mod program;
+mod run;
+mod scheduler;
+mod shrink;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use extant_failpoint::Failpoint;
+use program::Program;
+use run::{Count, run};
+use shrink::{Failing, shrink};
+
+/// Schedules of a short round.
+const SCHEDULES: u64 = 300;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// The failpoint that is switched on by hand.
+fn failpoint() -> Option<Failpoint> {
+    let name = std::env::var("EXTANT_FAILPOINT").ok()?;
+    Some(Failpoint::named(&name).unwrap_or_else(|| panic!("no failpoint is called {name}")))
+}
+
+/// A seed that no run had before.
+fn fresh_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::from(now.unwrap_or_default().subsec_nanos()) << 20
+}
+
+/// The words that repeat a failure.
+fn told(seed: u64, failing: &Failing) -> String {
+    let Failing {
+        program,
+        without,
+        schedule,
+        why,
+    } = failing;
+    let without: Vec<_> = without.iter().map(ToString::to_string).collect();
+    let failpoint = program.setup.failpoint;
+    let failpoint = failpoint.map_or(String::new(), |one| {
+        format!("EXTANT_FAILPOINT={} ", one.name())
+    });
+    format!(
+        "{why}\n{program}  {failpoint}EXTANT_SEED={seed} EXTANT_WITHOUT={} \
+         EXTANT_SCHEDULE={schedule} RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-engine \
+         --test schedules --target-dir target/interleavings one_schedule -- --ignored",
+        without.join(",")
+    )
+}
+
+/// What many schedules came to.
+#[derive(Default)]
+struct Round {
+    all: Count,
+    undecided: u64,
+}
+
+impl Round {
+    /// Runs the schedule of `seed`.
+    fn run(&mut self, seed: u64, failpoint: Option<Failpoint>) -> Result<(), Failing> {
+        let program = Program::draw(seed, failpoint);
+        match run(&program, seed) {
+            Ok(count) => {
+                self.all.schedules += 1;
+                self.all.steps += count.steps;
+                self.all.calls += count.calls;
+                self.undecided += u64::from(count.undecided);
+                Ok(())
+            }
+            Err(why) => Err(Failing {
+                program,
+                without: Vec::new(),
+                schedule: seed,
+                why,
+            }),
+        }
+    }
+}
+
+/// Schedules of fresh seeds: some hundred, or as many as `EXTANT_SCHEDULES` says, or for
+/// `EXTANT_SECONDS`; from `EXTANT_SEED` on.
+#[test]
+fn every_schedule() {
+    let first = number("EXTANT_SEED").unwrap_or_else(fresh_seed);
+    let begin = Instant::now();
+    let count = number("EXTANT_SCHEDULES").unwrap_or(SCHEDULES);
+    let until = number("EXTANT_SECONDS").map(Duration::from_secs);
+    let mut round = Round::default();
+    let mut failed = 0;
+    let mut seed = first;
+    while until.map_or(seed < first + count, |until| begin.elapsed() < until) {
+        if let Err(failing) = round.run(seed, failpoint()) {
+            failed += 1;
+            println!("seed {seed}: {}\n", told(seed, &shrink(failing)));
+            if failed == number("EXTANT_FAILURES").unwrap_or(1) {
+                break;
+            }
+        }
+        seed += 1;
+    }
+    let Round { all, undecided } = round;
+    println!(
+        "{} schedules from seed {first}, {failed} failed, {undecided} undecided, {} steps, \
+         {} calls, {:?}",
+        all.schedules + failed,
+        all.steps,
+        all.calls,
+        begin.elapsed()
+    );
+    assert_eq!(failed, 0, "schedules fail");
+}
+
+/// The schedule that a failure's line names.
+#[test]
+#[ignore = "repeats a failure"]
+fn one_schedule() {
+    let seed = number("EXTANT_SEED").expect("EXTANT_SEED");
+    let schedule = number("EXTANT_SCHEDULE").unwrap_or(seed);
+    let without = std::env::var("EXTANT_WITHOUT").unwrap_or_default();
+    let without = without.split(',').filter_map(|call| call.parse().ok());
+    let program = without.fold(Program::draw(seed, failpoint()), |program, call: usize| {
+        program.without(call)
+    });
+    match run(&program, schedule) {
+        Ok(count) => println!("{program}{count:?}"),
+        Err(why) => panic!("{why}\n{program}"),
+    }
+}
+
+/// One seed is one schedule, step by step.
+#[test]
+fn a_seed_repeats_its_schedule() {
+    for seed in 1..=6 {
+        let program = Program::draw(seed, None);
+        assert_eq!(run(&program, seed), run(&program, seed), "seed {seed}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The scheduler: which thread makes the next step follows from a seed.
+//!
+//! Three kinds, as the seed says: any thread at each step; a thread goes on for a while; the thread
+//! with the highest priority, with a few moments at which a priority changes (PCT). Before the
+//! threads of a program begin, and after they have ended, a thread goes on until it waits.
+//!
+//! A thread in a timed wait is chosen now and then: its time is up. When no other can run, it is.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use extant_sync::sleeping;
+use extant_testkit::Rng;
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
+
+thread_local! {
+    static EXPLORING: Cell<bool> = const { Cell::new(false) };
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+    static TRACE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Lets the seed choose from now on, or no longer.
+pub(crate) fn explore(yes: bool) {
+    EXPLORING.set(yes);
+}
+
+/// Steps so far that the seed chose.
+pub(crate) fn steps() -> u64 {
+    STEPS.get()
+}
+
+/// A number that stands for all choices so far.
+pub(crate) fn trace() -> u64 {
+    TRACE.get()
+}
+
+/// In so many steps a timed wait may end.
+const TIMED: u64 = 40;
+/// Steps within which priorities change.
+const LONGEST: u64 = 4000;
+
+enum Kind {
+    /// The thread goes on so many times in a hundred.
+    Random(u64),
+    /// Priorities, and the steps at which the running thread gets the lowest one.
+    Priorities(HashMap<TaskId, u64>, Vec<u64>),
+}
+
+/// The scheduler of one schedule.
+pub(crate) struct Chooser {
+    rng: Rng,
+    kind: Kind,
+    begun: bool,
+    lowest: u64,
+}
+
+impl Chooser {
+    /// The scheduler of `seed`.
+    pub(crate) fn new(seed: u64) -> Self {
+        EXPLORING.set(false);
+        STEPS.set(0);
+        TRACE.set(0);
+        let mut rng = Rng::new(seed);
+        let kind = if seed.is_multiple_of(2) {
+            let stays = [0, 50, 90, 98];
+            Kind::Random(stays[rng.index(stays.len())])
+        } else {
+            let within = LONGEST >> rng.below(6);
+            let changes = (0..rng.between(1, 4)).map(|_| rng.below(within)).collect();
+            Kind::Priorities(HashMap::new(), changes)
+        };
+        Self {
+            rng,
+            kind,
+            begun: false,
+            lowest: u64::MAX / 2,
+        }
+    }
+
+    fn choose(&mut self, from: &[TaskId], current: Option<TaskId>, yields: bool) -> TaskId {
+        let step = STEPS.get();
+        STEPS.set(step + 1);
+        let rng = &mut self.rng;
+        match &mut self.kind {
+            Kind::Random(stays) => {
+                let goes_on = current.filter(|task| from.contains(task) && !yields);
+                match goes_on {
+                    Some(task) if rng.chance(*stays) => task,
+                    _ => from[rng.index(from.len())],
+                }
+            }
+            Kind::Priorities(priorities, changes) => {
+                if let Some(current) = current.filter(|_| yields || changes.contains(&step)) {
+                    self.lowest -= 1;
+                    priorities.insert(current, self.lowest);
+                }
+                let mut priority = |task: &TaskId| {
+                    *priorities
+                        .entry(*task)
+                        .or_insert_with(|| u64::MAX - rng.below(1 << 40))
+                };
+                from.iter()
+                    .copied()
+                    .max_by_key(|task| priority(task))
+                    .unwrap()
+            }
+        }
+    }
+}
+
+impl Scheduler for Chooser {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        (!std::mem::replace(&mut self.begun, true)).then(|| Schedule::new(0))
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        yields: bool,
+    ) -> Option<TaskId> {
+        let all: Vec<TaskId> = runnable.iter().map(|task| task.id()).collect();
+        let awake: Vec<TaskId> = all
+            .iter()
+            .copied()
+            .filter(|task| !sleeping(*task))
+            .collect();
+        let exploring = EXPLORING.get();
+        let ends_a_wait = exploring && self.rng.below(TIMED) == 0;
+        let from = if awake.is_empty() || ends_a_wait {
+            &all
+        } else {
+            &awake
+        };
+        let chosen = if exploring {
+            self.choose(from, current, yields)
+        } else {
+            let goes_on = current.filter(|task| from.contains(task) && !yields);
+            goes_on.unwrap_or_else(|| from[self.rng.index(from.len())])
+        };
+        let word = usize::from(chosen) as u64;
+        TRACE.set(
+            (TRACE.get() ^ word)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(23),
+        );
+        Some(chosen)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.rng.next_u64()
+    }
+}
