@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
-use parking_lot::Mutex;
+use extant_sync::Mutex;
 
 use crate::state::file::{
     DataPath, DataPathCell, Direct, FileState, Flight, OpenState, OrderedRanges,

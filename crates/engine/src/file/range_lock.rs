@@ -34,8 +34,8 @@ use std::sync::Arc;
 
 use extant_lock_order::{Locked, Rank};
 use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeLock};
+use extant_sync::MutexGuard;
 use extant_units::{BlockSize, Pos};
-use parking_lot::MutexGuard;
 
 use crate::config::BufferedPath;
 use crate::file::file_state_init::file_state;

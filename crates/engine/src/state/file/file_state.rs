@@ -12,8 +12,8 @@ use extant_pagecache::{
     AddressSpace, ErrorCursor, Readahead, RecentFolios, Writeback, WritebackFault,
 };
 use extant_range_lock::RangeLock;
+use extant_sync::Mutex;
 use extant_units::Pos;
-use parking_lot::Mutex;
 
 use crate::state::file::{DataPath, DataPathCell, Flight, OrderedRanges};
 
