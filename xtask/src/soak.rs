@@ -64,6 +64,12 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "simulated-kernel",
+        suites: "-p extant-fuse --lib",
+        tests: &["--nocapture", "simulated_kernel"],
+        ..PLAIN
+    },
+    Stage {
         name: "network",
         suites: "-p extant-tests --test nbd",
         tests: &["--nocapture", "a_storm"],

@@ -9,13 +9,14 @@
 //! what they have done.
 //!
 //! The order of threads is the host's, so a seed names a program and not a run: `EXTANT_SEED` is
-//! the first one, and `EXTANT_RUNS` says how many there are.
+//! the first one, and `EXTANT_RUNS` and `EXTANT_SECONDS` say how many there are.
 
 mod client;
 mod kernel;
 mod pages;
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use extant_engine::{FallocateMode, Volume, VolumeOptions};
 use extant_testkit::{Image, Need, Rng, need};
@@ -174,9 +175,14 @@ fn programs_over_a_simulated_kernel_end_and_are_answered() {
         return;
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let first = number("EXTANT_SEED").unwrap_or(1);
-    for seed in first..first + number("EXTANT_RUNS").unwrap_or(PROGRAMS) {
+    let first: u64 = number("EXTANT_SEED").unwrap_or(1);
+    let least = number("EXTANT_RUNS").unwrap_or(PROGRAMS);
+    let time = Duration::from_secs(number("EXTANT_SECONDS").unwrap_or(0));
+    let begun = Instant::now();
+    let mut seed = first;
+    while seed - first < least || begun.elapsed() < time {
         println!("EXTANT_SEED={seed}");
         assert_eq!(run(seed), 0, "promised pages, EXTANT_SEED={seed}");
+        seed += 1;
     }
 }
