@@ -41,14 +41,23 @@ pub enum Event {
 pub struct Recorder<D> {
     inner: D,
     log: Mutex<Vec<Event>>,
+    /// Bytes of a piece that arrives by itself.
+    piece: u64,
 }
 
 impl<D: BlockDevice> Recorder<D> {
     /// Wraps `inner` with an empty log.
     pub fn new(inner: D) -> Self {
+        Self::in_pieces(inner, u64::MAX)
+    }
+
+    /// Wraps `inner` with an empty log, in which a write that crosses multiples of `piece` bytes is
+    /// a write for each part: any of them may arrive without the others.
+    pub fn in_pieces(inner: D, piece: u64) -> Self {
         Self {
             inner,
             log: Mutex::new(Vec::new()),
+            piece,
         }
     }
 
@@ -75,10 +84,21 @@ impl<D: BlockDevice> Recorder<D> {
     fn log_write<'a>(&self, offset: DevOff, pieces: impl Iterator<Item = &'a [u8]>) {
         let mut data = Vec::new();
         pieces.for_each(|piece| data.extend_from_slice(piece));
-        self.log.lock().push(Event::Write {
-            offset,
-            data: data.into(),
-        });
+        let mut log = self.log.lock();
+        let (mut offset, mut rest) = (offset, &data[..]);
+        loop {
+            let room = self.piece - offset.get() % self.piece;
+            let len = usize::try_from(room).map_or(rest.len(), |room| room.min(rest.len()));
+            let (data, behind) = rest.split_at(len);
+            log.push(Event::Write {
+                offset,
+                data: data.into(),
+            });
+            if behind.is_empty() {
+                return;
+            }
+            (offset, rest) = (offset.saturating_add(len as u64), behind);
+        }
     }
 
     fn logged_flush(&self) -> io::Result<()> {
@@ -162,5 +182,23 @@ mod tests {
         assert!(matches!(&events[2], Event::Write { data, .. } if data[0] == 2));
         assert_eq!(events[3], Event::Flush { covers: 3 });
         assert_eq!(events[4], Event::Mark(7));
+    }
+
+    #[test]
+    fn a_write_is_recorded_in_pieces() {
+        let dev = Recorder::in_pieces(MemoryDevice::new(8192), 1024);
+        let bytes: Vec<u8> = (0..2500u32).map(|at| at.to_le_bytes()[0]).collect();
+        dev.write_at(DevOff::new(512), &bytes).unwrap();
+        let mut seen = Vec::new();
+        let mut ends = Vec::new();
+        for event in dev.events() {
+            let Event::Write { offset, data } = event else {
+                panic!("{event:?}");
+            };
+            assert_eq!(offset.get(), 512 + seen.len() as u64);
+            seen.extend_from_slice(&data);
+            ends.push(offset.get() + data.len() as u64);
+        }
+        assert_eq!((seen, ends), (bytes, vec![1024, 2048, 3012]));
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, CowDevice};
+use extant_blockdev::CowDevice;
 use extant_units::DevOff;
 
+use super::fingerprint::Fingerprint;
 use super::frozen::Frozen;
 use super::states::{Budget, CrashState, Cut, Totals, sample_tears};
 use crate::{Event, Rng};
@@ -23,6 +24,8 @@ pub struct Explorer {
     loss: u64,
     /// States before this event are not visited.
     first: usize,
+    /// Difference between the bytes at first and those in `base` now.
+    difference: Fingerprint,
 }
 
 /// A state that the checker rejected.
@@ -50,6 +53,7 @@ impl Explorer {
             only: None,
             loss: 0,
             first: 0,
+            difference: Fingerprint::default(),
         }
     }
 
@@ -60,6 +64,13 @@ impl Explorer {
         let failed = |event: &Event| *event == Event::FailedFlush;
         self.first = self.events.iter().position(failed).unwrap_or(0);
         self.loss = loss;
+        self
+    }
+
+    /// Visits only states with at least `first` events: those before are known from elsewhere.
+    #[must_use]
+    pub fn from_event(mut self, first: usize) -> Self {
+        self.first = self.first.max(first);
         self
     }
 
@@ -120,7 +131,10 @@ impl Explorer {
                     let still = pending.iter().position(|write| write.0 >= *covers);
                     let durable = pending.drain(..still.unwrap_or(pending.len()));
                     let base = Arc::make_mut(&mut self.base.0);
-                    durable.for_each(|(_, offset, data)| put(base, offset, &data));
+                    durable.for_each(|(_, offset, data)| {
+                        self.difference.replace(base, offset, &data);
+                        put(base, offset, &data);
+                    });
                 }
             }
         }
@@ -180,9 +194,9 @@ impl Explorer {
                 let (torn, whole): (Vec<_>, Vec<_>) = arrived
                     .into_iter()
                     .partition(|_| sample_tears(choice) && rng.chance(25));
-                let state = self.state(cut, whole.into_iter());
+                let mut state = self.state(cut, whole.into_iter());
                 for (_, offset, data) in torn {
-                    tear(&state, &mut rng, *offset, data);
+                    tear(&mut state, &mut rng, *offset, data);
                 }
                 state
             }
@@ -196,27 +210,28 @@ impl Explorer {
             _ => 0,
         };
         let mut rng = self.rng(0x7042, cut.event(), choice);
-        let state = if choice % 2 == 1 {
+        let mut state = if choice % 2 == 1 {
             self.state(cut, pick(&mut rng, pending).into_iter())
         } else {
             self.state(cut, pending.iter())
         };
-        tear(&state, &mut rng, offset, data);
+        tear(&mut state, &mut rng, offset, data);
         state
     }
 
     fn state<'a>(&self, cut: Cut, writes: impl Iterator<Item = &'a Pending>) -> CrashState {
-        let device = CowDevice::new(self.base.clone());
-        for (_, offset, data) in writes {
-            device
-                .write_at(*offset, data)
-                .expect("a recorded write lies on the device");
-        }
-        CrashState {
+        let mut state = CrashState {
             cut,
             completed: cut.event(),
-            device: Arc::new(device),
+            device: Arc::new(CowDevice::new(self.base.clone())),
+            base: self.base.clone(),
+            difference: self.difference,
+            written: Vec::new(),
+        };
+        for (_, offset, data) in writes {
+            state.write(*offset, data);
         }
+        state
     }
 }
 
@@ -247,12 +262,11 @@ fn pick<'a>(rng: &mut Rng, pending: &'a [Pending]) -> Vec<&'a Pending> {
 }
 
 /// Lets some sectors of a write arrive.
-fn tear(state: &CrashState, rng: &mut Rng, offset: DevOff, data: &[u8]) {
+fn tear(state: &mut CrashState, rng: &mut Rng, offset: DevOff, data: &[u8]) {
     for (nth, sector) in data.chunks(SECTOR).enumerate() {
         if rng.below(2) == 0 {
             let at = offset.saturating_add((nth * SECTOR) as u64);
-            let written = state.device.write_at(at, sector);
-            written.expect("a recorded write lies on the device");
+            state.write(at, sector);
         }
     }
 }
@@ -266,7 +280,7 @@ fn put(base: &mut [u8], offset: DevOff, data: &[u8]) {
 mod tests {
     use super::*;
     use crate::Recorder;
-    use extant_blockdev::MemoryDevice;
+    use extant_blockdev::{BlockDevice, MemoryDevice};
 
     /// Two slots are written with a flush between them, then both again without one.
     fn recorded(flush_between: bool) -> (Vec<u8>, Vec<Event>) {
@@ -386,6 +400,37 @@ mod tests {
             lost += u64::from(bytes[1024] == 0);
         }
         assert!((4..28).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn equal_states_and_no_others_have_one_fingerprint() {
+        let (base, mut events) = recorded(true);
+        // Back to the bytes before the run, durably.
+        let back = |at: u64| Event::Write {
+            offset: DevOff::new(at),
+            data: Arc::from(&[0; 1024][..]),
+        };
+        events.extend([back(0), back(1024), Event::Flush { covers: 6 }]);
+        let mut known = std::collections::BTreeMap::new();
+        let mut visited = 0;
+        let look = |state: CrashState| {
+            let fingerprint = state.fingerprint();
+            visited += 1;
+            let before = known.insert(bytes_of(&state), fingerprint);
+            assert!(before.is_none_or(|before| before == fingerprint));
+            Ok(())
+        };
+        let explorer = Explorer::new(base.clone(), events.clone(), 1, Budget::LONG);
+        explorer.run(look).unwrap();
+        let distinct: std::collections::HashSet<_> = known.values().collect();
+        assert_eq!(distinct.len(), known.len());
+        assert!(known.len() < visited, "{} of {visited}", known.len());
+        let explorer = Explorer::new(base, events, 1, Budget::LONG);
+        let late = explorer.from_event(4).run(|state| match state.cut.event() {
+            0..4 => Err(state.cut.to_string()),
+            _ => Ok(()),
+        });
+        assert!(late.unwrap().all() > 3);
     }
 
     #[test]

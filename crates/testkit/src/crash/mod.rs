@@ -19,11 +19,13 @@
 //! promised by then.
 
 mod explorer;
+mod fingerprint;
 mod frozen;
 mod recording;
 mod states;
 
 pub use explorer::{Explorer, Failure};
+pub use fingerprint::Fingerprint;
 pub use frozen::Frozen;
 pub use recording::Recording;
 pub use states::{Budget, CrashState, Cut, Totals};

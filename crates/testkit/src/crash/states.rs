@@ -5,9 +5,12 @@ use std::ops::AddAssign;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use extant_blockdev::CowDevice;
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_units::DevOff;
 
+use super::fingerprint::Fingerprint;
 use super::frozen::Frozen;
+use crate::Image;
 
 /// How many states to visit.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +144,45 @@ pub struct CrashState {
     pub completed: usize,
     /// The device; changes to it (a replay) are private to this state.
     pub device: Arc<CowDevice<Frozen>>,
+    /// Bytes that were durable, and their difference from the bytes before the run.
+    pub(super) base: Frozen,
+    pub(super) difference: Fingerprint,
+    /// Ranges of the writes that arrived besides.
+    pub(super) written: Vec<(DevOff, usize)>,
+}
+
+impl CrashState {
+    /// A write arrived.
+    pub(super) fn write(&mut self, offset: DevOff, data: &[u8]) {
+        let written = self.device.write_at(offset, data);
+        written.expect("a recorded write lies on the device");
+        self.written.push((offset, data.len()));
+    }
+
+    /// A hash of the state: two states of runs that began with the same bytes have the same one if
+    /// they are equal. To be asked before the device is changed.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let (base, device) = (&self.base, &*self.device);
+        self.difference.of_changed(base, device, &self.written)
+    }
+
+    /// The bytes.
+    ///
+    /// # Errors
+    /// They are too many for this machine.
+    pub fn bytes(&self) -> crate::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.device.len())?];
+        self.device.read_at(DevOff::ZERO, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The bytes as an image of its own.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn image(&self) -> crate::Result<Image> {
+        Image::of_bytes(&self.bytes()?)
+    }
 }
 
 /// How many states were visited, by kind.
