@@ -26,7 +26,7 @@ use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::Event;
 use extant_testkit::crash::{Budget, CrashState, Cut, Explorer, Recording, Totals};
 
-use crate::judge::{Judge, bytes_of};
+use crate::judge::Judge;
 use crate::ledger::Ledger;
 use crate::notes;
 use crate::run::{Habits, Run};
@@ -186,7 +186,8 @@ impl Case {
             if result.is_err()
                 && let Some(path) = knob::<PathBuf>("EXTANT_KEEP_STATE")
             {
-                std::fs::write(path, bytes_of(&state)?).map_err(|error| error.to_string())?;
+                let bytes = state.bytes().map_err(|error| error.to_string())?;
+                std::fs::write(path, bytes).map_err(|error| error.to_string())?;
             }
             result
         });

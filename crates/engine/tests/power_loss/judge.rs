@@ -1,10 +1,8 @@
 //! The oracle: what a recovered volume must and must not show.
 
-use extant_blockdev::BlockDevice;
 use extant_check::{CheckOptions, check};
+use extant_testkit::Subject;
 use extant_testkit::crash::CrashState;
-use extant_testkit::{Image, Subject};
-use extant_units::DevOff;
 
 use crate::ledger::{Claim, Ledger, SECTOR, Sector, index};
 use crate::run::{FILLER, attr_value};
@@ -76,14 +74,14 @@ impl<'a> Judge<'a> {
 
     /// After e2fsck's own replay e2fsck finds nothing.
     pub(crate) fn by_e2fsck(state: &CrashState) -> Result<(), String> {
-        let image = image_of(state)?;
+        let image = state.image().map_err(|error| error.to_string())?;
         image.fsck_replay().map_err(|error| error.to_string())?;
         image.fsck_clean().map_err(|error| error.to_string())
     }
 
     /// Recovered by Linux, a state holds the same, and e2fsck finds nothing.
     pub(crate) fn by_linux(&self, state: &CrashState) -> Result<(), String> {
-        let image = image_of(state)?;
+        let image = state.image().map_err(|error| error.to_string())?;
         let why = |error: extant_testkit::Error| format!("Linux: {error}");
         let mount = Subject::Ext4.mount(image.path(), "");
         let mount = mount.map_err(why)?;
@@ -250,18 +248,4 @@ impl<'a> Judge<'a> {
         }
         Ok(())
     }
-}
-
-/// The state's bytes as an image of its own.
-fn image_of(state: &CrashState) -> Result<Image, String> {
-    Image::of_bytes(&bytes_of(state)?).map_err(|error| error.to_string())
-}
-
-/// The state's bytes.
-pub(crate) fn bytes_of(state: &CrashState) -> Result<Vec<u8>, String> {
-    let len = usize::try_from(state.device.len()).map_err(|error| error.to_string())?;
-    let mut bytes = vec![0; len];
-    let read = state.device.read_at(DevOff::ZERO, &mut bytes);
-    read.map_err(|error| error.to_string())?;
-    Ok(bytes)
 }
