@@ -199,6 +199,12 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "short-workloads",
+        suites: "--profile soak -p extant-engine --test short_workloads",
+        tests: &["--nocapture", "--test-threads=1", "soak", "what_linux"],
+        ..PLAIN
+    },
+    Stage {
         name: "c-interface",
         suites: "-p extant-capi --test interface",
         tests: &["--nocapture", "--test-threads=1", "storm"],
