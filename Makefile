@@ -15,6 +15,9 @@ IMAGE ?= extant.img
 SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
+XFSTESTS ?=
+ON ?= extant
+TESTS ?=
 # What the compiler makes programs for, unless told otherwise.
 HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 # Programs find a library once the linker's cache has it; only root may write that, and a tree below
@@ -27,6 +30,7 @@ BENCH ?= --full --json docs/figures/full.json
 unexport MAKEFLAGS MFLAGS
 
 .PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench clean
+.PHONY: xfstests
 .PHONY: library install install-files install-library uninstall deb static dist book
 
 help:
@@ -37,6 +41,8 @@ help:
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
 	@echo "make fuzz             the fuzz targets (FUZZ=walk: one of them) for MINUTES=$(MINUTES)"
 	@echo "make sanitize         tests of threads and unsafe code under sanitizers (nightly compiler)"
+	@echo "make xfstests         XFSTESTS=DIR (its sources, built): generic tests on a mount, as root;"
+	@echo "                      ON=ext4 or ON=fuse2fs for comparison, TESTS='-g quick' for some"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make book             tutorials, how-to pages, reference and explanations as a site,"
@@ -81,6 +87,11 @@ sanitize:
 	CARGO="$(CARGO)" scripts/sanitize thread
 	CARGO="$(CARGO)" scripts/sanitize address
 	CARGO="$(CARGO)" scripts/sanitize miri
+
+xfstests:
+	$(CARGO) build --profile quick -p extant-cli
+	EXTANT="$(TARGET)/quick/extant" scripts/xfstests/run --on "$(ON)" \
+	    --results "$(TARGET)/xfstests/$(ON)" "$(XFSTESTS)" $(TESTS)
 
 lint:
 	$(CARGO) xtask lint
