@@ -237,7 +237,8 @@ impl Mount {
     }
 
     /// Serves until the mount is gone, then closes the file system and reports to the clients that
-    /// wait for it. `ready` is called once the mount answers; should it fail, the mount ends.
+    /// wait for it. `ready` is called once the mount answers; should it fail, the mount ends. A
+    /// file system that was shut down by request ends as it was left, which is no failure.
     ///
     /// # Errors
     /// What closing the file system reports, or what ended the connection. The image is closed all
@@ -256,7 +257,17 @@ impl Mount {
         let dir = attachment.point.dir.clone();
         drop(attachment);
         drop(nodes);
-        let closed = volume.unmount();
+        let by_request = volume.is_shut_down_by_request();
+        let closed = match volume.unmount() {
+            Err(error) if by_request => {
+                info!(
+                    "{}: {error}; the next mount replays the journal",
+                    dir.display()
+                );
+                Ok(())
+            }
+            closed => closed,
+        };
         drop(closing);
         // The lock on the image goes with the last reference to the device.
         drop(volume);

@@ -288,13 +288,17 @@ impl Volume {
         Ok(target)
     }
 
-    /// The attributes.
+    /// The attributes as they are in memory: also after a shutdown, until the unmount.
     ///
     /// # Errors
     /// None of its own.
     pub fn getattr(&self, node: &Node) -> Result<Attr> {
-        self.fs().fault.check_alive()?;
-        Ok(attr::getattr(self.fs(), node.inode()))
+        let fs = self.fs();
+        fs.fault.check_not_editing()?;
+        if mount::is_unmounted(fs) {
+            fs.fault.check_alive()?;
+        }
+        Ok(attr::getattr(fs, node.inode()))
     }
 
     /// Changes attributes and returns the new ones.
@@ -490,6 +494,12 @@ impl Volume {
             ShutdownMode::Now
         };
         mount::shutdown(self.fs(), mode)
+    }
+
+    /// Returns whether [`Volume::shutdown`] stopped the file system, and no fault before it. Its
+    /// unmount then fails with [`crate::Error::Shutdown`] though nothing went wrong.
+    pub fn is_shut_down_by_request(&self) -> bool {
+        self.fs().fault.is_by_request()
     }
 
     /// Writes everything home, marks the image clean and releases its device, but for queues that

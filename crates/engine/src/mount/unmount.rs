@@ -7,6 +7,7 @@ use extant_disk::superblock::State;
 
 use super::volume_marks::{set_recover, set_totals};
 use crate::state::group::Totals;
+use crate::state::volume::fault::BY_REQUEST;
 use crate::state::volume::mounted_superblock::write_directly;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -160,6 +161,6 @@ pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
         let data = file::writeback_all_files(fs).and_then(|()| inode::flush_all_times(fs, true));
         data.and(fs.journal.force_commit().map(drop).map_err(Error::from))
     };
-    fs.fault.shut_down(fs, "shut down by request");
+    fs.fault.shut_down(fs, BY_REQUEST);
     saved
 }

@@ -118,6 +118,9 @@ impl Inner {
     }
 }
 
+/// The reason of a shutdown that was asked for.
+pub(crate) const BY_REQUEST: &str = "shut down by request";
+
 impl Fault {
     /// No failure so far.
     pub(crate) fn new(policy: ErrorsPolicy) -> Self {
@@ -172,6 +175,11 @@ impl Fault {
         let why = self.inner.lock().why.clone();
         let why = why.unwrap_or_else(|| "by request".into());
         Err(Error::Shutdown(why.into()))
+    }
+
+    /// Returns whether a request stopped the file system, and no fault before it.
+    pub(crate) fn is_by_request(&self) -> bool {
+        self.inner.lock().why.as_deref() == Some(BY_REQUEST)
     }
 
     /// Why changes are refused, if they are.
