@@ -134,7 +134,7 @@ fn volume_is_the_administrators(options: &str) -> Result<()> {
         ensure!(done == 0, "root: {name}: {done}");
     }
     ensure!(fs::write(mount.join("f"), "z").is_err(), "it goes on");
-    ensure!(mount.unmount().is_err(), "it was not shut down");
+    mount.unmount()?;
     Subject::Extant.mount(image.path(), "")?.unmount()?;
     image.fsck_clean()?;
     let stored = Cmd::new("e2label").arg(image.path()).ok()?.out;
@@ -224,9 +224,41 @@ fn capabilities_count(subject: Subject, options: &str) -> Result<()> {
         }
     }
     ensure!(fs::write(mount.join("f"), "z").is_err(), "it goes on");
-    // That of Extant says that it was shut down.
-    let _ = mount.unmount();
+    mount.unmount()?;
     Ok(())
+}
+
+/// The times of an append-only file become "now" and no others: as on Linux's ext4.
+fn touches_count(subject: Subject, options: &str) -> Result<()> {
+    let image = Image::of_mib(32).make()?;
+    let mount = subject.mount(image.path(), options)?;
+    let path = mount.join("log");
+    fs::write(&path, "x")?;
+    for (flag, works) in [("a", true), ("i", false)] {
+        Cmd::new("chattr").arg(format!("+{flag}")).arg(&path).ok()?;
+        for (args, works) in [
+            (&[][..], works),
+            (&["-m"], false),
+            (&["-d", "@5"], false),
+            (&["-m", "-d", "@5"], false),
+        ] {
+            let told = Cmd::new("touch").args(args).arg(&path).run()?;
+            let fine = (told.code == Some(0)) == works;
+            ensure!(fine, "+{flag}, {args:?}: {}", told.describe());
+        }
+        Cmd::new("chattr").arg(format!("-{flag}")).arg(&path).ok()?;
+    }
+    mount.unmount()?;
+    Ok(())
+}
+
+#[test]
+fn an_append_only_file_can_be_touched() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Loop, Need::Tool("chattr")]) {
+        return Ok(());
+    }
+    touches_count(Subject::Ext4, "")?;
+    touches_count(Subject::Extant, "")
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn is_touch(changes: &SetAttr) -> bool {
         && changes.uid.is_none()
         && changes.gid.is_none()
         && now(changes.atime)
-        && now(changes.mtime)
+        && (changes.noted || now(changes.mtime))
 }
 
 /// Returns whether the changes clear set-id bits and capabilities.

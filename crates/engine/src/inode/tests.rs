@@ -397,6 +397,14 @@ fn protected_inodes_refuse() {
         }
         let touched = errno(setattr(&fs, &file, &touch, &root));
         assert_eq!(touched, if flag == append { 0 } else { 1 });
+        let by_front_end = SetAttr {
+            atime: Some(SetTime::Now),
+            mtime: Some(at(7, 7)),
+            noted: true,
+            ..SetAttr::default()
+        };
+        let touched = errno(setattr(&fs, &file, &by_front_end, &root));
+        assert_eq!(touched, if flag == append { 0 } else { 1 });
         set_flags(&fs, &file, base, &root).unwrap();
     }
     for change in &changes {

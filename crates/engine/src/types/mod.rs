@@ -195,8 +195,9 @@ pub struct SetAttr {
     /// A new owner or size clears no set-id bits and no capabilities by itself: the front end has
     /// done that, or no user asks for it (Linux's overlayfs sets the owner of a copy).
     pub keep_priv: bool,
-    /// `mtime` is that of writes which a front end's cache accepted when they were allowed: the
-    /// inode's flags do not forbid it.
+    /// `mtime` is by the front end's clock: the time of writes that its cache accepted when they
+    /// were allowed, or of a touch (with an access time of [`SetTime::Now`]). An append-only inode
+    /// does not forbid it, and of writes no inode.
     pub noted: bool,
 }
 

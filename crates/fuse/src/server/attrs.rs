@@ -48,6 +48,16 @@ fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
     }
 }
 
+/// Returns whether both times become "now". Where the kernel keeps the times it sends its own one as
+/// the time of modification, and the same as that of the change: one that a user chose differs.
+fn is_touch(valid: SetattrValid, wire: &abi::SetattrIn) -> bool {
+    const TOUCH: SetattrValid = SetattrValid::ATIME
+        .union(SetattrValid::ATIME_NOW)
+        .union(SetattrValid::MTIME)
+        .union(SetattrValid::CTIME);
+    valid.contains(TOUCH) && (wire.mtime, wire.mtimensec) == (wire.ctime, wire.ctimensec)
+}
+
 impl Server<'_> {
     pub(super) fn getattr(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
@@ -125,7 +135,7 @@ impl Server<'_> {
             }),
             kill_priv: valid.contains(SetattrValid::KILL_SUIDGID) && !keep_priv,
             keep_priv,
-            noted: valid == WRITTEN,
+            noted: valid == WRITTEN || is_touch(valid, wire),
         };
         // Whether the caller may set the set-group-id bit the kernel has found out: it knows all
         // their groups.
