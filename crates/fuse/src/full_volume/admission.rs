@@ -5,9 +5,9 @@
 //! has these ([`Host`]).
 //!
 //! A write that has passed is *granted*: its thread may not have copied the data yet. It is *dirty*
-//! once the thread asks again, or has had [`GRACE`]. A drain takes off the bytes that were dirty
-//! when it began. Writes that were not asked for count as the whole bound, until
-//! [`Admission::all_ask`].
+//! once the thread asks again, its handle is closed, or it has had [`GRACE`]. A drain takes off the
+//! bytes that were dirty when it began. Writes that were not asked for count as the whole bound,
+//! until [`Admission::all_ask`].
 //!
 //! If less than `last` is left and nothing is dirty, only the write-back shows whether a write
 //! takes space, as overwriting does not. So one write passes at a time. A handle whose file has
@@ -141,6 +141,14 @@ struct OpenFile {
     shown: u64,
 }
 
+/// A write that was let pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Grant {
+    since: Moment,
+    /// The file and its handle, 0 where writers share one.
+    by: (u64, u64),
+}
+
 /// See the module's header. Files are named by node number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Admission {
@@ -149,8 +157,8 @@ pub(crate) struct Admission {
     /// Times that space has become short.
     shortages: u64,
     files: BTreeMap<u64, OpenFile>,
-    /// Writes that were let pass, by thread: since when.
-    grants: BTreeMap<u64, Moment>,
+    /// Writes that were let pass, by thread.
+    grants: BTreeMap<u64, Grant>,
     /// Grants to threads that are not known, so far.
     strangers: u64,
     dirty: u64,
@@ -261,6 +269,12 @@ impl Admission {
         if is_over && !is_left {
             self.files.remove(&node);
         }
+        if handle != 0 {
+            // A write holds its handle: those by this one have reached the cache.
+            let granted = self.grants.len();
+            self.grants.retain(|_, grant| grant.by != (node, handle));
+            self.dirty += (granted - self.grants.len()) as u64 * A_WRITE;
+        }
         if self.last_for(0) > 0 {
             // No file is open: the kernel has written all back.
             self.grants.clear();
@@ -295,7 +309,7 @@ impl Admission {
             return Verdict::Pass;
         }
         let (before, Limits { last, .. }) = (self.may_be_dirty(), self.limits);
-        let key = self.grant(of.writer.thread, now);
+        let key = self.grant(of.writer, now);
         // Operations that take space leave it before the room is looked at.
         host.leave_free(self.left_free());
         let room = host.room(of.privileged);
@@ -383,14 +397,18 @@ impl Admission {
         }
     }
 
-    fn grant(&mut self, thread: u32, now: Moment) -> u64 {
+    fn grant(&mut self, writer: Writer, now: Moment) -> u64 {
         // A thread that is not known has a new number each time.
-        self.strangers += u64::from(thread == 0);
-        let key = match thread {
+        self.strangers += u64::from(writer.thread == 0);
+        let key = match writer.thread {
             0 => self.strangers << 32,
             known => known.into(),
         };
-        self.grants.insert(key, now);
+        let grant = Grant {
+            since: now,
+            by: (writer.node, writer.handle),
+        };
+        self.grants.insert(key, grant);
         key
     }
 
@@ -402,14 +420,14 @@ impl Admission {
 
     /// Time until a drain takes off all that was granted by now.
     pub(crate) fn until_arrived(&self, now: Moment) -> Duration {
-        let left = |&since: &Moment| (since + GRACE).saturating_sub(now);
+        let left = |grant: &Grant| (grant.since + GRACE).saturating_sub(now);
         self.grants.values().map(left).max().unwrap_or_default()
     }
 
     /// The kernel is about to write back all that is dirty.
     pub(crate) fn begin_drain(&mut self, now: Moment) {
         let granted = self.grants.len();
-        self.grants.retain(|_, since| now < *since + GRACE);
+        self.grants.retain(|_, grant| now < grant.since + GRACE);
         let arrived = (granted - self.grants.len()) as u64 * A_WRITE;
         self.draining += arrived + std::mem::take(&mut self.dirty);
     }

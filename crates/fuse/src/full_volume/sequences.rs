@@ -405,6 +405,23 @@ fn what_asks_since_a_shortage_does_not_ask_since_the_next() {
     assert!(world.admission.unasked_since().is_none() && world.admission.is_short());
 }
 
+/// A process that writes once and ends does not ask again.
+#[test]
+fn a_grant_ends_with_its_handle() {
+    let mut world = World::new(5);
+    world.open(0);
+    world.open(1);
+    assert_eq!(world.ask(0, Occasion::Early), Some(Verdict::Pass));
+    assert_eq!(world.admission.until_arrived(world.now), GRACE);
+    world.close(1);
+    assert_eq!(world.admission.until_arrived(world.now), GRACE);
+    world.open(1);
+    let dirty = world.admission.may_be_dirty();
+    world.close(0);
+    assert!(world.admission.until_arrived(world.now).is_zero());
+    assert_eq!(world.admission.may_be_dirty(), dirty);
+}
+
 /// The kernel may look a file up and open it while a worker serves the FORGET of its inode.
 #[test]
 fn a_file_that_was_opened_again_is_not_forgotten() {
