@@ -86,13 +86,16 @@ fn read_into(
     Ok(done)
 }
 
-/// The next data or hole at or after byte `pos`; the end of the file counts as a hole.
+/// The next data or hole at or after byte `pos`; the end of the file counts as a hole. Takes the
+/// inode's `lock`: operations that move data within the file hold it exclusively, so that a search,
+/// which asks for one mapping after the other, does not miss what moves past it.
 ///
 /// # Errors
 /// [`Error::NoSuchAddress`] at or past the end, or if no data follows.
 pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -> Result<u64> {
     fs.fault.check_alive()?;
     require_regular(inode)?;
+    let _shared = inode.lock_shared();
     let cx = FileContext::new(fs, inode);
     let found = extant_iomap::seek(&cx, whence, Pos::new(pos))?;
     found.map(Pos::get).ok_or(Error::NoSuchAddress)
