@@ -72,7 +72,8 @@ impl<'a, P: ?Sized> WriteRequest<'a, P> {
 /// If space ran out, the whole write is repeated under one lock: two parts under two locks could
 /// interleave with another write. Exception: bytes whose range was unlocked are final, as they
 /// belong to writers that came later; only the rest is repeated. An append has its position by
-/// then, and a direct write is cut where the device's blocks are.
+/// then, and a direct write is cut where the device's blocks are. An attempt that gets less far
+/// than an earlier one takes nothing of it back: the result is what the furthest has written.
 pub(super) fn write<P: Payload + ?Sized>(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -84,6 +85,8 @@ pub(super) fn write<P: Payload + ?Sized>(
     let is_resumable = route != Route::Direct && at.position().is_some();
     // The bytes that are not written again.
     let final_len = Cell::new(0);
+    // The bytes that an attempt has written: they stay, whatever becomes of later attempts.
+    let written = Cell::new(0);
     let lacks_space = |result: &Result<(u64, usize)>| match result {
         // One that was cut at the largest size has all its space.
         Ok((pos, done)) => {
@@ -101,15 +104,16 @@ pub(super) fn write<P: Payload + ?Sized>(
             is_final,
         } = match attempt {
             Ok(attempt) => attempt,
-            Err(error) if before == 0 => return Err(error),
+            Err(error) if written.get() == 0 => return Err(error),
             // What did arrive counts.
-            Err(_) => return Ok((at.position().unwrap_or_default(), before)),
+            Err(_) => return Ok((at.position().unwrap_or_default(), written.get())),
         };
         debug_assert!(before + done <= bytes.len(), "{before} and {done} bytes");
         if is_final {
             final_len.set(before + done);
         }
-        Ok((pos - before as u64, before + done))
+        written.set(written.get().max(before + done));
+        Ok((pos - before as u64, written.get()))
     };
     let result = alloc::retry_unlocked_while(fs, write, lacks_space);
     result.inspect_err(|error| error_reporting::latch_if_corrupt(fs, error))
