@@ -33,25 +33,11 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Puts the list into force for all threads. Returns false if the kernel has no such filters.
 pub(crate) fn install(profile: &Profile) -> Result<bool, FilterError> {
-    let programs = [
-        (refused(), SeccompAction::Allow, errno(libc::EACCES)),
-        (unknown(), SeccompAction::Allow, errno(libc::ENOSYS)),
-        (
-            listed(profile)?,
-            SeccompAction::KillProcess,
-            SeccompAction::Allow,
-        ),
-    ];
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         // There is no list for this processor.
         return Ok(false);
     };
-    let mut made = Vec::new();
-    for (rules, others, named) in programs {
-        let filter = SeccompFilter::new(rules, others, named, arch)?;
-        made.push(BpfProgram::try_from(filter)?);
-    }
-    for program in &made {
+    for program in &programs(profile, arch)? {
         match apply_filter_all_threads(program) {
             Ok(()) => {}
             // The kernel was built without them.
@@ -64,6 +50,25 @@ pub(crate) fn install(profile: &Profile) -> Result<bool, FilterError> {
         }
     }
     Ok(true)
+}
+
+/// The programs for this processor, in the order in which they are put into force.
+fn programs(profile: &Profile, arch: TargetArch) -> Result<Vec<BpfProgram>, FilterError> {
+    let lists = [
+        (refused(), SeccompAction::Allow, errno(libc::EACCES)),
+        (unknown(), SeccompAction::Allow, errno(libc::ENOSYS)),
+        (
+            listed(profile)?,
+            SeccompAction::KillProcess,
+            SeccompAction::Allow,
+        ),
+    ];
+    let mut made = Vec::new();
+    for (rules, others, named) in lists {
+        let filter = SeccompFilter::new(rules, others, named, arch)?;
+        made.push(BpfProgram::try_from(filter)?);
+    }
+    Ok(made)
 }
 
 fn errno(number: i32) -> SeccompAction {
@@ -128,47 +133,4 @@ fn rule(conditions: &[Condition]) -> Result<SeccompRule, FilterError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn no_call_is_in_two_groups() {
-        let plain = [ALLOWED, OLDER, RINGS, REFUSED, REFUSED_OLDER, UNKNOWN];
-        let plain = plain.into_iter().flatten().map(|&(call, why)| (call, why));
-        let bound = WITH_ARGUMENTS.iter().chain(RINGS_WITH_ARGUMENTS);
-        let bound = bound.map(|&(call, _, why)| (call, why));
-        let mut seen = BTreeSet::new();
-        for (call, why) in plain.chain(bound) {
-            assert!(seen.insert(call), "call {call} is listed twice");
-            assert!(!why.is_empty(), "call {call} has no reason");
-            assert!(call <= NEWEST, "call {call} is newer than the newest");
-        }
-    }
-
-    #[test]
-    fn only_what_is_needed_is_listed() {
-        let file = listed(&Profile::default()).unwrap();
-        for call in [
-            libc::SYS_socket,
-            libc::SYS_connect,
-            libc::SYS_io_uring_setup,
-            libc::SYS_execve,
-            libc::SYS_ptrace,
-            libc::SYS_unshare,
-            libc::SYS_mount,
-            libc::SYS_kill,
-            libc::SYS_sendmsg,
-            libc::SYS_sched_setaffinity,
-        ] {
-            assert!(!file.contains_key(&call), "call {call}");
-        }
-        // A call that ends any thread, unless its argument is this process.
-        assert_eq!(file[&libc::SYS_tgkill].len(), 1);
-        let ringed = listed(&Profile { rings: true }).unwrap();
-        assert!(ringed.contains_key(&libc::SYS_io_uring_enter));
-        assert!(!ringed.contains_key(&libc::SYS_io_uring_setup));
-        assert_eq!(ringed[&libc::SYS_io_uring_register].len(), 2);
-        assert!(!ringed.contains_key(&libc::SYS_execve));
-    }
-}
+mod tests;
