@@ -117,3 +117,154 @@ impl InFlight {
         self.table.lock().doubtful
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use extant_blockdev::IoBuf;
+
+    use super::*;
+    use crate::coverage::Coverage;
+    use crate::mailbox::{Mailbox, Outcome};
+    use crate::protocol::{Command, Request};
+
+    /// Longer than any test takes.
+    const LATER: Duration = Duration::from_secs(60);
+
+    fn sent(command: Command, mailbox: &Arc<Mailbox>) -> Pending {
+        Pending {
+            request: Request::new(command, 0, 512),
+            buf: IoBuf::default(),
+            coverage: Coverage::default(),
+            error: None,
+            errors: 0,
+            mailbox: Arc::clone(mailbox),
+            number: 0,
+            logged: None,
+        }
+    }
+
+    /// The letters that have come, each of a request that was lost.
+    fn lost(mailbox: &Mailbox) -> usize {
+        let letters = mailbox.take(None);
+        let is_lost = |letter: &crate::mailbox::Letter| matches!(letter.outcome, Outcome::Lost);
+        assert!(letters.iter().all(is_lost), "{letters:?}");
+        letters.len()
+    }
+
+    /// A change whose reply has begun to come is no more certain than one without a reply. A server
+    /// that closes the connection carries nothing more out.
+    #[test]
+    fn a_lost_change_is_doubtful_if_no_reply_came_in_time() {
+        let ended = || Loss::Ended("gone".to_owned());
+        for (command, changes) in [
+            (Command::Read, false),
+            (Command::Flush, false),
+            (Command::Write, true),
+            (Command::Trim, true),
+            (Command::WriteZeroes, true),
+        ] {
+            for (loss, late) in [(Loss::TimedOut, true), (ended(), false)] {
+                for taken in [false, true] {
+                    let (table, mailbox) = (InFlight::default(), Arc::default());
+                    assert!(table.add(1, sent(command, &mailbox)));
+                    let reply = taken.then(|| table.take(1).unwrap());
+                    table.close(loss.clone());
+                    let doubtful = table.is_doubtful();
+                    assert_eq!(doubtful, changes && late, "{command:?} {loss} {taken}");
+                    if let Some(pending) = reply {
+                        table.end(|| pending.lose());
+                    }
+                    assert_eq!(lost(&mailbox), 1);
+                    assert_eq!(table.loss(), Some(loss.clone()));
+                }
+            }
+        }
+    }
+
+    /// A reply that has arrived whole leaves nothing in doubt.
+    #[test]
+    fn a_change_with_a_reply_is_not_doubtful() {
+        let (table, mailbox) = (InFlight::default(), Arc::default());
+        assert!(table.add(1, sent(Command::Write, &mailbox)));
+        let pending = table.take(1).unwrap();
+        table.end(|| pending.finish(Ok(())));
+        table.close(Loss::TimedOut);
+        assert!(!table.is_doubtful());
+        assert!(matches!(mailbox.take(None)[..], [_]));
+    }
+
+    #[test]
+    fn every_request_of_a_closed_table_is_lost_once() {
+        let (table, mailbox) = (InFlight::default(), Arc::default());
+        assert!(table.add(1, sent(Command::Read, &mailbox)));
+        assert!(table.add(2, sent(Command::Read, &mailbox)));
+        let more_to_come = table.take(2).unwrap();
+        table.close(Loss::TimedOut);
+        assert_eq!(lost(&mailbox), 1);
+        table.put_back(2, more_to_come);
+        assert_eq!(lost(&mailbox), 1);
+        assert!(!table.add(3, sent(Command::Read, &mailbox)));
+        assert_eq!(lost(&mailbox), 1);
+        assert!(table.take(1).is_none() && table.take(2).is_none());
+        // The first reason stands, and a drain waits for nothing.
+        table.close(Loss::Closed);
+        assert_eq!(table.loss(), Some(Loss::TimedOut));
+        assert_eq!(table.table.lock().taken, None);
+        table.drain(Instant::now() + LATER);
+        assert_eq!(lost(&mailbox), 0);
+    }
+
+    /// A request whose reply is being read has not left.
+    #[test]
+    fn a_drain_waits_for_what_was_sent_and_takes_nothing_more() {
+        for taken in [false, true] {
+            let (table, mailbox) = (InFlight::default(), Arc::default());
+            assert!(table.add(1, sent(Command::Read, &mailbox)));
+            let reply = taken.then(|| table.take(1).unwrap());
+            table.drain(Instant::now());
+            assert_eq!(table.loss(), Some(Loss::TimedOut), "taken: {taken}");
+            drop(reply);
+        }
+        for (name, taken, closed, end) in ENDS {
+            let (table, mailbox) = (InFlight::default(), Arc::default());
+            assert!(table.add(1, sent(Command::Read, &mailbox)));
+            let pending = taken.then(|| table.take(1).unwrap());
+            if *closed {
+                table.close(Loss::TimedOut);
+            }
+            thread::scope(|scope| {
+                let drained = scope.spawn(|| {
+                    let deadline = Instant::now() + LATER;
+                    table.drain(deadline);
+                    Instant::now() < deadline
+                });
+                let is_draining = || table.table.lock().draining;
+                extant_testkit::wait_until("the drain", is_draining);
+                assert!(!table.add(2, sent(Command::Read, &mailbox)));
+                assert_eq!(lost(&mailbox), 1);
+                end(&table, pending);
+                assert!(drained.join().unwrap(), "{name} did not wake it");
+            });
+        }
+    }
+
+    /// A way in which the last request leaves: whether its reply is being read, and the connection
+    /// was lost before the drain.
+    type End = (&'static str, bool, bool, fn(&InFlight, Option<Pending>));
+
+    const ENDS: &[End] = &[
+        ("an answer", true, false, |table, pending| {
+            table.end(|| pending.unwrap().finish(Ok(())));
+        }),
+        ("a part of an answer", true, true, |table, pending| {
+            table.put_back(1, pending.unwrap());
+        }),
+        ("the loss of the connection", false, false, |table, _| {
+            table.close(Loss::Closed);
+        }),
+    ];
+}
