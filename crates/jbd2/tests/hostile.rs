@@ -4,13 +4,15 @@
 
 mod common;
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use extant_disk::damage::{JournalDamage, JournalSuperblockError, LogBlockError};
 use extant_jbd2::{Config, JournalError, LogMap, inspect, recover};
-use extant_units::{BlockSize, Blocks, Pblk};
+use extant_units::{BlockSize, Blocks, DevOff, Pblk};
 
 const LEN: u32 = 64;
 /// Device block of log block `index`.
@@ -269,6 +271,121 @@ fn damaged_copies_are_skipped_and_named() {
         assert!(dev.to_bytes()[from..] == log[from..], "the log was changed");
     }
     assert_ne!(inspect(&dev, BS, &log_map(LEN)).unwrap().start(), 0);
+}
+
+/// A damaged copy is replaced by the newest good one before it, unless that was revoked: the block
+/// was something else in between.
+#[test]
+fn a_revoked_or_damaged_copy_is_no_substitute() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    // Log blocks: descriptor 1, copies 2..6, commit 6.
+    journal
+        .commit(put(&cache, &journal, &[3, 4, 5, 6], 1))
+        .unwrap();
+    // Revoke 7, descriptor 8, copies 9 and 10, commit 11.
+    let mut handle = journal.start_with_revokes(2, 1).unwrap();
+    handle.forget(Pblk::new(3)).unwrap();
+    for p in [5, 6] {
+        let block = cache.read_unchecked(Pblk::new(p)).unwrap();
+        handle.modify(&block, |bytes| stamp(bytes, 2)).unwrap();
+    }
+    let tid = handle.tid();
+    drop(handle);
+    journal.commit(tid).unwrap();
+    // Block 3 is data for a while.
+    let at = BS.dev_off(Pblk::new(3)).unwrap();
+    dev.write_at(at, &99_u64.to_le_bytes()).unwrap();
+    // Descriptor 12, copies 13..17, commit 17.
+    let mut handle = journal.start(4).unwrap();
+    let block = handle.create(Pblk::new(3), KEY).unwrap();
+    handle.modify(&block, |bytes| stamp(bytes, 3)).unwrap();
+    for p in [4, 5, 6] {
+        let block = cache.read_unchecked(Pblk::new(p)).unwrap();
+        handle.modify(&block, |bytes| stamp(bytes, 3)).unwrap();
+    }
+    let tid = handle.tid();
+    drop((handle, block));
+    journal.commit(tid).unwrap();
+    journal.abort("the test crashes here");
+    let dev = MemoryDevice::from_bytes(&dev.to_bytes());
+    // All of the last copies, and the second one of block 6.
+    for log_block in [10, 13, 14, 15, 16] {
+        write(&dev, log_block, 100, &[1]);
+    }
+    let recovery = try_recover(&dev).unwrap();
+    assert_eq!((recovery.transactions, recovery.skipped), (3, 4));
+    let found = [3, 4, 5, 6].map(|p| stamp_on(&dev, p));
+    assert_eq!(found, [99, 1, 2, 1], "{recovery:?}");
+}
+
+/// Zeros are not written over zeros, and over all else they are.
+#[test]
+fn a_copy_of_zeros_replaces_old_bytes() {
+    let dev = Arc::new(formatted(LEN));
+    dev.write_at(BS.dev_off(Pblk::new(3)).unwrap(), &99_u64.to_le_bytes())
+        .unwrap();
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    journal.commit(put(&cache, &journal, &[3, 4], 0)).unwrap();
+    journal.abort("the test crashes here");
+    let dev = MemoryDevice::from_bytes(&dev.to_bytes());
+    assert_eq!(stamp_on(&dev, 3), 99);
+    try_recover(&dev).unwrap();
+    assert_eq!((stamp_on(&dev, 3), stamp_on(&dev, 4)), (0, 0));
+}
+
+/// A device that returns other bytes of a block at one of its reads.
+struct Fickle {
+    inner: MemoryDevice,
+    block: DevOff,
+    reads: AtomicU64,
+    wrong: u64,
+}
+
+impl BlockDevice for Fickle {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)?;
+        if offset == self.block && self.reads.fetch_add(1, Ordering::Relaxed) == self.wrong {
+            buf[100] ^= 1;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Copies are read once to choose among them, and once more to be written.
+#[test]
+fn a_copy_that_changes_between_two_reads_is_not_written() {
+    let with = |wrong| Fickle {
+        inner: dirty(true),
+        // The last copy of block 6.
+        block: BS.dev_off(Pblk::new(place(11))).unwrap(),
+        reads: AtomicU64::new(0),
+        wrong,
+    };
+    let sound = with(u64::MAX);
+    try_recover(&sound).unwrap();
+    assert_eq!(stamp_on(&sound, 6), 2);
+    let reads = sound.reads.load(Ordering::Relaxed);
+    assert!(reads >= 2, "{reads} reads of the copy");
+    let fickle = with(reads - 1);
+    let error = try_recover(&fickle).unwrap_err().to_string();
+    assert!(
+        error.contains("wrong checksum of the copy of block 6"),
+        "{error}"
+    );
+    assert_eq!(stamp_on(&fickle, 6), 0);
 }
 
 #[test]
