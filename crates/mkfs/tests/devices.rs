@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_mkfs::{Identity, Layout, Options, Usage, make, parse_features};
 use extant_testkit::{
     Cmd, Event, Image, LoopDevice, Need, Recorder, Subject, TempDir, content, need,
 };
-use extant_units::DevOff;
+use extant_units::{DevOff, Group};
 
 const MIB: u64 = 1 << 20;
 
@@ -138,6 +139,68 @@ fn old_contents_do_not_show() {
         if need(&[Need::Loop]) {
             use_with_linux(&path);
         }
+    }
+}
+
+/// The inodes of each group's table that were never used: whether the descriptor says that they
+/// are zeros, and whether they are.
+fn unused_tables(device: &dyn BlockDevice) -> Vec<(bool, bool)> {
+    let read = |at: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        device.read_at(DevOff::new(at), &mut bytes).unwrap();
+        bytes
+    };
+    let sb = Superblock::parse(&read(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)).unwrap();
+    let (bs, size) = (sb.block_size().bytes_u64(), sb.desc_size());
+    let (per_group, checksum) = (sb.inodes_per_group(), GroupChecksum::of(&sb));
+    let first = (sb.first_data_block().get() + 1) * bs;
+    let table = |group: u32| {
+        let desc = read(first + u64::from(group) * size as u64, size);
+        let desc = GroupDesc::parse(&desc, Group::new(group), &checksum).unwrap();
+        let unused = desc.free_inodes as usize * sb.inode_size();
+        let whole = per_group as usize * sb.inode_size();
+        let at = desc.inode_table.get() * bs + (whole - unused) as u64;
+        let zeros = read(at, unused).iter().all(|&byte| byte == 0);
+        (desc.flags.contains(GroupFlags::ITABLE_ZEROED), zeros)
+    };
+    (0..sb.group_count()).map(table).collect()
+}
+
+/// The flag of a table that is not zeros would keep Linux from zeroing it; without the flag of one
+/// that is, Linux zeroes it once more.
+#[test]
+fn tables_are_zeros_where_they_are_said_to_be() {
+    const BYTES: usize = 48 << 20;
+    for (features, lazy, zeroed) in [
+        ("", None, false),
+        ("", Some(true), false),
+        ("", Some(false), true),
+        ("uninit_bg,^metadata_csum", Some(true), false),
+        // Without checksums of descriptors no part of a table is known to be unused.
+        ("^uninit_bg,^metadata_csum", Some(true), true),
+    ] {
+        let options = Options {
+            lazy_itable_init: lazy,
+            ..options(features)
+        };
+        let junk = MemoryDevice::from_bytes(&vec![content::JUNK; BYTES]);
+        write_to(&junk, &options);
+        let found = unused_tables(&junk);
+        assert!(found.len() > 1, "several groups");
+        let expected = (zeroed, zeroed);
+        assert!(
+            found.iter().all(|one| *one == expected),
+            "{features} {lazy:?}: {found:?}"
+        );
+        // A new file is zeros where nothing was written.
+        let dir = TempDir::new("mkfs").unwrap();
+        let path = dir.join("new.img");
+        make(&path, Some(BYTES as u64), &options).unwrap();
+        let found = unused_tables(&MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        assert!(
+            found.iter().all(|one| *one == (true, true)),
+            "{features} {lazy:?}: {found:?}"
+        );
     }
 }
 
