@@ -74,3 +74,46 @@ pub(crate) fn extents(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Ex
     );
     all
 }
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of runs")]
+mod tests {
+    use super::*;
+
+    /// The extents as their first block in the file, their length and their first block on the
+    /// device.
+    fn of(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<(u32, u32, u64)> {
+        let all = extents(logical, physical);
+        assert!(all.iter().all(|one| !one.unwritten));
+        let parts = |one: &Extent| (one.lblk.get(), one.len, one.pblk.get());
+        all.iter().map(parts).collect()
+    }
+
+    /// A longer one would be read as unwritten.
+    #[test]
+    fn an_extent_has_at_most_32768_blocks() {
+        assert_eq!(of(&[0..32_768], &[9..32_777]), [(0, 32_768, 9)]);
+        assert_eq!(
+            of(&[0..32_769], &[9..32_778]),
+            [(0, 32_768, 9), (32_768, 1, 32_777)]
+        );
+        assert_eq!(
+            of(&[5..70_005], &[100..70_100]),
+            [
+                (5, 32_768, 100),
+                (32_773, 32_768, 32_868),
+                (65_541, 4464, 65_636)
+            ]
+        );
+    }
+
+    #[test]
+    fn an_extent_ends_with_a_run_of_the_file_or_of_the_device() {
+        assert_eq!(
+            of(&[0..4, 8..10], &[50..53, 60..60, 70..73]),
+            [(0, 3, 50), (3, 1, 70), (8, 2, 71)]
+        );
+        assert_eq!(count(&[0..4, 8..10]), 6);
+        assert!(of(&[], &[]).is_empty());
+    }
+}
