@@ -58,24 +58,52 @@ pub(crate) fn compare(
         if own == Some(facts.ino) {
             continue;
         }
-        // A directory that once had too many links to be counted keeps its count of one.
-        let may_overflow = facts.overflown || found >= MANY_LINKS;
+        let links = LinkCount {
+            stored,
+            found,
+            may_be_many: is_dir && dir_nlink,
+            overflown: facts.overflown,
+        };
         if found == 0 {
             let damage = LinkDamage::NoName { links: stored };
             lost(facts, damage, &lost_found, findings);
-        } else if stored != found && !(is_dir && dir_nlink && stored == 1 && may_overflow) {
+        } else if !links.is_right() {
             let place = Location::Inode(facts.ino);
             let damage = LinkDamage::Count { stored, found };
-            let count = match is_dir && dir_nlink && found >= MANY_LINKS {
-                true => Some(1),
-                false => u16::try_from(found).ok().filter(|_| found <= MANY_LINKS),
-            };
-            match count {
+            match links.right() {
                 Some(count) => {
                     findings.add_repairable(place, damage, || Repair::Links(facts.ino, count));
                 }
                 None => findings.add_alone(place, damage),
             }
+        }
+    }
+}
+
+/// The link count of an inode, beside the references to it.
+struct LinkCount {
+    stored: u32,
+    found: u32,
+    /// Set for a directory of a volume with `dir_nlink`.
+    may_be_many: bool,
+    /// Set for a directory that had too many links to be counted: it keeps its count of one.
+    overflown: bool,
+}
+
+impl LinkCount {
+    /// Returns whether the count is one that Linux stores for so many references.
+    fn is_right(&self) -> bool {
+        let many = self.overflown || self.found >= MANY_LINKS;
+        self.stored == self.found || self.may_be_many && self.stored == 1 && many
+    }
+
+    /// The count that says how many references there are, if there is one.
+    fn right(&self) -> Option<u16> {
+        match self.may_be_many && self.found >= MANY_LINKS {
+            true => Some(1),
+            false => u16::try_from(self.found)
+                .ok()
+                .filter(|_| self.found <= MANY_LINKS),
         }
     }
 }
@@ -235,5 +263,45 @@ impl<'a> Ways<'a> {
             }
         }
         end == Way::Root
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Up to 64,999 links of a directory are counted, and up to 65,000 of a file.
+    #[test]
+    fn many_links_of_a_directory_count_as_one() {
+        let links = |may_be_many, overflown, stored, found| LinkCount {
+            stored,
+            found,
+            may_be_many,
+            overflown,
+        };
+        for (may_be_many, overflown, stored, found, is_right, right) in [
+            (true, false, 2, 2, true, Some(2)),
+            (true, false, 1, 2, false, Some(2)),
+            (true, false, 64_999, 64_999, true, Some(64_999)),
+            (true, false, 1, 64_999, false, Some(64_999)),
+            (true, false, 1, 65_000, true, Some(1)),
+            (true, false, 2, 65_000, false, Some(1)),
+            (true, false, 1, 70_000, true, Some(1)),
+            (true, false, 4464, 70_000, false, Some(1)),
+            // Subdirectories were removed.
+            (true, true, 1, 2, true, Some(2)),
+            (true, true, 3, 2, false, Some(2)),
+            // A file, or a volume on which directories are counted like files.
+            (false, false, 1, 65_000, false, Some(65_000)),
+            (false, false, 65_000, 65_000, true, Some(65_000)),
+            (false, true, 1, 65_000, false, Some(65_000)),
+            (false, false, 1, 65_001, false, None),
+            (false, false, 4464, 70_000, false, None),
+        ] {
+            let links = links(may_be_many, overflown, stored, found);
+            let what = format!("{may_be_many} {overflown}: {stored} of {found}");
+            assert_eq!(links.is_right(), is_right, "{what}");
+            assert_eq!(links.right(), right, "{what}");
+        }
     }
 }

@@ -340,3 +340,64 @@ fn push(runs: &mut Vec<Extent>, lblk: Lblk, pblk: Pblk) {
         unwritten: false,
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs of blocks in the file, which lie at the block of ten times their number.
+    fn runs(parts: &[(u32, u32)]) -> Vec<Extent> {
+        let run = |&(lblk, len)| Extent {
+            lblk: Lblk::new(lblk),
+            len,
+            pblk: Pblk::new(u64::from(lblk) * 10),
+            unwritten: false,
+        };
+        parts.iter().map(run).collect()
+    }
+
+    /// A mount refuses an internal file that has not all of its blocks.
+    #[test]
+    fn an_internal_file_has_every_block_up_to_its_end() {
+        for (parts, blocks, hole, left) in [
+            (&[(0, 4), (4, 4)][..], 8, None, &[(0, 4), (4, 4)][..]),
+            (&[(0, 4), (4, 4)], 6, None, &[(0, 4), (4, 2)]),
+            (&[(0, 4), (4, 4)], 4, None, &[(0, 4)]),
+            (&[(0, 4), (4, 4)], 9, Some(8), &[(0, 4), (4, 4)]),
+            (&[(0, 4), (5, 3)], 8, Some(4), &[(0, 4), (5, 3)]),
+            (&[(1, 3)], 4, Some(0), &[(1, 3)]),
+            (&[(0, 4)], 0, Some(0), &[]),
+            (&[], 3, Some(0), &[]),
+        ] {
+            let mut all = runs(parts);
+            assert_eq!(cut(&mut all, blocks), hole, "{parts:?} to {blocks}");
+            assert_eq!(all, runs(left), "{parts:?} to {blocks}");
+        }
+        let mut all = runs(&[(0, 4), (4, 4)]);
+        all[1].unwritten = true;
+        assert_eq!(cut(&mut all, 8), Some(4));
+        assert_eq!(cut(&mut all, 4), None);
+    }
+
+    #[test]
+    fn a_block_continues_a_run_in_the_file_and_on_the_volume() {
+        let mut all = Vec::new();
+        for (lblk, pblk) in [(0, 50), (1, 51), (3, 52), (4, 54), (5, 55)] {
+            push(&mut all, Lblk::new(lblk), Pblk::new(pblk));
+        }
+        let parts: Vec<_> = all
+            .iter()
+            .map(|run| (run.lblk.get(), run.len, run.pblk.get()))
+            .collect();
+        assert_eq!(parts, [(0, 2, 50), (3, 1, 52), (4, 2, 54)]);
+    }
+
+    #[test]
+    fn the_largest_files_are_those_of_the_maps() {
+        let size = |bytes, extents| largest_file(BlockSize::from_bytes(bytes).unwrap(), extents);
+        assert_eq!(size(4096, true), (16 << 40) - 1);
+        assert_eq!(size(1024, true), (4 << 40) - 1);
+        assert_eq!(size(4096, false), 4_402_345_721_856);
+        assert_eq!(size(1024, false), 17_247_252_480);
+    }
+}

@@ -10,10 +10,10 @@ use check_kit::{Expected, kind, verdict};
 use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, Report, check};
 use extant_disk::damage::{
-    BitmapDamage, DirectoryDamage, InodeDamage, JournalDamage, ReservedDamage, SuperblockDamage,
-    XattrError,
+    BitmapDamage, DirectoryDamage, InodeDamage, JournalDamage, MapDamage, ReservedDamage,
+    SuperblockDamage, XattrError,
 };
-use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, bail, ensure, need};
+use extant_testkit::{Cmd, Context, Image, Need, Result, Subject, TempDir, bail, ensure, need};
 
 const NEEDS: &[Need] = &[
     Need::Tool("mke2fs"),
@@ -249,6 +249,35 @@ fn an_extent_tree_deeper_than_linux_reads_is_damage() -> Result<()> {
             verdict.e2fsck_is_clean() && verdict.is_clean() == reads && reads == (depth == 5),
             "depth {depth}, read by Linux: {reads}, {verdict:?}"
         );
+    }
+    Ok(())
+}
+
+/// Both accept two entries less than there is room for, in an inode and in a node.
+#[test]
+fn a_node_of_an_extent_tree_that_says_to_be_small_is_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let args = "-b 1024 -O ^has_journal,^metadata_csum";
+    for entries in [84, 82, 81_u16] {
+        let image = with_file(args)?;
+        deepen(&image, 1)?;
+        image.patch(3000 * 1024 + 4, 2, |max| {
+            max.copy_from_slice(&entries.to_le_bytes());
+        })?;
+        match entries {
+            82.. => agree_clean(&image, None).context(|| format!("{entries}"))?,
+            _ => agree_damaged(&image, kind!(Map(MapDamage::NodeCapacity { entries: 81 })))?,
+        }
+    }
+    for entries in [2, 1] {
+        let image = with_file(args)?;
+        image.debugfs_write(&format!("sif f block[1] {entries}"))?;
+        match entries {
+            2 => agree_clean(&image, None)?,
+            _ => agree_damaged(&image, kind!(Map(MapDamage::RootCapacity { entries: 1 })))?,
+        }
     }
     Ok(())
 }
