@@ -255,3 +255,6 @@ fn relies_on_superblock(repair: &Repair) -> bool {
         | Repair::DescriptorCopies(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;
