@@ -127,13 +127,12 @@ pub(crate) fn stat_path<'a>(
         return Ok(None);
     };
     if let Some((to, ticket)) = end.to {
-        let attr = peeked(fs, to.ino).filter(|attr| attr.generation == to.generation);
-        let Some(attr) = attr.filter(|_| fs.names.holds(&ticket)) else {
-            return Ok(None);
-        };
-        note_path(fs, &end);
-        fs.stats.name_hits.bump();
-        return Ok(Some(attr));
+        let attr = validated_attr(fs, to, ticket);
+        if attr.is_some() {
+            note_path(fs, &end);
+            fs.stats.name_hits.bump();
+        }
+        return Ok(attr);
     }
     let Some(dir) = directory(fs, &end) else {
         return Ok(None);
@@ -324,6 +323,13 @@ fn validated(fs: &Fs, to: Target, ticket: Ticket) -> Option<InodeRef> {
     (inode.generation == to.generation && fs.names.holds(&ticket)).then_some(inode)
 }
 
+/// The attributes of `to`, if it or its record is in memory and the entry still held when they were
+/// read.
+fn validated_attr(fs: &Fs, to: Target, ticket: Ticket) -> Option<Attr> {
+    let attr = peeked(fs, to.ino)?;
+    (attr.generation == to.generation && fs.names.holds(&ticket)).then_some(attr)
+}
+
 fn kind_of(to: Target) -> Option<FileKind> {
     FileKind::from_file_type(FileType::from_raw(to.kind))
 }
@@ -365,9 +371,41 @@ mod tests {
         let Some((Entry::Present(to), ticket)) = get(&fs, &fs.root(), b"old") else {
             panic!("a new name is known");
         };
-        assert!(validated(&fs, to, ticket).is_some());
+        let found = || {
+            let attr = validated_attr(&fs, to, ticket).map(|attr| attr.ino);
+            assert_eq!(validated(&fs, to, ticket).map(|inode| inode.ino), attr);
+            attr
+        };
+        assert_eq!(found(), Some(to.ino));
         rename(&fs, "old", "new");
-        assert!(validated(&fs, to, ticket).is_none());
+        assert_eq!(found(), None);
+    }
+
+    /// The number of a name may be another inode's by now: a name that was not removed is damage.
+    #[test]
+    fn an_inode_of_another_generation_is_not_given_out() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let file = fs.create("file");
+        let Some((Entry::Present(to), ticket)) = get(&fs, &fs.root(), b"file") else {
+            panic!("a new name is known");
+        };
+        let earlier = Target {
+            generation: to.generation.wrapping_add(1),
+            ..to
+        };
+        assert!(validated(&fs, earlier, ticket).is_none());
+        assert!(validated_attr(&fs, earlier, ticket).is_none());
+        let root = fs.root();
+        let shared = root.lock_shared();
+        put(&fs, shared.inode(), b"file", Entry::Present(earlier));
+        // The directory itself is asked then.
+        let found = locked(&fs, shared.inode(), b"file").unwrap().unwrap();
+        assert_eq!((found.ino, found.generation), (file.ino, to.generation));
+        let Some((Entry::Present(known), _)) = get(&fs, &root, b"file") else {
+            panic!("it is known again");
+        };
+        assert_eq!(known.generation, to.generation);
     }
 
     /// The path led to the file before the rename, which comes between its two names, and to

@@ -102,6 +102,33 @@ fn a_crash_leaves_orphans_that_everyone_finishes() {
     }
 }
 
+/// A cut records the file as an orphan until its blocks are freed. A file without a name is one
+/// before and after.
+#[test]
+fn a_nameless_file_that_is_cut_stays_an_orphan() {
+    for args in CONFIGURATIONS {
+        let image = Image::of_mib(16).args(args).make().unwrap();
+        let (fs, dev) = in_memory(&image, "");
+        let before = free(&fs);
+        let files = nameless(&fs, 5);
+        fs.sync().unwrap();
+        for (file, size) in files.iter().zip([0, 0, 5000, 100, 20_000]) {
+            file::truncate(&fs, file, size, &Cred::root()).unwrap();
+        }
+        fs.sync().unwrap();
+        let crashed = snapshot(&dev);
+        let again = TestFs::mount(crashed.path(), "");
+        assert_eq!(again.stats.orphans_processed.get(), 5, "{args}");
+        assert_eq!(free(&again), before, "{args}");
+        again.unmount();
+        crashed.fsck_clean().unwrap();
+        drop(files);
+        assert_eq!(free(&fs), before, "{args}: without the crash");
+        fs.unmount();
+        snapshot(&dev).fsck_clean().unwrap();
+    }
+}
+
 #[test]
 fn unmount_deletes_what_is_still_referenced() {
     for args in CONFIGURATIONS {

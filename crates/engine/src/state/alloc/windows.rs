@@ -278,6 +278,43 @@ mod tests {
         );
     }
 
+    /// A shard remembers so many streams. A stream that has to go was not used for longest; its
+    /// window goes back, as does the old one of a stream that is remembered anew.
+    #[test]
+    fn a_full_shard_gives_up_the_stream_that_was_not_used_for_longest() {
+        let windows = StreamTable::default();
+        let number = |at: usize| ino(u32::try_from(at * SHARDS).unwrap());
+        let at = |number: usize| stream(100 * number as u64, 5);
+        let checkout = windows.try_check_out(number(1)).unwrap();
+        for one in 1..=STREAMS_PER_SHARD {
+            assert_eq!(checkout.put_stream(number(one), at(one)), None, "{one}");
+        }
+        // The first is used again; a second request of the same file left a window.
+        let first = checkout.take_stream(number(1)).unwrap();
+        assert_eq!(checkout.put_stream(number(1), first), None);
+        assert_eq!(checkout.put_stream(number(1), at(500)), at(1).window());
+        assert_eq!(checkout.put_stream(number(600), at(600)), at(2).window());
+        // One without a window goes as well, and another shard has its own room.
+        assert_eq!(
+            checkout.put_stream(number(3), stream(300, 0)),
+            at(3).window()
+        );
+        for one in 4..=STREAMS_PER_SHARD {
+            let window = checkout.put_stream(number(700 + one), at(700 + one));
+            assert_eq!(window, at(one).window(), "{one}");
+        }
+        drop(checkout);
+        let other = windows.try_check_out(ino(1)).unwrap();
+        assert_eq!(other.put_stream(ino(1), at(9)), None);
+        drop(other);
+        let mut left = 0;
+        assert!(windows.take_all(|_| left += 1));
+        assert_eq!(
+            left, STREAMS_PER_SHARD,
+            "all but the one without, and the other shard's"
+        );
+    }
+
     /// A thread that gives windows up for itself has them checked out: others wait for that, too.
     #[test]
     fn windows_that_are_given_up_are_waited_for() {

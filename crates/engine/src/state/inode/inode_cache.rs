@@ -389,7 +389,7 @@ mod tests {
 
     use super::*;
     use crate::config::{MountOptions, Tuning};
-    use crate::file::{WriteAt, fsync, write};
+    use crate::file::{self, ReadMode, WriteAt, fsync, write};
     use crate::mount;
     use crate::state::inode::OrphanRecord;
     use crate::test_support::test_mount::TestFs;
@@ -464,6 +464,41 @@ mod tests {
         let read = loads(walked) + loads(walked);
         assert!(read > 2000, "{read} inodes were not in memory");
         assert_eq!(loads(used), 0);
+    }
+
+    /// Data that is not written is there when the file is asked for again.
+    #[test]
+    fn data_that_waits_outlives_an_eviction_of_unused_inodes() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let file = fs.create("file");
+        let at = WriteAt::Pos(0);
+        write(&fs, &file, None, at, &[1; 100], &Cred::root()).unwrap();
+        drop(file);
+        fs.inodes.evict_unused();
+        let (file, mut bytes) = (fs.find("file"), [9; 200]);
+        let mode = ReadMode::Buffered;
+        let len = file::read(&fs, &file, None, mode, 0, &mut bytes).unwrap();
+        assert_eq!((len, bytes[99]), (100, 1));
+    }
+
+    /// An inode without a name goes with all that it holds, though it was unused before.
+    #[test]
+    fn a_deleted_inode_leaves_memory() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let gone = ["a", "b"].map(|name| Arc::downgrade(fs.create(name).shared()));
+        // Both wait for another use.
+        assert!(gone.iter().all(|inode| inode.upgrade().is_some()));
+        let ino = gone[0].upgrade().unwrap().ino;
+        fs.unlink("a");
+        fs.reap_all();
+        assert!(gone[0].upgrade().is_none());
+        assert!(gone[1].upgrade().is_some());
+        // The next inode with its number is another one.
+        let next = fs.create("a");
+        assert_eq!(next.ino, ino);
+        assert!(fs.inodes.grab(next.shared()).is_some());
     }
 
     /// With the inode its openers to come would lose the report.
