@@ -1,4 +1,4 @@
-//! Failpoints: mistakes in the order or completeness of writes that a test switches on.
+//! Failpoints: mistakes in the order or completeness of steps that a test switches on.
 //!
 //! A check that cannot fail counts for nothing. Where order and completeness matter most, the
 //! engine asks [`ActiveFailpoint::is`] and, if the answer is yes, makes the mistake that the
@@ -48,11 +48,33 @@ pub enum Failpoint {
     FlushFailureForgotten,
     /// A checkpoint moves the tail of the log although a flush has failed.
     TailAfterFailedFlush,
+    /// Zeroing looks at the map and then at the cache, and not at the map again: what left the
+    /// cache in between is not zeroed.
+    PunchLooksOnce,
+    /// A mapping is used for a folio although the map has changed.
+    StaleMappingUsed,
+    /// A write that found space for a part begins again from its first byte, although it has
+    /// unlocked what it had written.
+    RetryUndoesWrite,
+    /// A rename forgets each of its names only where it changes that one.
+    HalfRenameShown,
+    /// A name in the cache of names counts although it was changed meanwhile.
+    NameTicketIgnored,
+    /// The cache is filled from the device while the same bytes are written directly.
+    FillBesideDirectWrite,
+    /// An overwrite of what is cached does not ask whether another thread has locked the range.
+    OverwriteIgnoresLocks,
+    /// An operation on a whole file does not wait for those that have locked parts of it.
+    RangeChangeWithoutDrain,
+    /// fallocate does not wait for a writeback that holds blocks which it allocates.
+    AllocationTakesReservation,
+    /// A truncation of a file that has nothing but delayed blocks records no orphan.
+    CutNotRecorded,
 }
 
 impl Failpoint {
     /// All failpoints.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 23] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -66,6 +88,16 @@ impl Failpoint {
         Self::DiscardBeforeCommit,
         Self::FlushFailureForgotten,
         Self::TailAfterFailedFlush,
+        Self::PunchLooksOnce,
+        Self::StaleMappingUsed,
+        Self::RetryUndoesWrite,
+        Self::HalfRenameShown,
+        Self::NameTicketIgnored,
+        Self::FillBesideDirectWrite,
+        Self::OverwriteIgnoresLocks,
+        Self::RangeChangeWithoutDrain,
+        Self::AllocationTakesReservation,
+        Self::CutNotRecorded,
     ];
 
     /// Its name in messages and on command lines.
@@ -84,6 +116,16 @@ impl Failpoint {
             Self::DiscardBeforeCommit => "discard_before_commit",
             Self::FlushFailureForgotten => "flush_failure_forgotten",
             Self::TailAfterFailedFlush => "tail_after_failed_flush",
+            Self::PunchLooksOnce => "punch_looks_once",
+            Self::StaleMappingUsed => "stale_mapping_used",
+            Self::RetryUndoesWrite => "retry_undoes_write",
+            Self::HalfRenameShown => "half_rename_shown",
+            Self::NameTicketIgnored => "name_ticket_ignored",
+            Self::FillBesideDirectWrite => "fill_beside_direct_write",
+            Self::OverwriteIgnoresLocks => "overwrite_ignores_locks",
+            Self::RangeChangeWithoutDrain => "range_change_without_drain",
+            Self::AllocationTakesReservation => "allocation_takes_reservation",
+            Self::CutNotRecorded => "cut_not_recorded",
         }
     }
 

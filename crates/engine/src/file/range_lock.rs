@@ -32,6 +32,7 @@
 
 use std::sync::Arc;
 
+use extant_failpoint::Failpoint;
 use extant_lock_order::{Locked, Rank};
 use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeLock};
 use extant_sync::MutexGuard;
@@ -224,7 +225,9 @@ pub(crate) fn lock_whole_file<'a>(fs: &Fs, inode: &'a Inode) -> WholeFile<'a> {
         fs.stats.lock_waits.bump();
         inode.lock_exclusively()
     });
-    wait_until_unlocked(inode, &guard);
+    if !fs.tuning.failpoint.is(Failpoint::RangeChangeWithoutDrain) {
+        wait_until_unlocked(inode, &guard);
+    }
     WholeFile(guard)
 }
 

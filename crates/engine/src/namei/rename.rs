@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
 
 use super::create::{Wanted, make_credits, make_under};
@@ -231,8 +232,10 @@ fn replace(
 
     let mut h = fs.start(needed(fs, flags))?;
     // Both, before one changes: no lookup finds the inode by both names.
-    known_names::forget(fs, locked.of(old.dir), old.name);
-    known_names::forget(fs, locked.of(new.dir), new.name);
+    if !fs.tuning.failpoint.is(Failpoint::HalfRenameShown) {
+        known_names::forget(fs, locked.of(old.dir), old.name);
+        known_names::forget(fs, locked.of(new.dir), new.name);
+    }
     all_or_abort(&mut h, |h| {
         if flags.contains(RenameFlags::WHITEOUT) {
             let wanted = Wanted::whiteout();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 use extant_disk::damage::MapDamage;
 use extant_disk::inode::InodeFlags;
+use extant_failpoint::Failpoint;
 use extant_iomap::{
     DeviceFault, DeviceRequest, FillGuard, Iomap, IomapCounters, IomapKind, IomapOp, IomapOps,
     Outcome,
@@ -285,6 +286,14 @@ impl IomapOps for FileContext<'_> {
         };
         // All of `wanted` if no thread writes there directly, otherwise what is waited for.
         let held = taking(Rank::Fill);
+        if self
+            .fs
+            .tuning
+            .failpoint
+            .is(Failpoint::FillBesideDirectWrite)
+        {
+            return Some(FillGuard::new(wanted, ()));
+        }
         if let Some(guard) = ranges.try_lock_fill(bytes(&wanted)) {
             return Some(FillGuard::new(wanted, (guard, held)));
         }
@@ -295,13 +304,22 @@ impl IomapOps for FileContext<'_> {
     }
 
     fn is_current(&self, map: &Iomap) -> bool {
-        // Changes elsewhere in the file move the sequence as well, and writers make many.
-        let state = self.map_state_of(map);
-        map.cookie == self.inode.known.cookie(state) || self.is_still_mapped(map, state)
+        self.fs.tuning.failpoint.is(Failpoint::PunchLooksOnce) || self.is_true(map)
+    }
+
+    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
+        self.fs.tuning.failpoint.is(Failpoint::StaleMappingUsed) || self.is_true(map)
     }
 }
 
 impl FileContext<'_> {
+    /// Returns whether the map says at this moment what `map` says.
+    fn is_true(&self, map: &Iomap) -> bool {
+        // Changes elsewhere in the file move the sequence as well, and writers make many.
+        let state = self.map_state_of(map);
+        map.cookie == self.inode.known.cookie(state) || self.is_still_mapped(map, state)
+    }
+
     /// The state of the blocks of `map`: the inverse of [`FileContext::to_iomap`].
     fn map_state_of(&self, map: &Iomap) -> MapState {
         let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());

@@ -174,9 +174,10 @@ fn lock_and_write<P: Payload + ?Sized>(
     if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
         cx.move_size_early(Pos::new(pos + done as u64))?;
     }
+    let begins_again = fs.tuning.failpoint.is(Failpoint::RetryUndoesWrite);
     Ok(Attempt {
         pos,
         done,
-        is_final: held.front_released(),
+        is_final: held.front_released() && !begins_again,
     })
 }
