@@ -1,25 +1,47 @@
 //! A lock for many readers or one writer.
 //!
-//! The value lies in a real lock that is never contended: a gate that the checker sees decides
-//! which thread may take it.
+//! The value lies in a real lock that is never contended: a gate decides which thread may take it.
+//! The checker switches before an access begins and before it ends, and where a thread waits.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
 
 use crate::modelled::condvar::Condvar;
-use crate::modelled::mutex::{Mutex, MutexGuard};
+use crate::modelled::mutex::Mutex;
+use crate::modelled::thread::step;
 
 /// The accesses to a [`RwLock`].
 #[derive(Default)]
 struct Gate {
     readers: usize,
     writer: bool,
+    /// Threads that wait, or are about to.
+    waiters: usize,
+}
+
+impl Gate {
+    /// Enters shared, if no thread has exclusive access.
+    fn read(&mut self) -> bool {
+        let enters = !self.writer;
+        self.readers += usize::from(enters);
+        enters
+    }
+
+    /// Enters exclusively, if there is no other access.
+    fn write(&mut self) -> bool {
+        let enters = !self.writer && self.readers == 0;
+        self.writer |= enters;
+        enters
+    }
 }
 
 /// As `parking_lot::RwLock`.
 #[derive(Default)]
 pub struct RwLock<T> {
-    gate: Mutex<Gate>,
+    /// Never held where the checker switches.
+    gate: std::sync::Mutex<Gate>,
+    queue: Mutex<()>,
     changed: Condvar,
     value: parking_lot::RwLock<T>,
 }
@@ -42,61 +64,81 @@ impl<T> RwLock<T> {
     /// An unlocked lock.
     pub fn new(value: T) -> Self {
         Self {
-            gate: Mutex::default(),
+            gate: std::sync::Mutex::default(),
+            queue: Mutex::default(),
             changed: Condvar::new(),
             value: parking_lot::RwLock::new(value),
         }
     }
 
+    fn gate(&self) -> std::sync::MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters by `enter`, which returns whether it could, at once or after a wait.
+    fn enter(&self, enter: fn(&mut Gate) -> bool) {
+        step();
+        if enter(&mut self.gate()) {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        self.gate().waiters += 1;
+        while !enter(&mut self.gate()) {
+            self.changed.wait(&mut queue);
+        }
+        self.gate().waiters -= 1;
+    }
+
+    /// Leaves by `leave`, and lets others try.
+    fn leave(&self, leave: fn(&mut Gate)) {
+        step();
+        leave(&mut self.gate());
+        let waiters = self.gate().waiters;
+        if waiters > 0 {
+            // A thread that was about to wait does so by now.
+            drop(self.queue.lock());
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits for shared access.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let mut gate = self.gate_when(|gate| !gate.writer);
-        gate.readers += 1;
+        self.enter(Gate::read);
         let held = Some(self.value.try_read().unwrap());
         RwLockReadGuard { lock: self, held }
     }
 
     /// Shared access, if no thread has exclusive access.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        let mut gate = self.gate.lock();
-        if gate.writer {
-            return None;
-        }
-        gate.readers += 1;
-        let held = Some(self.value.try_read().unwrap());
-        Some(RwLockReadGuard { lock: self, held })
+        step();
+        let enters = self.gate().read();
+        enters.then(|| RwLockReadGuard {
+            lock: self,
+            held: Some(self.value.try_read().unwrap()),
+        })
     }
 
     /// Waits for exclusive access.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        let mut gate = self.gate_when(|gate| !gate.writer && gate.readers == 0);
-        gate.writer = true;
+        self.enter(Gate::write);
         let held = Some(self.value.try_write().unwrap());
         RwLockWriteGuard { lock: self, held }
     }
 
     /// Exclusive access, if there is no other access.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        let mut gate = self.gate.lock();
-        if gate.writer || gate.readers > 0 {
-            return None;
-        }
-        gate.writer = true;
-        let held = Some(self.value.try_write().unwrap());
-        Some(RwLockWriteGuard { lock: self, held })
+        step();
+        let enters = self.gate().write();
+        enters.then(|| RwLockWriteGuard {
+            lock: self,
+            held: Some(self.value.try_write().unwrap()),
+        })
     }
 
     /// Returns whether a thread has exclusive access.
     pub fn is_locked_exclusive(&self) -> bool {
-        self.gate.lock().writer
-    }
-
-    fn gate_when(&self, is_open: fn(&Gate) -> bool) -> MutexGuard<'_, Gate> {
-        let mut gate = self.gate.lock();
-        while !is_open(&gate) {
-            self.changed.wait(&mut gate);
-        }
-        gate
+        step();
+        self.gate().writer
     }
 
     /// The value, which no other thread can reach.
@@ -111,7 +153,8 @@ impl<T> RwLock<T> {
 
     /// Returns whether a thread has any access.
     pub fn is_locked(&self) -> bool {
-        let gate = self.gate.lock();
+        step();
+        let gate = self.gate();
         gate.writer || gate.readers > 0
     }
 }
@@ -120,13 +163,12 @@ impl<'a, T> RwLockWriteGuard<'a, T> {
     /// From exclusive to shared, with no other access in between.
     pub fn downgrade(mut this: Self) -> RwLockReadGuard<'a, T> {
         let lock = this.lock;
-        let mut gate = lock.gate.lock();
         let held = this.held.take().unwrap();
         let held = Some(parking_lot::RwLockWriteGuard::downgrade(held));
-        gate.writer = false;
-        gate.readers += 1;
-        drop(gate);
-        lock.changed.notify_all();
+        lock.leave(|gate| {
+            gate.writer = false;
+            gate.readers += 1;
+        });
         RwLockReadGuard { lock, held }
     }
 }
@@ -134,8 +176,7 @@ impl<'a, T> RwLockWriteGuard<'a, T> {
 impl<T> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
         drop(self.held.take());
-        self.lock.gate.lock().readers -= 1;
-        self.lock.changed.notify_all();
+        self.lock.leave(|gate| gate.readers -= 1);
     }
 }
 
@@ -143,8 +184,7 @@ impl<T> Drop for RwLockWriteGuard<'_, T> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             drop(held);
-            self.lock.gate.lock().writer = false;
-            self.lock.changed.notify_all();
+            self.lock.leave(|gate| gate.writer = false);
         }
     }
 }
