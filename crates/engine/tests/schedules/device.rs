@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use extant_blockdev::{BlockDevice, Queueing};
 use extant_sync::thread;
+use extant_testkit::Rng;
 use extant_units::{DevOff, index};
 
 /// Bytes of a piece.
@@ -17,6 +18,25 @@ const PIECE: usize = 1024;
 
 /// The pieces that differ from the base.
 pub(crate) type Pieces = BTreeMap<usize, Arc<[u8; PIECE]>>;
+
+/// A write: its first byte, and its bytes.
+type Write = (usize, Vec<u8>);
+
+/// What is on the medium for certain, and what came after the last flush.
+#[derive(Default)]
+struct Medium {
+    durable: Pieces,
+    loose: Vec<Write>,
+}
+
+/// A moment at which the power goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cut {
+    /// Requests until then.
+    pub(crate) after: u64,
+    /// Chooses which of the writes since the last flush arrive: all, or each with even odds.
+    pub(crate) seed: u64,
+}
 
 /// A device in memory.
 pub(crate) struct StepDevice {
@@ -28,8 +48,10 @@ pub(crate) struct StepDevice {
     threads: bool,
     /// The scheduler has no part in requests any more.
     alone: AtomicBool,
-    /// From this request on, as many fail.
-    failing: Mutex<Option<(u64, u64)>>,
+    medium: Mutex<Medium>,
+    /// When the power goes, and what is left then.
+    cut: Mutex<Option<(u64, u64)>>,
+    left: Mutex<Option<Pieces>>,
 }
 
 impl StepDevice {
@@ -37,28 +59,63 @@ impl StepDevice {
     pub(crate) fn new(base: &Arc<Vec<u8>>, pieces: Pieces, threads: bool) -> Self {
         Self {
             base: Arc::clone(base),
+            medium: Mutex::new(Medium {
+                durable: pieces.clone(),
+                loose: Vec::new(),
+            }),
+            cut: Mutex::new(None),
+            left: Mutex::new(None),
             pieces: Mutex::new(pieces),
             requests: AtomicU64::new(0),
             threads,
             alone: AtomicBool::new(false),
-            failing: Mutex::new(None),
         }
     }
 
-    /// The bytes at this moment.
-    pub(crate) fn pieces(&self) -> Pieces {
-        self.pieces.lock().unwrap().clone()
+    /// Lets the power go at `cut`, counted from now: the requests go on, and what would be left is
+    /// kept.
+    pub(crate) fn cut(&self, cut: Cut) {
+        *self.cut.lock().unwrap() = Some((self.requests() + cut.after, cut.seed));
+    }
+
+    /// A device with what the power cut left, if the power went.
+    pub(crate) fn after_cut(&self) -> Option<StepDevice> {
+        let left = self.left.lock().unwrap().take()?;
+        Some(StepDevice::new(&self.base, left, self.threads))
+    }
+
+    /// Returns whether the power has gone.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.left.lock().unwrap().is_some()
+    }
+
+    /// What is there if the power goes now: what was flushed, and some of what came after.
+    fn survivors(&self, seed: u64) -> Pieces {
+        let medium = self.medium.lock().unwrap();
+        let mut pieces = medium.durable.clone();
+        let mut rng = Rng::new(seed);
+        let all = rng.chance(40);
+        for (at, bytes) in &medium.loose {
+            if all || rng.chance(50) {
+                self.store(&mut pieces, *at, bytes);
+            }
+        }
+        pieces
+    }
+
+    fn store(&self, pieces: &mut Pieces, at: usize, bytes: &[u8]) {
+        each_piece(at, bytes.len(), |piece, inside, part| {
+            let old = pieces.entry(piece).or_insert_with(|| {
+                let from = piece * PIECE;
+                Arc::new(self.base[from..from + PIECE].try_into().unwrap())
+            });
+            Arc::make_mut(old)[inside..inside + part.len()].copy_from_slice(&bytes[part]);
+        });
     }
 
     /// Requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
-    }
-
-    /// Lets `count` requests fail, once `after` more have been made.
-    pub(crate) fn fail(&self, after: u64, count: u64) {
-        let first = self.requests() + after;
-        *self.failing.lock().unwrap() = Some((first, first + count));
     }
 
     /// Takes the scheduler out of what is still requested: one thread looks at what is left.
@@ -72,16 +129,14 @@ impl StepDevice {
         }
     }
 
-    fn request<R>(&self, work: impl FnOnce(&mut Pieces) -> R) -> io::Result<R> {
+    fn request<R>(&self, work: impl FnOnce(&mut Pieces) -> R) -> R {
         self.step();
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let failing = *self.failing.lock().unwrap();
-        let fails = failing.is_some_and(|(first, end)| (first..end).contains(&number));
-        let done = if fails {
-            Err(io::Error::from_raw_os_error(5))
-        } else {
-            Ok(work(&mut self.pieces.lock().unwrap()))
-        };
+        let cut = *self.cut.lock().unwrap();
+        if let Some((_, seed)) = cut.filter(|(at, _)| *at == number) {
+            *self.left.lock().unwrap() = Some(self.survivors(seed));
+        }
+        let done = work(&mut self.pieces.lock().unwrap());
         self.step();
         done
     }
@@ -125,24 +180,27 @@ impl BlockDevice for StepDevice {
                     }
                 }
             });
-        })
+        });
+        Ok(())
     }
 
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         let at = self.at(offset, buf.len())?;
         self.request(|pieces| {
-            each_piece(at, buf.len(), |piece, inside, part| {
-                let old = pieces.entry(piece).or_insert_with(|| {
-                    let from = piece * PIECE;
-                    Arc::new(self.base[from..from + PIECE].try_into().unwrap())
-                });
-                Arc::make_mut(old)[inside..inside + part.len()].copy_from_slice(&buf[part]);
-            });
-        })
+            self.store(pieces, at, buf);
+            self.medium.lock().unwrap().loose.push((at, buf.to_vec()));
+        });
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.request(|_| ())
+        self.request(|pieces| {
+            *self.medium.lock().unwrap() = Medium {
+                durable: pieces.clone(),
+                loose: Vec::new(),
+            };
+        });
+        Ok(())
     }
 
     fn queueing(&self, _: usize) -> Queueing {

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use crate::model::{Part, State};
+use crate::program::Op;
 
 /// States after which the search gives up.
 const MOST: usize = 400_000;
@@ -19,8 +20,13 @@ const MOST: usize = 400_000;
 pub(crate) struct Call {
     /// Its thread: 0 is the one that begins and ends a program.
     pub(crate) thread: usize,
+    /// What was called; none if all was looked at.
+    pub(crate) op: Option<Op>,
     /// Its words, and what it returned.
     pub(crate) text: String,
+    /// It began, and it returned, before the power went.
+    pub(crate) begun_before_cut: bool,
+    pub(crate) ended_before_cut: bool,
     /// Moments of its begin and its end.
     pub(crate) begin: u64,
     pub(crate) end: u64,
@@ -82,31 +88,60 @@ fn one_by_one<'a>(state: &mut State, calls: &[&'a Call]) -> Option<&'a Call> {
 
 /// Searches for an order of `calls` after which `after` is possible.
 fn search(first: &State, calls: &[&Call], after: &[&Call]) -> Verdict {
+    let mut last = None;
+    let mut explained = false;
+    let walked = walk(first, calls, |state| {
+        last = one_by_one(&mut state.clone(), after);
+        explained = last.is_none();
+        explained
+    });
+    match (walked, last) {
+        _ if explained => Verdict::Explained,
+        (None, _) => Verdict::Undecided,
+        (Some(_), Some(call)) => Verdict::Impossible(vec![call.text.clone()]),
+        (Some(missing), None) => Verdict::Impossible(missing),
+    }
+}
+
+/// All states that orders of `calls` lead to; none if there are too many.
+pub(crate) fn outcomes(first: &State, calls: &[&Call]) -> Option<Vec<State>> {
+    let mut all = HashSet::new();
+    walk(first, calls, |state| {
+        all.insert(state.clone());
+        false
+    })?;
+    Some(all.into_iter().collect())
+}
+
+/// Goes through the orders of `calls`, and shows `visit` each state at the end of one, until it
+/// returns true. Returns the parts that came next in the order that got furthest, or none if there
+/// are too many orders.
+fn walk(
+    first: &State,
+    calls: &[&Call],
+    mut visit: impl FnMut(&State) -> bool,
+) -> Option<Vec<String>> {
     let (steps, owners) = steps(calls);
     if steps.len() > 128 {
-        return Verdict::Undecided;
+        return None;
     }
     let all = (0..steps.len()).fold(0_u128, |mask, step| mask | 1 << step);
     let mut seen: HashSet<(u128, State)> = HashSet::new();
     let mut stack = vec![(0_u128, first.clone())];
     let mut best = 0_u128;
-    let mut last = None;
     while let Some((done, state)) = stack.pop() {
         let (done, state) = look(&steps, done, state);
-        if done == all {
-            last = one_by_one(&mut state.clone(), after);
-            if last.is_none() {
-                return Verdict::Explained;
-            }
-        }
         if done.count_ones() > best.count_ones() {
             best = done;
         }
         if !seen.insert((done, state.clone())) {
             continue;
         }
+        if done == all && visit(&state) {
+            break;
+        }
         if seen.len() > MOST {
-            return Verdict::Undecided;
+            return None;
         }
         for (number, step) in steps.iter().enumerate().rev() {
             if is_next(step, number, done) {
@@ -117,9 +152,6 @@ fn search(first: &State, calls: &[&Call], after: &[&Call]) -> Verdict {
             }
         }
     }
-    if let Some(last) = last {
-        return Verdict::Impossible(vec![last.text.clone()]);
-    }
     let missing = (0..steps.len()).filter(|step| best & 1 << step == 0);
     // What stands behind these could not come before.
     let first = missing.filter(|step| steps[*step].after & !best == 0);
@@ -127,7 +159,7 @@ fn search(first: &State, calls: &[&Call], after: &[&Call]) -> Verdict {
         let call = calls[owners[step]];
         format!("{:?} of {}", steps[step].part, call.text)
     });
-    Verdict::Impossible(words.collect())
+    Some(words.collect())
 }
 
 fn is_next(step: &Step<'_>, number: usize, done: u128) -> bool {

@@ -13,9 +13,12 @@
 //! A failing program is shortened, and a line repeats it.
 #![cfg(extant_shuttle)]
 
+mod cases;
+mod crash;
 mod device;
 mod history;
 mod model;
+mod planted;
 mod program;
 mod run;
 mod scheduler;

@@ -90,6 +90,21 @@ impl State {
         }
     }
 
+    /// The values of a file's cells.
+    pub(crate) fn values(&self, file: usize) -> Vec<Value> {
+        self.files[file].iter().map(|cell| cell.value).collect()
+    }
+
+    /// The files of the names.
+    pub(crate) fn names(&self) -> &[Option<usize>] {
+        &self.names
+    }
+
+    /// The value of a file's attribute.
+    pub(crate) fn attr(&self, file: usize) -> Value {
+        self.attrs[file]
+    }
+
     fn links(&self, file: usize) -> usize {
         self.names
             .iter()

@@ -6,6 +6,7 @@ use extant_engine::{BufferedPath, Tuning};
 use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::Rng;
 
+use crate::device::Cut;
 use crate::model::{CELL, PAGE};
 
 /// Files of a volume.
@@ -55,7 +56,14 @@ pub(crate) struct Setup {
     pub(crate) flushers: u8,
     /// Requests of a direct queue complete in threads.
     pub(crate) threads: bool,
-    switches: u64,
+    /// Blocks that are left free before the threads begin; all if none is said.
+    pub(crate) left: Option<u64>,
+    /// The files are durable before the calls begin.
+    pub(crate) synced: bool,
+    /// When the power goes.
+    pub(crate) cut: Option<Cut>,
+    /// Draws the switches of the engine that a program has.
+    pub(crate) switches: u64,
     pub(crate) failpoint: Option<Failpoint>,
 }
 
@@ -91,8 +99,34 @@ impl Setup {
             order: [0, 2, 9][rng.index(3)],
             flushers: u8::from(rng.chance(35)),
             threads: rng.chance(50),
+            left: rng.chance(30).then(|| rng.below(40)),
+            synced: rng.chance(70),
+            cut: rng.chance(50).then(|| {
+                let within = 4 << rng.below(7);
+                Cut {
+                    after: rng.below(within),
+                    seed: rng.next_u64(),
+                }
+            }),
             switches: rng.next_u64(),
             failpoint,
+        }
+    }
+
+    /// A volume with room, mounted without options.
+    pub(crate) fn plain(block: u32) -> Self {
+        Self {
+            block,
+            path: BufferedPath::Iomap,
+            options: "",
+            order: 2,
+            flushers: 0,
+            threads: false,
+            left: None,
+            synced: false,
+            cut: None,
+            switches: 0,
+            failpoint: None,
         }
     }
 
@@ -133,12 +167,13 @@ impl Program {
     pub(crate) fn draw(seed: u64, failpoint: Option<Failpoint>) -> Self {
         let mut rng = Rng::new(seed ^ 0x7363_6865_6475_6c65);
         let setup = Setup::draw(&mut rng, failpoint);
-        let mut drawer = Drawer::new(&mut rng, setup.block_cells());
+        let mut drawer = Drawer::new(&mut rng, &setup);
         let first = (0..drawer.rng.between(1, 5))
             .map(|_| drawer.op(true))
             .collect();
         let threads = if drawer.rng.chance(60) { 2 } else { 3 };
-        let threads = (0..threads).map(|_| (0..3).map(|_| drawer.op(false)).collect());
+        let calls = 1 + drawer.rng.below(3);
+        let threads = (0..threads).map(|_| (0..calls).map(|_| drawer.op(false)).collect());
         Self {
             setup,
             first,
@@ -167,41 +202,68 @@ impl Program {
     }
 }
 
-/// Draws calls. Each program has a few kinds of calls and one or two files: what meets is more
-/// often what can disturb each other.
+/// Calls that meet in one mechanism: a program mostly has calls of one row.
+const MEETING: &[&[u64]] = &[
+    // Data that arrives and leaves the cache, and what looks at both.
+    &[0, 0, 4, 8, 8, 9, 10, 13, 14, 15, 15, 17],
+    // Space, where it is short.
+    &[0, 0, 2, 3, 3, 7, 8, 13, 14, 16],
+    // The end of a file.
+    &[0, 2, 4, 5, 7, 12, 16, 16, 18],
+    // Past the cache, and through it.
+    &[0, 4, 4, 6, 7, 7, 7, 13, 15],
+    // Data that moves within the file.
+    &[0, 4, 8, 11, 11, 12, 12, 13, 17],
+    // Overwrites beside what has the file alone.
+    &[0, 0, 0, 4, 8, 10, 11, 16, 7],
+    // Names.
+    &[19, 19, 19, 20, 20, 21, 22, 23, 24],
+    // Names, attributes and what makes them durable.
+    &[13, 14, 19, 20, 23, 24, 25, 26, 0],
+];
+/// Kinds of calls.
+const ALL: u64 = 27;
+
+/// Draws calls. Each program has a few kinds of calls, one or two files, and a range that most
+/// calls touch: what meets is more often what can disturb each other.
 struct Drawer<'a> {
     rng: &'a mut Rng,
     block: usize,
-    kinds: Vec<u64>,
+    /// Space may run out.
+    is_tight: bool,
+    kinds: &'static [u64],
     files: usize,
+    /// Where most calls begin.
+    near: usize,
 }
 
-/// Kinds of calls: on the content, on names, on attributes.
-const CONTENT: u64 = 19;
-const ALL: u64 = 27;
-
 impl<'a> Drawer<'a> {
-    fn new(rng: &'a mut Rng, block: usize) -> Self {
-        let of = if rng.chance(70) { CONTENT } else { ALL };
-        let from = if of == ALL && rng.chance(60) {
-            CONTENT - 2
+    fn new(rng: &'a mut Rng, setup: &Setup) -> Self {
+        let is_tight = setup.left.is_some();
+        let row = if is_tight && rng.chance(60) {
+            1
         } else {
-            0
+            rng.index(MEETING.len())
         };
-        let count = rng.between(3, 7);
-        let kinds = (0..count).map(|_| rng.between(from, of - 1)).collect();
-        let files = if rng.chance(75) { 1 } else { FILES };
+        let files = if rng.chance(80) { 1 } else { FILES };
+        let near = rng.index(SPAN);
         Self {
             rng,
-            block,
-            kinds,
+            block: setup.block_cells(),
+            is_tight,
+            kinds: MEETING[row],
             files,
+            near,
         }
     }
 
     fn range(&mut self) -> (usize, usize) {
-        let at = self.rng.index(SPAN);
-        let len = if self.rng.chance(75) {
+        let at = if self.rng.chance(75) {
+            (self.near + self.rng.index(6)).saturating_sub(3)
+        } else {
+            self.rng.index(SPAN)
+        };
+        let len = if self.rng.chance(80) {
             1 + self.rng.index(PAGE)
         } else {
             1 + self.rng.index(SPAN)
@@ -212,29 +274,35 @@ impl<'a> Drawer<'a> {
     /// A range of whole blocks.
     fn blocks(&mut self) -> (usize, usize) {
         let (at, len) = self.range();
-        (
-            at / self.block * self.block,
-            len.div_ceil(self.block) * self.block,
-        )
+        let whole = len.div_ceil(self.block) * self.block;
+        (at / self.block * self.block, whole)
     }
 
     fn op(&mut self, first: bool) -> Op {
-        let file = self.rng.index(self.files);
-        let (at, len) = self.range();
-        let (block, blocks) = self.blocks();
-        let yes = self.rng.chance(50);
-        let (name, other) = (self.rng.index(NAMES), self.rng.index(NAMES));
-        let kind = if first && self.rng.chance(70) {
-            [0, 0, 3, 13, 14][self.rng.index(5)]
-        } else if self.rng.chance(80) {
+        let kind = if first && self.rng.chance(75) {
+            [0, 0, 0, 3, 13, 14][self.rng.index(6)]
+        } else if self.rng.chance(90) {
             self.kinds[self.rng.index(self.kinds.len())]
         } else {
             self.rng.below(ALL)
         };
+        if kind < 19 {
+            self.content(kind)
+        } else {
+            self.named(kind)
+        }
+    }
+
+    fn content(&mut self, kind: u64) -> Op {
+        let file = self.rng.index(self.files);
+        let (at, len) = self.range();
+        let (block, blocks) = self.blocks();
+        let yes = self.rng.chance(50);
         match kind {
             0 | 1 => Op::Write(file, at, len),
             2 => Op::Append(file, 1 + len % (2 * PAGE)),
-            3 => Op::Allocate(file, at, len, yes),
+            // Without space a file may get a part of the length.
+            3 => Op::Allocate(file, at, len, yes || self.is_tight),
             4 | 5 => Op::Read(file, at, len),
             6 => Op::ReadPast(file, at, len),
             7 if yes => Op::Direct(file, block, blocks),
@@ -249,11 +317,19 @@ impl<'a> Drawer<'a> {
             15 => Op::DropAll,
             16 => Op::Truncate(file, at),
             17 => Op::Seek(file, at),
-            18 => Op::Size(file),
+            _ => Op::Size(file),
+        }
+    }
+
+    fn named(&mut self, kind: u64) -> Op {
+        let file = self.rng.index(FILES);
+        let (name, other) = (self.rng.index(NAMES), self.rng.index(NAMES));
+        let yes = self.rng.chance(50);
+        match kind {
             19 => Op::Lookup(name),
             20 | 21 => Op::Rename(name, other),
             22 => Op::Exchange(name, other),
-            23 => Op::Link(name, other),
+            23 => Op::Link(file, other),
             24 => Op::Unlink(name),
             25 => Op::Links(file),
             _ if yes => Op::SetAttr(file),
@@ -270,11 +346,16 @@ impl fmt::Display for Program {
             options,
             order,
             flushers,
+            left,
+            cut,
             ..
         } = self.setup;
+        let cut = cut.map_or("never".to_owned(), |cut| cut.after.to_string());
+        let left = left.map_or("all".to_owned(), |left| left.to_string());
         writeln!(
             f,
-            "  {path:?}, blocks of {block}, folios up to {order}, {flushers} flushers, {options}"
+            "  {path:?}, blocks of {block}, folios up to {order}, {flushers} flushers, \
+             {left} left, power cut {cut}, {options}"
         )?;
         writeln!(f, "  first: {:?}", self.first)?;
         for (number, thread) in self.threads.iter().enumerate() {

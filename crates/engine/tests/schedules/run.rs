@@ -10,6 +10,7 @@ use extant_engine::Verifier;
 use extant_sync::{restart, thread};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
+use crate::crash;
 use crate::history::{Call, Verdict, explain};
 use crate::model::State;
 use crate::program::{FILES, NAMES, Op, Program};
@@ -57,11 +58,16 @@ fn tick(log: &Shared) -> u64 {
 /// Makes a call and writes it down.
 fn call(world: &World, log: &Shared, thread: usize, (op, number): (Op, usize)) -> Outcome<()> {
     let begin = tick(log);
+    let begun_before_cut = !world.device.is_cut();
     let done = world.call(op, number);
+    let ended_before_cut = !world.device.is_cut();
     let done = done.map_err(|why| format!("thread {thread}: {op:?}: {why}"))?;
     let end = tick(log);
     log.lock().unwrap().calls.push(Call {
         thread,
+        op: Some(op),
+        begun_before_cut,
+        ended_before_cut,
         text: format!("{op:?} -> {}", done.text),
         begin,
         end,
@@ -78,6 +84,9 @@ fn look(world: &World, log: &Shared, when: &str) -> Outcome<()> {
         let end = tick(log);
         log.lock().unwrap().calls.push(Call {
             thread: 0,
+            op: None,
+            begun_before_cut: false,
+            ended_before_cut: false,
             text: format!("{when}: {}", done.text),
             begin,
             end,
@@ -118,6 +127,9 @@ fn threads(program: &Program, world: &Arc<World>, log: &Shared) -> Outcome<()> {
 fn execute(program: &Program, log: &Shared) -> Outcome<Count> {
     restart();
     let world = Arc::new(World::new(&program.setup)?);
+    if let Some(cut) = program.setup.cut {
+        world.device.cut(cut);
+    }
     for op in program.first.iter().copied().zip(1..) {
         call(&world, log, 0, op)?;
     }
@@ -145,14 +157,23 @@ fn execute(program: &Program, log: &Shared) -> Outcome<Count> {
         calls: log.lock().unwrap().calls.len() as u64,
         undecided: false,
     };
-    judge_image(&world)?;
+    world.device.leave_alone();
+    judge_image(world.device.clone())?;
+    if let Some(device) = world.device.after_cut() {
+        let device = Arc::new(device);
+        let found = world.survivors(&program.setup, &device)?;
+        device.leave_alone();
+        judge_image(device).map_err(|why| format!("after the power cut: {why}"))?;
+        let first = State::new(FILES, NAMES);
+        let calls = log.lock().unwrap().calls.clone();
+        let judged = crash::judge(&first, program.setup.synced, &calls, &found);
+        judged.map_err(|why| format!("after the power cut: {why}"))?;
+    }
     Ok(count)
 }
 
 /// The check of what an unmount left.
-fn judge_image(world: &World) -> Outcome<()> {
-    world.device.leave_alone();
-    let device: Arc<dyn BlockDevice> = world.device.clone();
+fn judge_image(device: Arc<dyn BlockDevice>) -> Outcome<()> {
     let options = CheckOptions {
         threads: 1,
         ..CheckOptions::default()

@@ -10,6 +10,7 @@ use extant_engine::{
 };
 use extant_mkfs::Options;
 
+use crate::crash::{Found, Survivors};
 use crate::device::{Pieces, StepDevice};
 use crate::model::{CELL, PAGE, Part, Value};
 use crate::program::{FILES, NAMES, Op, Setup};
@@ -33,6 +34,8 @@ pub(crate) struct World {
     pub(crate) device: Arc<StepDevice>,
     /// Cells of a block.
     block: usize,
+    /// Space may run out.
+    is_tight: bool,
     root: Node,
     files: Vec<Node>,
     cred: Cred,
@@ -118,11 +121,6 @@ fn cut(at: usize, len: usize, unit: usize) -> Vec<(usize, usize)> {
     pieces
 }
 
-/// An error that a call may return.
-fn refused(error: &Error) -> Outcome<Done> {
-    Err(format!("unexpected error: {error}"))
-}
-
 fn done(parts: Vec<Part>, text: impl Into<String>) -> Outcome<Done> {
     Ok(Done {
         parts,
@@ -143,7 +141,39 @@ impl World {
                 .create(&world.root, &name(file), 0o644, &world.cred);
             world.files.push(made.map_err(|error| error.to_string())?);
         }
+        if setup.synced {
+            world
+                .volume
+                .sync()
+                .map_err(|error| format!("the first sync: {error}"))?;
+        }
+        if let Some(left) = setup.left {
+            world
+                .fill(left)
+                .map_err(|error| format!("filling: {error}"))?;
+        }
         Ok(world)
+    }
+
+    /// Takes all blocks but some.
+    fn fill(&self, left: u64) -> extant_engine::Result<()> {
+        let filler = self
+            .volume
+            .create(&self.root, b"filler", 0o644, &self.cred)?;
+        let free = self.volume.statfs()?.blocks_available.saturating_sub(left);
+        let len = free * u64::from(self.volume.block_size());
+        let mode = FallocateMode::Allocate { keep_size: false };
+        self.volume
+            .fallocate(&filler, mode, 0, len.max(1), &self.cred)?;
+        self.volume.sync()
+    }
+
+    /// What an error means: without space nothing happened.
+    fn refused(&self, error: &Error) -> Outcome<Done> {
+        match error {
+            Error::NoSpace if self.is_tight => done(Vec::new(), "no space"),
+            _ => Err(format!("unexpected error: {error}")),
+        }
     }
 
     /// Mounts what is on a device; opens nothing.
@@ -160,6 +190,7 @@ impl World {
             volume,
             device,
             block: setup.block_cells(),
+            is_tight: setup.left.is_some(),
             root,
             files: Vec::new(),
             cred: Cred::root(),
@@ -185,7 +216,7 @@ impl World {
                         let rest = to.next_multiple_of(self.block) - to;
                         done(vec![Part::Fade(file, to, rest), Part::Resize(file, to)], "")
                     }
-                    Err(error) => refused(&error),
+                    Err(error) => self.refused(&error),
                 }
             }
             Op::Size(file) => match self.volume.getattr(&self.files[file]) {
@@ -193,16 +224,16 @@ impl World {
                     vec![Part::Size(file, cells(attr.size)?)],
                     format!("{}", attr.size),
                 ),
-                Err(error) => refused(&error),
+                Err(error) => self.refused(&error),
             },
             Op::Seek(file, at) => self.seek(file, at),
             Op::Fsync(file, data) => match self.volume.fsync(&self.files[file], data) {
                 Ok(()) => done(Vec::new(), ""),
-                Err(error) => refused(&error),
+                Err(error) => self.refused(&error),
             },
             Op::Sync => match self.volume.sync() {
                 Ok(()) => done(Vec::new(), ""),
-                Err(error) => refused(&error),
+                Err(error) => self.refused(&error),
             },
             Op::Drop(file) => {
                 self.volume.drop_cached(&self.files[file]);
@@ -238,11 +269,12 @@ impl World {
                 )
             }
             Op::Allocate(file, at, len, keep_size) => {
-                let parts = if keep_size {
-                    Vec::new()
-                } else {
-                    vec![Part::Extend(file, at + len)]
-                };
+                // The file grows as its blocks come.
+                let pieces = cut(at, if keep_size { 0 } else { len }, self.block);
+                let grows = pieces
+                    .into_iter()
+                    .map(|(at, len)| Part::Extend(file, at + len));
+                let parts = grows.collect();
                 self.fallocate(
                     file,
                     FallocateMode::Allocate { keep_size },
@@ -272,7 +304,7 @@ impl World {
                 });
                 done(parts.collect(), format!("{written}"))
             }
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
     }
 
@@ -288,7 +320,7 @@ impl World {
                 let begin = Part::Change(file, at, values.clone());
                 done(vec![begin, Part::Write(file, at, values)], text)
             }
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
     }
 
@@ -305,7 +337,7 @@ impl World {
                 });
                 done(parts.collect(), format!("{written} at {at}"))
             }
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
     }
 
@@ -320,7 +352,8 @@ impl World {
         match how(&self.volume, &self.files[file], bytes(at), &mut buf) {
             Ok(got) => {
                 let values = decode(&buf[..got])?;
-                let mut parts: Vec<_> = cut(at, values.len(), PAGE)
+                // A page that the cache has in part is read block by block.
+                let mut parts: Vec<_> = cut(at, values.len(), self.block)
                     .into_iter()
                     .map(|(from, len)| {
                         Part::Show(file, from, values[from - at..from - at + len].to_vec())
@@ -335,7 +368,7 @@ impl World {
                     text: format!("{values:?}"),
                 })
             }
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
     }
 
@@ -350,7 +383,7 @@ impl World {
                 done(vec![Part::Data(file, at, Some(found))], format!("{found}"))
             }
             Err(Error::NoSuchAddress) => done(vec![Part::Data(file, at, None)], "none"),
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
     }
 
@@ -379,7 +412,7 @@ impl World {
                 };
                 done(vec![Part::End(file, last)], "refused")
             }
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
     }
 
@@ -394,7 +427,6 @@ impl World {
             Op::Rename(from, to) => self.rename(from, to, RenameFlags::empty()),
             Op::Exchange(from, to) => self.rename(from, to, RenameFlags::EXCHANGE),
             Op::Link(file, to) => {
-                let file = file % FILES;
                 match volume.link(&self.files[file], root, &name(to), &self.cred) {
                     Ok(()) => done(vec![Part::Link(file, to)], ""),
                     Err(Error::Exists) => {
@@ -406,20 +438,20 @@ impl World {
                         })
                     }
                     Err(Error::NotFound) => done(vec![Part::Links(file, 0)], "no names"),
-                    Err(error) => refused(&error),
+                    Err(error) => self.refused(&error),
                 }
             }
             Op::Unlink(from) => match volume.unlink(root, &name(from)) {
                 Ok(()) => done(vec![Part::Unlink(from)], ""),
                 Err(Error::NotFound) => done(none(from), "not found"),
-                Err(error) => refused(&error),
+                Err(error) => self.refused(&error),
             },
             Op::Links(file) => match volume.getattr(&self.files[file]) {
                 Ok(attr) => {
                     let links = usize::try_from(attr.nlink).unwrap();
                     done(vec![Part::Links(file, links)], format!("{links}"))
                 }
-                Err(error) => refused(&error),
+                Err(error) => self.refused(&error),
             },
             Op::SetAttr(file) => {
                 let value = Value::try_from(number).unwrap();
@@ -427,14 +459,14 @@ impl World {
                 let bytes = value.to_le_bytes();
                 match volume.setxattr(node, ATTR, &bytes, XattrMode::Either, &self.cred) {
                     Ok(()) => done(vec![Part::SetAttr(file, value)], format!("{value}")),
-                    Err(error) => refused(&error),
+                    Err(error) => self.refused(&error),
                 }
             }
             Op::GetAttr(file) => {
                 let value = match volume.getxattr(&self.files[file], ATTR) {
                     Ok(bytes) => Value::from_le_bytes(bytes.try_into().unwrap()),
                     Err(Error::NoAttribute) => 0,
-                    Err(error) => return refused(&error),
+                    Err(error) => return self.refused(&error),
                 };
                 done(vec![Part::Attr(file, value)], format!("{value}"))
             }
@@ -466,8 +498,54 @@ impl World {
             // With an exchange any of both may be missing.
             Err(Error::NotFound) if exchanges => done(Vec::new(), "not found"),
             Err(Error::NotFound) => done(vec![Part::Name(from, None)], "not found"),
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
+    }
+
+    /// What a mount of a device after a power cut shows, of the files that this world has.
+    pub(crate) fn survivors(&self, setup: &Setup, device: &Arc<StepDevice>) -> Outcome<Survivors> {
+        let after = Self::mount(setup, Arc::clone(device));
+        let mut after = after.map_err(|why| format!("after the power cut: {why}"))?;
+        let mut found = Survivors {
+            files: (0..FILES).map(|_| None).collect(),
+            names: Vec::new(),
+        };
+        let mut nodes = Vec::new();
+        for number in 0..NAMES {
+            let node = match after.volume.lookup(&after.root, &name(number)) {
+                Ok(node) => node,
+                Err(Error::NotFound) => {
+                    found.names.push(None);
+                    continue;
+                }
+                Err(error) => return Err(format!("lookup after the power cut: {error}")),
+            };
+            let file = self.files.iter().position(|file| file.ino() == node.ino());
+            let file = file.ok_or("a name leads to no file after the power cut")?;
+            found.names.push(Some(file));
+            nodes.push((file, node));
+        }
+        for (file, node) in nodes {
+            after.files = vec![node];
+            let attr = after.volume.getattr(&after.files[0]);
+            let size = cells(attr.map_err(|error| error.to_string())?.size)?;
+            let mut buf = vec![0; size * CELL];
+            let read = after.volume.read(&after.files[0], 0, &mut buf);
+            read.map_err(|error| format!("a read after the power cut: {error}"))?;
+            let attr = match after.volume.getxattr(&after.files[0], ATTR) {
+                Ok(bytes) => Value::from_le_bytes(bytes.try_into().unwrap()),
+                Err(Error::NoAttribute) => 0,
+                Err(error) => return Err(format!("after the power cut: {error}")),
+            };
+            found.files[file] = Some(Found {
+                values: decode(&buf)?,
+                attr,
+            });
+        }
+        after.files.clear();
+        let unmounted = after.volume.unmount();
+        unmounted.map_err(|error| format!("unmount after the power cut: {error}"))?;
+        Ok(found)
     }
 
     /// All that can be seen, by one thread, as calls.

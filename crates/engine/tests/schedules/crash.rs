@@ -1,0 +1,152 @@
+//! The promises that must hold after a power cut at any step.
+//!
+//! What a sync covered that had returned by then is there: the content of a file, with its size, if
+//! no later call changes it; otherwise each cell has what was covered, or what a later call gave
+//! it. No cell has anything else. Names and attributes likewise. The volume is mounted, which
+//! replays its log, and is clean afterwards.
+
+use crate::history::{Call, outcomes};
+use crate::model::{Part, State, Value};
+use crate::program::Op;
+
+/// A file as the mount after the cut shows it.
+pub(crate) struct Found {
+    pub(crate) values: Vec<Value>,
+    pub(crate) attr: Value,
+}
+
+/// Everything that the mount after the cut shows: a file without a name is not there.
+pub(crate) struct Survivors {
+    pub(crate) files: Vec<Option<Found>>,
+    pub(crate) names: Vec<Option<usize>>,
+}
+
+/// What is promised of one thing: the states that the last sync may have covered, and the calls
+/// that may have changed it since.
+struct Promise<'a> {
+    covered: Vec<State>,
+    later: Vec<&'a Call>,
+}
+
+/// The file that a part changes the content of.
+fn content(part: &Part) -> Option<usize> {
+    match *part {
+        Part::Write(file, ..)
+        | Part::Append(file, ..)
+        | Part::Fade(file, ..)
+        | Part::Zero(file, ..)
+        | Part::Change(file, ..)
+        | Part::Extend(file, ..)
+        | Part::Resize(file, ..)
+        | Part::Collapse(file, ..)
+        | Part::Insert(file, ..) => Some(file),
+        _ => None,
+    }
+}
+
+fn changes_names(part: &Part) -> bool {
+    matches!(
+        part,
+        Part::Rename(..) | Part::Exchange(..) | Part::Link(..) | Part::Unlink(..)
+    )
+}
+
+/// The promise about what `concerns` says; `syncs` says which calls cover it. Without one the first
+/// state is covered if it was synced.
+fn promise<'a>(
+    first: &State,
+    synced: bool,
+    calls: &'a [Call],
+    concerns: impl Fn(&Part) -> bool,
+    syncs: impl Fn(Op) -> bool,
+) -> Option<Promise<'a>> {
+    let covers = |call: &&Call| call.ended_before_cut && call.op.is_some_and(&syncs);
+    let last = calls.iter().filter(covers).map(|call| call.begin).max();
+    let last = last.or(synced.then_some(0))?;
+    let changing = calls.iter().filter(|call| call.parts.iter().any(&concerns));
+    let begun = changing.filter(|call| call.begun_before_cut);
+    let (before, later): (Vec<_>, Vec<_>) = begun.partition(|call| call.end < last);
+    // None if the calls before were possible only with later ones.
+    let covered = outcomes(first, &before).filter(|states| !states.is_empty())?;
+    Some(Promise { covered, later })
+}
+
+/// Judges what a cut left. `synced`: the first state was durable when the calls began.
+pub(crate) fn judge(
+    first: &State,
+    synced: bool,
+    calls: &[Call],
+    found: &Survivors,
+) -> Result<(), String> {
+    for (file, found) in found.files.iter().enumerate() {
+        let Some(found) = found else { continue };
+        let concerns = |part: &Part| content(part) == Some(file);
+        let syncs = |op| op == Op::Sync || matches!(op, Op::Fsync(of, _) if of == file);
+        if let Some(promise) = promise(first, synced, calls, concerns, syncs) {
+            judge_content(file, &promise, &found.values)?;
+        }
+        let concerns = |part: &Part| matches!(*part, Part::SetAttr(of, _) if of == file);
+        let syncs = |op| op == Op::Sync || op == Op::Fsync(file, false);
+        if let Some(Promise { covered, later }) = promise(first, synced, calls, concerns, syncs) {
+            let set = |call: &&Call| call.parts.contains(&Part::SetAttr(file, found.attr));
+            let is_covered = covered.iter().any(|state| state.attr(file) == found.attr);
+            if !is_covered && !later.iter().any(set) {
+                return Err(format!("file {file} has the attribute {}", found.attr));
+            }
+        }
+    }
+    let promise = promise(first, synced, calls, changes_names, |op| op == Op::Sync);
+    if let Some(Promise { covered, later }) = promise
+        && later.is_empty()
+        && !covered.iter().any(|state| state.names() == found.names)
+    {
+        return Err(format!("the names lead to {:?}", found.names));
+    }
+    Ok(())
+}
+
+/// Judges the cells of a file.
+fn judge_content(file: usize, promise: &Promise<'_>, found: &[Value]) -> Result<(), String> {
+    let Promise { covered, later } = promise;
+    let covered: Vec<_> = covered.iter().map(|state| state.values(file)).collect();
+    if later.is_empty() {
+        if covered.iter().any(|values| values == found) {
+            return Ok(());
+        }
+        return Err(format!(
+            "file {file} has {found:?}, and {covered:?} was covered"
+        ));
+    }
+    let parts: Vec<_> = later.iter().flat_map(|call| &call.parts).collect();
+    let moves = |part: &&&Part| matches!(part, Part::Collapse(..) | Part::Insert(..));
+    if parts.iter().any(|part| moves(&part)) {
+        return Ok(());
+    }
+    for (cell, value) in found.iter().enumerate() {
+        let was = covered
+            .iter()
+            .any(|values| values.get(cell).unwrap_or(&0) == value);
+        if !was && !parts.iter().any(|part| gives(part, cell, *value)) {
+            return Err(format!(
+                "cell {cell} of file {file} has {value} of {found:?}, and {covered:?} was covered"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a part may give a cell that value.
+fn gives(part: &Part, cell: usize, value: Value) -> bool {
+    match *part {
+        Part::Write(_, at, ref values)
+        | Part::Append(_, at, ref values)
+        | Part::Change(_, at, ref values) => {
+            cell.checked_sub(at).and_then(|number| values.get(number)) == Some(&value)
+        }
+        Part::Fade(_, at, len) | Part::Zero(_, at, len) => {
+            value == 0 && (at..at + len).contains(&cell)
+        }
+        Part::Resize(_, to) => value == 0 && cell >= to,
+        _ => false,
+    }
+}
