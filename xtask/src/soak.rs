@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::mutations;
 use crate::outcome::Outcome;
-use crate::suite::{INTERLEAVINGS, Logs, MODELLED, Run};
+use crate::suite::{INTERLEAVINGS, Logs, MODELLED, Run, SCHEDULES};
 
 /// A part of a soak.
 struct Stage {
@@ -104,6 +104,14 @@ const STAGES: &[Stage] = &[
         suites: INTERLEAVINGS,
         env: &[MODELLED, ("EXTANT_SCHEDULES", "20000")],
         round: Some(300),
+        ..PLAIN
+    },
+    Stage {
+        name: "schedules",
+        weight: 2,
+        suites: SCHEDULES,
+        tests: &["--nocapture", "every_schedule"],
+        env: &[MODELLED],
         ..PLAIN
     },
     Stage {

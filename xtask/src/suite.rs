@@ -64,6 +64,9 @@ const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree \
     -p extant-range-lock -p extant-name-cache --test interleavings \
     --target-dir target/interleavings";
+/// The schedules of the whole engine: in the same build.
+pub(crate) const SCHEDULES: &str =
+    "-p extant-engine --test schedules --target-dir target/interleavings";
 /// The variable of the environment that makes that build.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 
@@ -144,9 +147,11 @@ fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> io::Result<(
     std::thread::scope(|scope| {
         let beside = beside.map(|check| scope.spawn(check));
         let suites = scope.spawn(|| logs.run_at_once(AT_ONCE, queue));
-        let mut models = Run::of(INTERLEAVINGS);
-        models.env.push(MODELLED);
-        logs.run(root, &models);
+        for modelled in [INTERLEAVINGS, SCHEDULES] {
+            let mut models = Run::of(modelled);
+            models.env.push(MODELLED);
+            logs.run(root, &models);
+        }
         let mut examples = binaries::cargo(root);
         examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
         logs.add(logs.watched(examples, Duration::MAX, Vec::new, |line| println!("{line}")));
