@@ -317,8 +317,14 @@ impl World {
             Ok(written) => {
                 let values = values[..cells(written as u64)?].to_vec();
                 let text = format!("{}", values.len());
+                // A file that grows does so run by run, each of whole blocks.
+                let runs = cut(at, values.len(), self.block)
+                    .into_iter()
+                    .map(|(from, len)| {
+                        Part::Write(file, from, values[from - at..from - at + len].to_vec())
+                    });
                 let begin = Part::Change(file, at, values.clone());
-                done(vec![begin, Part::Write(file, at, values)], text)
+                done(std::iter::once(begin).chain(runs).collect(), text)
             }
             Err(error) => self.refused(&error),
         }
