@@ -12,6 +12,8 @@ use extant_figures::{Fault, Report, fill};
 
 /// The folder of the reports, from the root.
 const FOLDER: &str = "docs/figures";
+/// Results that `scripts/xfstests/page` makes a page of.
+const OTHER: &str = "xfstests.json";
 
 /// A file, and the text that it should have, or why it cannot be made.
 pub(crate) type Made = (PathBuf, Result<String, Fault>);
@@ -47,6 +49,9 @@ pub(crate) fn stale(root: &Path, made: Vec<Made>) -> Vec<Made> {
 pub(crate) fn made(root: &Path, pages: &[(PathBuf, String)]) -> Vec<Made> {
     let mut all = Vec::new();
     for file in files(root, FOLDER, "json") {
+        if file.ends_with(OTHER) {
+            continue;
+        }
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let page = read(root, &name).map(|report| {
             let title = name.trim_end_matches(".json");

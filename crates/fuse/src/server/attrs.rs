@@ -48,8 +48,8 @@ fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
     }
 }
 
-/// Returns whether both times become "now". Where the kernel keeps the times it sends its own one as
-/// the time of modification, and the same as that of the change: one that a user chose differs.
+/// Returns whether both times become "now". Where the kernel keeps the times it sends its own one
+/// as the time of modification, and the same as that of the change: one that a user chose differs.
 fn is_touch(valid: SetattrValid, wire: &abi::SetattrIn) -> bool {
     const TOUCH: SetattrValid = SetattrValid::ATIME
         .union(SetattrValid::ATIME_NOW)
