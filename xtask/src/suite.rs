@@ -64,6 +64,10 @@ const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree \
     -p extant-range-lock -p extant-name-cache --test interleavings \
     --target-dir target/interleavings";
+/// Both, in one build.
+const MODELS: &str = "-p extant-iomap -p extant-extent-io-tree -p extant-range-lock \
+    -p extant-name-cache -p extant-engine --test interleavings --test schedules \
+    --target-dir target/interleavings";
 /// The schedules of the whole engine: in the same build.
 pub(crate) const SCHEDULES: &str =
     "-p extant-engine --test schedules --target-dir target/interleavings";
@@ -147,11 +151,9 @@ fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> io::Result<(
     std::thread::scope(|scope| {
         let beside = beside.map(|check| scope.spawn(check));
         let suites = scope.spawn(|| logs.run_at_once(AT_ONCE, queue));
-        for modelled in [INTERLEAVINGS, SCHEDULES] {
-            let mut models = Run::of(modelled);
-            models.env.push(MODELLED);
-            logs.run(root, &models);
-        }
+        let mut models = Run::of(MODELS);
+        models.env.push(MODELLED);
+        logs.run(root, &models);
         let mut examples = binaries::cargo(root);
         examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
         logs.add(logs.watched(examples, Duration::MAX, Vec::new, |line| println!("{line}")));

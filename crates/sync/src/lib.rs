@@ -10,7 +10,7 @@
 //!
 //! # Concurrency
 //! The checker knows one order of memory: it finds wrong orders of steps, not wrong memory
-//! orderings. `docs/TESTING.md` has the models ("Interleavings").
+//! orderings. `docs/SCHEDULES.md` has the models ("Interleavings").
 #![forbid(unsafe_code)]
 
 pub mod atomic;

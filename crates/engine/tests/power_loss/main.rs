@@ -4,7 +4,7 @@
 //! Each workload ([`workloads`]) is named and runs on a recorded device ([`run`]) of one of several
 //! kinds ([`setups`]), entering in a [`ledger`] what it promises. The crash explorer then visits
 //! the states that a cut may leave, and the [`judge`] judges each. A failing state prints one line
-//! that reproduces it ([`cases`]). `docs/TESTING.md` has the rest.
+//! that reproduces it ([`cases`]). `docs/POWER_CUTS.md` has the rest.
 
 mod cases;
 mod failpoints;

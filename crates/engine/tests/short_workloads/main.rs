@@ -5,7 +5,7 @@
 //! The operations ([`ops`]) run on an abstract model ([`model`], [`content`]), from which the
 //! workloads are generated ([`generate`]), and on a recorded volume ([`run`]). A [`timeline`] says
 //! which models may be found at each event; each state of a crash is recovered and read as a whole
-//! ([`view`]), and has to be one of them ([`explore`]). `docs/TESTING.md` has the rest.
+//! ([`view`]), and has to be one of them ([`explore`]). `docs/POWER_CUTS.md` has the rest.
 
 mod cases;
 mod content;

@@ -73,7 +73,7 @@ fn dir_block(lblk: u32) -> Location {
     Location::DirBlock(ino(DIR), Lblk::new(lblk))
 }
 
-fn place() -> DirPlace {
+fn changed_block() -> DirPlace {
     DirPlace {
         dir: ino(DIR),
         ..BLOCK
@@ -81,17 +81,25 @@ fn place() -> DirPlace {
 }
 
 fn dir_sum() -> Finding {
-    repair(dir_block(2), Repair::DirChecksum(place()))
+    repair(dir_block(2), Repair::DirChecksum(changed_block()))
 }
 
 fn entry_kind() -> Finding {
     let kind = Repair::EntryKind {
-        block: place(),
+        block: changed_block(),
         at: 7,
         kind: 1,
         target: ino(FILE),
     };
     repair(dir_block(2), kind)
+}
+
+fn reattach() -> Repair {
+    Repair::Reattach {
+        ino: ino(FILE),
+        kind: 1,
+        into: Arc::from([BLOCK]),
+    }
 }
 
 /// Every repair, by name. The last three are of notes.
@@ -105,13 +113,8 @@ fn repairs() -> Vec<(&'static str, Finding)> {
         unused: 1,
     };
     let (block, bitmap) = (Pblk::new(600), Arc::from([0_u8; 8]));
-    let reattach = Repair::Reattach {
-        ino: ino(FILE),
-        kind: 1,
-        into: Arc::from([BLOCK]),
-    };
     let parent = Repair::Parent {
-        block: place(),
+        block: changed_block(),
         parent: Ino::ROOT,
     };
     let totals = Repair::Totals {
@@ -153,7 +156,7 @@ fn repairs() -> Vec<(&'static str, Finding)> {
             ),
         ),
         ("links", repair(file, Repair::Links(ino(FILE), 2))),
-        ("reattach", repair(file, reattach)),
+        ("reattach", repair(file, reattach())),
         ("parent", repair(dir, parent)),
         ("journal", repair(Location::Journal, Repair::JournalError)),
         (
@@ -404,7 +407,7 @@ fn links_that_contradict_a_directory_are_left() {
     assert_eq!(admit(&report, true, Standing::Confirmed).count(), 0);
 }
 
-/// What a wrong superblock would make seem right is left while only it says so.
+/// Findings that a wrong superblock would make seem right are left while only it says so.
 #[test]
 fn a_superblock_that_nothing_confirms_is_not_relied_on() {
     const RELY: &[&str] = &[
