@@ -2,7 +2,7 @@
 //! and knows what is in them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extant_engine::Volume;
 use extant_testkit::Rng;
@@ -21,6 +21,9 @@ const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 const O_RDWR: u32 = 2;
 /// With less room than this a write may be let pass without a promise.
 const PROMISED: u64 = 2 << 20;
+/// The time after the answer to its question within which a write is promised space. The server
+/// gives it 200 ms (`GRACE`) from the answer on, and this thread may have got that late.
+const PROMPT: Duration = Duration::from_millis(50);
 /// Pages of a file at most.
 const PAGES: u64 = 192;
 
@@ -216,11 +219,13 @@ impl<'a> Client<'a> {
         if Self::expected(self.ask(at)).is_none() {
             return;
         }
-        let is_promised = before.min(volume.room(true)) >= PROMISED;
+        let answered = Instant::now();
+        let has_room = before.min(volume.room(true)) >= PROMISED;
         self.byte = self.byte.wrapping_add(1).max(1);
         let byte = self.byte;
         let file = &mut self.files[at];
         for page in first..first + count {
+            let is_promised = has_room && answered.elapsed() < PROMPT;
             self.kernel.store(file.id, page, Page { byte, is_promised });
             file.content.insert(page, byte);
         }
