@@ -62,8 +62,6 @@ pub enum Failpoint {
     NameTicketIgnored,
     /// The cache is filled from the device while the same bytes are written directly.
     FillBesideDirectWrite,
-    /// An overwrite of what is cached does not ask whether another thread has locked the range.
-    OverwriteIgnoresLocks,
     /// An operation on a whole file does not wait for those that have locked parts of it.
     RangeChangeWithoutDrain,
     /// fallocate does not wait for a writeback that holds blocks which it allocates.
@@ -74,7 +72,7 @@ pub enum Failpoint {
 
 impl Failpoint {
     /// All failpoints.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 22] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -94,7 +92,6 @@ impl Failpoint {
         Self::HalfRenameShown,
         Self::NameTicketIgnored,
         Self::FillBesideDirectWrite,
-        Self::OverwriteIgnoresLocks,
         Self::RangeChangeWithoutDrain,
         Self::AllocationTakesReservation,
         Self::CutNotRecorded,
@@ -122,7 +119,6 @@ impl Failpoint {
             Self::HalfRenameShown => "half_rename_shown",
             Self::NameTicketIgnored => "name_ticket_ignored",
             Self::FillBesideDirectWrite => "fill_beside_direct_write",
-            Self::OverwriteIgnoresLocks => "overwrite_ignores_locks",
             Self::RangeChangeWithoutDrain => "range_change_without_drain",
             Self::AllocationTakesReservation => "allocation_takes_reservation",
             Self::CutNotRecorded => "cut_not_recorded",

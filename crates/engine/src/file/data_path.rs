@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use extant_disk::inode::InodeFlags;
-use extant_failpoint::Failpoint;
 use extant_iomap::{
     Miss, Payload, ReadView, Source, SourceTail, Stopped, Target, WritebackControl,
 };
@@ -76,9 +75,7 @@ pub(super) fn try_write_cached(
         // A holder of the range (a truncation, a longer write) or of the file's lock takes folios
         // one by one. From its first folio on, writes of this kind stay out of its part of the
         // folio. What it changed about the file before is seen by what is read after this look.
-        let ignores_locks = cx.fs.tuning.failpoint.is(Failpoint::OverwriteIgnoresLocks);
-        let is_locked = || range_lock::is_locked(inode, state, at, bytes.len());
-        let alone = || (ignores_locks || !is_locked()) && on_this_path();
+        let alone = || !range_lock::is_locked(inode, state, at, bytes.len()) && on_this_path();
         return extant_iomap::try_overwrite(cx, recent, at, bytes, alone).then_some(pos);
     }
     let (_eof, pos) = range_lock::try_lock_append(cx.fs, inode, state, at, len)?;

@@ -17,7 +17,6 @@ const PLANTED: &[Failpoint] = &[
     Failpoint::HalfRenameShown,
     Failpoint::NameTicketIgnored,
     Failpoint::FillBesideDirectWrite,
-    Failpoint::OverwriteIgnoresLocks,
     Failpoint::RangeChangeWithoutDrain,
     Failpoint::AllocationTakesReservation,
     Failpoint::CutNotRecorded,
