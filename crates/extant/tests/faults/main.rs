@@ -33,7 +33,7 @@ use world::World;
 /// e2fsck checks one run of this many.
 const E2FSCK_EVERY: usize = 40;
 /// One request and mode of so many fails on volumes other than the usual one.
-const OTHERS: usize = 3;
+const OTHERS: usize = 6;
 /// The longest that one run may take.
 const BOUND: Duration = Duration::from_secs(120);
 
