@@ -1,9 +1,9 @@
 //! The promises that must hold after a power cut at any step.
 //!
-//! What a sync covered that had returned by then is there: the content of a file, with its size, if
-//! no later call changes it; otherwise each cell has what was covered, or what a later call gave
-//! it. No cell has anything else. Names and attributes likewise. The volume is mounted, which
-//! replays its log, and is clean afterwards.
+//! All that a sync covered that had returned by then is there: the content of a file, with its
+//! size, if no later call changes it; otherwise each cell has what was covered, or what a later
+//! call gave it. No cell has anything else. Names and attributes likewise. The volume is mounted,
+//! which replays its log, and is clean afterwards.
 
 use crate::history::{Call, outcomes};
 use crate::model::{Part, State, Value};
@@ -21,7 +21,7 @@ pub(crate) struct Survivors {
     pub(crate) names: Vec<Option<usize>>,
 }
 
-/// What is promised of one thing: the states that the last sync may have covered, and the calls
+/// The promise of one thing: the states that the last sync may have covered, and the calls
 /// that may have changed it since.
 struct Promise<'a> {
     covered: Vec<State>,

@@ -22,7 +22,7 @@ pub(crate) type Pieces = BTreeMap<usize, Arc<[u8; PIECE]>>;
 /// A write: its first byte, and its bytes.
 type Write = (usize, Vec<u8>);
 
-/// What is on the medium for certain, and what came after the last flush.
+/// Bytes that are on the medium for certain, and writes that came after the last flush.
 #[derive(Default)]
 struct Medium {
     durable: Pieces,
@@ -89,7 +89,7 @@ impl StepDevice {
         self.left.lock().unwrap().is_some()
     }
 
-    /// What is there if the power goes now: what was flushed, and some of what came after.
+    /// Bytes that are there if the power goes now: what was flushed, and some of what came after.
     fn survivors(&self, seed: u64) -> Pieces {
         let medium = self.medium.lock().unwrap();
         let mut pieces = medium.durable.clone();

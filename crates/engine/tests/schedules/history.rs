@@ -20,7 +20,7 @@ const MOST: usize = 400_000;
 pub(crate) struct Call {
     /// Its thread: 0 is the one that begins and ends a program.
     pub(crate) thread: usize,
-    /// What was called; none if all was looked at.
+    /// The call; none if all was looked at.
     pub(crate) op: Option<Op>,
     /// Its words, and what it returned.
     pub(crate) text: String,

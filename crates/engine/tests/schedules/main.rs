@@ -72,7 +72,7 @@ fn told(seed: u64, failing: &Failing) -> String {
     )
 }
 
-/// What many schedules came to.
+/// Outcome of many schedules.
 #[derive(Default)]
 struct Round {
     all: Count,

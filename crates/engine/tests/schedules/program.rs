@@ -71,7 +71,7 @@ pub(crate) struct Setup {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) setup: Setup,
-    /// What one thread does before the others begin.
+    /// Calls of one thread before the others begin.
     pub(crate) first: Vec<Op>,
     pub(crate) threads: Vec<Vec<Op>>,
 }
@@ -233,7 +233,7 @@ struct Drawer<'a> {
     is_tight: bool,
     kinds: &'static [u64],
     files: usize,
-    /// Where most calls begin.
+    /// Cell at which most calls begin.
     near: usize,
 }
 

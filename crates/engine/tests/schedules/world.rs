@@ -18,14 +18,14 @@ use crate::program::{FILES, NAMES, Op, Setup};
 /// The attribute that calls set.
 const ATTR: &[u8] = b"user.a";
 
-/// What a call did, as steps of the model.
+/// Effects of a call, as steps of the model.
 pub(crate) struct Done {
     pub(crate) parts: Vec<Part>,
     pub(crate) ordered: bool,
     pub(crate) text: String,
 }
 
-/// What must not happen at all.
+/// An event that must not happen at all.
 pub(crate) type Outcome<T> = Result<T, String>;
 
 /// A mounted volume with its files open.
@@ -168,7 +168,7 @@ impl World {
         self.volume.sync()
     }
 
-    /// What an error means: without space nothing happened.
+    /// Meaning of an error: without space nothing happened.
     fn refused(&self, error: &Error) -> Outcome<Done> {
         match error {
             Error::NoSpace if self.is_tight => done(Vec::new(), "no space"),
@@ -508,7 +508,7 @@ impl World {
         }
     }
 
-    /// What a mount of a device after a power cut shows, of the files that this world has.
+    /// Content that a mount of a device after a power cut shows, of the files that this world has.
     pub(crate) fn survivors(&self, setup: &Setup, device: &Arc<StepDevice>) -> Outcome<Survivors> {
         let after = Self::mount(setup, Arc::clone(device));
         let mut after = after.map_err(|why| format!("after the power cut: {why}"))?;

@@ -115,7 +115,7 @@ pub(crate) fn of_one_operation<'a>(
         .collect()
 }
 
-/// What Linux's ext4 runs as a control: of the workloads of one operation each `stride`-th.
+/// Cases that Linux's ext4 runs as a control: of the workloads of one operation each `stride`-th.
 pub(crate) fn control(stride: usize) -> Vec<Case> {
     let setup = Setup::of_linux();
     let cases = on(setup, workloads(1, setup.habits));

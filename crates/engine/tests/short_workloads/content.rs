@@ -69,7 +69,7 @@ impl Change {
     }
 }
 
-/// What the contents of files depend on.
+/// Facts that the contents of files depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Habits {
     /// Bytes of a block.
@@ -357,7 +357,7 @@ impl Content {
         }
     }
 
-    /// What was cut off does not come back: later bytes behind `len` follow zeros.
+    /// Bytes that were cut off do not come back: later bytes behind `len` follow zeros.
     fn cut(&mut self, len: usize) {
         self.allowed.truncate(len.div_ceil(SECTOR));
         let Some(last) = self.allowed.last_mut() else {

@@ -38,7 +38,7 @@ impl Name {
 pub(crate) enum Object {
     /// `A` or `B`.
     Dir(u8),
-    /// What a name leads to.
+    /// Target of a name.
     At(Name),
 }
 

@@ -10,14 +10,14 @@ use crate::content::Change;
 use crate::model::{Id, Model, Touched};
 use crate::ops::{Op, Persist};
 
-/// What a file system promises beyond POSIX.
+/// Promises of a file system beyond POSIX.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promises {
     /// fdatasync of a directory makes its names durable.
     pub(crate) fdatasync_of_names: bool,
 }
 
-/// What may be found, from an event on.
+/// States that may be found, from an event on.
 pub(crate) struct Phase {
     /// The event.
     from: usize,
@@ -126,7 +126,7 @@ impl Timeline {
         });
     }
 
-    /// What may be found when `completed` events have: its number, and the snapshots.
+    /// States that may be found when `completed` events have: its number, and the snapshots.
     pub(crate) fn at(&self, completed: usize) -> (usize, &Phase) {
         let mut phases = self.phases.iter().enumerate().rev();
         let due = phases.find(|(_, phase)| phase.from <= completed);

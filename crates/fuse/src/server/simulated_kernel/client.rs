@@ -182,8 +182,8 @@ impl<'a> Client<'a> {
         });
     }
 
-    /// What comes before a write: the attributes are asked for, unless they are there. A handle is
-    /// told here what was lost.
+    /// The question before a write: the attributes are asked for, unless they are there. A handle
+    /// is told here what was lost.
     fn ask(&mut self, at: usize) -> Result<(), i32> {
         let (id, fh) = (self.files[at].id, self.files[at].handle);
         let facts = |inode: &mut Inode| (inode.is_valid, inode.told, inode.failures);

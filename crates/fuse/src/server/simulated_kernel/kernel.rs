@@ -37,7 +37,7 @@ struct KernelState {
     last: u64,
     asked: HashMap<u64, Asked>,
     inodes: HashMap<u64, Inode>,
-    /// What no kernel would have taken.
+    /// Replies that no kernel would have taken.
     wrong: Vec<String>,
     is_ending: bool,
     is_gone: bool,
