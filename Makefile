@@ -68,8 +68,8 @@ stop:
 build:
 	$(CARGO) build --release -p extant-cli
 
-# What of the lint takes seconds comes first; clippy and rustdoc run beside the suites. State for a
-# next build would cost an eighth of the processor time of this one.
+# Checks that take seconds come first; clippy compiles the tests, rustdoc runs beside them. State
+# for a next build would cost an eighth of the processor time of this one.
 test: export CARGO_INCREMENTAL ?= 0
 test:
 	@scripts/need test

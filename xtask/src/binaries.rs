@@ -47,9 +47,14 @@ pub(crate) fn target(root: &Path) -> PathBuf {
 /// Builds the command that most suites run, and its example, with the features that the tests of
 /// the whole workspace have: the build of these has made it already. Without them every crate would
 /// be compiled twice. They add failpoints, none of which is on. No suite then builds anything while
-/// another one runs. `args` may name a profile. Returns the command's path.
-pub(crate) fn build_command(root: &Path, args: &[String]) -> std::io::Result<PathBuf> {
+/// another one runs. `args` may name a profile; `env` is that of [`build`]. Returns the path.
+pub(crate) fn build_command(
+    root: &Path,
+    args: &[String],
+    env: &[(&str, &str)],
+) -> std::io::Result<PathBuf> {
     let mut build = cargo(root);
+    build.envs(env.iter().copied());
     // An example has the features that tests have.
     build.args(["build", "-q", "--workspace", "--bin", "extant"]);
     build.args(["--example", "hand_over"]);

@@ -156,7 +156,7 @@ fn with_reference(summary: &str, reference: &Pages) -> io::Result<String> {
 
 /// The pages that are made.
 fn reference(root: &Path) -> io::Result<Pages> {
-    let extant = binaries::build_command(root, &[])?;
+    let extant = binaries::build_command(root, &[], &[])?;
     let help = |args: &[&str]| output(Command::new(&extant).args(args).env("COLUMNS", "90"));
     let page = |path: &str, title: &str, intro: &str, language: &str, text: &str| {
         let text = format!(

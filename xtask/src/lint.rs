@@ -1,9 +1,9 @@
 //! Checks that run no code of the project: format, its own rules, clippy, rustdoc, licences.
 //!
 //! [`quick`] takes seconds and finds simple mistakes before anything else is built. The slow part
-//! compiles the workspace once more and takes minutes: in a run of all suites it goes on beside
-//! them, at low priority, as many of them wait most of their time. Its output is printed as a whole
-//! at its end.
+//! compiles the workspace once more and takes minutes. In a run of all suites clippy compiles the
+//! tests (`scripts/compile-for-tests`), and the rest goes on beside the suites, at low priority, as
+//! many of them wait most of their time. Its output is printed as a whole at its end.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -20,10 +20,13 @@ struct Step {
 /// Runs all of it, one step after the other.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let fine = quick(root)
-        && slow(root).into_iter().all(|mut step| {
-            let status = step.command.status();
-            status.is_ok_and(|status| status.success())
-        });
+        && [vec![clippy(root)], beside_suites(root)]
+            .into_iter()
+            .flatten()
+            .all(|mut step| {
+                let status = step.command.status();
+                status.is_ok_and(|status| status.success())
+            });
     if fine {
         ExitCode::SUCCESS
     } else {
@@ -37,24 +40,24 @@ pub(crate) fn quick(root: &Path) -> bool {
     format.is_ok_and(|status| status.success()) && tidy::is_tidy(root)
 }
 
-/// Clippy, rustdoc, and the licences where cargo-deny is installed.
-fn slow(root: &Path) -> Vec<Step> {
-    let clippy = cargo(root, "clippy -q --workspace --all-targets -- -D warnings");
+fn clippy(root: &Path) -> Step {
+    Step {
+        name: "clippy",
+        command: cargo(root, "clippy -q --workspace --all-targets -- -D warnings"),
+    }
+}
+
+/// Rustdoc, and the licences where cargo-deny is installed.
+fn beside_suites(root: &Path) -> Vec<Step> {
     let mut doc = cargo(
         root,
         "doc -q --workspace --no-deps --document-private-items",
     );
     doc.env("RUSTDOCFLAGS", "-D warnings");
-    let mut steps = vec![
-        Step {
-            name: "clippy",
-            command: clippy,
-        },
-        Step {
-            name: "rustdoc",
-            command: doc,
-        },
-    ];
+    let mut steps = vec![Step {
+        name: "rustdoc",
+        command: doc,
+    }];
     let mut deny = cargo(root, "deny --version");
     let deny = deny.stdout(Stdio::null()).stderr(Stdio::null()).status();
     if deny.is_ok_and(|status| status.success()) {
@@ -72,10 +75,10 @@ fn cargo(root: &Path, args: &str) -> Command {
     cargo
 }
 
-/// The slow part at low priority, every step of it, so that one run tells of all that is wrong.
-/// Returns how many steps failed, and what they said.
-pub(crate) fn slow_behind(root: &Path) -> (u64, Vec<u8>) {
-    run_behind(slow(root))
+/// Steps that the compiler of the tests does not do, at low priority, all of them, so that one run
+/// tells of everything that is wrong. Returns how many steps failed, and what they said.
+pub(crate) fn behind_suites(root: &Path) -> (u64, Vec<u8>) {
+    run_behind(beside_suites(root))
 }
 
 fn run_behind(steps: Vec<Step>) -> (u64, Vec<u8>) {

@@ -54,7 +54,7 @@ fn test_and_lint(root: &Path) -> ExitCode {
     if !lint::quick(root) {
         return ExitCode::FAILURE;
     }
-    suite::test(root, &[], Some(&|| lint::slow_behind(root)))
+    suite::test(root, &[], Some(&|| lint::behind_suites(root)))
 }
 
 /// The checkout's root.

@@ -56,6 +56,8 @@ const OVER_RINGS: &[&str] = &[
     "tests.ranges",
     "tests.requests",
 ];
+/// The compiler of the workspace's crates in a run of all suites: it is clippy, too.
+const COMPILER: &str = "scripts/compile-for-tests";
 /// The kernel's switch for rings.
 const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -132,8 +134,12 @@ pub(crate) type Beside<'a> = &'a (dyn Fn() -> (u64, Vec<u8>) + Sync);
 
 /// Builds all suites and runs them, some at once.
 fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> io::Result<()> {
-    let mut built = binaries::build(root, &Run::of("--workspace --tests").suites, &[])?;
-    let command = binaries::build_command(root, &[])?.display().to_string();
+    let compiler = root.join(COMPILER).display().to_string();
+    let linted = [("RUSTC_WORKSPACE_WRAPPER", compiler.as_str())];
+    let all = Run::of("--workspace --tests --examples").suites;
+    let mut built = binaries::build(root, &all, &linted)?;
+    let command = binaries::build_command(root, &[], &linted)?;
+    let command = command.display().to_string();
     let rank = |binary: &Binary| LONGEST.iter().position(|name| *name == binary.name);
     built.sort_by_key(|binary| rank(binary).unwrap_or(LONGEST.len()));
     let plain = Run {
@@ -156,6 +162,7 @@ fn run_all(root: &Path, beside: Option<Beside<'_>>, logs: &Logs) -> io::Result<(
         logs.run(root, &models);
         let mut examples = binaries::cargo(root);
         examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+        examples.envs(linted);
         logs.add(logs.watched(examples, Duration::MAX, Vec::new, |line| println!("{line}")));
         let ended = [
             suites.join().is_ok(),
@@ -192,7 +199,7 @@ pub(crate) fn rounds(root: &Path, args: &[String]) -> ExitCode {
     let run = Run::by(chosen);
     let suites = [&run.suites[..], &["--tests".to_owned()]].concat();
     let built = binaries::build(root, &suites, &[])
-        .and_then(|built| Ok((built, binaries::build_command(root, &run.suites)?)));
+        .and_then(|built| Ok((built, binaries::build_command(root, &run.suites, &[])?)));
     let (mut built, command) = match built {
         Ok((built, command)) => (built, command.display().to_string()),
         Err(error) => {
