@@ -220,6 +220,9 @@ fn too_long(header: &OutHeader) -> OutHeader {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
     use super::*;
     use crate::abi::op;
     use crate::request::Request;
@@ -255,30 +258,30 @@ mod tests {
         Some(format!("{:?}", request.op(true)))
     }
 
-    /// Bytes that the process has in memory.
-    fn resident() -> usize {
-        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
-        pages * rustix::param::page_size()
+    /// Pages of the entry that are in memory, as the kernel's map of the process's pages has them:
+    /// other threads of the process take memory meanwhile.
+    fn resident(entry: &mut Entry) -> usize {
+        const WORD: usize = size_of::<u64>();
+        const PRESENT: u64 = 1 << 63;
+        let bytes = entry.bytes();
+        let mut words = vec![0; bytes.len() / PAGE * WORD];
+        let at = bytes.as_ptr().addr() / PAGE * WORD;
+        let map = File::open("/proc/self/pagemap").unwrap();
+        map.read_exact_at(&mut words, at as u64).unwrap();
+        let words = words.chunks_exact(WORD);
+        let present = |word: &&[u8]| u64::from_ne_bytes((*word).try_into().unwrap()) & PRESENT != 0;
+        words.filter(present).count()
     }
 
     #[test]
     fn entries_take_the_memory_that_requests_touch() {
-        const ENTRIES: usize = 256;
-        let taken = || {
-            let before = resident();
-            let mut entries: Vec<_> = (0..ENTRIES).map(|_| Entry::new(1 << 20).unwrap()).collect();
-            for entry in &mut entries {
-                assert_eq!(entry.vectors().addr() % PAGE, IOVECS);
-                let header = header(op::LOOKUP, 45);
-                let in_out = RingInOut::default();
-                entry.fill(header.as_bytes(), &[], b"name\0", &in_out);
-            }
-            resident().saturating_sub(before)
-        };
-        // Other tests of the process take some too, but not each time.
-        let least = (0..8).map(|_| taken()).min().unwrap();
-        assert!(least < 64 << 20, "{least} bytes for {ENTRIES} entries");
+        let mut entry = Entry::new(1 << 20).unwrap();
+        assert_eq!(entry.vectors().addr() % PAGE, IOVECS);
+        let header = header(op::LOOKUP, 45);
+        entry.fill(header.as_bytes(), &[], b"name\0", &RingInOut::default());
+        assert_eq!(resident(&mut entry), 2);
+        entry.bytes()[PAYLOAD + 7 * PAGE] = 1;
+        assert_eq!(resident(&mut entry), 3);
     }
 
     #[test]
