@@ -194,3 +194,205 @@ fn join(last: &mut Run, next: Run, core: &AllocatorCore) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::ops::Range;
+
+    use extant_blockdev::{BlockDevice, MemoryDevice};
+    use extant_sync::Mutex;
+    use extant_sync::atomic::AtomicBool;
+    use extant_testkit::Image;
+    use extant_units::{DevOff, Group, Pblk};
+
+    use super::*;
+    use crate::alloc::{allocate_blocks, free_blocks, trim};
+    use crate::state::alloc::AllocRequest;
+    use crate::test_support::test_mount::TestFs;
+    use crate::test_support::test_rig::Rig;
+
+    /// Groups of 1024 blocks of 1 KiB.
+    const GROUPS: &str = "-b 1024 -m 0 -g 1024 -N 256 -O ^has_journal,^resize_inode";
+
+    fn run(start: u64, len: u64) -> Run {
+        Run {
+            start: Pblk::new(start),
+            len: Blocks::new(len),
+        }
+    }
+
+    #[test]
+    fn runs_join_where_they_touch_within_a_group() {
+        let image = Image::of_mib(16).args(GROUPS).make().unwrap();
+        let rig = Rig::open(&image).unwrap();
+        let start = rig.layout.group_start(Group::new(3)).get();
+        let last = run(start + 100, 10);
+        for (last, next, joined) in [
+            (last, run(start + 110, 5), Some(run(start + 100, 15))),
+            (last, run(start + 95, 5), Some(run(start + 95, 15))),
+            (last, run(start + 111, 5), None),
+            (last, run(start + 94, 5), None),
+            (run(start - 10, 10), run(start, 5), None),
+            (run(start, 5), run(start - 10, 10), None),
+        ] {
+            let mut found = last;
+            let joins = join(&mut found, next, &rig.alloc.core);
+            assert_eq!(joins, joined.is_some(), "{last:?} and {next:?}");
+            assert_eq!(found, joined.unwrap_or(last), "{next:?}");
+        }
+    }
+
+    /// A window is as long as its file, and no longer than a part of what is free, or 8 MiB.
+    #[test]
+    fn a_window_has_bounds() {
+        for (mib, args) in [(16, GROUPS), (1024, "-b 4096 -m 0 -O ^has_journal")] {
+            let image = Image::of_mib(mib).args(args).make().unwrap();
+            let rig = Rig::open(&image).unwrap();
+            let core = &rig.alloc.core;
+            let largest = (8 << 20) / rig.layout.block_size.bytes_u64();
+            let share = rig.alloc.counts.available().get() / 64;
+            let most = core.max_window();
+            assert_eq!(most, largest.min(share));
+            assert_eq!(most == share, mib == 16, "both bounds count");
+            for (want, contiguous, target) in [
+                (10, 0, 10),
+                (10, 7, 17),
+                (10, most, 10 + most),
+                (10, most + 1, 10 + most),
+                (largest - 3, most, largest),
+                (largest + 3, most, largest + 3),
+            ] {
+                let found = core.window_target(want, contiguous);
+                let target = target.min(largest).max(want);
+                assert_eq!(found, target, "{want} blocks, {contiguous} so far");
+            }
+        }
+    }
+
+    /// What a window has more than may be held is free, and so is another window of the same file.
+    #[test]
+    fn a_window_that_is_too_long_gives_up_its_end() {
+        let image = Image::of_mib(16).args(GROUPS).make().unwrap();
+        let rig = Rig::open(&image).unwrap();
+        let core = &rig.alloc.core;
+        let group = Group::new(3);
+        let start = rig.layout.group_start(group).get() + 300;
+        let ino = Ino::new(100).unwrap();
+        let usable = || rig.groups.hints(group).unwrap().usable.load(Relaxed);
+        core.groups.lock(group).unwrap().map(&core.disk()).unwrap();
+        let free = usable();
+        let most = core.max_window();
+        let window = |start: u64, len: u64| {
+            let held = core.find_and_hold(Pblk::new(start), (len, len)).unwrap();
+            assert_eq!(held, Some(run(start, len)));
+            let mut stream = Stream::advanced(run(start - 1, 1), 0);
+            stream.window_len = len;
+            stream
+        };
+        let checkout = core.streams.try_check_out(ino).unwrap();
+        for more in [0, 1, 7] {
+            core.remember(&checkout, ino, window(start, most + more));
+            assert_eq!(u64::from(free - usable()), most, "{more} blocks more");
+            let kept = checkout.take_stream(ino).unwrap().window().unwrap();
+            assert_eq!(kept, run(start, most), "{more} blocks more");
+            core.release_held(kept);
+            assert_eq!(usable(), free);
+        }
+        core.remember(&checkout, ino, window(start, 5));
+        core.remember(&checkout, ino, window(start + 20, 6));
+        assert_eq!(free - usable(), 6);
+        drop(checkout);
+        core.release_window(ino);
+        assert_eq!(usable(), free);
+    }
+
+    /// A device that may refuse to be told of free blocks.
+    struct Discarding {
+        inner: MemoryDevice,
+        refuses: AtomicBool,
+        told: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl BlockDevice for Discarding {
+        fn len(&self) -> u64 {
+            self.inner.len()
+        }
+
+        fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+            self.inner.read_at(offset, buf)
+        }
+
+        fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+            self.inner.write_at(offset, buf)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.inner.flush()
+        }
+
+        fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+            if self.refuses.load(Relaxed) {
+                return Err(io::ErrorKind::Other.into());
+            }
+            self.told.lock().push(offset.get()..offset.get() + len);
+            Ok(())
+        }
+    }
+
+    /// A freed run is told to the device after its commit, and then a trim has nothing more to say
+    /// of its group. What the device refused to hear is said by the next trim.
+    #[test]
+    fn a_freed_run_is_discarded_or_trimmed_later() {
+        let image = Image::of_mib(16).args(GROUPS).make().unwrap();
+        let bytes = std::fs::read(image.path()).unwrap();
+        let device = Arc::new(Discarding {
+            inner: MemoryDevice::from_bytes(&bytes),
+            refuses: AtomicBool::new(false),
+            told: Mutex::default(),
+        });
+        let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as _;
+        let fs = TestFs::on(shared, "discard").unwrap();
+        let group = Group::new(3);
+        let start = fs.layout.group_start(group).get();
+        let bytes_of = |run: Run| run.start.get() << 10..(run.start.get() + run.len.get()) << 10;
+        let whole = bytes_of(run(start, 1024));
+        let taken = |at: u64| {
+            let request = AllocRequest {
+                min: Blocks::new(10),
+                ..AllocRequest::new(Pblk::new(at), Blocks::new(10))
+            };
+            let mut h = fs.start(4).unwrap();
+            allocate_blocks(&fs, &mut h, &request).unwrap()
+        };
+        let runs = [taken(start + 300), taken(start + 400)];
+        fs.journal.force_commit().unwrap();
+        assert!(trim(&fs, whole.clone(), 0).unwrap() > 0);
+        assert_eq!(trim(&fs, whole.clone(), 0).unwrap(), 0, "it is known");
+        device.told.lock().clear();
+        for (of, refuses) in runs.into_iter().zip([false, true]) {
+            device.refuses.store(refuses, Relaxed);
+            let before = fs.stats.discarded_blocks.get();
+            let mut h = fs.start(4).unwrap();
+            free_blocks(&fs, &mut h, of, false).unwrap();
+            drop(h);
+            assert!(
+                device.told.lock().is_empty(),
+                "a crash brings the owner back"
+            );
+            fs.journal.force_commit().unwrap();
+            let told = std::mem::take(&mut *device.told.lock());
+            let (expected, blocks) = match refuses {
+                true => (vec![], 0),
+                false => (vec![bytes_of(of)], 10),
+            };
+            assert_eq!(told, expected);
+            assert_eq!(fs.stats.discarded_blocks.get() - before, blocks);
+            device.refuses.store(false, Relaxed);
+            let again = trim(&fs, whole.clone(), 0).unwrap();
+            assert_eq!(again > 0, refuses, "{again} bytes are trimmed");
+            device.told.lock().clear();
+        }
+        fs.unmount();
+    }
+}
