@@ -434,4 +434,24 @@ mod tests {
         );
         assert!(find(true).unwrap().is_none());
     }
+
+    /// The last name of a path is not known, and its directory moves between a look at the way and
+    /// the reference.
+    #[test]
+    fn a_directory_is_searched_only_while_the_way_to_it_holds() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let dir = fs.mkdir("dir");
+        let end = |names: &[&'static [u8]]| {
+            let names: Vec<&[u8]> = names.to_vec();
+            end_of_path(&fs, names.into_iter().peekable(), true).unwrap()
+        };
+        let (below, above) = (end(&[b"dir", b"new"]), end(&[b"new"]));
+        let found = |end: &PathEnd<'_>| directory(&fs, end).map(|dir| dir.ino);
+        assert_eq!((found(&below), below.above_count), (Some(dir.ino), 1));
+        assert_eq!((found(&above), above.above_count), (Some(Ino::ROOT), 0));
+        rename(&fs, "dir", "moved");
+        assert_eq!(found(&below), None);
+        assert_eq!(found(&above), Some(Ino::ROOT), "no name leads to the root");
+    }
 }

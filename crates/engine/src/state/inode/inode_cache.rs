@@ -385,11 +385,12 @@ impl ShardState {
 #[cfg(test)]
 mod tests {
     use extant_blockdev::MemoryDevice;
-    use extant_testkit::Image;
+    use extant_testkit::{Image, wait_until};
 
     use super::*;
     use crate::config::{MountOptions, Tuning};
     use crate::file::{self, ReadMode, WriteAt, fsync, write};
+    use crate::inode::{flush_all_times, flush_times, now, touch_atime};
     use crate::mount;
     use crate::state::inode::OrphanRecord;
     use crate::test_support::test_mount::TestFs;
@@ -474,12 +475,38 @@ mod tests {
         let file = fs.create("file");
         let at = WriteAt::Pos(0);
         write(&fs, &file, None, at, &[1; 100], &Cred::root()).unwrap();
+        // It is the data alone that keeps the inode.
+        flush_times(&fs, &file).unwrap();
         drop(file);
         fs.inodes.evict_unused();
         let (file, mut bytes) = (fs.find("file"), [9; 200]);
         let mode = ReadMode::Buffered;
         let len = file::read(&fs, &file, None, mode, 0, &mut bytes).unwrap();
         assert_eq!((len, bytes[99]), (100, 1));
+    }
+
+    /// An inode that is read again has the times of its record.
+    #[test]
+    fn times_that_wait_outlive_an_eviction_of_unused_inodes() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "lazytime,strictatime");
+        let file = fs.create("file");
+        let ino = file.ino;
+        let created = file.core.read().atime;
+        // An access in the same tick of the clock changes nothing.
+        wait_until("the clock to advance", || now() > created);
+        touch_atime(&fs, file.shared());
+        let read = file.core.read().atime;
+        assert!(read > created);
+        drop(file);
+        let atime = || fs.iget(ino).unwrap().core.read().atime;
+        fs.inodes.evict_unused();
+        assert_eq!(atime(), read, "not stored yet");
+        // No caller has it: a round stores the time, and then it may leave.
+        flush_all_times(&fs, false).unwrap();
+        fs.inodes.evict_unused();
+        assert!(fs.inodes.in_memory(ino).is_none());
+        assert_eq!(atime(), read, "stored");
     }
 
     /// An inode without a name goes with all that it holds, though it was unused before.
