@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use extant_blockdev::{FileDevice, OpenError, OpenMode};
 use extant_testkit::{Image, Rng, Stop};
-use extant_units::Lblk;
+use extant_units::{Lblk, Pblk};
 
 use crate::api::inspect::verifier::Verifier;
 use crate::config::{BufferedPath, MountOptions, Tuning};
@@ -17,7 +17,7 @@ use crate::state::inode::InodeRef;
 use crate::state::map::{AllocateMode, MapState};
 use crate::types::Cred;
 use crate::types::FallocateMode::{self, *};
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::{map, mount, namei};
 
@@ -545,4 +545,27 @@ fn a_punch_behind_what_the_map_can_hold_does_nothing() {
             .len,
         1
     );
+}
+
+/// A punch that finds no block for its map leaves the bytes at its ends as they were.
+#[test]
+fn a_punch_without_space_zeroes_nothing() {
+    let stage = Stage::of(8, "-b 1024 -m 0 -J size=1", "", BufferedPath::Iomap);
+    // As many extents as an inode holds.
+    (0..4).for_each(|piece| stage.put(piece * 16 * 1024, &[1; 8 * 1024]));
+    stage.sync();
+    let before = stage.bytes();
+    let next = || crate::alloc::hold_blocks(&stage.fs, Pblk::new(0), (1, 1 << 20)).unwrap();
+    let held: Vec<_> = std::iter::from_fn(next).collect();
+    let punch = || stage.run(PunchHole, 1024 + 100, 3 * 1024);
+    let refused = punch();
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    assert!(stage.bytes() == before);
+    assert_eq!(stage.shape(), ["wwwwwwww"; 4].join("........"));
+    drop(held);
+    punch().unwrap();
+    assert_eq!(stage.shape()[..9], *"ww..wwww.");
+    let mut expected = before;
+    expected[1124..4196].fill(0);
+    assert!(stage.bytes() == expected);
 }

@@ -116,6 +116,43 @@ fn a_direct_write_keeps_what_its_blocks_hold_besides() {
     mount::unmount(&fs).unwrap();
 }
 
+/// A block is read before it is written only if the write leaves some of it.
+#[test]
+fn a_direct_write_reads_the_blocks_that_it_takes_in_part() {
+    let fs = mounted("");
+    let len = 4 * BLOCK_LEN;
+    let inode = stored(&fs, b"f", 1, len);
+    let mut expected = vec![1; len];
+    for (tag, (pos, len, reads)) in (2..).zip([
+        (0, BLOCK_LEN, 0),
+        (BLOCK_LEN, 2 * BLOCK_LEN, 0),
+        (0, 512, 1),
+        (BLOCK_LEN - 512, 512, 1),
+        (512, 1024, 1),
+        (BLOCK_LEN, BLOCK_LEN + 512, 1),
+        (BLOCK_LEN - 512, BLOCK_LEN + 512, 1),
+        (BLOCK_LEN - 512, 1024, 2),
+        (BLOCK_LEN - 512, 2 * BLOCK_LEN + 1024, 2),
+    ]) {
+        drop_clean(&inode);
+        let before = fs.files.stats.snapshot().edge_reads;
+        let at = WriteAt::Pos(pos as u64);
+        let (_, done) =
+            write_direct(&fs, &inode, None, at, &vec![tag; len], &Cred::root()).unwrap();
+        assert_eq!(done, len);
+        let read = fs.files.stats.snapshot().edge_reads - before;
+        assert_eq!(read, reads, "{len} bytes at {pos}");
+        expected[pos..pos + len].fill(tag);
+        drop_clean(&inode);
+        assert!(
+            bytes(&fs, &inode, 5 * BLOCK_LEN) == expected,
+            "{len} bytes at {pos}"
+        );
+    }
+    assert_eq!(fs.stats.direct_fallbacks.get(), 0);
+    mount::unmount(&fs).unwrap();
+}
+
 #[test]
 fn only_data_of_regular_files_is_waited_for() {
     let fs = mounted("");
