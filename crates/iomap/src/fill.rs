@@ -32,16 +32,17 @@ struct FillPart {
     from: DevOff,
 }
 
-/// Makes the window's blocks below the file's end uptodate. The folio of the byte `needed`, which
-/// is in the first page, is waited for; the rest of the window is given up where memory is short.
-/// Returns an error only if it concerns the needed byte.
+/// Makes the window's blocks below the file's end uptodate. The folio of the bytes `needed`, which
+/// are in the first page, is waited for; the rest of the window is given up where memory is short.
+/// Returns an error only if it concerns the needed bytes.
 pub(crate) fn fill<O: IomapOps + ?Sized>(
     ops: &O,
     window: Window,
-    needed: Option<Pos>,
+    needed: Option<Range<Pos>>,
 ) -> Result<(), O::Error> {
     let pages = ops.address_space();
-    let Some(lock) = lock_for_fill(ops, bytes_of(window, needed, ops.size()), needed) else {
+    let first = needed.as_ref().map(|needed| needed.start);
+    let Some(lock) = lock_for_fill(ops, bytes_of(window, first, ops.size()), first) else {
         return Ok(());
     };
     let window = clip(window, &lock.range);
@@ -68,11 +69,13 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
     let (Some(error), Some(needed)) = (failed, needed) else {
         return Ok(());
     };
+    // A reader that lacks any of them would come back for them. What was cut off it does not need.
+    let end = needed.end.min(limit).max(needed.start);
     let served = guards.iter().any(|guard| {
-        let at = guard.folio().offset_of(needed);
-        guard.folio().start() <= needed
-            && needed < guard.folio().end()
-            && guard.is_uptodate(at..at + 1)
+        let folio = guard.folio();
+        folio.start() <= needed.start
+            && needed.start < folio.end()
+            && guard.is_uptodate(folio.offset_of(needed.start)..folio.offset_of(end))
     });
     if served { Ok(()) } else { Err(error) }
 }

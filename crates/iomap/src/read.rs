@@ -1,11 +1,14 @@
 //! Buffered reads.
 //!
-//! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A
-//! range that is neither cached nor stored is answered with zeros, without making folios for it:
-//! by one look for each page, whatever the number of buffers.
+//! Each page is read at one moment, as in Linux: what is asked of it is copied under the folio's
+//! shared lock, and a page that the cache has in part is filled first. A range that is neither
+//! cached nor stored is answered with zeros, without making folios for it: by one look for each
+//! page, whatever the number of buffers.
+
+use std::ops::Range;
 
 use extant_pagecache::{InvalidateShared, Readahead, RecentFolios};
-use extant_units::{PAGE_SHIFT, PageIdx, Pos, index};
+use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx, Pos, index};
 
 use crate::buffers::Target;
 use crate::fill::{fill, read_fault};
@@ -47,6 +50,10 @@ pub fn read<O: IomapOps + ?Sized>(
         let copied = copy_cached(ops, recent, at, want, |bytes| buf.put(done, bytes));
         if copied > 0 {
             done += copied;
+            if done < buf.len() && !is_page_start(pos.plus(done as u64)) {
+                // The file ended here. It may have grown since, but the page has been looked at.
+                break;
+            }
             continue;
         }
         let (Miss::Fill(readahead) | Miss::Bypass(readahead)) = on_miss;
@@ -118,8 +125,8 @@ fn read_uncached<O: IomapOps + ?Sized>(
     result.map(|()| read)
 }
 
-/// Calls `copy` with the bytes that the folio at `pos` has of the `len` bytes from `pos` on.
-/// Returns their number, zero if the byte at `pos` is not cached.
+/// Calls `copy` with the bytes that the folio at `pos` has of the `len` bytes from `pos` on, up to
+/// the first page that it has in part. Returns their number, zero if that is the page of `pos`.
 #[inline]
 fn copy_cached<O: IomapOps + ?Sized>(
     ops: &O,
@@ -139,11 +146,12 @@ fn copy_cached<O: IomapOps + ?Sized>(
             return None;
         }
         if !guard.is_uptodate(from..to) {
-            to = guard.next_uptodate(from, false).unwrap_or(to).min(to);
-            debug_assert!(
-                from == to || guard.is_uptodate(from..to),
-                "J3: {from}..{to}"
-            );
+            let missing = guard.next_uptodate(from, false).unwrap_or(to).min(to);
+            to = missing & !(PAGE_SIZE - 1);
+            if to <= from {
+                return None;
+            }
+            debug_assert!(guard.is_uptodate(from..to), "J3: {from}..{to}");
         }
         copy(&guard.bytes()[from..to]);
         folio.mark_referenced();
@@ -172,8 +180,19 @@ fn miss<O: IomapOps + ?Sized>(
     let first = pos.page().get();
     let last = pos.plus(want as u64 - 1).page().get();
     let window = readahead.miss(first, last - first + 1, ops.address_space().max_order());
-    fill(ops, window, Some(pos))?;
+    fill(ops, window, Some(needed_at(pos, want)))?;
     Ok(0)
+}
+
+/// The first of `want` bytes at `pos` that are copied at one moment: those of the first page.
+pub(crate) fn needed_at(pos: Pos, want: usize) -> Range<Pos> {
+    let left = PAGE_SIZE - (index(pos.get() & (PAGE_SIZE as u64 - 1)));
+    pos..pos.plus(want.min(left) as u64)
+}
+
+/// Returns whether a page begins at `pos`.
+pub(crate) fn is_page_start(pos: Pos) -> bool {
+    pos.get() & (PAGE_SIZE as u64 - 1) == 0
 }
 
 /// As many of the `found` bytes at `pos`, of which `want` are asked for, as lie in pages that are

@@ -1,6 +1,6 @@
 //! Views: file bytes where they lie in the cache, without a copy.
 //!
-//! A [`ReadView`] pins the folios of a range and shows their bytes: each folio's as they were when
+//! A [`ReadView`] pins the folios of a range and shows their bytes: each page's as they were when
 //! the view was taken, whatever is written, truncated or dropped afterwards. It holds no lock.
 //! Bytes that are neither cached nor stored are shown as zeros that belong to no folio.
 //!
@@ -22,7 +22,7 @@ use crate::fill::{fill, fill_block};
 use crate::iter::Stopped;
 use crate::map::Iomap;
 use crate::ops::{IomapOp, IomapOps, Outcome};
-use crate::read::zeros_at;
+use crate::read::{is_page_start, needed_at, zeros_at};
 
 /// The most bytes that one view shows: a bound for the memory of its list of folios.
 pub const MAX_VIEW: usize = 256 << 20;
@@ -119,6 +119,11 @@ pub fn view<O: IomapOps + ?Sized>(
             if let Some(bytes) = pages.pin(&folio, from, to) {
                 let len = bytes.len();
                 view.push(Chunk::Cached(bytes), len);
+                if !is_page_start(pos.plus(view.len as u64)) {
+                    // All of it, or the file ended here. It may have grown since, but the page has
+                    // been looked at.
+                    break;
+                }
                 continue;
             }
         }
@@ -146,7 +151,7 @@ fn populate<O: IomapOps + ?Sized>(
     let first = pos.page().get();
     let last = pos.plus(len as u64 - 1).page().get();
     let window = readahead.miss(first, last - first + 1, ops.address_space().max_order());
-    fill(ops, window, Some(pos))
+    fill(ops, window, Some(needed_at(pos, len)))
 }
 
 /// Lets `change` alter `len` bytes at `pos` in place. It is called for one piece after the other,

@@ -14,6 +14,8 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use extant_units::PAGE_SIZE;
+
 use crate::address_space::AddressSpace;
 use crate::arena::FolioMemory;
 use crate::cache_state::CacheState;
@@ -65,8 +67,9 @@ impl Drop for Pinned {
 
 impl AddressSpace {
     /// Pins the uptodate bytes of `folio` from `from` on, up to what `to` answers under the folio's
-    /// lock. `None` if the byte at `from` is not uptodate or not before that, or the folio no
-    /// longer part of the address space. Does not wait for writeback.
+    /// lock and before the first page that is uptodate in part. `None` if that is the page of
+    /// `from`, or `from` not before `to`, or the folio no longer part of the address space. Does
+    /// not wait for writeback.
     pub fn pin(
         &self,
         folio: &Arc<Folio>,
@@ -119,11 +122,12 @@ impl AddressSpace {
     }
 }
 
-/// The uptodate part of `want`, from its beginning on.
+/// The uptodate part of `want`, from its beginning on: a page of it is seen as a whole or not.
 fn uptodate(
     want: Range<usize>,
     next: impl Fn(usize, bool) -> Option<usize>,
 ) -> Option<Range<usize>> {
-    let end = next(want.start, false).map_or(want.end, |missing| missing.min(want.end));
+    let missing = next(want.start, false).filter(|missing| *missing < want.end);
+    let end = missing.map_or(want.end, |missing| missing & !(PAGE_SIZE - 1));
     (end > want.start).then_some(want.start..end)
 }
