@@ -96,6 +96,18 @@ impl NodeTable {
         }
     }
 
+    /// Each node that the kernel knows beside the root, and how many replies have named it.
+    pub(crate) fn lookups(&self) -> Vec<(u64, u64)> {
+        let count = |shard: &Mutex<Shard>| -> Vec<(u64, u64)> {
+            let shard = shard.lock();
+            shard
+                .iter()
+                .map(|(id, known)| (*id, known.lookups))
+                .collect()
+        };
+        self.shards.iter().flat_map(count).collect()
+    }
+
     fn shard(&self, id: u64) -> &Mutex<Shard> {
         // A remainder below SHARDS fits every usize.
         &self.shards[usize::try_from(id % SHARDS as u64).unwrap_or(0)]

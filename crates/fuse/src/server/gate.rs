@@ -241,6 +241,11 @@ impl Server<'_> {
         })
     }
 
+    /// Has drains done by `drainer` instead of by a thread for the mount.
+    pub(crate) fn use_drainer(&self, drainer: Drainer) {
+        *self.full.drainer.lock() = Some(drainer);
+    }
+
     /// The thread of the gates: drains, serves the operations again that wait for space, answers
     /// the writers that wait, and has the kernel forget what it has wrong. Returns after
     /// [`Server::stop`].

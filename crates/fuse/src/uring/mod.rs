@@ -27,6 +27,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod untrusted;
+mod untrusted_ring;
 mod worker;
 
 use std::ops::RangeInclusive;
@@ -48,6 +49,7 @@ use processors::Processors;
 use ring::{Blank, Ring, decline};
 use start::{StartControl, start_of_worker, take_steps};
 pub(crate) use untrusted::serve_entry;
+pub(crate) use untrusted_ring::UntrustedRing;
 use worker::{Party, Worker};
 
 /// Workers of each queue, together with those of the other queues about so many: while one serves a

@@ -128,7 +128,7 @@ fn run(seed: u64) -> u64 {
     let kernel = Kernel::new(theirs, shape.dirty_limit);
     let drain = kernel.clone();
     let drainer = Drainer::of(|| Ok(()), move || drain.start_write_back()).unwrap();
-    *server.full.drainer.lock() = Some(drainer);
+    server.use_drainer(drainer);
     thread::scope(|scope| {
         scope.spawn(|| server.answer_writers());
         let policy = [IdlePolicy::Poll, IdlePolicy::Sleep][rng.index(2)];

@@ -3,6 +3,10 @@
 //! What the server tells the kernel by itself goes to `/dev/null`. Nothing answers the writers that
 //! wait for space.
 
+mod wire;
+
+pub use wire::{Ended, QUEUES, RingRequest, Wire, with_wire};
+
 use std::io;
 use std::sync::Arc;
 
