@@ -9,7 +9,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::features::Compat;
 use extant_disk::superblock::Superblock;
-use extant_engine::VolumeOptions;
+use extant_engine::{Tuning, VolumeOptions};
 
 use crate::error::{Error, Result};
 use crate::image::{Overlay, super_bytes};
@@ -44,8 +44,11 @@ pub(crate) fn rehearse(
 /// a mount; without one, only a mount that may write finishes orphans.
 pub(crate) fn finish(dev: &Arc<dyn BlockDevice>) -> Result<()> {
     let sb = Superblock::parse(&super_bytes(dev)?)?;
+    // No name is looked up.
+    let mut tuning = Tuning::default();
+    tuning.name_cache_bytes = 0;
     let mut mount = VolumeOptions::new();
-    mount.write(true);
+    mount.write(true).tuning(tuning);
     if sb.features().has_compat(Compat::HAS_JOURNAL) {
         mount.mount_options("ro");
     }

@@ -7,7 +7,7 @@ use extant_check::{Finding, Remedy, Repair, Report as Checked, check};
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
-use extant_engine::VolumeOptions;
+use extant_engine::{Tuning, VolumeOptions};
 use extant_units::DevOff;
 
 use crate::error::{Error, Result};
@@ -37,7 +37,11 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
         || features.has_ro_compat(RoCompat::ORPHAN_PRESENT)
         || checked.orphans > 0;
     if waits {
+        // No name is looked up.
+        let mut tuning = Tuning::default();
+        tuning.name_cache_bytes = 0;
         let mut mount = VolumeOptions::new();
+        mount.tuning(tuning);
         mount.write(true).mount_options("ro");
         let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Mount)?;
         volume.unmount().map_err(Error::Mount)?;
