@@ -1,7 +1,8 @@
 //! The short round of the fuzz targets: the committed inputs, and mutations drawn from a seed, on
 //! any compiler.
 //!
-//! `EXTANT_SEED` changes what is drawn, `EXTANT_HOSTILE` how many inputs each target is given.
+//! `EXTANT_SEED` changes what is drawn, `EXTANT_HOSTILE` how many inputs each target is given, and
+//! `EXTANT_HOSTILE_TARGET` names the only target.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -15,6 +16,9 @@ static METER: Meter = Meter;
 
 /// Panics of any thread, the engine's own included: it catches those of its journal's threads.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// Of so many states of sound images after power cuts e2fsck judges one.
+const E2FSCK_EVERY: u64 = 40;
 
 /// Inputs drawn for a target: few where an image is mounted for each.
 fn drawn(target: Target) -> u64 {
@@ -39,10 +43,13 @@ fn hostile_inputs_cost_no_panic_and_little_memory() -> Result<()> {
     }));
     let seed = std::env::var("EXTANT_SEED").ok();
     let seed = seed.and_then(|n| n.parse().ok()).unwrap_or(1u64);
+    extant_hostile::e2fsck_every(E2FSCK_EVERY);
     let (send, receive) = channel();
     // The runs have a thread of their own, so that one which does not end is noticed.
     let worker = std::thread::spawn(move || {
-        for target in Target::ALL {
+        let only = std::env::var("EXTANT_HOSTILE_TARGET").ok();
+        let is_wanted = |target: &Target| only.as_ref().is_none_or(|name| name == target.name());
+        for target in Target::ALL.into_iter().filter(is_wanted) {
             let samples = samples::of(target);
             let mut rng = Rng::new(seed);
             let drawn = (0..drawn(target)).map(|_| samples::random(target, &mut rng, &samples));

@@ -38,7 +38,13 @@ pub fn random(target: Target, rng: &mut Rng, samples: &[Vec<u8>]) -> Vec<u8> {
         }
         _ => {
             let seed = rng.next_u64().to_le_bytes()[0];
-            one(target, rng, seed, 3)
+            // The promises of a power cut are of sound images.
+            let most = if cuts_power(target) && rng.chance(60) {
+                0
+            } else {
+                3
+            };
+            one(target, rng, seed, most)
         }
     }
 }
@@ -46,6 +52,11 @@ pub fn random(target: Target, rng: &mut Rng, samples: &[Vec<u8>]) -> Vec<u8> {
 fn noise(rng: &mut Rng, most: u64) -> Vec<u8> {
     let len = rng.below(most);
     (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
+}
+
+/// Returns whether a target cuts the power.
+fn cuts_power(target: Target) -> bool {
+    matches!(target, Target::Crash)
 }
 
 /// The most bytes that say what is done with an image: a request takes more than an operation.
@@ -62,6 +73,9 @@ fn recipes(target: Target, rng: &mut Rng) -> Vec<Vec<u8>> {
     for (seed, _) in (0u8..).zip(seeds::all()) {
         let rest = noise(rng, most_rest(target));
         all.push(recipe::write(seed, 0, &[], &rest));
+        if cuts_power(target) {
+            all.extend((0..3).map(|_| one(target, rng, seed, 0)));
+        }
         all.extend((0..4).map(|_| one(target, rng, seed, 4)));
     }
     all
@@ -69,7 +83,7 @@ fn recipes(target: Target, rng: &mut Rng) -> Vec<Vec<u8>> {
 
 fn one(target: Target, rng: &mut Rng, seed: u8, most: u64) -> Vec<u8> {
     let mut steps = Vec::new();
-    for _ in 0..rng.between(1, most) {
+    for _ in 0..rng.between(1.min(most), most) {
         let mut step = [0; STEP_BYTES];
         for half in step.chunks_mut(8) {
             half.copy_from_slice(&rng.next_u64().to_le_bytes()[..half.len()]);

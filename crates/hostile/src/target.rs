@@ -25,11 +25,13 @@ pub enum Target {
     Names,
     /// Requests of a hostile kernel, by `/dev/fuse` and in entries of rings.
     Requests,
+    /// Calls, a power cut, and the next mount.
+    Crash,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Target; 11] = [
+    pub const ALL: [Target; 12] = [
         Target::Structures,
         Target::Walk,
         Target::Operations,
@@ -41,6 +43,7 @@ impl Target {
         Target::Check,
         Target::Names,
         Target::Requests,
+        Target::Crash,
     ];
 
     /// The name of the fuzz target.
@@ -57,6 +60,7 @@ impl Target {
             Target::Check => "check",
             Target::Names => "names",
             Target::Requests => "requests",
+            Target::Crash => "crash",
         }
     }
 }

@@ -15,6 +15,24 @@ use crate::seeds::{self, Seed};
 pub(crate) struct Cost {
     pub(crate) image_bytes: usize,
     pub(crate) read_bytes: u64,
+    /// Bytes that the target itself has held.
+    pub(crate) held_bytes: usize,
+}
+
+impl Cost {
+    /// The target holds so many bytes for itself.
+    pub(super) fn beside(self, held_bytes: usize) -> Cost {
+        Cost { held_bytes, ..self }
+    }
+
+    /// The worse of two parts of an execution, each of which has to keep the contract by itself.
+    pub(super) fn or(self, other: Cost) -> Cost {
+        Cost {
+            image_bytes: self.image_bytes.max(other.image_bytes),
+            read_bytes: self.read_bytes.max(other.read_bytes),
+            held_bytes: self.held_bytes.max(other.held_bytes),
+        }
+    }
 }
 
 /// A hostile image as a device, and what was done to it.
@@ -23,7 +41,7 @@ pub(super) struct Hostile<'a> {
     image_bytes: usize,
     pub(super) seed: &'a Seed,
     mutation: Option<Mutation>,
-    flags: Flags,
+    pub(super) flags: Flags,
     pub(super) rest: &'a [u8],
 }
 
@@ -36,6 +54,18 @@ impl<'a> Hostile<'a> {
             mutation: prepared.mutation,
             flags: prepared.flags,
             rest: prepared.rest,
+        }
+    }
+
+    /// The same image later, with other bytes.
+    pub(super) fn again(&self, bytes: Vec<u8>) -> Hostile<'a> {
+        Hostile {
+            image_bytes: bytes.len(),
+            disk: Arc::new(Disk::new(bytes, false)),
+            seed: self.seed,
+            mutation: self.mutation.clone(),
+            flags: self.flags,
+            rest: self.rest,
         }
     }
 
@@ -76,6 +106,7 @@ impl<'a> Hostile<'a> {
         Cost {
             image_bytes: self.image_bytes,
             read_bytes: self.disk.read_bytes(),
+            held_bytes: 0,
         }
     }
 }

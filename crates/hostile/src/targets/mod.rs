@@ -1,12 +1,14 @@
 //! The targets. Each is one file, and one function from bytes to what it cost.
 
 mod check;
+mod crash;
 mod extents;
 mod fast_commit;
 mod hostile;
 mod htree;
 mod names;
 mod operations;
+mod power_cut;
 mod replay;
 mod requests;
 mod structures;
@@ -14,6 +16,7 @@ mod walk;
 mod world;
 mod xattrs;
 
+pub(crate) use self::crash::e2fsck_every;
 use self::hostile::{Cost, Hostile, change, is_clean};
 use crate::target::Target;
 
@@ -30,5 +33,6 @@ pub(crate) fn run(target: Target, data: &[u8]) -> Cost {
         Target::Check => check::run(data),
         Target::Names => names::run(data),
         Target::Requests => requests::run(data),
+        Target::Crash => crash::run(data),
     }
 }
