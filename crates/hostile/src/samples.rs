@@ -56,7 +56,7 @@ fn noise(rng: &mut Rng, most: u64) -> Vec<u8> {
 
 /// Returns whether a target cuts the power.
 fn cuts_power(target: Target) -> bool {
-    matches!(target, Target::Crash)
+    matches!(target, Target::Crash | Target::CutRepair)
 }
 
 /// The most bytes that say what is done with an image: a request takes more than an operation.

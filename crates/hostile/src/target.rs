@@ -27,11 +27,13 @@ pub enum Target {
     Requests,
     /// Calls, a power cut, and the next mount.
     Crash,
+    /// A repair or a resize, a power cut, and the repair after it.
+    CutRepair,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Target; 12] = [
+    pub const ALL: [Target; 13] = [
         Target::Structures,
         Target::Walk,
         Target::Operations,
@@ -44,6 +46,7 @@ impl Target {
         Target::Names,
         Target::Requests,
         Target::Crash,
+        Target::CutRepair,
     ];
 
     /// The name of the fuzz target.
@@ -61,6 +64,7 @@ impl Target {
             Target::Names => "names",
             Target::Requests => "requests",
             Target::Crash => "crash",
+            Target::CutRepair => "cut_repair",
         }
     }
 }

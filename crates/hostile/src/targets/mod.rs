@@ -1,7 +1,9 @@
 //! The targets. Each is one file, and one function from bytes to what it cost.
 
+mod census;
 mod check;
 mod crash;
+mod cut_repair;
 mod extents;
 mod fast_commit;
 mod hostile;
@@ -34,5 +36,6 @@ pub(crate) fn run(target: Target, data: &[u8]) -> Cost {
         Target::Names => names::run(data),
         Target::Requests => requests::run(data),
         Target::Crash => crash::run(data),
+        Target::CutRepair => cut_repair::run(data),
     }
 }
