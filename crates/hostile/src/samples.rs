@@ -62,7 +62,7 @@ fn cuts_power(target: Target) -> bool {
 /// The most bytes that say what is done with an image: a request takes more than an operation.
 fn most_rest(target: Target) -> u64 {
     match target {
-        Target::Requests => 1000,
+        Target::Requests | Target::Wire => 1000,
         _ => 200,
     }
 }

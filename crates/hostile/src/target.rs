@@ -29,11 +29,13 @@ pub enum Target {
     Crash,
     /// A repair or a resize, a power cut, and the repair after it.
     CutRepair,
+    /// Requests by both ways at once, interruptions, and forgotten nodes.
+    Wire,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Target; 13] = [
+    pub const ALL: [Target; 14] = [
         Target::Structures,
         Target::Walk,
         Target::Operations,
@@ -47,6 +49,7 @@ impl Target {
         Target::Requests,
         Target::Crash,
         Target::CutRepair,
+        Target::Wire,
     ];
 
     /// The name of the fuzz target.
@@ -65,6 +68,7 @@ impl Target {
             Target::Requests => "requests",
             Target::Crash => "crash",
             Target::CutRepair => "cut_repair",
+            Target::Wire => "wire",
         }
     }
 }

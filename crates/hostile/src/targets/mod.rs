@@ -15,6 +15,7 @@ mod replay;
 mod requests;
 mod structures;
 mod walk;
+mod wire;
 mod world;
 mod xattrs;
 
@@ -37,5 +38,6 @@ pub(crate) fn run(target: Target, data: &[u8]) -> Cost {
         Target::Requests => requests::run(data),
         Target::Crash => crash::run(data),
         Target::CutRepair => cut_repair::run(data),
+        Target::Wire => wire::run(data),
     }
 }
