@@ -1,15 +1,18 @@
 //! Sound images to start from: small, made by mke2fs with many feature sets, filled by Extant.
 //!
-//! They are made once per process. Nothing of them is kept in the repository: what they hold
+//! They are made once per process, or read from the folder `extant-seeds` beside the executable
+//! ([`save`]). Nothing of them is kept in the repository: what they hold
 //! depends on the mke2fs of the machine, and a recipe of a corpus gives another hostile image where
 //! another mke2fs is at work. UUID, hash seed and clock are fixed, so that the same mke2fs makes
 //! the same image.
 
 mod fill;
+mod kept;
 mod log;
 
 pub(crate) use self::fill::tuning;
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use extant_testkit::mutate::{Kind, Map};
@@ -197,14 +200,34 @@ const SHAPES: &[Shape] = &[
 pub fn all() -> &'static [Seed] {
     static ALL: OnceLock<Vec<Seed>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let made = SHAPES.iter().map(|shape| {
-            make(shape).unwrap_or_else(|why| panic!("seed {:?}: {why:?}", shape.name))
+        let folder = kept::folder();
+        let made = SHAPES.iter().enumerate().map(|(number, shape)| {
+            let image = match &folder {
+                Some(folder) => kept::read(folder, number),
+                None => make(shape),
+            };
+            let image = image.unwrap_or_else(|why| panic!("seed {:?}: {why:?}", shape.name));
+            Seed {
+                name: shape.name,
+                map: Map::of(&image),
+                image,
+                mounts: shape.mounts,
+            }
         });
         made.collect()
     })
 }
 
-fn make(shape: &Shape) -> Result<Seed> {
+/// Writes all of them to a folder.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn save(folder: &Path) -> Result<()> {
+    let mut all = all().iter().enumerate();
+    all.try_for_each(|(number, seed)| kept::write(folder, number, &seed.image))
+}
+
+fn make(shape: &Shape) -> Result<Vec<u8>> {
     let dir = TempDir::new("seed")?;
     let path = dir.join("disk.img");
     std::fs::File::create(&path)?.set_len(shape.kib << 10)?;
@@ -227,19 +250,13 @@ fn make(shape: &Shape) -> Result<Seed> {
         .env("MKE2FS_FIRST_META_BG", "0")
         .ok()?;
     let fresh = || -> Result<Vec<u8>> { Ok(std::fs::read(&path)?) };
-    let image = match shape.then {
-        Then::Leave => fresh()?,
-        Then::Fill(names) => fill::filled(fresh()?, names)?,
-        Then::Dirty => fill::dirty(fresh()?)?,
-        Then::Log(checksums) => log::by_debugfs(&path, &dir, checksums)?,
-        Then::FastCommit => log::fast_commits(fresh()?)?,
-    };
-    Ok(Seed {
-        name: shape.name,
-        map: Map::of(&image),
-        image,
-        mounts: shape.mounts,
-    })
+    match shape.then {
+        Then::Leave => fresh(),
+        Then::Fill(names) => fill::filled(fresh()?, names),
+        Then::Dirty => fill::dirty(fresh()?),
+        Then::Log(checksums) => log::by_debugfs(&path, &dir, checksums),
+        Then::FastCommit => log::fast_commits(fresh()?),
+    }
 }
 
 #[cfg(test)]
