@@ -1,5 +1,5 @@
-//! `corpus TARGET DIR`: writes the inputs that the fuzzer begins with; `corpus seeds DIR`, the images
-//! that recipes start from.
+//! `corpus TARGET DIR`: writes the inputs that the fuzzer begins with; `corpus seeds DIR`, the
+//! images that recipes start from.
 //!
 //! `corpus TARGET DIR FILE..` instead gives the files to the target, in this process: what a crash
 //! was, without a fuzzer. Set `EXTANT_HOSTILE_KEEP=disk.img` to keep the image that the last of

@@ -2,7 +2,7 @@
 //! by entries of rings, and the replies come back from all of them.
 //!
 //! The server, its workers and the thread of the gates are the product's. A ring's worker is not,
-//! as its ring would be io_uring's: [`serve_ring`] does with an entry what `uring` does, down to
+//! as its ring would be io_uring's: [`RingWorker`] does with an entry what `uring` does, down to
 //! the replies that come later.
 
 use std::io;
@@ -127,10 +127,8 @@ pub fn with_wire<T>(
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (ours, socket) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
     let device = Device::new(ours)?;
-    let [heard, sent] = [
-        fcntl_dupfd_cloexec(&socket, 0)?,
-        fcntl_dupfd_cloexec(&socket, 0)?,
-    ];
+    let again = || fcntl_dupfd_cloexec(&socket, 0);
+    let (heard, sent) = (again()?, again()?);
     let traffic = Arc::new(Traffic::new(QUEUES, QUEUES)?);
     for queue in 0..QUEUES {
         (0..ENTRIES).for_each(|_| traffic.added_entry(queue_number(queue)));
@@ -138,13 +136,12 @@ pub fn with_wire<T>(
     device.use_rings(Arc::clone(&traffic));
     let nodes = NodeTable::new(volume.root().map_err(io::Error::other)?);
     let (counters, in_flight) = (Counters::new(), InFlight::new(WORKERS + QUEUES));
-    let parts = (&device, &nodes, &counters, &in_flight);
     let server = Server::new(
         volume,
-        parts.0,
-        parts.1,
-        parts.2,
-        parts.3,
+        &device,
+        &nodes,
+        &counters,
+        &in_flight,
         settings(writeback)?,
     );
     // The kernel of a test holds nothing dirty.
@@ -158,9 +155,14 @@ pub fn with_wire<T>(
         for queue in 0..QUEUES {
             let (send, requests) = channel();
             queues.push(send);
-            let worker = (&*traffic, &server, (&in_flight, WORKERS + queue));
+            let worker = RingWorker {
+                traffic: &traffic,
+                server: &server,
+                in_flight: (&in_flight, WORKERS + queue),
+                queue,
+            };
             let tell = tell.clone();
-            scope.spawn(move || serve_ring(queue, worker, &requests, &tell));
+            scope.spawn(move || worker.serve_all(&requests, &tell));
         }
         scope.spawn(move || listen(&heard, &tell));
         let wire = Wire {
@@ -216,49 +218,58 @@ fn listen(socket: &OwnedFd, tell: &Sender<Vec<u8>>) {
 }
 
 /// The worker of a queue.
-fn serve_ring(
+struct RingWorker<'a> {
+    traffic: &'a Traffic,
+    server: &'a Server<'a>,
+    in_flight: (&'a InFlight, usize),
     queue: usize,
-    (traffic, server, (in_flight, slot)): (&Traffic, &Server<'_>, (&InFlight, usize)),
-    requests: &Receiver<RingRequest>,
-    tell: &Sender<Vec<u8>>,
-) {
-    let number = queue_number(queue);
-    let Ok(mut ring) = UntrustedRing::new(queue, number, (ENTRIES, MESSAGE)) else {
-        return;
-    };
-    loop {
-        let question = traffic.question();
-        for reply in ring.take_late(traffic) {
-            // It fails once the kernel's side has gone.
-            let _ = tell.send(reply);
-        }
-        let request = match ring.has_free() {
-            true => requests.recv_timeout(LOOK),
-            false => {
-                thread::sleep(LOOK);
-                Err(RecvTimeoutError::Timeout)
+}
+
+impl RingWorker<'_> {
+    fn serve_all(&self, requests: &Receiver<RingRequest>, tell: &Sender<Vec<u8>>) {
+        let &Self {
+            traffic,
+            server,
+            in_flight,
+            queue,
+        } = self;
+        let number = queue_number(queue);
+        let Ok(mut ring) = UntrustedRing::new(queue, number, (ENTRIES, MESSAGE)) else {
+            return;
+        };
+        loop {
+            let question = traffic.question();
+            for reply in ring.take_late(traffic) {
+                // It fails once the kernel's side has gone.
+                let _ = tell.send(reply);
             }
-        };
-        let request = match request {
-            Ok(request) => request,
-            Err(RecvTimeoutError::Timeout) => {
-                traffic.answer(queue, question);
-                continue;
+            let request = match ring.has_free() {
+                true => requests.recv_timeout(LOOK),
+                false => {
+                    thread::sleep(LOOK);
+                    Err(RecvTimeoutError::Timeout)
+                }
+            };
+            let request = match request {
+                Ok(request) => request,
+                Err(RecvTimeoutError::Timeout) => {
+                    traffic.answer(queue, question);
+                    continue;
+                }
+                // The kernel's side has had all replies.
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let RingRequest {
+                header,
+                operation,
+                payload,
+            } = &request;
+            let serve =
+                |bytes: &[u8], reply: &mut ReplyBuf<'_>| serve_one(server, in_flight, bytes, reply);
+            if let Some(reply) = ring.serve((header, operation, payload), traffic, serve) {
+                let _ = tell.send(reply);
             }
-            // The kernel's side has had all replies.
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        let RingRequest {
-            header,
-            operation,
-            payload,
-        } = &request;
-        let serve = |bytes: &[u8], reply: &mut ReplyBuf<'_>| {
-            serve_one(server, (in_flight, slot), bytes, reply)
-        };
-        if let Some(reply) = ring.serve((header, operation, payload), traffic, serve) {
-            let _ = tell.send(reply);
         }
+        traffic.retire(queue);
     }
-    traffic.retire(queue);
 }

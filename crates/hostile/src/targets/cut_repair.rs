@@ -55,7 +55,7 @@ impl Work {
 }
 
 /// A run without a cut.
-struct Run {
+struct WorkRun {
     base: Vec<u8>,
     events: Vec<Event>,
     work: Work,
@@ -78,7 +78,7 @@ pub(super) fn run(data: &[u8]) -> Cost {
     let work = Work::read(&mut feed);
     base.resize(base.len().max(work.len()), 0);
     let hostile = hostile.again(base.clone());
-    let Some(run) = Run::of(&hostile, base, work) else {
+    let Some(run) = WorkRun::of(&hostile, base, work) else {
         return hostile.cost();
     };
     let recorded: usize = run.events.iter().map(bytes_of).sum();
@@ -129,10 +129,10 @@ fn blocks(dev: &dyn BlockDevice) -> Option<u64> {
     Some(Superblock::parse(&bytes).ok()?.blocks_count().get())
 }
 
-impl Run {
+impl WorkRun {
     /// Does the work on a device that records it. `None` if it is of no use: a feature of a sound
     /// image is not known to a repair.
-    fn of(hostile: &Hostile<'_>, base: Vec<u8>, work: Work) -> Option<Run> {
+    fn of(hostile: &Hostile<'_>, base: Vec<u8>, work: Work) -> Option<WorkRun> {
         let is_sound = hostile.is_sound();
         let before = match is_sound {
             true => Some(census(base.clone()).unwrap_or_else(|error| panic!("census: {error}"))),
@@ -169,7 +169,7 @@ impl Run {
             panic!("{}, {work:?}: {what}", hostile.seed.name);
         }
         hostile.assert_clean("after the work");
-        Some(Run {
+        Some(WorkRun {
             base,
             events: device.events(),
             work,

@@ -14,7 +14,8 @@ built=${CARGO_TARGET_DIR:-fuzz/target}/$target/release
 
 # The machines that run the targets have neither mke2fs nor debugfs. The flags are for targets.
 corpus() {
-    RUSTFLAGS='' cargo $toolchain run -q --manifest-path crates/hostile/Cargo.toml --example corpus -- "$@"
+    RUSTFLAGS='' cargo $toolchain run -q --manifest-path crates/hostile/Cargo.toml \
+        --example corpus -- "$@"
 }
 mkdir -p "$OUT/extant-seeds"
 corpus seeds "$OUT/extant-seeds"

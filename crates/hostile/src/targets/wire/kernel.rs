@@ -49,7 +49,7 @@ const TAILS: [&[u8]; 10] = [
 ];
 
 /// See the module's header.
-pub(super) struct Kernel<'a> {
+pub(super) struct WireKernel<'a> {
     wire: &'a Wire,
     /// It forgets a node only as often as replies have named it.
     is_honest: bool,
@@ -81,9 +81,9 @@ fn header(len: usize, opcode: u32, unique: u64, node: u64) -> Vec<u8> {
     header
 }
 
-impl<'a> Kernel<'a> {
-    pub(super) fn new(wire: &'a Wire, is_honest: bool) -> Kernel<'a> {
-        Kernel {
+impl<'a> WireKernel<'a> {
+    pub(super) fn new(wire: &'a Wire, is_honest: bool) -> WireKernel<'a> {
+        WireKernel {
             wire,
             is_honest,
             last: 0,
@@ -176,7 +176,7 @@ impl<'a> Kernel<'a> {
             *known = known.saturating_sub(count);
         }
         self.last += 2;
-        if count % 2 == 0 {
+        if count.is_multiple_of(2) {
             let one = [1_u64, node, count].map(u64::to_le_bytes).concat();
             self.tell(BATCH_FORGET, self.last, 0, &one);
         } else {
@@ -188,7 +188,7 @@ impl<'a> Kernel<'a> {
         self.wait_while(|kernel| !kernel.asked.is_empty());
     }
 
-    fn wait_while(&mut self, condition: impl Fn(&Kernel<'_>) -> bool) {
+    fn wait_while(&mut self, condition: impl Fn(&WireKernel<'_>) -> bool) {
         let begun = Instant::now();
         while condition(self) {
             let left = PATIENCE.saturating_sub(begun.elapsed());

@@ -10,7 +10,7 @@ mod kernel;
 use extant::Volume;
 use extant_fuse::testing::with_wire;
 
-use self::kernel::Kernel;
+use self::kernel::WireKernel;
 use super::{Cost, change};
 use crate::feed::Feed;
 
@@ -26,7 +26,7 @@ fn serve(volume: &Volume, feed: &mut Feed<'_>) -> bool {
     let flags = feed.u8();
     let (is_honest, writeback) = (flags & 3 != 3, flags & 4 == 0);
     let ended = with_wire(volume, writeback, |wire| {
-        let mut kernel = Kernel::new(wire, is_honest);
+        let mut kernel = WireKernel::new(wire, is_honest);
         for _ in 0..STEPS {
             if feed.is_empty() {
                 break;
