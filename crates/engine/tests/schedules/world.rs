@@ -5,23 +5,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_engine::{
-    Cred, Error, FallocateMode, Node, RenameFlags, SeekTarget, SetAttr, Volume, VolumeOptions,
-    XattrMode,
+    BufferedPath, Cred, Error, FallocateMode, Node, SetAttr, Volume, VolumeOptions,
 };
 use extant_mkfs::Options;
+use extant_units::DevOff;
 
+use crate::cells::{bytes, cells, decode, values};
 use crate::crash::{Found, Survivors};
+use crate::data::read_view;
 use crate::device::{Pieces, StepDevice};
-use crate::model::{CELL, PAGE, Part, Value};
+use crate::model::{CELL, PAGE, Part};
+use crate::names::attr_of;
 use crate::program::{FILES, NAMES, Op, Setup};
-
-/// The attribute that calls set.
-const ATTR: &[u8] = b"user.a";
 
 /// Effects of a call, as steps of the model.
 pub(crate) struct Done {
     pub(crate) parts: Vec<Part>,
     pub(crate) ordered: bool,
+    /// The call failed: it promises nothing.
+    pub(crate) failed: bool,
     pub(crate) text: String,
 }
 
@@ -33,13 +35,18 @@ pub(crate) struct World {
     pub(crate) volume: Volume,
     pub(crate) device: Arc<StepDevice>,
     /// Cells of a block.
-    block: usize,
+    pub(crate) block: usize,
     /// Space may run out.
-    is_tight: bool,
-    root: Node,
-    files: Vec<Node>,
-    cred: Cred,
+    pub(crate) is_tight: bool,
+    pub(crate) root: Node,
+    pub(crate) files: Vec<Node>,
+    pub(crate) cred: Cred,
 }
+
+/// Bytes of the device behind a fresh volume.
+const ROOM: usize = 256 << 10;
+/// Bytes that a volume grows by.
+const GROWTH: u64 = 64 << 10;
 
 /// The bytes of a fresh volume, made once for each block size.
 fn fresh(block: u32) -> Arc<Vec<u8>> {
@@ -47,7 +54,10 @@ fn fresh(block: u32) -> Arc<Vec<u8>> {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let bytes = made.entry(block).or_insert_with(|| {
         let mib = if block == 1024 { 3 } else { 10 };
-        let device = MemoryDevice::new(mib << 20);
+        let device = MemoryDevice::new((mib as u64) << 20);
+        // What no call wrote must never be seen: free blocks hold something else than zeros.
+        let stale = vec![0xee; mib << 20];
+        device.write_at(DevOff::new(0), &stale).unwrap();
         let options = Options {
             block_size: Some(block),
             inodes: Some(32),
@@ -60,71 +70,22 @@ fn fresh(block: u32) -> Arc<Vec<u8>> {
             ..Options::default()
         };
         extant_mkfs::make_on(&device, None, &options).unwrap();
-        Arc::new(device.to_bytes())
+        let mut bytes = device.to_bytes();
+        bytes.resize(bytes.len() + ROOM, 0xee);
+        Arc::new(bytes)
     });
     Arc::clone(bytes)
 }
 
-fn name(number: usize) -> Vec<u8> {
+pub(crate) fn name(number: usize) -> Vec<u8> {
     vec![b'a' + u8::try_from(number).unwrap()]
 }
 
-fn bytes(cells: usize) -> u64 {
-    (cells * CELL) as u64
-}
-
-fn cells(bytes: u64) -> Outcome<usize> {
-    let bytes = usize::try_from(bytes).unwrap();
-    if bytes % CELL == 0 {
-        Ok(bytes / CELL)
-    } else {
-        Err(format!("{bytes} bytes are not whole cells"))
-    }
-}
-
-/// The values that the call with this number writes.
-fn values(call: usize, len: usize) -> Vec<Value> {
-    let value = |cell| Value::try_from(call * 64 + cell + 1).unwrap();
-    (0..len).map(value).collect()
-}
-
-fn encode(values: &[Value]) -> Vec<u8> {
-    let cell = |value: &Value| value.to_le_bytes().repeat(CELL / 2);
-    values.iter().flat_map(cell).collect()
-}
-
-fn decode(bytes: &[u8]) -> Outcome<Vec<Value>> {
-    let cell = |bytes: &[u8]| {
-        let value = [bytes[0], bytes[1]];
-        if bytes.len() == CELL && bytes.chunks(2).all(|pair| pair == value) {
-            Ok(Value::from_le_bytes(value))
-        } else {
-            Err(format!(
-                "a torn cell: {:?} .. {:?}",
-                &bytes[..2],
-                &bytes[bytes.len() - 2..]
-            ))
-        }
-    };
-    bytes.chunks(CELL).map(cell).collect()
-}
-
-/// Cuts a range of cells at multiples of `unit`: begins and lengths.
-fn cut(at: usize, len: usize, unit: usize) -> Vec<(usize, usize)> {
-    let mut pieces = Vec::new();
-    let mut done = 0;
-    while done < len {
-        let piece = (unit - (at + done) % unit).min(len - done);
-        pieces.push((at + done, piece));
-        done += piece;
-    }
-    pieces
-}
-
-fn done(parts: Vec<Part>, text: impl Into<String>) -> Outcome<Done> {
+pub(crate) fn done(parts: Vec<Part>, text: impl Into<String>) -> Outcome<Done> {
     Ok(Done {
         parts,
         ordered: true,
+        failed: false,
         text: text.into(),
     })
 }
@@ -168,12 +129,22 @@ impl World {
         self.volume.sync()
     }
 
-    /// Meaning of an error: without space nothing happened.
-    fn refused(&self, error: &Error) -> Outcome<Done> {
-        match error {
-            Error::NoSpace if self.is_tight => done(Vec::new(), "no space"),
-            _ => Err(format!("unexpected error: {error}")),
-        }
+    /// Meaning of an error: without space, or if the device could not read, nothing happened.
+    pub(crate) fn refused(&self, error: &Error) -> Outcome<Done> {
+        let text = match error {
+            Error::NoSpace if self.is_tight => "no space",
+            Error::Io(_) if self.device.has_failed() => "a failed read",
+            _ => return Err(format!("unexpected error: {error}")),
+        };
+        Ok(Done {
+            failed: true,
+            ..done(Vec::new(), text)?
+        })
+    }
+
+    /// Returns whether a call that ended early found the end of the file, not a failure.
+    pub(crate) fn ends_at_end(&self) -> bool {
+        !self.is_tight && !self.device.has_failed()
     }
 
     /// Mounts what is on a device; opens nothing.
@@ -202,9 +173,14 @@ impl World {
         match op {
             Op::Write(file, at, len) => self.write(file, at, &values(number, len)),
             Op::Direct(file, at, len) => self.write_direct(file, at, &values(number, len)),
+            Op::Queued(file, at, len) => self.write_queued(file, at, &values(number, len)),
+            Op::Vectored(file, at, len) => self.write_vectored(file, at, &values(number, len)),
+            Op::Edit(file, at, len) => self.edit(file, at, &values(number, len)),
             Op::Append(file, len) => self.append(file, &values(number, len)),
             Op::Read(file, at, len) => self.read(file, at, len, Volume::read),
             Op::ReadPast(file, at, len) => self.read(file, at, len, Volume::read_uncached),
+            Op::ReadDirect(file, at, len) => self.read(file, at, len, Volume::read_direct),
+            Op::View(file, at, len) => self.read(file, at, len, read_view),
             Op::Truncate(file, to) => {
                 let to_size = SetAttr {
                     size: Some(bytes(to)),
@@ -216,7 +192,13 @@ impl World {
                         let rest = to.next_multiple_of(self.block) - to;
                         done(vec![Part::Fade(file, to, rest), Part::Resize(file, to)], "")
                     }
-                    Err(error) => self.refused(&error),
+                    // The rest of the block may be zeros, although the size has not moved.
+                    Err(error) => {
+                        let refused = self.refused(&error)?;
+                        let rest = to.next_multiple_of(self.block) - to;
+                        let parts = vec![Part::Fade(file, to, rest)];
+                        Ok(Done { parts, ..refused })
+                    }
                 }
             }
             Op::Size(file) => match self.volume.getattr(&self.files[file]) {
@@ -243,6 +225,14 @@ impl World {
                 self.volume.drop_caches();
                 done(Vec::new(), "")
             }
+            Op::Evict(file) => match self.volume.fsync(&self.files[file], true) {
+                Ok(()) => {
+                    self.volume.drop_cached(&self.files[file]);
+                    done(Vec::new(), "")
+                }
+                Err(error) => self.refused(&error),
+            },
+            Op::Defragment(..) | Op::Switch(..) | Op::Trim | Op::Grow => self.call_unseen(op),
             Op::Punch(..) | Op::Zero(..) | Op::Allocate(..) | Op::Collapse(..) | Op::Insert(..) => {
                 self.call_range(op)
             }
@@ -250,264 +240,32 @@ impl World {
         }
     }
 
-    fn call_range(&self, op: Op) -> Outcome<Done> {
-        match op {
-            Op::Punch(file, at, len) => {
-                let parts = vec![Part::Fade(file, at, len), Part::Zero(file, at, len)];
-                self.fallocate(file, FallocateMode::PunchHole, (at, len), parts)
-            }
-            Op::Zero(file, at, len, keep_size) => {
-                let mut parts = vec![Part::Fade(file, at, len), Part::Zero(file, at, len)];
-                if !keep_size {
-                    parts.push(Part::Extend(file, at + len));
-                }
-                self.fallocate(
-                    file,
-                    FallocateMode::ZeroRange { keep_size },
-                    (at, len),
-                    parts,
-                )
-            }
-            Op::Allocate(file, at, len, keep_size) => {
-                // The file grows as its blocks come.
-                let pieces = cut(at, if keep_size { 0 } else { len }, self.block);
-                let grows = pieces
-                    .into_iter()
-                    .map(|(at, len)| Part::Extend(file, at + len));
-                let parts = grows.collect();
-                self.fallocate(
-                    file,
-                    FallocateMode::Allocate { keep_size },
-                    (at, len),
-                    parts,
-                )
-            }
-            Op::Collapse(file, at, len) => {
-                let parts = vec![Part::Collapse(file, at, len)];
-                self.fallocate(file, FallocateMode::CollapseRange, (at, len), parts)
-            }
-            Op::Insert(file, at, len) => {
-                let parts = vec![Part::Insert(file, at, len)];
-                self.fallocate(file, FallocateMode::InsertRange, (at, len), parts)
-            }
-            other => Err(format!("{other:?} is no call on ranges")),
-        }
-    }
-
-    fn write(&self, file: usize, at: usize, values: &[Value]) -> Outcome<Done> {
-        let (data, pos) = (encode(values), bytes(at));
-        match self.volume.write(&self.files[file], pos, &data, &self.cred) {
-            Ok(written) => {
-                let written = cells(written as u64)?;
-                let parts = cut(at, written, self.block).into_iter().map(|(from, len)| {
-                    Part::Write(file, from, values[from - at..from - at + len].to_vec())
-                });
-                done(parts.collect(), format!("{written}"))
-            }
-            Err(error) => self.refused(&error),
-        }
-    }
-
-    fn write_direct(&self, file: usize, at: usize, values: &[Value]) -> Outcome<Done> {
-        let (data, pos) = (encode(values), bytes(at));
-        match self
-            .volume
-            .write_direct(&self.files[file], pos, &data, &self.cred)
-        {
-            Ok(written) => {
-                let values = values[..cells(written as u64)?].to_vec();
-                let text = format!("{}", values.len());
-                // A file that grows does so run by run, each of whole blocks.
-                let runs = cut(at, values.len(), self.block)
-                    .into_iter()
-                    .map(|(from, len)| {
-                        Part::Write(file, from, values[from - at..from - at + len].to_vec())
-                    });
-                let begin = Part::Change(file, at, values.clone());
-                done(std::iter::once(begin).chain(runs).collect(), text)
-            }
-            Err(error) => self.refused(&error),
-        }
-    }
-
-    fn append(&self, file: usize, values: &[Value]) -> Outcome<Done> {
-        match self
-            .volume
-            .append(&self.files[file], &encode(values), &self.cred)
-        {
-            Ok((pos, written)) => {
-                let (at, written) = (cells(pos)?, cells(written as u64)?);
-                let parts = cut(at, written, self.block).into_iter().map(|(from, len)| {
-                    let values = values[from - at..from - at + len].to_vec();
-                    Part::Append(file, from, values)
-                });
-                done(parts.collect(), format!("{written} at {at}"))
-            }
-            Err(error) => self.refused(&error),
-        }
-    }
-
-    fn read(
-        &self,
-        file: usize,
-        at: usize,
-        len: usize,
-        how: fn(&Volume, &Node, u64, &mut [u8]) -> extant_engine::Result<usize>,
-    ) -> Outcome<Done> {
-        let mut buf = vec![0x55; len * CELL];
-        match how(&self.volume, &self.files[file], bytes(at), &mut buf) {
-            Ok(got) => {
-                let values = decode(&buf[..got])?;
-                // A page that the cache has in part is read block by block.
-                let mut parts: Vec<_> = cut(at, values.len(), self.block)
-                    .into_iter()
-                    .map(|(from, len)| {
-                        Part::Show(file, from, values[from - at..from - at + len].to_vec())
-                    })
-                    .collect();
-                if values.len() < len {
-                    parts.push(Part::End(file, at + values.len()));
-                }
-                Ok(Done {
-                    parts,
-                    ordered: false,
-                    text: format!("{values:?}"),
-                })
-            }
-            Err(error) => self.refused(&error),
-        }
-    }
-
-    fn seek(&self, file: usize, at: usize) -> Outcome<Done> {
-        match self
-            .volume
-            .seek(&self.files[file], SeekTarget::Data(bytes(at)))
-        {
-            Ok(found) => {
-                // Data is found by blocks, of which the first cells may be zeros.
-                let found = cells(found)?;
-                done(vec![Part::Data(file, at, Some(found))], format!("{found}"))
-            }
-            Err(Error::NoSuchAddress) => done(vec![Part::Data(file, at, None)], "none"),
-            Err(error) => self.refused(&error),
-        }
-    }
-
-    fn fallocate(
-        &self,
-        file: usize,
-        mode: FallocateMode,
-        (at, len): (usize, usize),
-        parts: Vec<Part>,
-    ) -> Outcome<Done> {
-        let node = &self.files[file];
-        let shifts = matches!(
-            mode,
-            FallocateMode::CollapseRange | FallocateMode::InsertRange
-        );
-        match self
-            .volume
-            .fallocate(node, mode, bytes(at), bytes(len), &self.cred)
-        {
-            Ok(()) => done(parts, ""),
-            // The range does not lie within the file, or leaves nothing of it.
-            Err(Error::Invalid) if shifts => {
-                let last = match mode {
-                    FallocateMode::CollapseRange => at + len,
-                    _ => at,
-                };
-                done(vec![Part::End(file, last)], "refused")
-            }
-            Err(error) => self.refused(&error),
-        }
-    }
-
-    fn call_named(&self, op: Op, number: usize) -> Outcome<Done> {
-        let none = |name| vec![Part::Name(name, None)];
-        let (root, volume) = (&self.root, &self.volume);
-        match op {
-            Op::Lookup(from) => {
-                let found = self.lookup(from)?;
-                done(vec![Part::Name(from, found)], format!("{found:?}"))
-            }
-            Op::Rename(from, to) => self.rename(from, to, RenameFlags::empty()),
-            Op::Exchange(from, to) => self.rename(from, to, RenameFlags::EXCHANGE),
-            Op::Link(file, to) => {
-                match volume.link(&self.files[file], root, &name(to), &self.cred) {
-                    Ok(()) => done(vec![Part::Link(file, to)], ""),
-                    Err(Error::Exists) => {
-                        let taken = (0..FILES).map(|file| Part::Name(to, Some(file)));
-                        Ok(Done {
-                            parts: Vec::new(),
-                            ordered: false,
-                            text: format!("exists, one of {}", taken.count()),
-                        })
-                    }
-                    Err(Error::NotFound) => done(vec![Part::Links(file, 0)], "no names"),
-                    Err(error) => self.refused(&error),
-                }
-            }
-            Op::Unlink(from) => match volume.unlink(root, &name(from)) {
-                Ok(()) => done(vec![Part::Unlink(from)], ""),
-                Err(Error::NotFound) => done(none(from), "not found"),
-                Err(error) => self.refused(&error),
-            },
-            Op::Links(file) => match volume.getattr(&self.files[file]) {
-                Ok(attr) => {
-                    let links = usize::try_from(attr.nlink).unwrap();
-                    done(vec![Part::Links(file, links)], format!("{links}"))
-                }
-                Err(error) => self.refused(&error),
-            },
-            Op::SetAttr(file) => {
-                let value = Value::try_from(number).unwrap();
+    /// Calls that change nothing that is seen.
+    fn call_unseen(&self, op: Op) -> Outcome<Done> {
+        let made = match op {
+            Op::Defragment(file) => {
                 let node = &self.files[file];
-                let bytes = value.to_le_bytes();
-                match volume.setxattr(node, ATTR, &bytes, XattrMode::Either, &self.cred) {
-                    Ok(()) => done(vec![Part::SetAttr(file, value)], format!("{value}")),
-                    Err(error) => self.refused(&error),
-                }
+                let moved = self.volume.defragment(node, &self.cred, |_, _| ());
+                moved.map(|_| ())
             }
-            Op::GetAttr(file) => {
-                let value = match volume.getxattr(&self.files[file], ATTR) {
-                    Ok(bytes) => Value::from_le_bytes(bytes.try_into().unwrap()),
-                    Err(Error::NoAttribute) => 0,
-                    Err(error) => return self.refused(&error),
+            Op::Switch(file, to_iomap) => {
+                let path = if to_iomap {
+                    BufferedPath::Iomap
+                } else {
+                    BufferedPath::BufferHead
                 };
-                done(vec![Part::Attr(file, value)], format!("{value}"))
+                self.volume.set_buffered_path(&self.files[file], path)
             }
-            other => Err(format!("{other:?} is no call on names")),
-        }
-    }
-
-    /// The file that a name leads to.
-    fn lookup(&self, from: usize) -> Outcome<Option<usize>> {
-        match self.volume.lookup(&self.root, &name(from)) {
-            Ok(node) => {
-                let file = self.files.iter().position(|file| file.ino() == node.ino());
-                Ok(Some(file.ok_or("a name leads to no file of the program")?))
-            }
-            Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(format!("lookup: {error}")),
-        }
-    }
-
-    fn rename(&self, from: usize, to: usize, flags: RenameFlags) -> Outcome<Done> {
-        let (old, new, root) = (name(from), name(to), &self.root);
-        let exchanges = flags == RenameFlags::EXCHANGE;
-        match self
-            .volume
-            .rename(root, &old, root, &new, flags, &self.cred)
-        {
-            Ok(()) if exchanges => done(vec![Part::Exchange(from, to)], ""),
-            Ok(()) => done(vec![Part::Rename(from, to)], ""),
-            // With an exchange any of both may be missing.
-            Err(Error::NotFound) if exchanges => done(Vec::new(), "not found"),
-            Err(Error::NotFound) => done(vec![Part::Name(from, None)], "not found"),
+            Op::Grow => self.volume.grow(self.volume.size() + GROWTH),
+            _ => self.volume.trim(0..u64::MAX, 0).map(|_| ()),
+        };
+        match made {
+            Ok(()) => done(Vec::new(), ""),
+            // Journalled data cannot be moved, and has one path. The device has an end.
+            Err(Error::NotSupported(_) | Error::Busy) => done(Vec::new(), "not supported"),
             Err(error) => self.refused(&error),
         }
     }
-
     /// Content that a mount of a device after a power cut shows, of the files that this world has.
     pub(crate) fn survivors(&self, setup: &Setup, device: &Arc<StepDevice>) -> Outcome<Survivors> {
         let after = Self::mount(setup, Arc::clone(device));
@@ -538,11 +296,8 @@ impl World {
             let mut buf = vec![0; size * CELL];
             let read = after.volume.read(&after.files[0], 0, &mut buf);
             read.map_err(|error| format!("a read after the power cut: {error}"))?;
-            let attr = match after.volume.getxattr(&after.files[0], ATTR) {
-                Ok(bytes) => Value::from_le_bytes(bytes.try_into().unwrap()),
-                Err(Error::NoAttribute) => 0,
-                Err(error) => return Err(format!("after the power cut: {error}")),
-            };
+            let attr = attr_of(&after.volume, &after.files[0])?;
+            let attr = attr.map_err(|error| format!("after the power cut: {error}"))?;
             found.files[file] = Some(Found {
                 values: decode(&buf)?,
                 attr,
