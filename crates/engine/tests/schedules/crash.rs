@@ -32,6 +32,7 @@ struct Promise<'a> {
 fn content(part: &Part) -> Option<usize> {
     match *part {
         Part::Write(file, ..)
+        | Part::Store(file, ..)
         | Part::Append(file, ..)
         | Part::Fade(file, ..)
         | Part::Zero(file, ..)
@@ -51,43 +52,54 @@ fn changes_names(part: &Part) -> bool {
     )
 }
 
+/// A power cut: what came before.
+pub(crate) struct Cut<'a> {
+    /// The state when the calls began.
+    pub(crate) first: &'a State,
+    /// It was durable.
+    pub(crate) synced: bool,
+    pub(crate) calls: &'a [Call],
+    /// Writes and flushes of the device until then.
+    pub(crate) events: usize,
+}
+
 /// The promise about what `concerns` says; `syncs` says which calls cover it. Without one the first
 /// state is covered if it was synced.
 fn promise<'a>(
-    first: &State,
-    synced: bool,
-    calls: &'a [Call],
+    cut: &Cut<'a>,
     concerns: impl Fn(&Part) -> bool,
     syncs: impl Fn(Op) -> bool,
 ) -> Option<Promise<'a>> {
-    let covers = |call: &&Call| call.ended_before_cut && call.op.is_some_and(&syncs);
+    let Cut {
+        first,
+        synced,
+        calls,
+        events,
+    } = *cut;
+    let covers = |call: &&Call| call.events.1 <= events && call.op.is_some_and(&syncs);
     let last = calls.iter().filter(covers).map(|call| call.begin).max();
     let last = last.or(synced.then_some(0))?;
     let changing = calls.iter().filter(|call| call.parts.iter().any(&concerns));
-    let begun = changing.filter(|call| call.begun_before_cut);
+    let begun = changing.filter(|call| call.events.0 <= events);
     let (before, later): (Vec<_>, Vec<_>) = begun.partition(|call| call.end < last);
     // None if the calls before were possible only with later ones.
     let covered = outcomes(first, &before).filter(|states| !states.is_empty())?;
     Some(Promise { covered, later })
 }
 
-/// Judges what a cut left. `synced`: the first state was durable when the calls began.
-pub(crate) fn judge(
-    first: &State,
-    synced: bool,
-    calls: &[Call],
-    found: &Survivors,
-) -> Result<(), String> {
+/// Judges what a cut left.
+pub(crate) fn judge(cut: &Cut<'_>, found: &Survivors) -> Result<(), String> {
     for (file, found) in found.files.iter().enumerate() {
         let Some(found) = found else { continue };
         let concerns = |part: &Part| content(part) == Some(file);
-        let syncs = |op| op == Op::Sync || matches!(op, Op::Fsync(of, _) if of == file);
-        if let Some(promise) = promise(first, synced, calls, concerns, syncs) {
+        let syncs =
+            |op| op == Op::Sync || matches!(op, Op::Fsync(of, _) | Op::Evict(of) if of == file);
+        if let Some(promise) = promise(cut, concerns, syncs) {
             judge_content(file, &promise, &found.values)?;
         }
         let concerns = |part: &Part| matches!(*part, Part::SetAttr(of, _) if of == file);
         let syncs = |op| op == Op::Sync || op == Op::Fsync(file, false);
-        if let Some(Promise { covered, later }) = promise(first, synced, calls, concerns, syncs) {
+        if let Some(Promise { covered, later }) = promise(cut, concerns, syncs) {
             let set = |call: &&Call| call.parts.contains(&Part::SetAttr(file, found.attr));
             let is_covered = covered.iter().any(|state| state.attr(file) == found.attr);
             if !is_covered && !later.iter().any(set) {
@@ -95,7 +107,7 @@ pub(crate) fn judge(
             }
         }
     }
-    let promise = promise(first, synced, calls, changes_names, |op| op == Op::Sync);
+    let promise = promise(cut, changes_names, |op| op == Op::Sync);
     if let Some(Promise { covered, later }) = promise
         && later.is_empty()
         && !covered.iter().any(|state| state.names() == found.names)
@@ -122,11 +134,16 @@ fn judge_content(file: usize, promise: &Promise<'_>, found: &[Value]) -> Result<
     if parts.iter().any(|part| moves(&part)) {
         return Ok(());
     }
+    let cuts = parts.iter().any(|part| matches!(part, Part::Resize(..)));
+    if !cuts && covered.iter().all(|values| found.len() < values.len()) {
+        return Err(format!(
+            "file {file} is cut to {found:?}, and {covered:?} was covered"
+        ));
+    }
     for (cell, value) in found.iter().enumerate() {
-        let was = covered
-            .iter()
-            .any(|values| values.get(cell).unwrap_or(&0) == value);
-        if !was && !parts.iter().any(|part| gives(part, cell, *value)) {
+        let was = covered.iter().any(|values| values.get(cell) == Some(value));
+        let is_gap = *value == 0 && later.iter().any(|call| leaves_gap(call, cell));
+        if !was && !is_gap && !parts.iter().any(|part| gives(part, cell, *value)) {
             return Err(format!(
                 "cell {cell} of file {file} has {value} of {found:?}, and {covered:?} was covered"
             ));
@@ -139,6 +156,7 @@ fn judge_content(file: usize, promise: &Promise<'_>, found: &[Value]) -> Result<
 fn gives(part: &Part, cell: usize, value: Value) -> bool {
     match *part {
         Part::Write(_, at, ref values)
+        | Part::Store(_, at, ref values)
         | Part::Append(_, at, ref values)
         | Part::Change(_, at, ref values) => {
             cell.checked_sub(at).and_then(|number| values.get(number)) == Some(&value)
@@ -149,4 +167,17 @@ fn gives(part: &Part, cell: usize, value: Value) -> bool {
         Part::Resize(_, to) => value == 0 && cell >= to,
         _ => false,
     }
+}
+
+/// Returns whether a call may make a file longer and leave a cell before what it writes untouched.
+fn leaves_gap(call: &Call, cell: usize) -> bool {
+    let written = call.parts.iter().filter_map(|part| match *part {
+        Part::Write(_, at, _) | Part::Append(_, at, _) | Part::Change(_, at, _) => Some(at),
+        _ => None,
+    });
+    let extends = call.parts.iter().any(|part| match *part {
+        Part::Extend(_, to) | Part::Resize(_, to) => cell < to,
+        _ => false,
+    });
+    extends || written.min().is_some_and(|at| cell < at)
 }

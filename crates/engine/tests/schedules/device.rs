@@ -15,43 +15,39 @@ use extant_units::{DevOff, index};
 
 /// Bytes of a piece.
 const PIECE: usize = 1024;
+/// The content of what was discarded.
+const GONE: u8 = 0xdd;
 
 /// The pieces that differ from the base.
 pub(crate) type Pieces = BTreeMap<usize, Arc<[u8; PIECE]>>;
 
-/// A write: its first byte, and its bytes.
-type Write = (usize, Vec<u8>);
-
-/// Bytes that are on the medium for certain, and writes that came after the last flush.
-#[derive(Default)]
-struct Medium {
-    durable: Pieces,
-    loose: Vec<Write>,
+/// A request that changes what is on the medium.
+enum Event {
+    /// The first byte, and the bytes.
+    Write(usize, Vec<u8>),
+    /// The first byte, and the number of bytes.
+    Discard(usize, usize),
+    /// All writes before are on the medium.
+    Flush,
 }
 
-/// A moment at which the power goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Cut {
-    /// Requests until then.
-    pub(crate) after: u64,
-    /// Chooses which of the writes since the last flush arrive: all, or each with even odds.
-    pub(crate) seed: u64,
-}
-
-/// A device in memory.
+/// A device in memory, which remembers all that was written and flushed: what a power cut leaves
+/// can be asked for at any of these requests, when the schedule has ended.
 pub(crate) struct StepDevice {
     base: Arc<Vec<u8>>,
+    /// The pieces in the beginning.
+    first: Pieces,
     /// Never held where the scheduler switches.
     pieces: Mutex<Pieces>,
+    events: Mutex<Vec<Event>>,
     requests: AtomicU64,
     /// Requests of a direct queue complete in threads of their own, or at once.
     threads: bool,
     /// The scheduler has no part in requests any more.
     alone: AtomicBool,
-    medium: Mutex<Medium>,
-    /// When the power goes, and what is left then.
-    cut: Mutex<Option<(u64, u64)>>,
-    left: Mutex<Option<Pieces>>,
+    /// Reads until one fails, if one is to.
+    reads_left: Mutex<Option<u64>>,
+    has_failed: AtomicBool,
 }
 
 impl StepDevice {
@@ -59,48 +55,83 @@ impl StepDevice {
     pub(crate) fn new(base: &Arc<Vec<u8>>, pieces: Pieces, threads: bool) -> Self {
         Self {
             base: Arc::clone(base),
-            medium: Mutex::new(Medium {
-                durable: pieces.clone(),
-                loose: Vec::new(),
-            }),
-            cut: Mutex::new(None),
-            left: Mutex::new(None),
+            first: pieces.clone(),
             pieces: Mutex::new(pieces),
+            events: Mutex::default(),
             requests: AtomicU64::new(0),
             threads,
             alone: AtomicBool::new(false),
+            reads_left: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
         }
     }
 
-    /// Lets the power go at `cut`, counted from now: the requests go on, and what would be left is
-    /// kept.
-    pub(crate) fn cut(&self, cut: Cut) {
-        *self.cut.lock().unwrap() = Some((self.requests() + cut.after, cut.seed));
+    /// Lets a read fail, after so many more; none from now on if none is said.
+    pub(crate) fn fail_read(&self, after: Option<u64>) {
+        *self.reads_left.lock().unwrap() = after;
     }
 
-    /// A device with what the power cut left, if the power went.
-    pub(crate) fn after_cut(&self) -> Option<StepDevice> {
-        let left = self.left.lock().unwrap().take()?;
-        Some(StepDevice::new(&self.base, left, self.threads))
+    /// Returns whether a read has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the power has gone.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.left.lock().unwrap().is_some()
+    fn fails(&self) -> bool {
+        let mut left = self.reads_left.lock().unwrap();
+        let fails = *left == Some(0);
+        *left = left.and_then(|left| left.checked_sub(1));
+        if fails {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        fails
     }
 
-    /// Bytes that are there if the power goes now: what was flushed, and some of what came after.
-    fn survivors(&self, seed: u64) -> Pieces {
-        let medium = self.medium.lock().unwrap();
-        let mut pieces = medium.durable.clone();
-        let mut rng = Rng::new(seed);
-        let all = rng.chance(40);
-        for (at, bytes) in &medium.loose {
-            if all || rng.chance(50) {
-                self.store(&mut pieces, *at, bytes);
+    /// Writes and flushes so far: moments at which the power may go.
+    pub(crate) fn events(&self) -> usize {
+        self.events.lock().unwrap().len()
+    }
+
+    /// Draws a moment from `from` on. Mostly it is one at which much is at stake: before a flush,
+    /// when all since the last one may be lost, after it, or with the first write since.
+    pub(crate) fn moment(&self, rng: &mut Rng, from: usize) -> usize {
+        let events = self.events.lock().unwrap();
+        let flushes: Vec<_> = (from..events.len())
+            .filter(|at| matches!(events[*at], Event::Flush))
+            .collect();
+        if flushes.is_empty() || rng.chance(35) {
+            return from + rng.index(events.len() - from + 1);
+        }
+        (flushes[rng.index(flushes.len())] + rng.index(3)).min(events.len())
+    }
+
+    /// A device with what is there if the power goes before the event with number `at`: all that
+    /// was flushed, and of what came after all, nothing, all but one write, or any.
+    pub(crate) fn after_cut(&self, at: usize, rng: &mut Rng) -> StepDevice {
+        let events = self.events.lock().unwrap();
+        let durable = events[..at]
+            .iter()
+            .rposition(|event| matches!(event, Event::Flush))
+            .unwrap_or(0);
+        let loose = at - durable;
+        let kind = rng.below(5);
+        let one = rng.index(loose.max(1));
+        let mut pieces = self.first.clone();
+        for (number, event) in events[..at].iter().enumerate() {
+            let arrives = match kind {
+                0 => true,
+                1 => false,
+                2 => number != durable + one,
+                3 => number == durable + one,
+                _ => rng.chance(50),
+            };
+            match event {
+                _ if number >= durable && !arrives => {}
+                Event::Write(to, bytes) => self.store(&mut pieces, *to, bytes),
+                Event::Discard(from, len) => self.store(&mut pieces, *from, &vec![GONE; *len]),
+                Event::Flush => {}
             }
         }
-        pieces
+        StepDevice::new(&self.base, pieces, self.threads)
     }
 
     fn store(&self, pieces: &mut Pieces, at: usize, bytes: &[u8]) {
@@ -131,11 +162,7 @@ impl StepDevice {
 
     fn request<R>(&self, work: impl FnOnce(&mut Pieces) -> R) -> R {
         self.step();
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let cut = *self.cut.lock().unwrap();
-        if let Some((_, seed)) = cut.filter(|(at, _)| *at == number) {
-            *self.left.lock().unwrap() = Some(self.survivors(seed));
-        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let done = work(&mut self.pieces.lock().unwrap());
         self.step();
         done
@@ -169,6 +196,10 @@ impl BlockDevice for StepDevice {
 
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         let at = self.at(offset, buf.len())?;
+        if self.fails() {
+            self.request(|_| ());
+            return Err(io::Error::other("a bad sector"));
+        }
         self.request(|pieces| {
             each_piece(at, buf.len(), |piece, inside, part| {
                 let to = &mut buf[part];
@@ -188,17 +219,24 @@ impl BlockDevice for StepDevice {
         let at = self.at(offset, buf.len())?;
         self.request(|pieces| {
             self.store(pieces, at, buf);
-            self.medium.lock().unwrap().loose.push((at, buf.to_vec()));
+            let event = Event::Write(at, buf.to_vec());
+            self.events.lock().unwrap().push(event);
         });
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.request(|_| self.events.lock().unwrap().push(Event::Flush));
+        Ok(())
+    }
+
+    /// Nothing is left of what was there.
+    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        let len = index(len);
+        let at = self.at(offset, len)?;
         self.request(|pieces| {
-            *self.medium.lock().unwrap() = Medium {
-                durable: pieces.clone(),
-                loose: Vec::new(),
-            };
+            self.store(pieces, at, &vec![GONE; len]);
+            self.events.lock().unwrap().push(Event::Discard(at, len));
         });
         Ok(())
     }

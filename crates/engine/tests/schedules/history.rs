@@ -4,16 +4,19 @@
 //! between the call's begin and its end, and each is possible where it stands. The search goes
 //! through the orders by depth, and remembers each pair of parts done and state that led nowhere
 //! (Wing and Gong; Lowe). A part that only looks is taken at once where it is possible: no order
-//! gains from a delay.
+//! gains from a delay. Each value is of one call, so values that were seen, and those of the end,
+//! tell much of the order beforehand.
 
-use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::BuildHasher;
 
-use crate::model::{Part, State};
+use crate::model::{Part, State, Value};
 use crate::program::Op;
 
 /// States after which the search gives up.
-const MOST: usize = 400_000;
+const MOST: usize = 50_000;
 
 /// A call that has returned.
 #[derive(Clone, Debug)]
@@ -24,9 +27,8 @@ pub(crate) struct Call {
     pub(crate) op: Option<Op>,
     /// Its words, and what it returned.
     pub(crate) text: String,
-    /// It began, and it returned, before the power went.
-    pub(crate) begun_before_cut: bool,
-    pub(crate) ended_before_cut: bool,
+    /// Writes and flushes of the device before it began, and before it returned.
+    pub(crate) events: (usize, usize),
     /// Moments of its begin and its end.
     pub(crate) begin: u64,
     pub(crate) end: u64,
@@ -90,7 +92,7 @@ fn one_by_one<'a>(state: &mut State, calls: &[&'a Call]) -> Option<&'a Call> {
 fn search(first: &State, calls: &[&Call], after: &[&Call]) -> Verdict {
     let mut last = None;
     let mut explained = false;
-    let walked = walk(first, calls, |state| {
+    let walked = walk(first, calls, after, |state| {
         last = one_by_one(&mut state.clone(), after);
         explained = last.is_none();
         explained
@@ -106,27 +108,30 @@ fn search(first: &State, calls: &[&Call], after: &[&Call]) -> Verdict {
 /// All states that orders of `calls` lead to; none if there are too many.
 pub(crate) fn outcomes(first: &State, calls: &[&Call]) -> Option<Vec<State>> {
     let mut all = HashSet::new();
-    walk(first, calls, |state| {
+    walk(first, calls, &[], |state| {
         all.insert(state.clone());
         false
     })?;
     Some(all.into_iter().collect())
 }
 
-/// Goes through the orders of `calls`, and shows `visit` each state at the end of one, until it
-/// returns true. Returns the parts that came next in the order that got furthest, or none if there
+/// Goes through the orders of `calls` that `after` may follow, and shows `visit` each state at the
+/// end of one, until it returns true. Returns the parts that came next in the order that got furthest, or none if there
 /// are too many orders.
 fn walk(
     first: &State,
     calls: &[&Call],
+    after: &[&Call],
     mut visit: impl FnMut(&State) -> bool,
 ) -> Option<Vec<String>> {
-    let (steps, owners) = steps(calls);
+    let (mut steps, owners) = steps(calls);
     if steps.len() > 128 {
         return None;
     }
+    order_by_values(&mut steps, after);
     let all = (0..steps.len()).fold(0_u128, |mask, step| mask | 1 << step);
-    let mut seen: HashSet<(u128, State)> = HashSet::new();
+    let hashes = RandomState::new();
+    let mut seen: HashSet<(u128, u64)> = HashSet::new();
     let mut stack = vec![(0_u128, first.clone())];
     let mut best = 0_u128;
     while let Some((done, state)) = stack.pop() {
@@ -134,7 +139,7 @@ fn walk(
         if done.count_ones() > best.count_ones() {
             best = done;
         }
-        if !seen.insert((done, state.clone())) {
+        if !seen.insert((done, hashes.hash_one(&state))) {
             continue;
         }
         if done == all && visit(&state) {
@@ -160,6 +165,60 @@ fn walk(
         format!("{:?} of {}", steps[step].part, call.text)
     });
     Some(words.collect())
+}
+
+/// Adds what values tell about the order, unless cells move: the step that gave a cell what `after`
+/// shows there comes after all others that change the cell; a step that saw a value comes after the
+/// one that gave it, and before the cell's last change if that gave another value.
+fn order_by_values(steps: &mut [Step<'_>], after: &[&Call]) {
+    let moves = |step: &Step<'_>| matches!(step.part, Part::Collapse(..) | Part::Insert(..));
+    if steps.iter().any(moves) {
+        return;
+    }
+    let mut last = HashMap::new();
+    for (file, cell, value) in after.iter().flat_map(|call| shown(&call.parts)) {
+        last.entry((file, cell)).or_insert(value);
+    }
+    for (&(file, cell), &value) in &last {
+        let Some(giver) = giver(steps, file, cell, value) else {
+            continue;
+        };
+        for number in 0..steps.len() {
+            if number != giver && steps[number].part.gives(file, cell).is_some() {
+                steps[giver].after |= 1 << number;
+            }
+        }
+    }
+    for number in 0..steps.len() {
+        for (file, cell, value) in shown(std::slice::from_ref(steps[number].part)) {
+            let begins = |step: &Step<'_>| step.part.begins_to_give(file, cell) == Some(value);
+            if let Some(first) = steps.iter().position(begins) {
+                steps[number].after |= 1 << first;
+            }
+            let end = last.get(&(file, cell)).filter(|end| **end != value);
+            if let Some(end) = end.and_then(|end| giver(steps, file, cell, *end)) {
+                steps[end].after |= 1 << number;
+            }
+        }
+    }
+}
+
+/// The cells that parts have seen, and their values, if these are no zeros.
+fn shown(parts: &[Part]) -> Vec<(usize, usize, Value)> {
+    let mut cells = Vec::new();
+    for part in parts {
+        if let Part::Show(file, at, values) = part {
+            let values = (*at..).zip(values).filter(|(_, value)| **value != 0);
+            cells.extend(values.map(|(cell, value)| (*file, cell, *value)));
+        }
+    }
+    cells
+}
+
+/// The step that gives a cell a value.
+fn giver(steps: &[Step<'_>], file: usize, cell: usize, value: Value) -> Option<usize> {
+    let gives = |step: &Step<'_>| step.part.gives(file, cell) == Some(Some(value));
+    steps.iter().position(gives)
 }
 
 fn is_next(step: &Step<'_>, number: usize, done: u128) -> bool {

@@ -8,9 +8,11 @@ use extant_blockdev::BlockDevice;
 use extant_check::{CheckOptions, check};
 use extant_engine::Verifier;
 use extant_sync::{restart, thread};
+use extant_testkit::Rng;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 use crate::crash;
+use crate::device::StepDevice;
 use crate::history::{Call, Verdict, explain};
 use crate::model::State;
 use crate::program::{FILES, NAMES, Op, Program};
@@ -19,6 +21,8 @@ use crate::world::{Outcome, World};
 
 /// Steps after which a schedule counts as one that hangs.
 const MOST_STEPS: usize = 2_000_000;
+/// Power cuts of a schedule that are judged.
+const CUTS: usize = 3;
 /// Bytes of a thread's stack.
 const STACK: usize = 1 << 20;
 
@@ -58,16 +62,15 @@ fn tick(log: &Shared) -> u64 {
 /// Makes a call and writes it down.
 fn call(world: &World, log: &Shared, thread: usize, (op, number): (Op, usize)) -> Outcome<()> {
     let begin = tick(log);
-    let begun_before_cut = !world.device.is_cut();
+    let begun = world.device.events();
     let done = world.call(op, number);
-    let ended_before_cut = !world.device.is_cut();
+    let ended = world.device.events();
     let done = done.map_err(|why| format!("thread {thread}: {op:?}: {why}"))?;
     let end = tick(log);
     log.lock().unwrap().calls.push(Call {
         thread,
-        op: Some(op),
-        begun_before_cut,
-        ended_before_cut,
+        op: (!done.failed).then_some(op),
+        events: (begun, ended),
         text: format!("{op:?} -> {}", done.text),
         begin,
         end,
@@ -85,8 +88,7 @@ fn look(world: &World, log: &Shared, when: &str) -> Outcome<()> {
         log.lock().unwrap().calls.push(Call {
             thread: 0,
             op: None,
-            begun_before_cut: false,
-            ended_before_cut: false,
+            events: (usize::MAX, usize::MAX),
             text: format!("{when}: {}", done.text),
             begin,
             end,
@@ -100,6 +102,7 @@ fn look(world: &World, log: &Shared, when: &str) -> Outcome<()> {
 /// Runs the threads of a program to their end.
 fn threads(program: &Program, world: &Arc<World>, log: &Shared) -> Outcome<()> {
     let mut number = program.first.len() + 1;
+    world.device.fail_read(program.setup.bad_read);
     scheduler::explore(true);
     let threads: Vec<_> = program
         .threads
@@ -117,6 +120,7 @@ fn threads(program: &Program, world: &Arc<World>, log: &Shared) -> Outcome<()> {
         .collect();
     let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
     scheduler::explore(false);
+    world.device.fail_read(None);
     for outcome in ended {
         outcome.map_err(|_| "a thread panicked".to_owned())??;
     }
@@ -124,12 +128,10 @@ fn threads(program: &Program, world: &Arc<World>, log: &Shared) -> Outcome<()> {
 }
 
 /// All of a schedule, within an execution of the model checker.
-fn execute(program: &Program, log: &Shared) -> Outcome<Count> {
+fn execute(program: &Program, seed: u64, log: &Shared) -> Outcome<Count> {
     restart();
     let world = Arc::new(World::new(&program.setup)?);
-    if let Some(cut) = program.setup.cut {
-        world.device.cut(cut);
-    }
+    let armed = world.device.events();
     for op in program.first.iter().copied().zip(1..) {
         call(&world, log, 0, op)?;
     }
@@ -139,10 +141,7 @@ fn execute(program: &Program, log: &Shared) -> Outcome<Count> {
     let mut verifier = Verifier::default();
     let verified = world.volume.verify(&mut verifier, false);
     verified.map_err(|why| format!("the state in memory: {why}"))?;
-    world
-        .volume
-        .sync()
-        .map_err(|error| format!("the last sync: {error}"))?;
+    call(&world, log, 0, (Op::Sync, 0))?;
     world.volume.drop_caches();
     look(&world, log, "from the device")?;
     world
@@ -159,17 +158,37 @@ fn execute(program: &Program, log: &Shared) -> Outcome<Count> {
     };
     world.device.leave_alone();
     judge_image(world.device.clone())?;
-    if let Some(device) = world.device.after_cut() {
-        let device = Arc::new(device);
-        let found = world.survivors(&program.setup, &device)?;
-        device.leave_alone();
-        judge_image(device).map_err(|why| format!("after the power cut: {why}"))?;
-        let first = State::new(FILES, NAMES);
-        let calls = log.lock().unwrap().calls.clone();
-        let judged = crash::judge(&first, program.setup.synced, &calls, &found);
-        judged.map_err(|why| format!("after the power cut: {why}"))?;
+    if let Some(cuts) = program.setup.cuts {
+        let mut rng = Rng::new(cuts ^ seed);
+        for _ in 0..CUTS {
+            let events = world.device.moment(&mut rng, armed);
+            let device = Arc::new(world.device.after_cut(events, &mut rng));
+            judge_cut(program, &world, log, events, device)
+                .map_err(|why| format!("after a power cut at {events}: {why}"))?;
+        }
     }
     Ok(count)
+}
+
+/// Judges what is left on a device after a power cut.
+fn judge_cut(
+    program: &Program,
+    world: &World,
+    log: &Shared,
+    events: usize,
+    device: Arc<StepDevice>,
+) -> Outcome<()> {
+    let found = world.survivors(&program.setup, &device)?;
+    device.leave_alone();
+    judge_image(device)?;
+    let calls = log.lock().unwrap().calls.clone();
+    let cut = crash::Cut {
+        first: &State::new(FILES, NAMES),
+        synced: program.setup.synced,
+        calls: &calls,
+        events,
+    };
+    crash::judge(&cut, &found)
 }
 
 /// The check of what an unmount left.
@@ -229,12 +248,12 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<Count, String> {
     RUNNING.set(true);
     let log = Shared::default();
     let outcome = Arc::new(Mutex::new(None));
-    let runner = Runner::new(Chooser::new(seed), config);
+    let runner = Runner::new(Chooser::new(seed, program.steps), config);
     let inner = (program.clone(), Arc::clone(&log), Arc::clone(&outcome));
     let ran = catch_unwind(AssertUnwindSafe(move || {
         runner.run(move || {
             let (program, log, outcome) = &inner;
-            let done = execute(program, log);
+            let done = execute(program, seed, log);
             *outcome.lock().unwrap() = Some(done);
         })
     }));
