@@ -36,6 +36,8 @@ pub(crate) struct State {
 pub(crate) enum Part {
     /// Cells get values at one moment; the file gets longer if they lie behind its end.
     Write(usize, usize, Vec<Value>),
+    /// The same, of cells that the file has.
+    Store(usize, usize, Vec<Value>),
     /// The same, where the file ends.
     Append(usize, usize, Vec<Value>),
     /// Cells begin to become zeros, one by one.
@@ -76,6 +78,39 @@ pub(crate) enum Part {
     SetAttr(usize, Value),
     /// An attribute has been seen.
     Attr(usize, Value),
+}
+
+impl Part {
+    /// The value that a cell may be seen to have from this step on.
+    pub(crate) fn begins_to_give(&self, file: usize, cell: usize) -> Option<Value> {
+        match *self {
+            Part::Change(of, at, ref values) if of == file => {
+                values.get(cell.checked_sub(at)?).copied()
+            }
+            _ => self.gives(file, cell).flatten(),
+        }
+    }
+
+    /// The value that a cell has for certain after this step, or some value; none if the step does
+    /// not touch it.
+    pub(crate) fn gives(&self, file: usize, cell: usize) -> Option<Option<Value>> {
+        let value = |at: usize, values: &[Value]| {
+            let number = cell.checked_sub(at)?;
+            values.get(number).map(|value| Some(*value))
+        };
+        match *self {
+            Part::Write(of, at, ref values)
+            | Part::Store(of, at, ref values)
+            | Part::Append(of, at, ref values)
+                if of == file =>
+            {
+                value(at, values)
+            }
+            Part::Zero(of, at, len) if of == file => (at..at + len).contains(&cell).then_some(None),
+            Part::Resize(of, to) if of == file => (cell >= to).then_some(None),
+            _ => None,
+        }
+    }
 }
 
 impl State {
@@ -166,6 +201,12 @@ impl State {
     pub(crate) fn apply(&mut self, part: &Part) -> bool {
         match *part {
             Part::Write(file, at, ref values) => self.write(file, at, values),
+            Part::Store(file, at, ref values) => {
+                if self.files[file].len() < at + values.len() {
+                    return false;
+                }
+                self.write(file, at, values);
+            }
             Part::Append(file, at, ref values) => {
                 if self.files[file].len() != at {
                     return false;

@@ -6,24 +6,29 @@ use extant_engine::{BufferedPath, Tuning};
 use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::Rng;
 
-use crate::device::Cut;
-use crate::model::{CELL, PAGE};
+use crate::drawer::Drawer;
+use crate::model::CELL;
 
 /// Files of a volume.
 pub(crate) const FILES: usize = 2;
 /// Names of its root, of which the first have a file in the beginning.
 pub(crate) const NAMES: usize = 3;
-/// Cells that calls aim at.
-const SPAN: usize = 4 * PAGE;
-
 /// A call. Positions and lengths are in cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
     Write(usize, usize, usize),
+    /// A write of several buffers, which end anywhere.
+    Vectored(usize, usize, usize),
+    /// Stores through an edit view.
+    Edit(usize, usize, usize),
     Direct(usize, usize, usize),
+    /// The same, by a queue of direct requests.
+    Queued(usize, usize, usize),
     Append(usize, usize),
     Read(usize, usize, usize),
     ReadPast(usize, usize, usize),
+    ReadDirect(usize, usize, usize),
+    View(usize, usize, usize),
     Punch(usize, usize, usize),
     Zero(usize, usize, usize, bool),
     Allocate(usize, usize, usize, bool),
@@ -36,6 +41,12 @@ pub(crate) enum Op {
     Sync,
     Drop(usize),
     DropAll,
+    /// Writes the file's data back and drops it, as memory pressure does.
+    Evict(usize),
+    Defragment(usize),
+    Switch(usize, bool),
+    Trim,
+    Grow,
     Lookup(usize),
     Rename(usize, usize),
     Exchange(usize, usize),
@@ -43,6 +54,9 @@ pub(crate) enum Op {
     Unlink(usize),
     Links(usize),
     SetAttr(usize),
+    /// An attribute that needs a block of its own.
+    BigAttr(usize),
+    RemoveAttr(usize),
     GetAttr(usize),
 }
 
@@ -60,8 +74,12 @@ pub(crate) struct Setup {
     pub(crate) left: Option<u64>,
     /// The files are durable before the calls begin.
     pub(crate) synced: bool,
-    /// When the power goes.
-    pub(crate) cut: Option<Cut>,
+    /// Bytes of the page cache.
+    pub(crate) cache: u64,
+    /// The read of the device that fails, counted from the begin of the threads.
+    pub(crate) bad_read: Option<u64>,
+    /// Draws the moments at which the power goes.
+    pub(crate) cuts: Option<u64>,
     /// Draws the switches of the engine that a program has.
     pub(crate) switches: u64,
     pub(crate) failpoint: Option<Failpoint>,
@@ -74,6 +92,8 @@ pub(crate) struct Program {
     /// Calls of one thread before the others begin.
     pub(crate) first: Vec<Op>,
     pub(crate) threads: Vec<Vec<Op>>,
+    /// Steps that a schedule of it had, if one was made: moments to switch at are drawn from these.
+    pub(crate) steps: u64,
 }
 
 const OPTIONS: &[&str] = &[
@@ -84,6 +104,7 @@ const OPTIONS: &[&str] = &[
     "nodelalloc,dioread_lock",
     "data=journal",
     "lazytime",
+    "discard",
 ];
 
 impl Setup {
@@ -101,20 +122,16 @@ impl Setup {
             threads: rng.chance(50),
             left: rng.chance(30).then(|| rng.below(40)),
             synced: rng.chance(70),
-            cut: rng.chance(50).then(|| {
-                let within = 4 << rng.below(7);
-                Cut {
-                    after: rng.below(within),
-                    seed: rng.next_u64(),
-                }
-            }),
+            cache: if rng.chance(80) { 4 << 20 } else { 64 << 10 },
+            bad_read: rng.chance(10).then(|| rng.below(6)),
+            cuts: rng.chance(50).then(|| rng.next_u64()),
             switches: rng.next_u64(),
             failpoint,
         }
     }
 
     /// A volume with room, mounted without options.
-    pub(crate) fn plain(block: u32) -> Self {
+    pub(crate) const fn plain(block: u32) -> Self {
         Self {
             block,
             path: BufferedPath::Iomap,
@@ -124,7 +141,9 @@ impl Setup {
             threads: false,
             left: None,
             synced: false,
-            cut: None,
+            cache: 4 << 20,
+            bad_read: None,
+            cuts: None,
             switches: 0,
             failpoint: None,
         }
@@ -144,7 +163,7 @@ impl Setup {
         let mut tuning = Tuning::default();
         tuning.buffered_path = self.path;
         tuning.max_folio_order = self.order;
-        tuning.page_cache_bytes = Some(4 << 20);
+        tuning.page_cache_bytes = Some(self.cache);
         tuning.block_cache_bytes = 1 << 20;
         tuning.name_cache_bytes = 1 << 14;
         tuning.replay_bytes = Some(1 << 20);
@@ -168,16 +187,21 @@ impl Program {
         let mut rng = Rng::new(seed ^ 0x7363_6865_6475_6c65);
         let setup = Setup::draw(&mut rng, failpoint);
         let mut drawer = Drawer::new(&mut rng, &setup);
-        let first = (0..drawer.rng.between(1, 5))
-            .map(|_| drawer.op(true))
-            .collect();
-        let threads = if drawer.rng.chance(60) { 2 } else { 3 };
-        let calls = 1 + drawer.rng.below(3);
-        let threads = (0..threads).map(|_| (0..calls).map(|_| drawer.op(false)).collect());
         Self {
             setup,
-            first,
-            threads: threads.collect(),
+            first: drawer.first(),
+            threads: drawer.threads(),
+            steps: 0,
+        }
+    }
+
+    /// A program of the given calls.
+    pub(crate) fn of(setup: Setup, first: &[Op], threads: &[&[Op]]) -> Self {
+        Self {
+            setup,
+            first: first.to_vec(),
+            threads: threads.iter().map(|ops| ops.to_vec()).collect(),
+            steps: 0,
         }
     }
 
@@ -202,142 +226,6 @@ impl Program {
     }
 }
 
-/// Calls that meet in one mechanism: a program mostly has calls of one row.
-const MEETING: &[&[u64]] = &[
-    // Data that arrives and leaves the cache, and what looks at both.
-    &[0, 0, 4, 8, 8, 9, 10, 13, 14, 15, 15, 17],
-    // Space, where it is short.
-    &[0, 0, 2, 3, 3, 7, 8, 13, 14, 16],
-    // The end of a file.
-    &[0, 2, 4, 5, 7, 12, 16, 16, 18],
-    // Past the cache, and through it.
-    &[0, 4, 4, 6, 7, 7, 7, 13, 15],
-    // Data that moves within the file.
-    &[0, 4, 8, 11, 11, 12, 12, 13, 17],
-    // Overwrites beside what has the file alone.
-    &[0, 0, 0, 4, 8, 10, 11, 16, 7],
-    // Names.
-    &[19, 19, 19, 20, 20, 21, 22, 23, 24],
-    // Names, attributes and what makes them durable.
-    &[13, 14, 19, 20, 23, 24, 25, 26, 0],
-];
-/// Kinds of calls.
-const ALL: u64 = 27;
-
-/// Draws calls. Each program has a few kinds of calls, one or two files, and a range that most
-/// calls touch: what meets is more often what can disturb each other.
-struct Drawer<'a> {
-    rng: &'a mut Rng,
-    block: usize,
-    /// Space may run out.
-    is_tight: bool,
-    kinds: &'static [u64],
-    files: usize,
-    /// Cell at which most calls begin.
-    near: usize,
-}
-
-impl<'a> Drawer<'a> {
-    fn new(rng: &'a mut Rng, setup: &Setup) -> Self {
-        let is_tight = setup.left.is_some();
-        let row = if is_tight && rng.chance(60) {
-            1
-        } else {
-            rng.index(MEETING.len())
-        };
-        let files = if rng.chance(80) { 1 } else { FILES };
-        let near = rng.index(SPAN);
-        Self {
-            rng,
-            block: setup.block_cells(),
-            is_tight,
-            kinds: MEETING[row],
-            files,
-            near,
-        }
-    }
-
-    fn range(&mut self) -> (usize, usize) {
-        let at = if self.rng.chance(75) {
-            (self.near + self.rng.index(6)).saturating_sub(3)
-        } else {
-            self.rng.index(SPAN)
-        };
-        let len = if self.rng.chance(80) {
-            1 + self.rng.index(PAGE)
-        } else {
-            1 + self.rng.index(SPAN)
-        };
-        (at, len)
-    }
-
-    /// A range of whole blocks.
-    fn blocks(&mut self) -> (usize, usize) {
-        let (at, len) = self.range();
-        let whole = len.div_ceil(self.block) * self.block;
-        (at / self.block * self.block, whole)
-    }
-
-    fn op(&mut self, first: bool) -> Op {
-        let kind = if first && self.rng.chance(75) {
-            [0, 0, 0, 3, 13, 14][self.rng.index(6)]
-        } else if self.rng.chance(90) {
-            self.kinds[self.rng.index(self.kinds.len())]
-        } else {
-            self.rng.below(ALL)
-        };
-        if kind < 19 {
-            self.content(kind)
-        } else {
-            self.named(kind)
-        }
-    }
-
-    fn content(&mut self, kind: u64) -> Op {
-        let file = self.rng.index(self.files);
-        let (at, len) = self.range();
-        let (block, blocks) = self.blocks();
-        let yes = self.rng.chance(50);
-        match kind {
-            0 | 1 => Op::Write(file, at, len),
-            2 => Op::Append(file, 1 + len % (2 * PAGE)),
-            // Without space a file may get a part of the length.
-            3 => Op::Allocate(file, at, len, yes || self.is_tight),
-            4 | 5 => Op::Read(file, at, len),
-            6 => Op::ReadPast(file, at, len),
-            7 if yes => Op::Direct(file, block, blocks),
-            7 => Op::Direct(file, at, len),
-            8 | 9 => Op::Punch(file, at, len),
-            10 => Op::Zero(file, at, len, yes),
-            11 => Op::Collapse(file, block, blocks),
-            12 => Op::Insert(file, block, blocks),
-            13 => Op::Fsync(file, yes),
-            14 => Op::Sync,
-            15 if yes => Op::Drop(file),
-            15 => Op::DropAll,
-            16 => Op::Truncate(file, at),
-            17 => Op::Seek(file, at),
-            _ => Op::Size(file),
-        }
-    }
-
-    fn named(&mut self, kind: u64) -> Op {
-        let file = self.rng.index(FILES);
-        let (name, other) = (self.rng.index(NAMES), self.rng.index(NAMES));
-        let yes = self.rng.chance(50);
-        match kind {
-            19 => Op::Lookup(name),
-            20 | 21 => Op::Rename(name, other),
-            22 => Op::Exchange(name, other),
-            23 => Op::Link(file, other),
-            24 => Op::Unlink(name),
-            25 => Op::Links(file),
-            _ if yes => Op::SetAttr(file),
-            _ => Op::GetAttr(file),
-        }
-    }
-}
-
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setup {
@@ -347,15 +235,21 @@ impl fmt::Display for Program {
             order,
             flushers,
             left,
-            cut,
+            cuts,
+            cache,
+            bad_read,
             ..
         } = self.setup;
-        let cut = cut.map_or("never".to_owned(), |cut| cut.after.to_string());
+        let cuts = if cuts.is_some() {
+            "power cuts"
+        } else {
+            "no power cut"
+        };
         let left = left.map_or("all".to_owned(), |left| left.to_string());
         writeln!(
             f,
             "  {path:?}, blocks of {block}, folios up to {order}, {flushers} flushers, \
-             {left} left, power cut {cut}, {options}"
+             {left} left, {cache} bytes of cache, {cuts}, bad read {bad_read:?}, {options}"
         )?;
         writeln!(f, "  first: {:?}", self.first)?;
         for (number, thread) in self.threads.iter().enumerate() {
