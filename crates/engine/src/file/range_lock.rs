@@ -50,8 +50,12 @@ use crate::volume::Fs;
 const GUESSES: u32 = 8;
 
 /// Fewer bytes than this are not worth a release of their own: copying as many takes some hundred
-/// times as long as a release.
-const MIN_RELEASE_BYTES: u64 = 256 << 10;
+/// times as long as a release. A model checker's writes are short.
+const MIN_RELEASE_BYTES: u64 = if cfg!(extant_shuttle) {
+    8 << 10
+} else {
+    256 << 10
+};
 
 /// Position of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,19 +7,24 @@
 //! ```
 //!
 //! A seed draws a volume, a few calls that one thread makes first, and two or three threads with
-//! three calls each; and it draws each step. What the calls returned must be explained by an order
+//! up to three calls each; and it draws each step of some schedules of that program. What the calls returned must be explained by an order
 //! of their parts ([`history`]), the accounts in memory must be right when all threads have ended,
 //! the bytes must be the same from the device, and the image must be clean after the unmount.
 //! A failing program is shortened, and a line repeats it.
 #![cfg(extant_shuttle)]
 
 mod cases;
+mod cells;
 mod crash;
+mod data;
 mod device;
+mod drawer;
 mod history;
 mod model;
+mod names;
 mod planted;
 mod program;
+mod round;
 mod run;
 mod scheduler;
 mod shrink;
@@ -29,7 +34,8 @@ use std::time::{Duration, Instant};
 
 use extant_failpoint::Failpoint;
 use program::Program;
-use run::{Count, run};
+use round::Round;
+use run::run;
 use shrink::{Failing, shrink};
 
 /// Schedules of a short round.
@@ -60,45 +66,16 @@ fn told(seed: u64, failing: &Failing) -> String {
         why,
     } = failing;
     let without: Vec<_> = without.iter().map(ToString::to_string).collect();
-    let failpoint = program.setup.failpoint;
+    let (failpoint, steps) = (program.setup.failpoint, program.steps);
     let failpoint = failpoint.map_or(String::new(), |one| {
         format!("EXTANT_FAILPOINT={} ", one.name())
     });
     format!(
         "{why}\n{program}  {failpoint}EXTANT_SEED={seed} EXTANT_WITHOUT={} \
-         EXTANT_SCHEDULE={schedule} RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-engine \
+         EXTANT_SCHEDULE={schedule} EXTANT_STEPS={steps} RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-engine \
          --test schedules --target-dir target/interleavings one_schedule",
         without.join(",")
     )
-}
-
-/// Outcome of many schedules.
-#[derive(Default)]
-struct Round {
-    all: Count,
-    undecided: u64,
-}
-
-impl Round {
-    /// Runs the schedule of `seed`.
-    fn run(&mut self, seed: u64, failpoint: Option<Failpoint>) -> Result<(), Failing> {
-        let program = Program::draw(seed, failpoint);
-        match run(&program, seed) {
-            Ok(count) => {
-                self.all.schedules += 1;
-                self.all.steps += count.steps;
-                self.all.calls += count.calls;
-                self.undecided += u64::from(count.undecided);
-                Ok(())
-            }
-            Err(why) => Err(Failing {
-                program,
-                without: Vec::new(),
-                schedule: seed,
-                why,
-            }),
-        }
-    }
 }
 
 /// Schedules of fresh seeds: some hundred, or as many as `EXTANT_SCHEDULES` says, or for
@@ -112,7 +89,7 @@ fn every_schedule() {
     let mut round = Round::default();
     let mut failed = 0;
     let mut seed = first;
-    while until.map_or(seed < first + count, |until| begin.elapsed() < until) {
+    while until.map_or(round.all.schedules < count, |until| begin.elapsed() < until) {
         if let Err(failing) = round.run(seed, failpoint()) {
             failed += 1;
             println!("seed {seed}: {}\n", told(seed, &shrink(failing)));
@@ -122,11 +99,11 @@ fn every_schedule() {
         }
         seed += 1;
     }
-    let Round { all, undecided } = round;
+    let Round { all, undecided, .. } = round;
     println!(
         "{} schedules from seed {first}, {failed} failed, {undecided} undecided, {} steps, \
          {} calls, {:?}",
-        all.schedules + failed,
+        all.schedules,
         all.steps,
         all.calls,
         begin.elapsed()
@@ -141,9 +118,10 @@ fn one_schedule() {
     let schedule = number("EXTANT_SCHEDULE").unwrap_or(seed);
     let without = std::env::var("EXTANT_WITHOUT").unwrap_or_default();
     let without = without.split(',').filter_map(|call| call.parse().ok());
-    let program = without.fold(Program::draw(seed, failpoint()), |program, call: usize| {
+    let mut program = without.fold(Program::draw(seed, failpoint()), |program, call: usize| {
         program.without(call)
     });
+    program.steps = number("EXTANT_STEPS").unwrap_or(0);
     match run(&program, schedule) {
         Ok(count) => println!("{program}{count:?}"),
         Err(why) => panic!("{why}\n{program}"),

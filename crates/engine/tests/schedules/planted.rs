@@ -1,13 +1,14 @@
 //! Planted bugs: mends of defects that reading or rounds found, switched off by a failpoint. Each
 //! must be found by seed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extant_failpoint::Failpoint;
 
+use crate::number;
 use crate::program::{Op, Program, Setup};
+use crate::round::Round;
 use crate::run::run;
-use crate::{Round, number};
 
 /// The bugs that schedules find.
 const PLANTED: &[Failpoint] = &[
@@ -30,6 +31,7 @@ const PLANTED: &[Failpoint] = &[
     Failpoint::ChecksumNotUpdated,
     Failpoint::OrderedDataLeftOut,
     Failpoint::BitmapBitNotJournalled,
+    Failpoint::DiscardBeforeCommit,
 ];
 
 /// Those that are found by one of the first programs.
@@ -39,8 +41,14 @@ const QUICK: &[Failpoint] = &[
     Failpoint::BitmapBitNotJournalled,
 ];
 
+/// Processor time of this thread: other processes count for nothing.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Searches for planted bugs from `EXTANT_SEED` on, and says what that took: for all of them,
-/// `EXTANT_SECONDS` each at most, if those are given.
+/// `EXTANT_SECONDS` of one processor each at most, if those are given.
 #[test]
 fn planted_bugs_are_found_by_random_programs() {
     let first = number("EXTANT_SEED").unwrap_or(1);
@@ -56,11 +64,11 @@ fn planted_bugs_are_found_by_random_programs() {
         .iter()
         .filter(|bug| only.is_none_or(|only| **bug == only))
     {
-        let begin = Instant::now();
+        let begin = processor_time();
         let mut round = Round::default();
         // Without the bug the same schedule must go well.
         let found = (first..)
-            .take_while(|_| begin.elapsed() < most)
+            .take_while(|_| processor_time() - begin < most)
             .find_map(|seed| {
                 let failing = round.run(seed, Some(bug)).err()?;
                 Round::default()
@@ -74,15 +82,16 @@ fn planted_bugs_are_found_by_random_programs() {
                 println!(
                     "{}: seed {seed}, {} schedules, {:.1?}: {why}",
                     bug.name(),
-                    seed - first + 1,
-                    begin.elapsed()
+                    round.all.schedules,
+                    processor_time() - begin
                 );
             }
             None => {
                 println!(
-                    "{}: not found in {} schedules",
+                    "{}: not found in {} schedules, {:.1?}",
                     bug.name(),
-                    round.all.schedules
+                    round.all.schedules,
+                    processor_time() - begin
                 );
                 missed.push(bug.name());
             }
@@ -94,34 +103,141 @@ fn planted_bugs_are_found_by_random_programs() {
 /// Schedules in which a bug shows in a program that its mechanisms meet in.
 const MOST: u64 = 3000;
 
-/// A bug, the blocks of the volume, and a program: what comes first, and two or three threads.
-type Meeting = (Failpoint, u32, &'static [Op], &'static [&'static [Op]]);
+/// A program in which the mechanisms of a bug meet.
+struct Meeting {
+    bug: Failpoint,
+    setup: Setup,
+    /// The calls that come first, and those of two or three threads.
+    first: &'static [Op],
+    threads: &'static [&'static [Op]],
+}
 
-/// Programs in which the mechanisms of a bug meet.
+const fn meeting(
+    bug: Failpoint,
+    setup: Setup,
+    first: &'static [Op],
+    threads: &'static [&'static [Op]],
+) -> Meeting {
+    Meeting {
+        bug,
+        setup,
+        first,
+        threads,
+    }
+}
+
+const PLAIN: Setup = Setup::plain(1024);
+/// A volume whose power goes.
+const CUT: Setup = Setup {
+    cuts: Some(1),
+    synced: true,
+    ..PLAIN
+};
+/// Blocks are allocated as written ones, before their data.
+const ORDERED: Setup = Setup {
+    options: "dioread_lock",
+    ..CUT
+};
+/// A volume with few free blocks.
+const TIGHT: Setup = Setup {
+    left: Some(1),
+    ..CUT
+};
+
 const MEETINGS: &[Meeting] = &[
-    (
+    meeting(
         Failpoint::PunchLooksOnce,
-        4096,
+        Setup::plain(4096),
         &[Op::Allocate(0, 0, 16, false), Op::Write(0, 0, 16)],
-        &[&[Op::Punch(0, 1, 2)], &[Op::Fsync(0, true), Op::DropAll]],
+        &[&[Op::Punch(0, 1, 2)], &[Op::Evict(0)]],
     ),
-    (
+    meeting(
         Failpoint::StaleMappingUsed,
-        1024,
+        PLAIN,
         &[Op::Write(0, 0, 4)],
-        &[&[Op::Write(0, 1, 8)], &[Op::Fsync(0, true), Op::DropAll]],
+        &[&[Op::Write(0, 1, 8)], &[Op::Evict(0)]],
     ),
-    (
+    meeting(
         Failpoint::HalfRenameShown,
-        1024,
+        PLAIN,
         &[Op::Lookup(0), Op::Lookup(2)],
         &[&[Op::Rename(0, 2)], &[Op::Lookup(2), Op::Lookup(0)]],
     ),
-    (
+    meeting(
         Failpoint::FillBesideDirectWrite,
-        1024,
+        PLAIN,
         &[Op::Direct(0, 0, 8), Op::DropAll],
         &[&[Op::Direct(0, 0, 8)], &[Op::Read(0, 0, 8)]],
+    ),
+    meeting(
+        Failpoint::RangeChangeWithoutDrain,
+        PLAIN,
+        &[Op::Write(0, 0, 24), Op::Fsync(0, true)],
+        &[&[Op::Write(0, 8, 4)], &[Op::Collapse(0, 0, 8)]],
+    ),
+    meeting(
+        Failpoint::AllocationTakesReservation,
+        Setup {
+            left: Some(8),
+            ..PLAIN
+        },
+        &[Op::Write(0, 0, 16)],
+        &[&[Op::Evict(0)], &[Op::Allocate(0, 0, 16, true)]],
+    ),
+    meeting(
+        Failpoint::CutNotRecorded,
+        CUT,
+        &[Op::Write(0, 0, 16), Op::SetAttr(1)],
+        &[&[Op::Fsync(0, true)], &[Op::Truncate(0, 4)]],
+    ),
+    meeting(
+        Failpoint::RevokeLeftOut,
+        TIGHT,
+        &[
+            Op::BigAttr(0),
+            Op::Sync,
+            Op::RemoveAttr(0),
+            Op::Sync,
+            Op::Write(1, 0, 2),
+        ],
+        &[&[Op::Fsync(1, true)], &[Op::Read(1, 0, 2)]],
+    ),
+    meeting(
+        Failpoint::SizeBeforeData,
+        CUT,
+        &[Op::Write(0, 0, 8)],
+        &[&[Op::Fsync(1, true)], &[Op::SetAttr(1)]],
+    ),
+    meeting(
+        Failpoint::SizeAtSubmission,
+        CUT,
+        &[Op::Write(0, 0, 8), Op::SetAttr(1)],
+        &[&[Op::Fsync(0, true)], &[Op::Fsync(1, false)]],
+    ),
+    meeting(
+        Failpoint::OrderedDataLeftOut,
+        ORDERED,
+        &[Op::Write(0, 0, 8), Op::SetAttr(1)],
+        &[&[Op::Fsync(0, true)], &[Op::Fsync(1, false)]],
+    ),
+    meeting(
+        Failpoint::OrphanNotRecorded,
+        CUT,
+        &[Op::Write(0, 0, 8), Op::Sync],
+        &[&[Op::Unlink(0)], &[Op::Sync]],
+    ),
+    meeting(
+        Failpoint::RetryUndoesWrite,
+        Setup {
+            left: Some(24),
+            options: "nodelalloc",
+            ..PLAIN
+        },
+        &[Op::Truncate(0, 80)],
+        &[
+            &[Op::Write(0, 0, 64)],
+            &[Op::Read(0, 0, 2), Op::Write(0, 0, 2)],
+        ],
     ),
 ];
 
@@ -129,23 +245,37 @@ const MEETINGS: &[Meeting] = &[
 #[test]
 fn each_bug_shows_where_its_mechanisms_meet() {
     let mut missed = Vec::new();
-    for &(bug, block, first, threads) in MEETINGS {
-        let program = |failpoint| Program {
-            setup: Setup {
+    for meeting in MEETINGS {
+        let program = |failpoint| {
+            let setup = Setup {
                 failpoint,
-                ..Setup::plain(block)
-            },
-            first: first.to_vec(),
-            threads: threads.iter().map(|ops| ops.to_vec()).collect(),
+                ..meeting.setup
+            };
+            Program::of(setup, meeting.first, meeting.threads)
         };
-        let (with, without) = (program(Some(bug)), program(None));
-        match (1..=MOST).find(|schedule| run(&with, *schedule).is_err()) {
-            Some(schedule) => {
-                println!("{}: {schedule} schedules", bug.name());
-                run(&without, schedule).unwrap();
+        let name = meeting.bug.name();
+        let (mut with, mut without) = (program(Some(meeting.bug)), program(None));
+        let begin = processor_time();
+        let found = (1..=MOST).find(|schedule| match run(&with, *schedule) {
+            Ok(count) => {
+                with.steps = count.steps;
+                false
             }
-            None => missed.push(bug.name()),
-        }
+            Err(why) => {
+                println!(
+                    "{name}: {schedule} schedules, {:.1?}",
+                    processor_time() - begin
+                );
+                println!("  {}", why.lines().next().unwrap_or_default());
+                true
+            }
+        });
+        let Some(schedule) = found else {
+            missed.push(name);
+            continue;
+        };
+        without.steps = with.steps;
+        run(&without, schedule).unwrap();
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
 }

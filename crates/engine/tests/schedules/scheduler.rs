@@ -1,7 +1,8 @@
 //! The scheduler: which thread makes the next step follows from a seed.
 //!
 //! Three kinds, as the seed says: any thread at each step; a thread goes on for a while; the thread
-//! with the highest priority, with a few moments at which a priority changes (PCT). Before the
+//! with the highest priority, with a few moments at which a priority changes (PCT: Burckhardt et
+//! al.). A program's first schedule shows how many steps there are to draw them from. Before the
 //! threads of a program begin, and after they have ended, a thread goes on until it waits.
 //!
 //! A thread in a timed wait is chosen now and then: its time is up. When no other can run, it is.
@@ -24,7 +25,7 @@ pub(crate) fn explore(yes: bool) {
     EXPLORING.set(yes);
 }
 
-/// Steps so far that the seed chose.
+/// Steps so far at which the seed chose between threads.
 pub(crate) fn steps() -> u64 {
     STEPS.get()
 }
@@ -55,18 +56,18 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// The scheduler of `seed`.
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The scheduler of `seed`, for a program that has about so many steps; zero if that is not
+    /// known.
+    pub(crate) fn new(seed: u64, steps: u64) -> Self {
         EXPLORING.set(false);
         STEPS.set(0);
         TRACE.set(0);
         let mut rng = Rng::new(seed);
-        let kind = if seed.is_multiple_of(2) {
+        let kind = if seed.is_multiple_of(4) {
             let stays = [0, 50, 90, 98];
             Kind::Random(stays[rng.index(stays.len())])
         } else {
-            let within = LONGEST >> rng.below(6);
-            let changes = (0..rng.between(1, 4)).map(|_| rng.below(within)).collect();
+            let changes = changes(&mut rng, steps);
             Kind::Priorities(HashMap::new(), changes)
         };
         Self {
@@ -78,6 +79,9 @@ impl Chooser {
     }
 
     fn choose(&mut self, from: &[TaskId], current: Option<TaskId>, yields: bool) -> TaskId {
+        if let [only] = from {
+            return *only;
+        }
         let step = STEPS.get();
         STEPS.set(step + 1);
         let rng = &mut self.rng;
@@ -106,6 +110,29 @@ impl Chooser {
             }
         }
     }
+}
+
+/// The steps at which priorities change, of about `steps`. In half of the schedules any steps; in
+/// the others the distances between them are of any order of magnitude: a fast path has few steps,
+/// and what runs beside it many.
+fn changes(rng: &mut Rng, steps: u64) -> Vec<u64> {
+    let within = match steps {
+        0 => LONGEST >> rng.below(6),
+        known => known,
+    };
+    let count = rng.between(1, 4);
+    if rng.chance(50) {
+        return (0..count).map(|_| rng.below(within)).collect();
+    }
+    let magnitudes = u64::from(within.ilog2()) + 1;
+    let mut at = 0;
+    (0..count)
+        .map(|_| {
+            let magnitude = rng.below(magnitudes);
+            at += rng.below(2 << magnitude);
+            at
+        })
+        .collect()
 }
 
 impl Scheduler for Chooser {

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::number;
 use crate::program::Program;
 use crate::run::run;
 
 /// Schedules that are tried with a call left out.
 const TRIES: u64 = 40;
-/// The time after which the shortest program so far is shown.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Seconds after which the shortest program so far is shown, unless the environment says otherwise.
+const PATIENCE: u64 = 60;
 
 /// A program that fails, and how it came about.
 pub(crate) struct Failing {
@@ -24,6 +25,7 @@ pub(crate) struct Failing {
 /// Leaves calls out of a program that fails, as long as what is left fails under some schedule.
 pub(crate) fn shrink(mut failing: Failing) -> Failing {
     let begin = Instant::now();
+    let patience = Duration::from_secs(number("EXTANT_PATIENCE").unwrap_or(PATIENCE));
     'shorter: loop {
         for call in (0..failing.program.len()).rev() {
             let program = failing.program.without(call);
@@ -32,7 +34,7 @@ pub(crate) fn shrink(mut failing: Failing) -> Failing {
             }
             let first = failing.schedule;
             for schedule in std::iter::once(first).chain(first + 1..first + TRIES) {
-                if begin.elapsed() > PATIENCE {
+                if begin.elapsed() > patience {
                     return failing;
                 }
                 if let Err(why) = run(&program, schedule) {
