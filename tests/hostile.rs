@@ -20,12 +20,16 @@ static PANICS: AtomicUsize = AtomicUsize::new(0);
 /// Of so many states of sound images after power cuts e2fsck judges one.
 const E2FSCK_EVERY: u64 = 40;
 
+/// Of targets whose runs are long, this part of the inputs is drawn.
+const LONG: u64 = 8;
+
 /// Inputs drawn for a target: few where an image is mounted for each.
 fn drawn(target: Target) -> u64 {
     let each = std::env::var("EXTANT_HOSTILE").ok();
     let each = each.and_then(|n| n.parse().ok()).unwrap_or(200);
     match target {
         Target::Structures | Target::FastCommit | Target::Names => each * 20,
+        target if target.is_long() => each / LONG,
         _ => each,
     }
 }

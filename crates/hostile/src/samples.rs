@@ -67,16 +67,19 @@ fn most_rest(target: Target) -> u64 {
     }
 }
 
-/// Each seed as it is, and four mutations of it.
+/// Each seed as it is, and four mutations of it; one where a run is long.
 fn recipes(target: Target, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for (seed, _) in (0u8..).zip(seeds::all()) {
         let rest = noise(rng, most_rest(target));
-        all.push(recipe::write(seed, 0, &[], &rest));
-        if cuts_power(target) {
-            all.extend((0..3).map(|_| one(target, rng, seed, 0)));
-        }
-        all.extend((0..4).map(|_| one(target, rng, seed, 4)));
+        let flags = if target.is_long() {
+            rest.len().to_le_bytes()[0]
+        } else {
+            0
+        };
+        all.push(recipe::write(seed, flags, &[], &rest));
+        let mutations = if target.is_long() { 1 } else { 4 };
+        all.extend((0..mutations).map(|_| one(target, rng, seed, 4)));
     }
     all
 }

@@ -52,6 +52,11 @@ impl Target {
         Target::Wire,
     ];
 
+    /// Returns whether a run takes long: it mounts several times, or has threads of its own.
+    pub const fn is_long(self) -> bool {
+        matches!(self, Target::Crash | Target::CutRepair | Target::Wire)
+    }
+
     /// The name of the fuzz target.
     pub const fn name(self) -> &'static str {
         match self {
