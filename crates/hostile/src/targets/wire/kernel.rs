@@ -18,6 +18,7 @@ const DIRENT: usize = 24;
 /// Opcodes: those that are tried are below the last one.
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
+const GETATTR: u32 = 3;
 const READ: u32 = 15;
 const WRITE: u32 = 16;
 const READDIR: u32 = 28;
@@ -26,12 +27,15 @@ const DESTROY: u32 = 38;
 const BATCH_FORGET: u32 = 42;
 const READDIRPLUS: u32 = 44;
 const OPCODES: u8 = 56;
+const QUESTIONS: u8 = 8;
 /// Replies that begin with the number of a node.
 const NAMING: [u32; 7] = [LOOKUP, 6, 8, 9, 13, 35, 51];
 /// Above the length of each operation's fixed part.
 const FIXED: u8 = 104;
 /// The most that a READ or a listing asks for: a message of the socket has no more.
 const MOST: u32 = 16 << 10;
+/// Handles that questions before writes are about.
+const HANDLES: u64 = 4;
 /// Nodes that requests choose from.
 const HELD: usize = 24;
 /// Names and data behind the fixed part of an operation.
@@ -119,7 +123,11 @@ impl<'a> WireKernel<'a> {
 
     fn request(&mut self, by_ring: bool, feed: &mut Feed<'_>) {
         let how = feed.u8();
-        let mut opcode = u32::from(feed.u8() % OPCODES);
+        // Questions before writes, which may be answered later, are one in eight.
+        let mut opcode = match feed.u8() % (OPCODES + QUESTIONS) {
+            opcode if opcode < OPCODES => u32::from(opcode),
+            _ => GETATTR,
+        };
         let forgets = matches!(opcode, FORGET | BATCH_FORGET);
         if opcode == INTERRUPT || forgets && self.is_honest {
             opcode = LOOKUP;
@@ -274,6 +282,13 @@ fn agree(opcode: u32, operation: &mut Vec<u8>, tail: usize) {
         READ | READDIR | READDIRPLUS => {
             let asked = u32::try_from(number(operation, 16, 4)).unwrap_or(0);
             size(operation, asked % MOST);
+        }
+        GETATTR if operation.first().is_some_and(|flags| flags & 2 == 0) => {
+            // With a handle: those that were opened have small numbers.
+            let handle = 1 + number(operation, 8, 8) % HANDLES;
+            operation.resize(16, 0);
+            operation[0] |= 1;
+            operation[8..].copy_from_slice(&handle.to_le_bytes());
         }
         _ => {}
     }
