@@ -156,6 +156,49 @@ fn a_member_of_a_files_group_sets_its_set_group_id_bit() -> Result<()> {
     image.fsck_clean()
 }
 
+/// The kernel, which keeps attributes, hears that the set-id bits went with a write. It is the
+/// first caller that looks: a look of its own would not ask the file system again.
+#[test]
+fn a_write_takes_the_set_id_bits_and_the_kernel_shows_it() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("setpriv")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64).make()?;
+    let mount = Subject::Extant.mount(image.path(), "allow_other")?;
+    let copy = mount.join("source");
+    fs::write(&copy, [1; 8192])?;
+    for (name, how) in [
+        (
+            "cached",
+            "dd if=/dev/zero of=$0 bs=512 count=1 conv=notrunc",
+        ),
+        (
+            "direct",
+            "dd if=/dev/zero of=$0 bs=4096 count=1 conv=notrunc oflag=direct",
+        ),
+        (
+            "copied",
+            "exec python3 -c \"import os, sys; to = os.open('$0', os.O_WRONLY); \
+                    os.copy_file_range(os.open('$1', os.O_RDONLY), to, 4096)\"",
+        ),
+    ] {
+        let path = mount.join(name);
+        fs::write(&path, [1; 8192])?;
+        std::os::unix::fs::chown(&path, Some(1000), Some(1000))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o6777))?;
+        let mode = || Ok::<u32, std::io::Error>(fs::metadata(&path)?.mode() & 0o7777);
+        ensure!(mode()? == 0o6777, "{name}: {:o} at first", mode()?);
+        // What is not dirty any more is not written back beside the write.
+        File::open(&path)?.sync_all()?;
+        let user = ["--reuid=2000", "--regid=2000", "--clear-groups"];
+        let cmd = Cmd::new("setpriv").args(user).args(["sh", "-c", how]);
+        cmd.arg(&path).arg(&copy).ok()?;
+        ensure!(mode()? == 0o777, "{name}: {:o}", mode()?);
+    }
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
 /// Makes files of mode 2755 in a set-group-id directory of group 2000, by users of these groups;
 /// returns the modes.
 fn made_by_users(subject: Subject, options: &str) -> Result<Vec<String>> {
