@@ -86,6 +86,37 @@ pub(super) const SUBJECTS: &[Subject] = &[
         ],
         ..module("engine/namei", "crates/engine/src/namei/**", &[])
     },
+    // Of these three the suites of seconds: the long ones are about power cuts and random damage.
+    Subject {
+        suites: &["--lib", "--test", "check", "--test", "check_situations"],
+        ..whole("check", "extant-check", "crates/check/src/**")
+    },
+    Subject {
+        suites: &[
+            "--lib",
+            "--test",
+            "fix_doubts",
+            "--test",
+            "fix_order",
+            "--test",
+            "fix_orphans",
+            "--test",
+            "fix_situations",
+            "--test",
+            "fix_superblock",
+        ],
+        ..whole("fix", "extant-fix", "crates/fix/src/**")
+    },
+    Subject {
+        suites: &[
+            "--lib",
+            "--test",
+            "resize_random",
+            "--test",
+            "resize_situations",
+        ],
+        ..whole("resize", "extant-resize", "crates/resize/src/**")
+    },
 ];
 
 /// Those that `names` (separated by commas) asks for; all of them without.
