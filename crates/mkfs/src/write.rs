@@ -320,9 +320,11 @@ impl Writer<'_> {
     fn supers(mut self, identity: &Identity, contents: &Contents, table: &[u8]) -> Result<()> {
         self.send()?;
         let geometry = &self.layout.geometry;
-        let copies = 1 + geometry.backup_groups().count() as u64;
-        let each = (table.len() + SUPERBLOCK_SIZE) as u64;
-        let kib = (self.written + copies * each).div_ceil(1024);
+        // What is written below: a copy begins with a whole block.
+        let copies = geometry.backup_groups().count() as u64;
+        let copy = self.bs() + table.len() as u64;
+        let rest = copies * copy + (table.len() + SUPERBLOCK_SIZE) as u64;
+        let kib = (self.written + rest).div_ceil(1024);
         let mut primary = superblock::superblock(self.layout, identity, contents, kib);
         for group in geometry.backup_groups() {
             let start = geometry.group_blocks(group).start;
@@ -362,4 +364,41 @@ fn inode_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
     let mut bytes = bitmap::of_free(geometry.block_size, geometry.inodes_per_group);
     bitmap::set_range(&mut bytes, 0..layout.used_inodes(group));
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_blockdev::MemoryDevice;
+    use extant_disk::superblock::Superblock;
+    use extant_testkit::{Event, Recorder};
+
+    use super::*;
+    use crate::features::parse_features;
+    use crate::options::Options;
+
+    /// `s_kbytes_written` is what the volume has cost its device, without what was zeroed.
+    #[test]
+    fn the_kib_that_were_written_are_counted() {
+        for features in ["", "^resize_inode", "^resize_inode,^sparse_super"] {
+            let options = Options {
+                features: parse_features(features).unwrap(),
+                ..Options::default()
+            };
+            let device = Recorder::new(MemoryDevice::new(160 << 20));
+            let layout = Layout::plan(&options, device.len()).unwrap();
+            let identity = Identity::of(&options).unwrap();
+            write_over(&device, &layout, &identity, Before::Zeros).unwrap();
+            let length = |event: &Event| match event {
+                Event::Write { data, .. } => data.len() as u64,
+                _ => 0,
+            };
+            let written: u64 = device.events().iter().map(length).sum();
+            let mut bytes = [0; SUPERBLOCK_SIZE];
+            let at = DevOff::new(SUPERBLOCK_OFFSET);
+            device.read_at(at, &mut bytes).unwrap();
+            let superblock = Superblock::parse(&bytes).unwrap();
+            let told = superblock.raw().kbytes_written.get();
+            assert_eq!(told, (written - HEAD).div_ceil(1024), "{features}");
+        }
+    }
 }

@@ -4,13 +4,14 @@
 use std::path::Path;
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_mkfs::{Identity, Layout, Options, Usage, make, parse_features};
 use extant_testkit::{
     Cmd, Event, Image, LoopDevice, Need, Recorder, Subject, TempDir, content, need,
 };
-use extant_units::{DevOff, Group};
+use extant_units::{DevOff, Group, index};
 
 const MIB: u64 = 1 << 20;
 
@@ -201,6 +202,32 @@ fn tables_are_zeros_where_they_are_said_to_be() {
             found.iter().all(|one| *one == (true, true)),
             "{features} {lazy:?}: {found:?}"
         );
+    }
+}
+
+/// The reserve of descriptors is not written by the blocks that are made: a group that is added
+/// later finds its descriptors there.
+#[test]
+fn the_heads_of_groups_have_nothing_of_what_was_there() {
+    for features in [
+        "",
+        "^resize_inode,meta_bg",
+        "sparse_super2",
+        "^sparse_super",
+    ] {
+        let devices = [0, content::JUNK].map(|byte| {
+            let device = MemoryDevice::from_bytes(&vec![byte; 48 << 20]);
+            write_to(&device, &options(features));
+            device.to_bytes()
+        });
+        let sb = superblock_of(&devices[0]).unwrap();
+        let geometry = Geometry::of(&sb);
+        let bs = geometry.block_size.bytes();
+        let heads = (0..geometry.groups).map(|group| geometry.head(group));
+        for block in heads.flatten().map(index) {
+            let [zeros, junk] = devices.each_ref().map(|of| &of[block * bs..][..bs]);
+            assert!(zeros == junk, "{features}: block {block}");
+        }
     }
 }
 
