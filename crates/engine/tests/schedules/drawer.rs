@@ -74,12 +74,6 @@ const MEETING: &[&[Kind]] = &[
     &[Write, Punch, Zero, Evict, Evict],
     &[Write, Write, Edit, Evict, Read, View],
     &[Seek, Read, Write, Punch, Evict, Fsync, DropAll],
-    // Space, where it is short.
-    &[
-        Write, Append, Allocate, Direct, Punch, Fsync, Sync, Truncate, Grow,
-    ],
-    // Writes that let go of their front.
-    &[Long, Long, Write, Read, Punch],
     // The end of a file.
     &[
         Write, Append, Read, Size, Direct, Insert, Truncate, Truncate,
@@ -95,7 +89,19 @@ const MEETING: &[&[Kind]] = &[
         Write, Write, Read, Collapse, Punch, Truncate, Direct, Switch,
     ],
     // Names.
-    &[LookupAll, LookupAll, Rename, Rename, Exchange, Link, Unlink],
+    &[
+        LookupAll, LookupAll, LookupAll, Rename, Rename, Exchange, Link, Unlink,
+    ],
+];
+
+/// Kinds that meet where space is short.
+const TIGHT: &[&[Kind]] = &[
+    &[
+        Write, Append, Allocate, Direct, Punch, Fsync, Sync, Truncate, Grow,
+    ],
+    &[Write, Write, Allocate, Allocate, Evict, Fsync, Sync],
+    // Writes that let go of their front.
+    &[Long, Long, Long, Write, Read],
 ];
 
 /// Kinds that meet in what a power cut leaves.
@@ -131,6 +137,8 @@ impl<'a> Drawer<'a> {
     pub(crate) fn new(rng: &'a mut Rng, setup: &Setup) -> Self {
         let rows = if setup.cuts.is_some() && rng.chance(75) {
             DURABLE
+        } else if setup.left.is_some() && rng.chance(60) {
+            TIGHT
         } else {
             MEETING
         };
@@ -183,11 +191,15 @@ impl<'a> Drawer<'a> {
 
     /// Leaves some pages in a state that calls can meet.
     fn prepare(&mut self, ops: &mut Vec<Op>) {
-        if self.kinds.contains(&Rename) && self.rng.chance(50) {
+        if self.kinds.contains(&Rename) && self.rng.chance(75) {
             // Names that the cache has.
             return self.look_up_all(ops);
         }
         let file = self.rng.index(self.files);
+        if self.kinds.contains(&Long) && self.rng.chance(60) {
+            // A hole, and the end far behind it.
+            return ops.push(Op::Truncate(file, SPAN + self.rng.index(2 * SPAN)));
+        }
         let (at, len) = self.range();
         let write = Op::Write(file, at, len);
         // Without space a file may get a part of the length.
@@ -310,7 +322,13 @@ impl<'a> Drawer<'a> {
 
     fn named(&mut self, kind: Kind) -> Op {
         let file = self.rng.index(FILES);
-        let (name, other) = (self.rng.index(NAMES), self.rng.index(NAMES));
+        // Mostly one that leads to a file in the beginning, and another one.
+        let name = if self.rng.chance(75) {
+            self.rng.index(FILES)
+        } else {
+            self.rng.index(NAMES)
+        };
+        let other = (name + 1 + self.rng.index(NAMES - 1)) % NAMES;
         match kind {
             Lookup => Op::Lookup(name),
             Rename => Op::Rename(name, other),

@@ -116,8 +116,8 @@ pub(crate) fn outcomes(first: &State, calls: &[&Call]) -> Option<Vec<State>> {
 }
 
 /// Goes through the orders of `calls` that `after` may follow, and shows `visit` each state at the
-/// end of one, until it returns true. Returns the parts that came next in the order that got furthest, or none if there
-/// are too many orders.
+/// end of one, until it returns true. Returns the parts that came next in the order that got
+/// furthest, or none if there are too many orders.
 fn walk(
     first: &State,
     calls: &[&Call],
@@ -157,10 +157,14 @@ fn walk(
             }
         }
     }
-    let missing = (0..steps.len()).filter(|step| best & 1 << step == 0);
-    // What stands behind these could not come before.
-    let first = missing.filter(|step| steps[*step].after & !best == 0);
-    let words = first.map(|step| {
+    let missing: Vec<_> = (0..steps.len())
+        .filter(|step| best & 1 << step == 0)
+        .collect();
+    // What stands behind these could not come before; none if each stands behind another.
+    let is_first = |step: &&usize| steps[**step].after & !best == 0;
+    let first: Vec<_> = missing.iter().filter(is_first).copied().collect();
+    let shown = if first.is_empty() { missing } else { first };
+    let words = shown.into_iter().map(|step| {
         let call = calls[owners[step]];
         format!("{:?} of {}", steps[step].part, call.text)
     });

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! A seed draws a volume, a few calls that one thread makes first, and two or three threads with
-//! up to three calls each; and it draws each step of some schedules of that program. What the calls returned must be explained by an order
-//! of their parts ([`history`]), the accounts in memory must be right when all threads have ended,
-//! the bytes must be the same from the device, and the image must be clean after the unmount.
+//! up to three calls each; and it draws each step of some schedules of that program. What the calls
+//! returned must be explained by an order of their parts ([`history`]), the accounts in memory must
+//! be right when all threads have ended, the bytes must be the same from the device, the image must
+//! be clean after the unmount, and what a power cut leaves must be what was promised ([`crash`]).
 //! A failing program is shortened, and a line repeats it.
 #![cfg(extant_shuttle)]
 
@@ -72,8 +73,8 @@ fn told(seed: u64, failing: &Failing) -> String {
     });
     format!(
         "{why}\n{program}  {failpoint}EXTANT_SEED={seed} EXTANT_WITHOUT={} \
-         EXTANT_SCHEDULE={schedule} EXTANT_STEPS={steps} RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-engine \
-         --test schedules --target-dir target/interleavings one_schedule",
+         EXTANT_SCHEDULE={schedule} EXTANT_STEPS={steps} RUSTFLAGS='--cfg extant_shuttle' \
+         cargo test -p extant-engine --test schedules --target-dir target/interleavings one_schedule",
         without.join(",")
     )
 }

@@ -124,7 +124,7 @@ impl Setup {
             synced: rng.chance(70),
             cache: if rng.chance(80) { 4 << 20 } else { 64 << 10 },
             bad_read: rng.chance(10).then(|| rng.below(6)),
-            cuts: rng.chance(50).then(|| rng.next_u64()),
+            cuts: rng.chance(35).then(|| rng.next_u64()),
             switches: rng.next_u64(),
             failpoint,
         }

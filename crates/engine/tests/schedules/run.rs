@@ -22,7 +22,7 @@ use crate::world::{Outcome, World};
 /// Steps after which a schedule counts as one that hangs.
 const MOST_STEPS: usize = 2_000_000;
 /// Power cuts of a schedule that are judged.
-const CUTS: usize = 3;
+const CUTS: usize = 2;
 /// Bytes of a thread's stack.
 const STACK: usize = 1 << 20;
 
