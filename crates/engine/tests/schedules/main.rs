@@ -74,7 +74,8 @@ fn told(seed: u64, failing: &Failing) -> String {
     format!(
         "{why}\n{program}  {failpoint}EXTANT_SEED={seed} EXTANT_WITHOUT={} \
          EXTANT_SCHEDULE={schedule} EXTANT_STEPS={steps} RUSTFLAGS='--cfg extant_shuttle' \
-         cargo test -p extant-engine --test schedules --target-dir target/interleavings one_schedule",
+         cargo test -p extant-engine --test schedules --target-dir target/interleavings \
+         one_schedule",
         without.join(",")
     )
 }
