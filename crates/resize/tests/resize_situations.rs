@@ -293,6 +293,64 @@ fn a_round_that_fails_tells_what_the_earlier_ones_did() -> Result<()> {
     Ok(())
 }
 
+/// The block of attributes of each of `files`, by debugfs.
+fn attributes_of(image: &Image, files: &[String]) -> Result<Vec<u64>> {
+    let block = |file: &String| {
+        let stat = format!("stat {file}");
+        let text = Cmd::new("debugfs")
+            .args(["-R", &stat])
+            .arg(image.path())
+            .ok()?
+            .out;
+        let told = text.split("File ACL: ").nth(1).unwrap_or_default();
+        let number = told.split_whitespace().next().unwrap_or_default();
+        Ok(number.parse()?)
+    };
+    files.iter().map(block).collect()
+}
+
+/// A block of attributes moves once, however many files share it, and only if it has to.
+#[test]
+fn files_share_their_attributes_after_a_move() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    // No room for attributes in an inode.
+    let image = Image::of_mib(16)
+        .args("-b 1024 -I 128 -O ^has_journal")
+        .make()?;
+    let fs = extant::Options::new().write(true).open(image.path())?;
+    let files: Vec<String> = (0..6).map(|number| format!("/file{number}")).collect();
+    let put = |files: &[String], byte: u8| {
+        files.iter().try_for_each(|file| {
+            fs.write(file, "")?;
+            fs.set_xattr(file, "user.name", &[byte; 600])
+        })
+    };
+    // In the second group, and then in the first.
+    put(&files[..4], b'a')?;
+    fs.write("/filler", vec![1; 12 << 20])?;
+    fs.sync()?;
+    put(&files[4..], b'b')?;
+    fs.remove_file("/filler")?;
+    fs.unmount()?;
+    let before = attributes_of(&image, &files)?;
+    let report = resized(&image, Target::Bytes(8 * MIB))?;
+    let after = attributes_of(&image, &files)?;
+    let shown = format!("{before:?}, {after:?}, {report:?}");
+    ensure!(
+        before[0] >= report.blocks && after[0] < report.blocks,
+        "{shown}"
+    );
+    ensure!(
+        before[4] < report.blocks && after[4..] == before[4..],
+        "{shown}"
+    );
+    ensure!(after[..4] == [after[0]; 4], "{shown}");
+    ensure!(report.blocks_moved == 1, "{shown}");
+    Ok(())
+}
+
 #[test]
 fn files_that_were_deleted_while_open_go_first() -> Result<()> {
     if !need(NEEDS) {
