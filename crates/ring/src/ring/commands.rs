@@ -70,7 +70,9 @@ impl<T> CommandRing<T> {
     /// Has the ring hear, once, when `fd` can be read: by a completion with `number`, which is no
     /// slot's.
     pub fn hear(&mut self, fd: BorrowedFd<'_>, number: u64) {
-        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), PollFlags::IN.bits().into());
+        // `bits` is signed over the C library, unsigned over system calls.
+        let readable = i32::from(PollFlags::IN.bits()).cast_unsigned();
+        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), readable);
         // SAFETY: the request names no memory.
         unsafe { self.push(number, poll.build().into()) }
     }
