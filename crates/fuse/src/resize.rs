@@ -10,10 +10,12 @@ use std::io;
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::ioctl::{Updater, ioctl};
+use rustix::ioctl::{Opcode, Updater, ioctl};
 
 /// `_IOWR('E', 82, [u8; 256])`.
 pub(crate) const GROW: u32 = 0xc100_4552;
+/// The same, as wide as system calls take it: over the C library it is a long.
+const OPCODE: Opcode = GROW as Opcode;
 /// Bytes of its argument: the size in bytes, 8 of them; behind it, in the answer, what went wrong,
 /// and zeros.
 const ARGUMENT: usize = 256;
@@ -31,7 +33,7 @@ pub fn grow(dir: &Path, bytes: u64) -> io::Result<()> {
     let mut argument = [0; ARGUMENT];
     argument[..SIZE].copy_from_slice(&bytes.to_ne_bytes());
     // SAFETY: the number says that the kernel reads and writes `ARGUMENT` bytes, which are there.
-    let done = unsafe { ioctl(&file, Updater::<GROW, [u8; ARGUMENT]>::new(&mut argument)) };
+    let done = unsafe { ioctl(&file, Updater::<OPCODE, [u8; ARGUMENT]>::new(&mut argument)) };
     match done {
         Ok(()) => {}
         Err(Errno::NOTTY | Errno::NOSYS) => {
