@@ -16,8 +16,10 @@ SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
 XFSTESTS ?=
+ON_MACHINES ?=
 ON ?= extant
 TESTS ?=
+ON_MACHINES ?=
 # What the compiler makes programs for, unless told otherwise.
 HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 # Programs find a library once the linker's cache has it; only root may write that, and a tree below
@@ -29,7 +31,7 @@ BENCH ?= --full --json docs/figures/full.json
 # enters, to a program that reads its output (`make -C DIR test`).
 unexport MAKEFLAGS MFLAGS
 
-.PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench clean
+.PHONY: help run stop build test lint tidy doc soak fuzz sanitize machines deny bench clean
 .PHONY: xfstests
 .PHONY: library install install-files install-library uninstall deb static dist book
 
@@ -41,6 +43,8 @@ help:
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
 	@echo "make fuzz             the fuzz targets (FUZZ=walk: one of them) for MINUTES=$(MINUTES)"
 	@echo "make sanitize         tests of threads and unsafe code under sanitizers (nightly compiler)"
+	@echo "make machines         suites and images on aarch64, riscv64 and s390x, under qemu-user;"
+	@echo "                      ON_MACHINES=s390x for one of them"
 	@echo "make xfstests         XFSTESTS=DIR (its sources, built): generic tests on a mount, as root;"
 	@echo "                      ON=ext4 or ON=fuse2fs for comparison, TESTS='-g quick' for some"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
@@ -84,9 +88,10 @@ fuzz:
 	CARGO="$(CARGO)" scripts/fuzz "$(MINUTES)" $(FUZZ)
 
 sanitize:
-	CARGO="$(CARGO)" scripts/sanitize thread
-	CARGO="$(CARGO)" scripts/sanitize address
-	CARGO="$(CARGO)" scripts/sanitize miri
+	CARGO="$(CARGO)" scripts/sanitize all
+
+machines:
+	CARGO="$(CARGO)" scripts/machines $(ON_MACHINES)
 
 xfstests:
 	$(CARGO) build --profile quick -p extant-cli

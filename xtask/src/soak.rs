@@ -28,9 +28,17 @@ struct Stage {
     /// The longest time in seconds that one run is to take. A stage with a bound is repeated with
     /// fresh seeds.
     round: Option<u64>,
-    /// Runs only if it is named: it changes the source instead of running suites of it, and takes a
-    /// tool that a soak need not have.
+    /// A program of `scripts` with its arguments, instead of suites. It takes what time it takes.
+    script: &'static str,
+    /// Changes the source instead of running suites of it.
     changes_source: bool,
+}
+
+impl Stage {
+    /// Returns whether it runs only if it is named: it takes tools that a soak need not have.
+    fn is_apart(&self) -> bool {
+        self.changes_source || !self.script.is_empty()
+    }
 }
 
 /// The values that most stages have.
@@ -41,6 +49,7 @@ const PLAIN: Stage = Stage {
     tests: &[],
     env: &[],
     round: None,
+    script: "",
     changes_source: false,
 };
 
@@ -248,6 +257,16 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "machines",
+        script: "machines",
+        ..PLAIN
+    },
+    Stage {
+        name: "sanitizers",
+        script: "sanitize all",
+        ..PLAIN
+    },
+    Stage {
         name: "mutations",
         changes_source: true,
         ..PLAIN
@@ -266,7 +285,7 @@ pub(crate) fn run_all(root: &Path, args: &[String]) -> ExitCode {
         return ExitCode::from(2);
     }
     let stages = STAGES.iter().filter(|s| match names {
-        [] => !s.changes_source,
+        [] => !s.is_apart(),
         names => names.iter().any(|n| n == s.name),
     });
     let weights: u64 = stages.clone().map(|s| s.weight).sum();
@@ -291,6 +310,10 @@ impl Stage {
                 seconds,
                 fresh_seed(),
             )));
+            return;
+        }
+        if !self.script.is_empty() {
+            logs.run_script(root, self.script);
             return;
         }
         for seed in fresh_seed().. {
@@ -324,4 +347,25 @@ fn fresh_seed() -> u64 {
         .and_then(|s| s.parse().ok());
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     given.unwrap_or_else(|| now.map_or(1000, |now| now.as_secs() % 1_000_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_with_a_script_run_it_when_they_are_named() {
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts");
+        let with_one = STAGES.iter().filter(|stage| !stage.script.is_empty());
+        let checked = with_one.map(|stage| {
+            let program = stage.script.split(' ').next().unwrap();
+            assert!(scripts.join(program).is_file(), "{}", stage.name);
+            assert!(
+                stage.suites.is_empty() && stage.is_apart(),
+                "{}",
+                stage.name
+            );
+        });
+        assert_eq!(checked.count(), 2);
+    }
 }

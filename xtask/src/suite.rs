@@ -292,6 +292,15 @@ impl Logs {
         }
     }
 
+    /// Runs a program of `scripts` that prints as the test harness does.
+    pub(crate) fn run_script(&self, root: &Path, words: &str) {
+        let mut words = words.split_whitespace();
+        let program = root.join("scripts").join(words.next().unwrap_or_default());
+        let mut command = std::process::Command::new(program);
+        command.args(words).current_dir(root);
+        self.add(self.watched(command, Duration::MAX, Vec::new, |line| println!("{line}")));
+    }
+
     /// Runs binaries, so many at once.
     fn run_at_once(&self, at_once: u64, queue: VecDeque<(&Binary, &Run<'_>)>) {
         let queue = Mutex::new(queue);
