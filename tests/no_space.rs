@@ -245,12 +245,7 @@ fn a_database_that_fills_its_volume_keeps_what_it_acknowledged() -> Result<()> {
 
 /// Returns whether the kernel can be made to forget an unused inode.
 fn prunes() -> bool {
-    let release = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
-    let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0u32));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(18))
+    Need::Linux(6, 18).missing().is_none()
 }
 
 /// Waits until the file has `len` bytes: the kernel forgets a size shortly after the last close.

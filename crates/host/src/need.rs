@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{FuseRings, programs};
+use crate::{Cmd, FuseRings, programs};
 
 /// Something a machine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,15 @@ pub enum Need {
     FuseRings,
     /// PostgreSQL's server and clients.
     Postgres,
+    /// A kernel of this version or a later one.
+    Linux(u32, u32),
     /// A program on the path.
     Tool(&'static str),
+    /// nbdkit's plugin of this name.
+    NbdkitPlugin(&'static str),
+    /// A program or a folder that a variable names: the variable, and the description of what it
+    /// names.
+    Named(&'static str, &'static str),
 }
 
 impl Need {
@@ -62,9 +69,26 @@ impl Need {
             Need::Postgres => programs::postgres().is_none().then(|| {
                 "needs PostgreSQL's server and client (Debian's package postgresql)".to_owned()
             }),
+            Need::Linux(major, minor) => {
+                let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+                let release = release.unwrap_or_default();
+                let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0));
+                let is_old = (numbers.next(), numbers.next()) < (Some(major), Some(minor));
+                is_old.then(|| format!("needs Linux {major}.{minor}"))
+            }
             Need::Tool(name) => programs::find(name)
                 .is_none()
                 .then(|| format!("needs the program `{name}`")),
+            Need::NbdkitPlugin(name) => {
+                let found = Cmd::new("nbdkit").args([name, "--dump-plugin"]).run();
+                let is_there = found.is_ok_and(|output| output.code == Some(0));
+                (!is_there).then(|| format!("needs nbdkit's plugin `{name}`"))
+            }
+            Need::Named(variable, what) => {
+                let path = std::env::var_os(variable).unwrap_or_default();
+                let is_there = Path::new(&path).exists();
+                (!is_there).then(|| format!("needs {what}: {variable} names it"))
+            }
         }
     }
 }
@@ -83,5 +107,22 @@ mod tests {
         let why = Need::Tool("no-such-program-anywhere").missing().unwrap();
         assert!(why.contains("no-such-program-anywhere"));
         assert_eq!(Need::Tool("sh").missing(), None);
+    }
+
+    #[test]
+    fn kernels_are_counted_by_number() {
+        assert_eq!(Need::Linux(2, 40).missing(), None);
+        let why = Need::Linux(1000, 1).missing();
+        assert_eq!(why.as_deref(), Some("needs Linux 1000.1"));
+    }
+
+    #[test]
+    fn what_no_variable_names_is_missing() {
+        let why = Need::Named("EXTANT_NO_SUCH_VARIABLE", "a folder").missing();
+        assert_eq!(
+            why.as_deref(),
+            Some("needs a folder: EXTANT_NO_SUCH_VARIABLE names it")
+        );
+        assert_eq!(Need::Named("CARGO_MANIFEST_DIR", "a folder").missing(), None);
     }
 }
