@@ -139,5 +139,6 @@ fn umount(arguments: &[OsString]) -> Outcome {
     commands::umount::run(&Umount {
         lazy: parsed.letters.contains('l'),
         dirs: vec![dir.clone()],
+        as_helper: true,
     })
 }

@@ -73,6 +73,9 @@ pub(crate) struct Umount {
     /// Mount points; after one that fails the others are still unmounted
     #[arg(required = true, value_name = "DIR")]
     pub(crate) dirs: Vec<PathBuf>,
+    /// Called by umount(8), which says nothing of other mount points.
+    #[arg(skip)]
+    pub(crate) as_helper: bool,
 }
 
 /// Show the counters of a mount

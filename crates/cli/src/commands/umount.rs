@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //! Without `-l` the exit status 0 means that the image is closed and marked clean, or that the
-//! mount goes on at another mount point of this mount namespace, as one on standard error says. If
-//! it is not known when the image is closed, or the wait for a mount in another namespace is given
-//! up, the status is a failure: the directory is unmounted all the same.
+//! mount goes on at another mount point of this mount namespace. The command names that on standard
+//! error; as umount(8)'s helper it says nothing of it. If it is not known when the image is closed,
+//! or the wait for a mount in another namespace is given up, the status is a failure: the directory
+//! is unmounted all the same.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -38,12 +39,13 @@ const LOCKED: Duration = Duration::from_secs(60);
 pub(crate) fn run(args: &Umount) -> Outcome {
     let mut failures = Failures::of("umount");
     for dir in &args.dirs {
-        failures.note(unmount(dir, args.lazy));
+        failures.note(unmount(dir, args));
     }
     failures.outcome()
 }
 
-fn unmount(given: &Path, lazy: bool) -> Result<(), Failure> {
+fn unmount(given: &Path, args: &Umount) -> Result<(), Failure> {
+    let lazy = args.lazy;
     let place = &given.display();
     let dir = mount_point::path_of(given).at(place)?;
     let entry = MountEntry::find(&dir).at("/proc/self/mountinfo")?;
@@ -77,7 +79,7 @@ fn unmount(given: &Path, lazy: bool) -> Result<(), Failure> {
     utab::remove(&dir);
     match wait {
         Wait::Nothing => Ok(()),
-        Wait::Daemon(waiter) => wait_for_daemon(waiter, &entry).at(place),
+        Wait::Daemon(waiter) => wait_for_daemon(waiter, &entry, args.as_helper).at(place),
         Wait::Lock(image) => wait_for_lock(&image).at(entry.source.display()),
         Wait::Unknown(why) => {
             let what = format!("unmounted, but it is not known when its image is closed: {why}");
@@ -143,7 +145,11 @@ fn open_image(source: &Path) -> io::Result<File> {
     File::open(source)
 }
 
-fn wait_for_daemon(mut waiter: UnmountWaiter, entry: &MountEntry) -> io::Result<()> {
+fn wait_for_daemon(
+    mut waiter: UnmountWaiter,
+    entry: &MountEntry,
+    as_helper: bool,
+) -> io::Result<()> {
     if !waiter.wait_until_gone(Duration::ZERO)? {
         // The device number is this mount's only for as long as the daemon says that it is mounted:
         // it is asked before and after.
@@ -155,10 +161,13 @@ fn wait_for_daemon(mut waiter: UnmountWaiter, entry: &MountEntry) -> io::Result<
         if let Some(other) = others.first()
             && !waiter.wait_until_gone(Duration::ZERO)?
         {
-            let (dir, other) = (entry.dir.display(), other.dir.display());
-            print_error_line(&format!(
-                "extant: umount: {dir}: the image stays in use: it is mounted on {other} as well"
-            ));
+            if !as_helper {
+                let (dir, other) = (entry.dir.display(), other.dir.display());
+                print_error_line(&format!(
+                    "extant: umount: {dir}: the image stays in use: \
+                     it is mounted on {other} as well"
+                ));
+            }
             return Ok(());
         }
         let patience = match holders.as_slice() {
