@@ -47,8 +47,9 @@ class Segment:
             return
         if self.kind not in ("linear", "flakey"):
             raise RuntimeError("no target " + self.kind)
+        # A device below another one is in use.
         if word[3] not in files:
-            files[word[3]] = os.open(word[3], os.O_RDWR)
+            files[word[3]] = os.open(word[3], os.O_RDWR | os.O_EXCL)
         self.file = files[word[3]]
         self.offset = int(word[4]) * SECTOR
         if self.kind == "flakey":
