@@ -16,7 +16,8 @@ SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
 XFSTESTS ?=
-ON_MACHINES ?=
+SUITE ?=
+FOLDER ?=
 ON ?= extant
 TESTS ?=
 ON_MACHINES ?=
@@ -32,7 +33,7 @@ BENCH ?= --full --json docs/figures/full.json
 unexport MAKEFLAGS MFLAGS
 
 .PHONY: help run stop build test lint tidy doc soak fuzz sanitize machines deny bench clean
-.PHONY: xfstests
+.PHONY: xfstests suites
 .PHONY: library install install-files install-library uninstall deb static dist book
 
 help:
@@ -47,6 +48,8 @@ help:
 	@echo "                      ON_MACHINES=s390x for one of them"
 	@echo "make xfstests         XFSTESTS=DIR (its sources, built): generic tests on a mount, as root;"
 	@echo "                      ON=ext4 or ON=fuse2fs for comparison, TESTS='-g quick' for some"
+	@echo "make suites           SUITE=sqlite or lmdb, FOLDER=DIR (where it was built): other"
+	@echo "                      projects' suites on a mount, as root; ON and TESTS as above"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make book             tutorials, how-to pages, reference and explanations as a site,"
@@ -97,6 +100,11 @@ xfstests:
 	$(CARGO) build --profile quick -p extant-cli
 	EXTANT="$(TARGET)/quick/extant" scripts/xfstests/run --on "$(ON)" \
 	    --results "$(TARGET)/xfstests/$(ON)" "$(XFSTESTS)" $(TESTS)
+
+suites:
+	$(CARGO) build --profile quick -p extant-cli
+	EXTANT="$(TARGET)/quick/extant" scripts/suites/run --on "$(ON)" \
+	    --results "$(TARGET)/suites/$(ON)" "$(SUITE)" "$(FOLDER)" $(TESTS)
 
 lint:
 	$(CARGO) xtask lint

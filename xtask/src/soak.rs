@@ -267,6 +267,21 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "fsstress",
+        suites: "-p extant-tests --test fsstress",
+        tests: &["--nocapture"],
+        env: &[("EXTANT_SUITES", "1")],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
+        name: "other-suites",
+        suites: "-p extant-tests --test suites",
+        tests: &["--nocapture", "--test-threads=1"],
+        env: &[("EXTANT_SUITES", "1"), ("EXTANT_TEST_LIMIT", "14400")],
+        ..PLAIN
+    },
+    Stage {
         name: "mutations",
         changes_source: true,
         ..PLAIN
