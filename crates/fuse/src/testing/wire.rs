@@ -136,12 +136,13 @@ pub fn with_wire<T>(
     device.use_rings(Arc::clone(&traffic));
     let nodes = NodeTable::new(volume.root().map_err(io::Error::other)?);
     let (counters, in_flight) = (Counters::new(), InFlight::new(WORKERS + QUEUES));
+    let parts = (&device, &nodes, &counters, &in_flight);
     let server = Server::new(
         volume,
-        &device,
-        &nodes,
-        &counters,
-        &in_flight,
+        parts.0,
+        parts.1,
+        parts.2,
+        parts.3,
         settings(writeback)?,
     );
     // The kernel of a test holds nothing dirty.
@@ -156,13 +157,13 @@ pub fn with_wire<T>(
             let (send, requests) = channel();
             queues.push(send);
             let worker = RingWorker {
+                queue,
                 traffic: &traffic,
                 server: &server,
-                in_flight: (&in_flight, WORKERS + queue),
-                queue,
+                in_flight: &in_flight,
             };
             let tell = tell.clone();
-            scope.spawn(move || worker.serve_all(&requests, &tell));
+            scope.spawn(move || worker.run(&requests, &tell));
         }
         scope.spawn(move || listen(&heard, &tell));
         let wire = Wire {
@@ -218,21 +219,17 @@ fn listen(socket: &OwnedFd, tell: &Sender<Vec<u8>>) {
 }
 
 /// The worker of a queue.
-struct RingWorker<'a> {
-    traffic: &'a Traffic,
-    server: &'a Server<'a>,
-    in_flight: (&'a InFlight, usize),
+struct RingWorker<'a, 'b> {
     queue: usize,
+    traffic: &'a Traffic,
+    server: &'a Server<'b>,
+    in_flight: &'a InFlight,
 }
 
-impl RingWorker<'_> {
-    fn serve_all(&self, requests: &Receiver<RingRequest>, tell: &Sender<Vec<u8>>) {
-        let &Self {
-            traffic,
-            server,
-            in_flight,
-            queue,
-        } = self;
+impl RingWorker<'_, '_> {
+    /// Serves `requests` until there will be no more.
+    fn run(&self, requests: &Receiver<RingRequest>, tell: &Sender<Vec<u8>>) {
+        let &Self { queue, traffic, .. } = self;
         let number = queue_number(queue);
         let Ok(mut ring) = UntrustedRing::new(queue, number, (ENTRIES, MESSAGE)) else {
             return;
@@ -264,8 +261,9 @@ impl RingWorker<'_> {
                 operation,
                 payload,
             } = &request;
+            let slot = (self.in_flight, WORKERS + queue);
             let serve =
-                |bytes: &[u8], reply: &mut ReplyBuf<'_>| serve_one(server, in_flight, bytes, reply);
+                |bytes: &[u8], reply: &mut ReplyBuf<'_>| serve_one(self.server, slot, bytes, reply);
             if let Some(reply) = ring.serve((header, operation, payload), traffic, serve) {
                 let _ = tell.send(reply);
             }

@@ -75,7 +75,7 @@ pub(super) fn run(data: &[u8]) -> Cost {
     let mut feed = Feed::new(hostile.rest);
     let cuts = 1 + feed.u8() % CUTS;
     let cuts: Vec<PowerCut> = (0..cuts).map(|_| PowerCut::read(&mut feed)).collect();
-    let Some(run) = ProgramRun::of(&hostile, &mut feed) else {
+    let Some(run) = CrashRun::of(&hostile, &mut feed) else {
         return hostile.cost();
     };
     let recorded: usize = run.events.iter().map(bytes_of).sum();
@@ -102,14 +102,14 @@ fn bytes_of(event: &Event) -> usize {
 }
 
 /// A program that has run.
-struct ProgramRun<'a> {
+struct CrashRun<'a> {
     events: Vec<Event>,
     /// Unless the image is damaged in a way that shows at once.
     program: Option<model::Model>,
     options: &'a str,
 }
 
-impl ProgramRun<'static> {
+impl CrashRun<'static> {
     /// Mounts and calls. `None` if it is not mounted.
     fn of(hostile: &Hostile<'_>, feed: &mut Feed<'_>) -> Option<Self> {
         let habits = Habits::of(hostile.flags);
@@ -148,7 +148,7 @@ impl ProgramRun<'static> {
         if !ends {
             let _ = volume.shutdown(false);
         }
-        Some(ProgramRun {
+        Some(CrashRun {
             events,
             program: model,
             options: habits.options,
@@ -156,7 +156,7 @@ impl ProgramRun<'static> {
     }
 }
 
-impl ProgramRun<'_> {
+impl CrashRun<'_> {
     /// Looks at the device that a cut has left.
     fn judge(
         &self,
