@@ -6,7 +6,7 @@
 use extant_sync::atomic::Ordering;
 
 use extant_disk::damage::SuperblockDamage;
-use extant_disk::features::RoCompat;
+use extant_disk::features::{Compat, RoCompat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_SIZE};
 use extant_jbd2::Handle;
 use zerocopy::FromBytes;
@@ -61,6 +61,24 @@ impl MountedSuperblock {
             raw.feature_ro_compat.set(features);
         })?;
         self.large_file.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Notes that there is an attribute: the first one sets a feature of the superblock, without
+    /// which no inode owns the block that it has for attributes. Uses the credit for the superblock
+    /// that comes with an inode's update.
+    ///
+    /// # Errors
+    /// As [`MountedSuperblock::update`].
+    pub(crate) fn note_attributes(&self, fs: &Fs, h: &mut Handle) -> Result<()> {
+        if self.ext_attr.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.update(fs, h, |raw| {
+            let features = raw.feature_compat.get() | Compat::EXT_ATTR.bits();
+            raw.feature_compat.set(features);
+        })?;
+        self.ext_attr.store(true, Ordering::Release);
         Ok(())
     }
 

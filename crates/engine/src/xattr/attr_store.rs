@@ -157,6 +157,9 @@ pub(super) fn set(
     if area != old_area && area.write_area(&mut bytes) == Fit::TooLarge {
         return Err(Error::NoSpace);
     }
+    if value.is_some() {
+        fs.super_block.note_attributes(fs, h)?;
+    }
     let record = inode.hold_record(fs)?;
     let file_acl = inode.core.read().file_acl;
     let new_acl = if block == old_block {

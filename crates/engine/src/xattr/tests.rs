@@ -4,7 +4,9 @@ mod storm;
 
 use std::collections::BTreeMap;
 
-use extant_disk::features::RoCompat;
+use extant_check::{CheckOptions, check_image};
+use extant_disk::features::{Compat, RoCompat};
+use extant_disk::superblock::RawSuperblock;
 use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
@@ -95,6 +97,29 @@ fn modes_limits_and_namespaces() {
     drop((file, fifo));
     fs.unmount();
     image.fsck_clean().unwrap();
+}
+
+#[test]
+fn the_first_attribute_sets_the_feature() {
+    for args in ["-I 256 -O ^ext_attr", "-I 128 -O ^ext_attr,^has_journal"] {
+        let image = Image::of_mib(8).args(args).make().unwrap();
+        let has_feature = || {
+            let bytes = std::fs::read(image.path()).unwrap();
+            let raw = RawSuperblock::copy_from(&bytes[1024..2048]).unwrap();
+            raw.features().has_compat(Compat::EXT_ATTR)
+        };
+        let fs = TestFs::mount(image.path(), "");
+        fs.create("plain");
+        fs.unmount();
+        assert!(!has_feature(), "{args}");
+        let fs = TestFs::mount(image.path(), "");
+        put(&fs, &fs.create("file"), "user.long", &[1; 300]).unwrap();
+        fs.unmount();
+        assert!(has_feature(), "{args}");
+        image.fsck_clean().unwrap();
+        let report = check_image(image.path(), &CheckOptions::default()).unwrap();
+        assert!(report.is_clean(), "{args}: {:?}", report.findings);
+    }
 }
 
 #[test]

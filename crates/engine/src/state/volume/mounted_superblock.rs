@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::damage::SuperblockDamage;
-use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
 use extant_units::{DevOff, Pblk};
 use zerocopy::IntoBytes;
@@ -32,6 +32,8 @@ pub(crate) struct MountedSuperblock {
     was_valid: bool,
     /// The feature `large_file` is set.
     pub(crate) large_file: AtomicBool,
+    /// The feature `ext_attr` is set.
+    pub(crate) ext_attr: AtomicBool,
 }
 
 impl MountedSuperblock {
@@ -43,6 +45,7 @@ impl MountedSuperblock {
             offset,
             was_valid: state.contains(State::VALID),
             large_file: AtomicBool::new(layout.features.has_ro_compat(RoCompat::LARGE_FILE)),
+            ext_attr: AtomicBool::new(layout.features.has_compat(Compat::EXT_ATTR)),
         }
     }
 
