@@ -23,9 +23,12 @@ mod affinity;
 mod entry;
 mod processors;
 mod ring;
+#[cfg(test)]
+pub(crate) mod simulated;
 mod start;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod untrusted;
 mod untrusted_ring;
 mod worker;
@@ -48,6 +51,7 @@ use crate::traffic::Traffic;
 use processors::Processors;
 use ring::{Blank, Ring, decline};
 use start::{StartControl, start_of_worker, take_steps};
+use transport::EntryRing;
 pub(crate) use untrusted::serve_entry;
 pub(crate) use untrusted_ring::UntrustedRing;
 use worker::{Party, Worker};
@@ -293,9 +297,9 @@ impl Rings {
 ///
 /// # Errors
 /// One cannot be started. Those before it were.
-fn spawn_all<'scope, S: Serve>(
+fn spawn_all<'scope, S: Serve, R: EntryRing + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
-    workers: Vec<Worker>,
+    workers: Vec<Worker<R>>,
     party: &Party<'scope, S>,
     (threads, controls): (&mut RingThreads<'scope>, &mut Vec<StartControl>),
 ) -> io::Result<()> {

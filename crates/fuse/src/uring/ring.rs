@@ -21,6 +21,7 @@ use rustix::mm::{Advice, madvise};
 use zerocopy::IntoBytes;
 
 use super::entry::Entry;
+use super::transport::{EntryRing, Event};
 use crate::abi::{RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand};
 use crate::device::Device;
 
@@ -33,17 +34,6 @@ const BELL: u64 = u64::MAX;
 const CLOSED: u64 = u64::MAX - 1;
 /// Vectors of a registered entry: header and payload.
 const VECTORS: u32 = 2;
-
-/// What a completion says.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    /// The entry holds a request, or the kernel refused its command.
-    Entry(usize, Result<(), Errno>),
-    /// The worker's bell rang.
-    Bell,
-    /// The device was closed.
-    Closed,
-}
 
 /// A ring that has no entries and no thread yet.
 pub(super) type Blank = CommandRing<Entry>;
@@ -92,8 +82,7 @@ fn give(ring: &mut Blank, number: usize, queue: u16, code: u32) {
 /// See the module's header.
 pub(super) struct Ring {
     ring: Blank,
-    /// The queue of each entry.
-    pub(super) queues: Vec<u16>,
+    queues: Vec<u16>,
     device: Arc<Device>,
     /// So many calls of [`Ring::look`] find the kernel without memory.
     #[cfg(test)]
@@ -123,18 +112,34 @@ impl Ring {
         })
     }
 
-    /// From now on the ring is this thread's.
-    pub(super) fn enable(&mut self) -> io::Result<()> {
+    /// Takes what has completed.
+    fn collect(&mut self, events: &mut Vec<Event>) {
+        while let Some((number, result)) = self.ring.reap() {
+            events.push(match number {
+                BELL => Event::Bell,
+                CLOSED => Event::Closed,
+                // Of no entry: the kernel has answered what was not asked.
+                number if index(number) >= self.queues.len() => continue,
+                number => Event::Entry(index(number), result.map(drop)),
+            });
+        }
+    }
+}
+
+impl EntryRing for Ring {
+    fn queues(&self) -> &[u16] {
+        &self.queues
+    }
+
+    fn enable(&mut self) -> io::Result<()> {
         self.ring.enable(Arc::clone(&self.device) as _)
     }
 
-    /// An entry, if the kernel does not have it.
-    pub(super) fn entry(&mut self, number: usize) -> Option<&mut Entry> {
+    fn entry(&mut self, number: usize) -> Option<&mut Entry> {
         self.ring.item(number)
     }
 
-    /// Gives the reply in an entry to the kernel, which gives the entry back with the next request.
-    pub(super) fn commit(&mut self, number: usize) {
+    fn commit(&mut self, number: usize) {
         give(
             &mut self.ring,
             number,
@@ -143,26 +148,19 @@ impl Ring {
         );
     }
 
-    /// Has the ring hear of the worker's bell, once.
-    pub(super) fn hear_bell(&mut self, bell: BorrowedFd<'_>) {
+    fn hear_bell(&mut self, bell: BorrowedFd<'_>) {
         self.ring.hear(bell, BELL);
     }
 
-    /// Has the ring hear when the device is closed.
-    pub(super) fn hear_close(&mut self) {
+    fn hear_close(&mut self) {
         self.ring.hear(self.device.bell(), CLOSED);
     }
 
-    /// Hands over what was pushed. What the kernel does not take now goes with the next call.
-    pub(super) fn submit(&mut self) {
+    fn submit(&mut self) {
         let _ = self.ring.enter(0);
     }
 
-    /// Registers all entries. What has happened meanwhile goes to `events`.
-    ///
-    /// # Errors
-    /// The kernel refuses to be entered, refuses an entry, or lacks memory for a second.
-    pub(super) fn register_all(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn register_all(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         for (number, &queue) in self.queues.iter().enumerate() {
             give(&mut self.ring, number, queue, RING_REGISTER);
         }
@@ -179,11 +177,7 @@ impl Ring {
         Err(Errno::NOMEM.into())
     }
 
-    /// Hands over what was pushed, and waits until something happens.
-    ///
-    /// # Errors
-    /// The kernel refuses to be entered.
-    pub(super) fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         while events.is_empty() {
             self.ring.enter(1)?;
             self.collect(events);
@@ -191,13 +185,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Hands over what was pushed, and finds out what has happened: all that the kernel had begun
-    /// for this ring before. Returns false if it lacked memory: then it has not taken all that was
-    /// pushed, and more may have happened.
-    ///
-    /// # Errors
-    /// The kernel refuses to be entered.
-    pub(super) fn look(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
+    fn look(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
         #[cfg(test)]
         if self.looks_without_memory > 0 {
             self.looks_without_memory -= 1;
@@ -206,19 +194,6 @@ impl Ring {
         let all = self.ring.look()?;
         self.collect(events);
         Ok(all)
-    }
-
-    /// Takes what has completed.
-    fn collect(&mut self, events: &mut Vec<Event>) {
-        while let Some((number, result)) = self.ring.reap() {
-            events.push(match number {
-                BELL => Event::Bell,
-                CLOSED => Event::Closed,
-                // Of no entry: the kernel has answered what was not asked.
-                number if index(number) >= self.queues.len() => continue,
-                number => Event::Entry(index(number), result.map(drop)),
-            });
-        }
     }
 }
 

@@ -20,8 +20,9 @@ use zerocopy::FromBytes;
 
 use super::affinity::Affinity;
 use super::entry::{EntryRequest, ReplyBody};
-use super::ring::{Event, Ring};
+use super::ring::Ring;
 use super::start::WorkerStart;
+use super::transport::{EntryRing, Event};
 use crate::abi::{OUT_HEADER, OutHeader};
 use crate::device::Device;
 use crate::errno;
@@ -37,8 +38,8 @@ const SWITCHED_OFF: Duration = Duration::from_millis(20);
 pub(super) const SPACE_LEN: usize = (64 << 10) + 4096;
 
 /// What a worker owns before it runs.
-pub(super) struct Worker {
-    ring: Ring,
+pub(super) struct Worker<R = Ring> {
+    ring: R,
     space: ReplyMemory,
     /// Its number among the workers of rings.
     number: usize,
@@ -79,8 +80,8 @@ impl From<io::Error> for End {
     }
 }
 
-impl Worker {
-    pub(super) fn new(ring: Ring, number: usize, processor: Option<usize>) -> io::Result<Self> {
+impl<R: EntryRing> Worker<R> {
+    pub(super) fn new(ring: R, number: usize, processor: Option<usize>) -> io::Result<Self> {
         Ok(Self {
             ring,
             space: ReplyMemory::try_new(SPACE_LEN)?,
@@ -92,26 +93,7 @@ impl Worker {
 
     /// The queue of each of its entries.
     pub(super) fn queues(&self) -> &[u16] {
-        &self.ring.queues
-    }
-
-    /// Makes an entry too small for the kernel.
-    #[cfg(test)]
-    pub(super) fn shrink_entry(&mut self) {
-        let small = super::entry::Entry::new(super::entry::PAGE).unwrap();
-        *self.ring.entry(0).unwrap() = small;
-    }
-
-    /// Has the kernel lack memory, so many times that it is looked whether it has refused an entry.
-    #[cfg(test)]
-    pub(super) fn lack_memory(&mut self, looks: u32) {
-        self.ring.looks_without_memory = looks;
-    }
-
-    /// Takes its ring into use, which cannot be done again.
-    #[cfg(test)]
-    pub(super) fn take_into_use(&mut self) {
-        self.ring.enable().unwrap();
+        self.ring.queues()
     }
 
     /// Takes the steps of `start`, unless one fails, and serves until the mount is gone or the
@@ -144,7 +126,7 @@ impl Worker {
         self.ring.hear_close();
         self.ring.hear_bell(traffic.bell(self.number));
         self.ring.register_all(events)?;
-        let queues = self.ring.queues.iter();
+        let queues = self.ring.queues().iter();
         queues.for_each(|&queue| traffic.added_entry(queue));
         Ok(())
     }
@@ -250,7 +232,7 @@ impl Worker {
     /// Serves the request in an entry.
     fn serve<S: Serve>(&mut self, number: usize, party: &Party<'_, S>) -> Result<(), End> {
         let (traffic, slot) = (&*party.traffic, party.first_slot + self.number);
-        let queue = self.ring.queues.get(number).copied();
+        let queue = self.ring.queues().get(number).copied();
         let (Some(queue), Some(entry)) = (queue, self.ring.entry(number)) else {
             return Ok(());
         };
@@ -297,13 +279,33 @@ impl Worker {
 
     /// Sends a reply that another thread has made.
     fn answer_late(&mut self, number: usize, reply: &[u8], traffic: &Traffic) {
+        let queue = self.ring.queues().get(number).copied();
         let entry = self.ring.entry(number);
-        if let (Some(entry), Some((header, body))) = (entry, split(reply)) {
+        if let (Some(queue), Some(entry), Some((header, body))) = (queue, entry, split(reply)) {
             entry.answer(&header, ReplyBody::Copy(body));
-            traffic.let_go(self.ring.queues[number]);
+            traffic.let_go(queue);
             traffic.got_late_reply(self.number);
             self.ring.commit(number);
         }
+    }
+}
+
+#[cfg(test)]
+impl Worker {
+    /// Makes an entry too small for the kernel.
+    pub(super) fn shrink_entry(&mut self) {
+        let small = super::entry::Entry::new(super::entry::PAGE).unwrap();
+        *self.ring.entry(0).unwrap() = small;
+    }
+
+    /// Has the kernel lack memory, so many times that it is looked whether it has refused an entry.
+    pub(super) fn lack_memory(&mut self, looks: u32) {
+        self.ring.looks_without_memory = looks;
+    }
+
+    /// Takes its ring into use, which cannot be done again.
+    pub(super) fn take_into_use(&mut self) {
+        self.ring.enable().unwrap();
     }
 }
 
