@@ -30,7 +30,7 @@ pub(crate) fn list(
     volume: &Volume,
     facts: &[(&'static str, u64)],
     (requests, rings): (&Counters, Option<&Traffic>),
-    drains: u64,
+    (drains, failed_drains): (u64, u64),
 ) -> String {
     let mut lines = String::new();
     for (name, value) in volume.stats().into_iter().chain(facts.iter().copied()) {
@@ -47,6 +47,7 @@ pub(crate) fn list(
         }
     }
     let _ = writeln!(lines, "space_drains {drains}");
+    let _ = writeln!(lines, "space_drains_failed {failed_drains}");
     let carried = u64::from(rings.is_some_and(Traffic::carries));
     let _ = writeln!(lines, "transport_uring {carried}");
     for (name, value) in rings.iter().flat_map(|rings| rings.list()) {

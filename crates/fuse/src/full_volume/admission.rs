@@ -357,6 +357,21 @@ impl Admission {
         file.error
     }
 
+    /// Failures that the handle of a writer was told of.
+    pub(crate) fn told(&self, of: Writer) -> u64 {
+        let file = self.files.get(&of.node);
+        let handle = file.and_then(|file| file.handles.get(&of.handle));
+        handle.map_or(0, |handle| handle.told)
+    }
+
+    /// An answer did not reach its writer, whose handle was `told` of so many failures before.
+    pub(crate) fn untell(&mut self, of: Writer, told: u64) {
+        let file = self.files.get_mut(&of.node);
+        if let Some(handle) = file.and_then(|file| file.handles.get_mut(&of.handle)) {
+            handle.told = handle.told.min(told);
+        }
+    }
+
     fn handle(&mut self, of: &Question) -> Option<&mut Handle> {
         let file = self.files.get_mut(&of.writer.node)?;
         file.handles.get_mut(&of.writer.handle)
@@ -480,6 +495,22 @@ impl Handle {
 
 #[cfg(test)]
 impl Admission {
+    /// The number of the shortage since whose beginning all files ask, if there is one.
+    pub(crate) fn asked_since(&self) -> Option<u64> {
+        (self.state == State::Short { all_ask: true }).then_some(self.shortages)
+    }
+
+    /// The moment at which the last write of a thread was let pass, if it is not known to be dirty.
+    pub(crate) fn granted_since(&self, thread: u32) -> Option<Moment> {
+        let grant = self.grants.get(&thread.into());
+        grant.map(|grant| grant.since)
+    }
+
+    /// Failures of the write-back of `node`.
+    pub(crate) fn failures(&self, node: u64) -> u64 {
+        self.files.get(&node).map_or(0, |file| file.failures)
+    }
+
     /// So much more is dirty.
     pub(crate) fn dirty(&mut self, bytes: u64) {
         self.dirty += bytes;

@@ -436,3 +436,23 @@ fn a_file_that_was_opened_again_is_not_forgotten() {
     admission.forget(2);
     assert_eq!(admission.open_files(), [] as [u64; 0]);
 }
+
+/// A writer may leave with EINTR while it is being answered.
+#[test]
+fn a_loss_whose_answer_does_not_arrive_is_told_again() {
+    let mut world = World::new(100);
+    world.open(0);
+    let writer = world.writer(0).unwrap();
+    world.step(|admission, _| admission.lose(writer.node, Errno::IO));
+    let told = world.admission.told(writer);
+    for _ in 0..2 {
+        let answer = world.ask(0, Occasion::Last);
+        assert_eq!(answer, Some(Verdict::Refuse(Errno::IO)));
+        world.step(|admission, _| admission.untell(writer, told));
+    }
+    assert_eq!(
+        world.ask(0, Occasion::Last),
+        Some(Verdict::Refuse(Errno::IO))
+    );
+    assert_eq!(world.ask(0, Occasion::Last), Some(Verdict::Pass), "once");
+}

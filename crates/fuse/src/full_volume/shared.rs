@@ -30,6 +30,8 @@ pub(crate) struct FullVolume {
     pub(crate) drainer: Mutex<Option<Drainer>>,
     /// Times that the kernel was made to write back what is dirty.
     pub(crate) drains: AtomicU64,
+    /// Times that it did not do so in time.
+    pub(crate) failed_drains: AtomicU64,
     /// See [`PATIENCE`].
     pub(crate) patience: Duration,
     /// See [`PATIENCE_OF_WRITES`].
@@ -64,6 +66,7 @@ impl FullVolume {
             parking: Parking::default(),
             drainer: Mutex::new(None),
             drains: AtomicU64::new(0),
+            failed_drains: AtomicU64::new(0),
             patience: PATIENCE,
             patience_of_writes: PATIENCE_OF_WRITES,
             bound,

@@ -166,8 +166,10 @@ impl Server<'_> {
                 return Err(Errno::ACCESS);
             }
             let requests = (self.counters, self.device.traffic());
-            let drains = self.full.drains.load(Ordering::Relaxed);
-            let list = live::list(self.volume, &self.settings.facts, requests, drains);
+            let full = &self.full;
+            let drains = [&full.drains, &full.failed_drains];
+            let [done, failed] = drains.map(|count| count.load(Ordering::Relaxed));
+            let list = live::list(self.volume, &self.settings.facts, requests, (done, failed));
             return reply_xattr(list.as_bytes(), size, reply);
         }
         let value = self

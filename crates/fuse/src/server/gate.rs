@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use extant_engine::{Attr, FileKind, Node};
 use tracing::{debug, error};
 
+use super::planted::Mistake;
 use super::{Completion, FOREVER, Outcome, Server};
 use crate::abi::{EntryOut, InHeader, OpenOut};
 use crate::errno::Errno;
@@ -120,7 +121,9 @@ impl Server<'_> {
 
     /// Pages of `node` that the kernel wrote back are lost: the writers will be told.
     pub(super) fn write_back_failed(&self, node: u64, error: Errno) {
-        self.step(|admission| admission.lose(node, error));
+        if !self.planted.is(Mistake::LossNotTold) {
+            self.step(|admission| admission.lose(node, error));
+        }
         self.notify_inval_attributes(node);
     }
 
@@ -223,7 +226,9 @@ impl Server<'_> {
     /// Answers a request with EINTR if it is parked.
     fn interrupt_parked(&self, unique: u64) -> bool {
         let left = self.full.parking.leave(unique);
-        if let Some(one) = &left {
+        if let Some(one) = &left
+            && !self.planted.is(Mistake::InterruptedWriterUnanswered)
+        {
             let mut space = ReplyMemory::new(0);
             self.send(one, space.start().finish(unique, Err(Errno::INTR)));
         }
@@ -287,6 +292,9 @@ impl Server<'_> {
             return;
         };
         for arm in 0..ARMS {
+            if arm > 0 && self.planted.is(Mistake::ArmedOnce) {
+                break;
+            }
             if arm > 0 {
                 thread::sleep(Duration::from_millis(1 << (arm - 1)));
             }
@@ -299,7 +307,7 @@ impl Server<'_> {
             }
         }
         thread::sleep(GRACE);
-        if self.drain() || !self.settings.point.can_write_back() {
+        if self.drain(&[]) || !self.settings.point.can_write_back() {
             self.step(|admission| admission.all_ask(shortage));
         }
     }
@@ -311,7 +319,7 @@ impl Server<'_> {
         if round.iter().any(|turn| turn.writer.is_none()) {
             self.wait_for_writers();
         }
-        let drained = self.drain();
+        let drained = self.drain(round);
         for turn in round.iter().filter(|turn| turn.writer.is_none()) {
             if let Some(one) = self.full.parking.leave(turn.unique) {
                 self.serve_again(&one, drained, space);
@@ -322,7 +330,7 @@ impl Server<'_> {
         }
         if self.full.admission.lock().may_be_dirty() > 0 {
             self.wait_for_writers();
-            self.drain();
+            self.drain(round);
         }
         self.let_pass(round, Occasion::Last, space);
     }
@@ -340,6 +348,7 @@ impl Server<'_> {
                 continue;
             }
             let mut reply = space.start();
+            let told = self.full.admission.lock().told(writer);
             let outcome = match self.ask(writer, occasion) {
                 // Those before it may have what there is.
                 Ok(None) => {
@@ -352,10 +361,13 @@ impl Server<'_> {
                 }
                 Err(errno) => Err(errno),
             };
-            // Had it left just now, what it was granted would count until it is drained.
             if let Some(one) = self.full.parking.leave(turn.unique) {
                 self.send(&one, reply.finish(one.unique, outcome));
                 answered += 1;
+            } else {
+                // It has left just now. What it was granted counts until it is drained, and a loss
+                // is still to be told.
+                self.full.admission.lock().untell(writer, told);
             }
         }
         answered > 0 || !is_one_left
@@ -377,12 +389,18 @@ impl Server<'_> {
     }
 
     /// Has the kernel write back what is dirty. Returns whether it did and the WRITEs were answered
-    /// in time: otherwise what writers may have dirtied still counts.
-    fn drain(&self) -> bool {
+    /// in time: otherwise what writers may have dirtied still counts. The requests of `round` wait
+    /// for it.
+    fn drain(&self, round: &[Turn]) -> bool {
         self.full.drains.fetch_add(1, Ordering::Relaxed);
         let now = self.full.begun.elapsed();
         self.step(|admission| admission.begin_drain(now));
-        let done = self.write_back() && self.wait_for_writes();
+        let has_left = |turn: &Turn| !self.full.parking.is_parked(turn.unique);
+        let done = self.write_back()
+            && self.wait_for_writes()
+            && !(self.planted.is(Mistake::SignalEndsDrain) && round.iter().any(has_left));
+        let failures = &self.full.failed_drains;
+        failures.fetch_add(u64::from(!done), Ordering::Relaxed);
         // Space of deleted files comes back by this.
         let _ = self.volume.statfs();
         self.step(|admission| admission.end_drain(done));
@@ -405,6 +423,9 @@ impl Server<'_> {
     /// files, which is what the drainer asks for, does not wait for that.
     fn wait_for_writes(&self) -> bool {
         let begun = Instant::now();
+        if self.planted.is(Mistake::DrainDoesNotWait) {
+            return true;
+        }
         while !self.device.has_no_writes() {
             if self.device.is_gone() || begun.elapsed() > self.full.patience {
                 return false;
