@@ -36,6 +36,18 @@ use crate::abi::{
 };
 use crate::traffic::Traffic;
 
+/// A simulated kernel's end of the device.
+#[cfg(test)]
+pub(crate) trait KernelEnd: Send + Sync {
+    /// Takes the next request, or fails as a read of `/dev/fuse` does.
+    fn read(&self, buf: &mut [u8]) -> rustix::io::Result<usize>;
+    /// Takes a reply or a notification, or fails as a write to `/dev/fuse` does. The kernel has
+    /// acted on it when this returns.
+    fn write(&self, message: &[u8]) -> rustix::io::Result<usize>;
+    /// Returns whether the mount is disconnected.
+    fn is_gone(&self) -> bool;
+}
+
 /// Outcome of a read.
 pub(crate) enum Received<'a> {
     /// A request of so many bytes, which counts as a WRITE until the guard is dropped.
@@ -142,6 +154,9 @@ pub(crate) struct Device {
     bell: OwnedFd,
     /// Of the rings, if there are any.
     traffic: OnceLock<Arc<Traffic>>,
+    /// Reads and writes go there; `fd` says when there is something to read.
+    #[cfg(test)]
+    kernel: Option<Box<dyn KernelEnd>>,
 }
 
 impl AsFd for Device {
@@ -161,7 +176,35 @@ impl Device {
             maybe_writes: AtomicU64::new(0),
             bell,
             traffic: OnceLock::new(),
+            #[cfg(test)]
+            kernel: None,
         })
+    }
+
+    /// A device of a simulated kernel. `fd` can be read while there is something to receive.
+    #[cfg(test)]
+    pub(crate) fn simulated(fd: OwnedFd, kernel: Box<dyn KernelEnd>) -> io::Result<Self> {
+        let kernel = Some(kernel);
+        Ok(Self {
+            kernel,
+            ..Self::new(fd)?
+        })
+    }
+
+    fn read(&self, buf: &mut [u8]) -> rustix::io::Result<usize> {
+        #[cfg(test)]
+        if let Some(kernel) = &self.kernel {
+            return kernel.read(buf);
+        }
+        rustix::io::read(&self.fd, buf)
+    }
+
+    fn write(&self, message: &[u8]) -> rustix::io::Result<usize> {
+        #[cfg(test)]
+        if let Some(kernel) = &self.kernel {
+            return kernel.write(message);
+        }
+        rustix::io::write(&self.fd, message)
     }
 
     /// Rings are to carry the requests.
@@ -210,7 +253,7 @@ impl Device {
         if self.closed.load(Ordering::Acquire) {
             return Ok(Received::Gone);
         }
-        let read = || rustix::io::read(&self.fd, &mut *buf);
+        let read = || self.read(&mut *buf);
         match retry_syscall(&self.closed, after_read, read)? {
             Ok(0) => Ok(Received::Gone),
             Ok(len) => Ok(Received::Request(len, maybe_write)),
@@ -248,6 +291,10 @@ impl Device {
     }
 
     fn polled(&self) -> PollFlags {
+        #[cfg(test)]
+        if self.kernel.as_ref().is_some_and(|kernel| kernel.is_gone()) {
+            return PollFlags::ERR;
+        }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec::default())) {
             Ok(_) => fds[0].revents(),
@@ -278,7 +325,7 @@ impl Device {
     /// Sends a reply and returns whether it arrived: the kernel may have given up on the request
     /// meanwhile, or be gone altogether.
     pub(crate) fn send(&self, reply: &[u8]) -> io::Result<bool> {
-        let write = || rustix::io::write(&self.fd, reply);
+        let write = || self.write(reply);
         Ok(retry_syscall(&self.closed, after_write, write)?.is_ok())
     }
 

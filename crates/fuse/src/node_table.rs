@@ -108,6 +108,16 @@ impl NodeTable {
         self.shards.iter().flat_map(count).collect()
     }
 
+    /// Replies that named `id` and are not forgotten.
+    #[cfg(test)]
+    pub(crate) fn lookups_of(&self, id: u64) -> u64 {
+        self.shard(id)
+            .lock()
+            .get(&id)
+            .map_or(0, |known| known.lookups)
+    }
+    }
+
     fn shard(&self, id: u64) -> &Mutex<Shard> {
         // A remainder below SHARDS fits every usize.
         &self.shards[usize::try_from(id % SHARDS as u64).unwrap_or(0)]

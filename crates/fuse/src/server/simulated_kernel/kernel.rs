@@ -1,72 +1,139 @@
 //! The kernel's side of a mount: requests and their replies, signals, notifications, and the cache
 //! of dirty pages.
+//!
+//! As with Linux, a reply or a notification has been acted on when the write that brings it
+//! returns. The transports are in [`super::channel`].
+//!
+//! # Locks
+//! `state` is one lock for all; the queues of rings have another, below it.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::panic::resume_unwind;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use extant_testkit::Rng;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::net::{Shutdown, shutdown};
+use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::pages::{Inode, PAGE, Page};
+use super::channel::{DeviceQueue, parts};
+use super::pages::{Inode, PAGE, Page, Run};
 use crate::abi::{
-    ForgetIn, InHeader, InterruptIn, InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, OUT_HEADER,
-    OutHeader, WRITE_CACHE, WriteIn, op,
+    ForgetOne, InHeader, InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, OUT_HEADER, OutHeader,
+    WRITE_CACHE, WriteIn, WriteOut, op,
 };
+use crate::uring::simulated::{RingRequest, SimulatedQueues};
 
-/// Longer than any answer takes on a busy machine: a request that waits longer hangs.
-const LIMIT: Duration = Duration::from_secs(120);
 /// Number of the tasks that write back.
 const FLUSHER: u32 = 9;
+/// How often a task that waits looks again.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A reply: its error, or the bytes behind its header.
 pub(super) type Reply = Result<Vec<u8>, i32>;
 
+/// The payload of a task's panic when the mount was ended under it.
+pub(super) struct Aborted;
+
+/// A request that is not ended.
 #[derive(Debug)]
-struct Asked {
+pub(super) struct Asked {
     opcode: u32,
+    task: u32,
+    pub(super) is_background: bool,
+    /// A worker has it.
+    pub(super) is_sent: bool,
+    /// Its task got a signal before a worker had it.
+    pub(super) is_signalled: bool,
+    /// The pages that it writes back; a task waits for any other.
+    run: Option<Run>,
     reply: Option<Reply>,
 }
 
-#[derive(Default)]
-struct KernelState {
+impl Asked {
+    pub(super) fn task(&self) -> u32 {
+        self.task
+    }
+}
+
+/// The measures of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KernelLimits {
+    /// Bytes that it holds dirty at most.
+    pub(super) dirty: u64,
+    /// Background requests that `/dev/fuse` has in work before others are held back.
+    pub(super) background: usize,
+    /// The time that a WRITE takes before it is served.
+    pub(super) pace: Duration,
+    /// The time after which a task that waits hangs.
+    pub(super) patience: Duration,
+}
+
+pub(super) struct KernelState {
+    pub(super) rng: Rng,
     last: u64,
-    asked: HashMap<u64, Asked>,
+    pub(super) asked: HashMap<u64, Asked>,
+    pub(super) device: DeviceQueue,
     inodes: HashMap<u64, Inode>,
     /// Replies that no kernel would have taken.
     wrong: Vec<String>,
     is_ending: bool,
-    is_gone: bool,
+    pub(super) is_gone: bool,
     /// Pages that were promised space and found none.
     broken_promises: u64,
+    /// Times that pages were lost.
+    losses: u64,
 }
 
 /// See the module's header.
 #[derive(Clone)]
-pub(super) struct Kernel(Arc<Shared>);
+pub(super) struct Kernel(pub(super) Arc<Shared>);
 
-struct Shared {
-    socket: OwnedFd,
-    dirty_limit: u64,
-    state: Mutex<KernelState>,
-    changed: Condvar,
+pub(super) struct Shared {
+    /// Readable while there is something to receive by the device.
+    pub(super) bell: OwnedFd,
+    pub(super) limits: KernelLimits,
+    pub(super) queues: OnceLock<Arc<SimulatedQueues>>,
+    pub(super) state: Mutex<KernelState>,
+    pub(super) changed: Condvar,
 }
 
 impl Kernel {
-    pub(super) fn new(socket: OwnedFd, dirty_limit: u64) -> Kernel {
+    pub(super) fn new(limits: KernelLimits, rng: Rng) -> Kernel {
+        let state = KernelState {
+            rng,
+            last: 0,
+            asked: HashMap::new(),
+            device: DeviceQueue::default(),
+            inodes: HashMap::new(),
+            wrong: Vec::new(),
+            is_ending: false,
+            is_gone: false,
+            broken_promises: 0,
+            losses: 0,
+        };
         Kernel(Arc::new(Shared {
-            socket,
-            dirty_limit,
-            state: Mutex::default(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
+            limits,
+            queues: OnceLock::new(),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         }))
     }
 
-    fn send(&self, opcode: u32, (nodeid, task): (u64, u32), unique: u64, body: &[u8]) {
+    /// Sends a request of `task`, which waits for it, or writes a run back.
+    fn push(
+        &self,
+        state: &mut KernelState,
+        opcode: u32,
+        (nodeid, task): (u64, u32),
+        (body, run): (&[u8], Option<Run>),
+    ) -> u64 {
+        state.last += 2;
+        let unique = state.last;
         let header = InHeader {
             len: u32::try_from(size_of::<InHeader>() + body.len()).unwrap(),
             opcode,
@@ -75,21 +142,41 @@ impl Kernel {
             pid: task,
             ..InHeader::default()
         };
-        let bytes = [header.as_bytes(), body].concat();
-        // Once the mount is gone there is no reader.
-        let _ = rustix::io::write(&self.0.socket, &bytes);
+        let is_background = run.is_some() || opcode == op::RELEASE;
+        let asked = Asked {
+            opcode,
+            task,
+            is_background,
+            is_sent: false,
+            is_signalled: false,
+            run,
+            reply: None,
+        };
+        state.asked.insert(unique, asked);
+        match self.0.queues.get() {
+            None => {
+                let bytes = [header.as_bytes(), body].concat();
+                state.device.push(unique, bytes, is_background);
+                self.let_go(state);
+            }
+            Some(queues) => {
+                let (operation, payload) = parts(opcode, body);
+                let request = RingRequest {
+                    header,
+                    operation,
+                    payload,
+                    is_background,
+                };
+                queues.send(state.rng.index(queues.queues()), request);
+            }
+        }
+        unique
     }
 
-    /// A request without a reply.
-    pub(super) fn tell(&self, opcode: u32, nodeid: u64, body: &[u8]) {
-        let unique = self.next_unique();
-        self.send(opcode, (nodeid, 0), unique, body);
-    }
-
-    fn next_unique(&self) -> u64 {
-        let mut state = self.0.state.lock();
-        state.last += 2;
-        state.last
+    /// Sends a request of `task`, to be waited for.
+    pub(super) fn begin(&self, opcode: u32, of: (u64, u32), body: &[u8]) -> u64 {
+        let state = &mut *self.0.state.lock();
+        self.push(state, opcode, of, (body, None))
     }
 
     /// Sends a request of `task` and waits for its reply. With `patience`, the task gets a signal
@@ -97,90 +184,115 @@ impl Kernel {
     pub(super) fn call(
         &self,
         opcode: u32,
-        (nodeid, task): (u64, u32),
+        of: (u64, u32),
         body: &[u8],
         patience: Option<Duration>,
     ) -> Reply {
-        let unique = self.next_unique();
-        let asked = Asked {
-            opcode,
-            reply: None,
-        };
-        self.0.state.lock().asked.insert(unique, asked);
-        self.send(opcode, (nodeid, task), unique, body);
+        let unique = self.begin(opcode, of, body);
+        self.wait(unique, patience)
+    }
+
+    /// Waits for the reply to a request, with a signal after `patience`.
+    pub(super) fn wait(&self, unique: u64, mut patience: Option<Duration>) -> Reply {
         let begun = Instant::now();
-        let mut patience = patience;
         let mut state = self.0.state.lock();
         loop {
-            if state
-                .asked
-                .get(&unique)
-                .is_some_and(|one| one.reply.is_some())
-            {
+            if state.asked[&unique].reply.is_some() {
                 let asked = state.asked.remove(&unique);
                 return asked.and_then(|one| one.reply).unwrap();
             }
-            assert!(!state.is_gone, "the mount ended before request {unique}");
-            assert!(
-                begun.elapsed() < LIMIT,
-                "no reply to {opcode}: {:?}",
-                state.asked
-            );
-            let left = patience.map_or(LIMIT, |patience| patience.saturating_sub(begun.elapsed()));
+            let asked = &state.asked[&unique];
+            let what = (asked.opcode, unique, asked.is_sent, asked.is_signalled);
+            self.check_waiter(&state, begun, &what);
+            let left = patience.map_or(LOOK, |patience| patience.saturating_sub(begun.elapsed()));
             let timed_out = self.0.changed.wait_for(&mut state, left).timed_out();
             if timed_out && patience.take().is_some() {
-                let interrupt = InterruptIn { unique };
-                MutexGuard::unlocked(&mut state, || {
-                    self.send(op::INTERRUPT, (0, task), unique | 1, interrupt.as_bytes());
-                });
+                self.signal_locked(&mut state, unique);
             }
         }
     }
 
-    /// Takes replies and notifications until the mount is gone.
-    pub(super) fn hear(&self) {
-        let mut message = vec![0; 1 << 21];
-        loop {
-            let len = match rustix::io::read(&self.0.socket, &mut message) {
-                Ok(0) | Err(_) => break,
-                Ok(len) => len,
-            };
-            let (header, _) = OutHeader::read_from_prefix(&message[..len]).unwrap();
-            let body = &message[OUT_HEADER..len];
-            match (header.unique, header.error) {
-                (0, NOTIFY_INVAL_INODE) => self.invalidate(body),
-                (0, NOTIFY_PRUNE) => {}
-                (unique, error) => self.take_reply(unique, error, body),
-            }
+    /// A task that waits since `begun` goes on waiting, for `what`.
+    fn check_waiter(&self, state: &KernelState, begun: Instant, what: &impl std::fmt::Debug) {
+        if state.is_gone {
+            resume_unwind(Box::new(Aborted));
         }
-        self.0.state.lock().is_gone = true;
+        let is_patient = begun.elapsed() < self.0.limits.patience;
+        assert!(is_patient, "waits for ever: {what:?}");
+    }
+
+    /// The task of a request gets a signal.
+    pub(super) fn signal(&self, unique: u64) {
+        self.signal_locked(&mut self.0.state.lock(), unique);
+    }
+
+    /// By the device the INTERRUPT of a request that nothing has read follows when it is. Over
+    /// rings it does not come.
+    fn signal_locked(&self, state: &mut KernelState, unique: u64) {
+        let Some(asked) = state.asked.get_mut(&unique) else {
+            return;
+        };
+        if asked.reply.is_some() {
+            return;
+        }
+        let is_sent = match self.0.queues.get() {
+            Some(queues) => queues.is_sent(unique),
+            None => asked.is_sent,
+        };
+        asked.is_signalled = true;
+        if is_sent {
+            state.device.interrupt(unique, asked.task);
+            self.ring(state);
+        }
+    }
+
+    /// Acts on what the server writes. Returns whether there was something to act on.
+    pub(super) fn take(&self, message: &[u8]) -> bool {
+        let (header, _) = OutHeader::read_from_prefix(message).unwrap();
+        assert_eq!(header.len as usize, message.len(), "a message's length");
+        let body = &message[OUT_HEADER..];
+        let state = &mut *self.0.state.lock();
+        let is_due = match (header.unique, header.error) {
+            (0, NOTIFY_INVAL_INODE) => {
+                let (told, _) = InvalInodeOut::read_from_prefix(body).unwrap();
+                let inode = state.inodes.get_mut(&told.nodeid);
+                inode.map(Inode::doubt).is_some()
+            }
+            // All files are in use until they are dropped.
+            (0, NOTIFY_PRUNE) => true,
+            (unique, error) => self.end(state, unique, error, body),
+        };
         self.0.changed.notify_all();
+        is_due
     }
 
-    fn take_reply(&self, unique: u64, error: i32, body: &[u8]) {
-        let mut state = self.0.state.lock();
+    /// Ends a request. Returns whether it waited for a reply.
+    fn end(&self, state: &mut KernelState, unique: u64, error: i32, body: &[u8]) -> bool {
         let reply = match error {
             0 => Ok(body.to_vec()),
             error => Err(-error),
         };
-        match state.asked.get_mut(&unique) {
-            Some(asked) if asked.reply.is_none() => asked.reply = Some(reply),
-            asked => {
-                let opcode = asked.map(|one| one.opcode);
-                let what = format!("no reply was due to {unique} ({opcode:?}): {reply:?}");
-                state.wrong.push(what);
+        let by_ring = self.0.queues.get().is_some();
+        let is_due = |one: &Asked| one.reply.is_none() && (by_ring || one.is_sent);
+        let Some(asked) = state.asked.get_mut(&unique).filter(|one| is_due(one)) else {
+            let asked = state.asked.get(&unique);
+            let what = format!("no reply was due to {unique} ({asked:?}): {reply:?}");
+            state.wrong.push(what);
+            return false;
+        };
+        let is_background = asked.is_background;
+        match asked.run.take() {
+            Some(run) => {
+                state.asked.remove(&unique);
+                end_run(state, &run, &reply);
             }
+            None => asked.reply = Some(reply),
         }
-        drop(state);
-        self.0.changed.notify_all();
-    }
-
-    fn invalidate(&self, body: &[u8]) {
-        let (told, _) = InvalInodeOut::read_from_prefix(body).unwrap();
-        if let Some(inode) = self.0.state.lock().inodes.get_mut(&told.nodeid) {
-            inode.is_valid = false;
-            inode.told += 1;
+        if is_background && !by_ring {
+            state.device.ended();
+            self.let_go(state);
         }
+        true
     }
 
     /// Calls `change` with an inode that is open.
@@ -193,104 +305,100 @@ impl Kernel {
     }
 
     /// A task stores a page in the cache, which has to be stable: it waits while the page
-    /// is written back, and while as much is dirty as may be.
-    pub(super) fn store(&self, id: u64, page: u64, content: Page) {
+    /// is written back, and while as much is dirty as may be. It has its space if `promise` says so
+    /// at the end.
+    pub(super) fn store(&self, id: u64, page: u64, byte: u8, promise: impl Fn() -> bool) {
         let begun = Instant::now();
         let mut state = self.0.state.lock();
         loop {
-            let dirty: usize = state
-                .inodes
-                .values()
-                .map(|one| one.dirty.len() + one.under_way.len())
-                .sum();
+            let held = |one: &Inode| one.dirty.len() + one.under_way.len();
+            let held: usize = state.inodes.values().map(held).sum();
             let is_under_way = state.inodes[&id].under_way.contains(&page);
-            if !is_under_way && (dirty as u64) * PAGE < self.0.dirty_limit {
+            if !is_under_way && (held as u64) * PAGE < self.0.limits.dirty {
                 break;
             }
-            assert!(begun.elapsed() < LIMIT, "no page is written back");
-            if is_under_way {
-                self.0
-                    .changed
-                    .wait_for(&mut state, Duration::from_millis(1));
-            } else {
-                MutexGuard::unlocked(&mut state, || self.write_back_one(|_| true));
+            self.check_waiter(&state, begun, &(id, page));
+            if !is_under_way {
+                self.start_one(&mut state, |_| true);
             }
+            self.0.changed.wait_for(&mut state, LOOK);
         }
+        let is_promised = promise();
         if let Some(inode) = state.inodes.get_mut(&id) {
-            inode.dirty.insert(page, content);
+            inode.dirty.insert(page, Page { byte, is_promised });
             inode.size = inode.size.max((page + 1) * PAGE);
             inode.lost.remove(&page);
         }
     }
 
-    /// Writes back one page of a file that is `chosen`, if one is dirty.
-    fn write_back_one(&self, chosen: impl Fn(u64) -> bool) -> bool {
-        let mut state = self.0.state.lock();
-        let found = state
+    /// Begins to write back some pages of a file that is `chosen`, if one is dirty.
+    fn start_one(&self, state: &mut KernelState, chosen: impl Fn(u64) -> bool) -> bool {
+        let is_due = |(id, inode): &(&u64, &Inode)| chosen(**id) && !inode.dirty.is_empty();
+        let mut ids: Vec<u64> = state
             .inodes
-            .iter_mut()
-            .filter(|(id, _)| chosen(**id))
-            .find_map(|(&id, inode)| {
-                let page = *inode
-                    .dirty
-                    .keys()
-                    .find(|page| !inode.under_way.contains(page))?;
-                let (content, len) = inode.begin(page)?;
-                Some((id, inode.handle, page, content, len))
-            });
-        drop(state);
-        let Some((id, fh, page, content, len)) = found else {
+            .iter()
+            .filter(is_due)
+            .map(|(&id, _)| id)
+            .collect();
+        ids.sort_unstable();
+        if ids.is_empty() {
+            return false;
+        }
+        let id = ids[state.rng.index(ids.len())];
+        self.start(state, id, None)
+    }
+
+    /// Begins to write back pages of a file, from page `first` on if that is given and is dirty.
+    fn start(&self, state: &mut KernelState, id: u64, first: Option<u64>) -> bool {
+        let KernelState { inodes, rng, .. } = state;
+        let Some((run, fh)) = inodes.get_mut(&id).and_then(|inode| {
+            let run = inode.begin(id, first, rng)?;
+            Some((run, inode.handle))
+        }) else {
             return false;
         };
-        let reply = match len {
-            0 => Ok(Vec::new()),
-            len => {
-                let write = WriteIn {
-                    fh,
-                    offset: page * PAGE,
-                    size: u32::try_from(len).unwrap(),
-                    write_flags: WRITE_CACHE,
-                    ..WriteIn::default()
-                };
-                let data = vec![content.byte; usize::try_from(len).unwrap()];
-                let body = [write.as_bytes(), &data].concat();
-                self.call(op::WRITE, (id, FLUSHER), &body, None)
-            }
+        let write = WriteIn {
+            fh,
+            offset: run.first * PAGE,
+            size: u32::try_from(run.pages.len() as u64 * PAGE).unwrap(),
+            write_flags: WRITE_CACHE,
+            ..WriteIn::default()
         };
-        let is_lost = reply.is_err();
-        self.inode(id, |inode| {
-            inode.under_way.remove(&page);
-            if let Err(error) = reply {
-                inode.error = Some(error);
-                inode.failures += 1;
-                inode.lost.insert(page);
-            }
-        });
-        let is_broken = is_lost && content.is_promised;
-        self.0.state.lock().broken_promises += u64::from(is_broken);
+        let mut body = write.as_bytes().to_vec();
+        for page in &run.pages {
+            body.resize(body.len() + usize::try_from(PAGE).unwrap(), page.byte);
+        }
+        self.push(state, op::WRITE, (id, FLUSHER), (&body, Some(run)));
         true
     }
 
-    /// Begins to write back all that is dirty now, as a drain of the daemon wants it.
+    /// Begins to write back all that is dirty now, as a drain of the daemon wants it, and does not
+    /// wait for the replies.
     pub(super) fn start_write_back(&self) -> io::Result<()> {
-        while self.write_back_one(|_| true) {}
+        let state = &mut *self.0.state.lock();
+        let pages = |(&id, inode): (&u64, &Inode)| -> Vec<(u64, u64)> {
+            inode.dirty.keys().map(|&page| (id, page)).collect()
+        };
+        let mut due: Vec<_> = state.inodes.iter().flat_map(pages).collect();
+        while !due.is_empty() {
+            let (id, page) = due.swap_remove(state.rng.index(due.len()));
+            self.start(state, id, Some(page));
+        }
         Ok(())
     }
 
     /// Writes back all that is dirty of a file, and waits for what is under way.
     pub(super) fn write_back(&self, id: u64) {
         let begun = Instant::now();
+        let mut state = self.0.state.lock();
         loop {
-            while self.write_back_one(|one| one == id) {}
-            let mut state = self.0.state.lock();
+            while self.start_one(&mut state, |one| one == id) {}
             let inode = &state.inodes[&id];
             if inode.dirty.is_empty() && inode.under_way.is_empty() {
                 return;
             }
-            assert!(begun.elapsed() < LIMIT, "pages are written back for ever");
-            self.0
-                .changed
-                .wait_for(&mut state, Duration::from_millis(1));
+            self.check_waiter(&state, begun, &("pages", id));
+            self.0.changed.wait_for(&mut state, LOOK);
         }
     }
 
@@ -298,8 +406,9 @@ impl Kernel {
     pub(super) fn flush_behind(&self, mut rng: Rng) {
         while !self.0.state.lock().is_ending {
             std::thread::sleep(Duration::from_micros(rng.below(3000)));
-            for _ in 0..rng.below(8) {
-                self.write_back_one(|_| true);
+            let mut state = self.0.state.lock();
+            for _ in 0..rng.below(3) {
+                self.start_one(&mut state, |_| true);
             }
         }
     }
@@ -308,33 +417,77 @@ impl Kernel {
         self.0.state.lock().is_ending = true;
     }
 
-    /// The kernel drops an inode.
+    /// The kernel drops an inode, and forgets the lookups that it knows of.
     pub(super) fn drop_inode(&self, id: u64) {
-        let inode = self.0.state.lock().inodes.remove(&id);
-        if let Some(inode) = inode {
-            let forget = ForgetIn {
-                nlookup: inode.lookups,
-            };
-            self.tell(op::FORGET, id, forget.as_bytes());
+        let mut state = self.0.state.lock();
+        if let Some(inode) = state.inodes.remove(&id) {
+            let nlookup = inode.lookups;
+            state.device.forget(ForgetOne {
+                nodeid: id,
+                nlookup,
+            });
+            self.ring(&mut state);
         }
     }
 
-    /// Each request was answered, once.
+    /// Each request was answered, once, and nothing is left to be received.
     pub(super) fn is_idle(&self) -> Result<(), String> {
         let state = self.0.state.lock();
-        match state.asked.is_empty() && state.wrong.is_empty() {
+        let is_idle = state.asked.is_empty() && state.wrong.is_empty() && state.device.is_empty();
+        match is_idle {
             true => Ok(()),
             false => Err(format!("{:?} {:?}", state.asked, state.wrong)),
         }
     }
 
-    /// The mount goes.
-    pub(super) fn unmount(&self) {
-        let _ = shutdown(&self.0.socket, Shutdown::Both);
+    /// Has the calling task unwind if the mount is gone.
+    pub(super) fn check_is_there(&self) {
+        if self.0.state.lock().is_gone {
+            resume_unwind(Box::new(Aborted));
+        }
     }
 
-    /// Pages that were promised space and found none.
-    pub(super) fn broken_promises(&self) -> u64 {
-        self.0.state.lock().broken_promises
+    /// The mount goes. Tasks that wait unwind.
+    pub(super) fn unmount(&self) {
+        self.go();
+        self.0.changed.notify_all();
+    }
+
+    /// Pages that were promised space and found none, and times that some were lost.
+    pub(super) fn losses(&self) -> (u64, u64) {
+        let state = self.0.state.lock();
+        (state.broken_promises, state.losses)
+    }
+}
+
+/// Pages were written back, or lost.
+fn end_run(state: &mut KernelState, run: &Run, reply: &Reply) {
+    if let Ok(reply) = reply {
+        let (done, _) = WriteOut::read_from_prefix(reply).unwrap();
+        if u64::from(done.size) != run.pages.len() as u64 * PAGE {
+            state.wrong.push(format!("{done:?} is short of {run:?}"));
+        }
+    }
+    let Some(inode) = state.inodes.get_mut(&run.id) else {
+        state.wrong.push(format!("{run:?} of a dropped inode"));
+        return;
+    };
+    for page in run.numbers() {
+        inode.under_way.remove(&page);
+    }
+    if let Err(error) = *reply {
+        inode.error = Some(error);
+        inode.failures += 1;
+        inode.lost.extend(run.numbers());
+        let broken = run.pages.iter().filter(|page| page.is_promised);
+        state.broken_promises += broken.count() as u64;
+        state.losses += 1;
+    }
+}
+
+impl Kernel {
+    /// The state, for the transports.
+    pub(super) fn lock(&self) -> MutexGuard<'_, KernelState> {
+        self.0.state.lock()
     }
 }

@@ -2,7 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use extant_testkit::Rng;
+
+use crate::abi::AttrWire;
+
 pub(super) const PAGE: u64 = 4096;
+/// Pages of one WRITE at most.
+const RUN: u64 = 8;
 
 /// A dirty page.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +19,20 @@ pub(super) struct Page {
     pub(super) is_promised: bool,
 }
 
+/// Consecutive pages of a file that are written back together.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) id: u64,
+    pub(super) first: u64,
+    pub(super) pages: Vec<Page>,
+}
+
+impl Run {
+    pub(super) fn numbers(&self) -> std::ops::Range<u64> {
+        self.first..self.first + self.pages.len() as u64
+    }
+}
+
 /// A file's inode in the simulated kernel.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
@@ -20,8 +40,12 @@ pub(super) struct Inode {
     pub(super) handle: u64,
     /// The size; a size that grew by cached writes is the kernel's alone.
     pub(super) size: u64,
-    /// The attributes need not be asked for.
+    /// The attributes need not be asked for before a write.
     pub(super) is_valid: bool,
+    /// The number of blocks, unless it may be old.
+    pub(super) blocks: Option<u64>,
+    /// The attributes are of a reply that its caller took late.
+    pub(super) is_late: bool,
     /// Times that it was told that they are old: an answer to an older question does not count.
     pub(super) told: u64,
     /// Pages that are not written back.
@@ -39,15 +63,41 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// Takes a page to be written back: its content and its length.
-    pub(super) fn begin(&mut self, page: u64) -> Option<(Page, u64)> {
-        if self.under_way.contains(&page) {
-            return None;
+    /// Takes attributes from a reply; they need not be asked for again if they are `valid`.
+    pub(super) fn learn(&mut self, valid: bool, attr: &AttrWire) {
+        self.is_valid = valid;
+        self.blocks = valid.then_some(attr.blocks);
+        self.is_late = false;
+    }
+
+    /// What it knows of the attributes is old.
+    pub(super) fn doubt(&mut self) {
+        self.is_valid = false;
+        self.blocks = None;
+        self.told += 1;
+    }
+
+    /// Takes pages to be written back: `first`, if it is dirty, or one that `rng` chooses, and
+    /// those that follow it.
+    pub(super) fn begin(&mut self, id: u64, first: Option<u64>, rng: &mut Rng) -> Option<Run> {
+        let at = rng.index(self.dirty.len());
+        let first = match first {
+            Some(first) => self.dirty.contains_key(&first).then_some(first)?,
+            None => *self.dirty.keys().nth(at)?,
+        };
+        let most = rng.between(1, RUN);
+        let mut pages: Vec<Page> = Vec::new();
+        for page in first..first + most {
+            let is_alike = |one: &Page| one.is_promised == pages.last().unwrap_or(one).is_promised;
+            match self.dirty.get(&page).copied().filter(is_alike) {
+                Some(one) => pages.push(one),
+                None => break,
+            }
+            self.dirty.remove(&page);
+            let is_new = self.under_way.insert(page);
+            assert!(is_new && page * PAGE < self.size, "page {page} of {self:?}");
         }
-        let content = self.dirty.remove(&page)?;
-        self.under_way.insert(page);
-        let len = self.size.saturating_sub(page * PAGE).min(PAGE);
-        Some((content, len))
+        Some(Run { id, first, pages })
     }
 
     /// Drops pages from `size` on.
