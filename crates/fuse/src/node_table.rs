@@ -116,7 +116,6 @@ impl NodeTable {
             .get(&id)
             .map_or(0, |known| known.lookups)
     }
-    }
 
     fn shard(&self, id: u64) -> &Mutex<Shard> {
         // A remainder below SHARDS fits every usize.

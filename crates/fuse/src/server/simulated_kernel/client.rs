@@ -4,74 +4,86 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use extant_engine::Volume;
 use extant_testkit::Rng;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::Surroundings;
 use super::kernel::{Kernel, Reply};
-use super::pages::{Inode, PAGE, Page};
+use super::pages::{Inode, PAGE};
 use crate::abi::{
-    AttrOut, CreateIn, EntryOut, FallocateIn, FsyncIn, GETATTR_FH, GetattrIn, MkdirIn, OpenIn,
-    OpenOut, ROOT_ID, ReadIn, ReleaseIn, SetattrIn, SetattrValid, SetxattrIn, WriteIn, op,
+    AttrOut, CreateIn, EntryOut, FallocateIn, FsyncIn, GETATTR_FH, GetattrIn, MkdirIn, OpenOut,
+    ROOT_ID, ReadIn, SetattrIn, SetattrValid, SetxattrIn, WriteIn, op,
 };
+use crate::full_volume::admission::{A_WRITE, GRACE};
 
 const EINTR: i32 = rustix::io::Errno::INTR.raw_os_error();
 const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
+const EFBIG: i32 = rustix::io::Errno::FBIG.raw_os_error();
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
-const O_RDWR: u32 = 2;
-/// With less room than this a write may be let pass without a promise.
-const PROMISED: u64 = 2 << 20;
-/// The time after the answer to its question within which a write is promised space. The server
-/// gives it 200 ms (`GRACE`) from the answer on, and this thread may have got that late.
-const PROMPT: Duration = Duration::from_millis(50);
+pub(super) const O_RDWR: u32 = 2;
+/// With less room than this a write may be let pass without a promise: that of a write, and of
+/// what maps its blocks.
+const PROMISED: u64 = A_WRITE + (512 << 10);
 /// Pages of a file at most.
-const PAGES: u64 = 192;
+const PAGES: u64 = 256;
+/// A page beyond the largest file.
+const FAR: u64 = 1 << 32;
+/// A reply that is taken so much later than it was asked for may be from before a shortage.
+const LATE: Duration = Duration::from_millis(200);
 
 /// Bytes of a read: a message of the socket has no more.
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// A file that the process has open.
-struct File {
-    id: u64,
-    handle: u64,
+pub(super) struct File {
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) handle: u64,
     /// The byte of each page; others are zeros.
-    content: BTreeMap<u64, u8>,
+    pub(super) content: BTreeMap<u64, u8>,
     /// In pages.
-    size: u64,
+    pub(super) size: u64,
     /// Failures of its write-back that the handle was told of, or that are older.
-    told: u64,
+    pub(super) told: u64,
+    /// Failures that the server knew of when the kernel knew of none.
+    pub(super) base: u64,
+    /// A page too far was written.
+    pub(super) is_too_large: bool,
 }
 
 /// See the module's header.
 pub(super) struct Client<'a> {
-    kernel: &'a Kernel,
-    volume: &'a Volume,
-    number: usize,
-    rng: Rng,
+    pub(super) world: Surroundings<'a>,
+    pub(super) kernel: &'a Kernel,
+    pub(super) number: usize,
+    pub(super) rng: Rng,
     names: u64,
     byte: u8,
-    files: Vec<File>,
+    pub(super) files: Vec<File>,
+    /// Names and nodes of its directories.
+    pub(super) directories: Vec<(String, u64)>,
 }
 
 impl<'a> Client<'a> {
-    pub(super) fn new((kernel, volume): (&'a Kernel, &'a Volume), number: usize, rng: Rng) -> Self {
+    pub(super) fn new(world: Surroundings<'a>, number: usize, rng: Rng) -> Self {
         Self {
-            kernel,
-            volume,
+            kernel: world.kernel,
+            world,
             number,
             rng,
             names: 0,
             byte: 0,
             files: Vec::new(),
+            directories: Vec::new(),
         }
     }
 
-    fn task(&self) -> u32 {
+    pub(super) fn task(&self) -> u32 {
         100 + u32::try_from(self.number).unwrap()
     }
 
     /// A request, during which a signal may come.
-    fn call(&mut self, opcode: u32, id: u64, body: &[u8]) -> Reply {
+    pub(super) fn call(&mut self, opcode: u32, id: u64, body: &[u8]) -> Reply {
         let signal = self.rng.chance(15);
         let after = Duration::from_micros(self.rng.below(400));
         let patience = signal.then_some(after);
@@ -79,7 +91,7 @@ impl<'a> Client<'a> {
     }
 
     /// A failure that a process has to expect: no space, or its own signal.
-    fn expected<T>(reply: Result<T, i32>) -> Option<T> {
+    pub(super) fn expected<T>(reply: Result<T, i32>) -> Option<T> {
         match reply {
             Ok(reply) => Some(reply),
             Err(EINTR | ENOSPC) => None,
@@ -95,27 +107,23 @@ impl<'a> Client<'a> {
             }
             let at = self.rng.index(self.files.len());
             match self.rng.below(100) {
-                0..=39 => self.write(at),
-                40..=49 => self.truncate(at),
-                50..=57 => self.allocate(at),
-                58..=65 => self.write_directly(at),
-                66..=73 => self.fsync(at),
-                74..=79 => self.make_directory(),
-                80..=85 => self.set_attribute(at),
-                86..=90 if self.files.len() < 3 => self.create(),
-                91..=94 => self.reopen(at),
+                0..=37 => self.write(at),
+                38..=46 => self.truncate(at),
+                47..=54 => self.allocate(at),
+                55..=62 => self.write_directly(at),
+                63..=70 => self.fsync(at),
+                71..=75 => self.make_directory(),
+                76..=80 => self.set_attribute(at),
+                81..=85 if self.files.len() < 3 => self.create(),
+                86..=89 => self.reopen(at),
+                90..=92 => self.evict(at),
+                93 => self.write_too_far(at),
+                94 => self.crowd(at),
+                95 => self.storm(at),
                 _ => self.compare(at),
             }
         }
-        while let Some(file) = self.files.pop() {
-            self.kernel.write_back(file.id);
-            self.files.push(file);
-            let at = self.files.len() - 1;
-            self.compare(at);
-            let file = self.files.pop().unwrap();
-            self.release(&file);
-            self.kernel.drop_inode(file.id);
-        }
+        self.leave();
     }
 
     fn create(&mut self) {
@@ -127,71 +135,55 @@ impl<'a> Client<'a> {
             ..CreateIn::default()
         };
         let body = [create.as_bytes(), name.as_bytes()].concat();
+        let asked = Instant::now();
         let Some(reply) = Self::expected(self.call(op::CREATE, ROOT_ID, &body)) else {
             return;
         };
         let (entry, rest) = EntryOut::read_from_prefix(&reply).unwrap();
         let (open, _) = OpenOut::read_from_prefix(rest).unwrap();
+        self.dawdle();
         self.kernel.inode(entry.nodeid, |inode| {
             inode.handle = open.fh;
             inode.size = entry.attr.size;
-            inode.is_valid = entry.attr_valid > 0;
+            inode.learn(entry.attr_valid > 0, &entry.attr);
+            inode.is_late = asked.elapsed() > LATE;
             inode.lookups += 1;
         });
         self.files.push(File {
             id: entry.nodeid,
+            name,
             handle: open.fh,
             content: BTreeMap::new(),
             size: 0,
             told: 0,
+            base: self.world.failures(entry.nodeid),
+            is_too_large: false,
         });
     }
 
-    fn release(&mut self, file: &File) {
-        let release = ReleaseIn {
-            fh: file.handle,
-            ..ReleaseIn::default()
-        };
-        let reply = self
-            .kernel
-            .call(op::RELEASE, (file.id, 0), release.as_bytes(), None);
-        reply.unwrap();
-    }
-
-    fn reopen(&mut self, at: usize) {
-        let id = self.files[at].id;
-        self.kernel.write_back(id);
-        let open = OpenIn {
-            flags: O_RDWR,
-            open_flags: 0,
-        };
-        let Some(reply) = Self::expected(self.call(op::OPEN, id, open.as_bytes())) else {
-            return;
-        };
-        let (open, _) = OpenOut::read_from_prefix(&reply).unwrap();
-        let file = self.files.swap_remove(at);
-        self.release(&file);
-        let told = self.kernel.inode(id, |inode| {
-            inode.handle = open.fh;
-            inode.failures
-        });
-        self.files.push(File {
-            handle: open.fh,
-            told,
-            ..file
-        });
+    /// Takes a reply late, as a task that waits for a processor.
+    fn dawdle(&mut self) {
+        if self.world.has_plenty && self.rng.chance(20) {
+            std::thread::sleep(Duration::from_millis(self.rng.below(60)));
+        }
     }
 
     /// The question before a write: the attributes are asked for, unless they are there. A handle
-    /// is told here what was lost.
-    fn ask(&mut self, at: usize) -> Result<(), i32> {
+    /// is told here what was lost. Returns the end of the time that the write has.
+    fn ask(&mut self, at: usize) -> Result<Instant, i32> {
         let (id, fh) = (self.files[at].id, self.files[at].handle);
-        let facts = |inode: &mut Inode| (inode.is_valid, inode.told, inode.failures);
-        let (is_valid, told, failures) = self.kernel.inode(id, facts);
+        let (begun, shortage) = (Instant::now(), self.world.asked_since());
+        let facts = |inode: &mut Inode| (inode.is_valid, inode.told, inode.failures, inode.is_late);
+        let (is_valid, told, failures, is_late) = self.kernel.inode(id, facts);
         let is_due = failures > self.files[at].told;
         if is_valid {
             assert!(!is_due, "node {id} writes on and is not told of a loss");
-            return Ok(());
+            let is_asked = shortage.is_some() && shortage == self.world.asked_since();
+            assert!(
+                !is_asked || is_late,
+                "node {id} is written to, and not asked about"
+            );
+            return Ok(begun + GRACE);
         }
         let getattr = GetattrIn {
             getattr_flags: GETATTR_FH,
@@ -199,34 +191,65 @@ impl<'a> Client<'a> {
             fh,
         };
         let reply = self.call(op::GETATTR, id, getattr.as_bytes());
-        if reply != Err(EINTR) {
-            assert!(!is_due || reply.is_err(), "node {id} is not told of a loss");
-            self.files[at].told = self.kernel.inode(id, |inode| inode.failures);
+        if reply.is_ok() {
+            assert!(!is_due, "node {id} is not told of a loss");
+            let file = &mut self.files[at];
+            file.told = file.told.max(failures);
+        }
+        self.note_told(at, &reply);
+        if self.is_of_size(at, &reply) {
+            return Err(ENOSPC);
         }
         let reply = reply?;
         let (attr, _) = AttrOut::read_from_prefix(&reply).unwrap();
         self.kernel.inode(id, |inode| {
-            inode.is_valid |= attr.attr_valid > 0 && inode.told == told;
+            if inode.told == told {
+                inode.learn(attr.attr_valid > 0, &attr.attr);
+            }
         });
-        Ok(())
+        Ok(self
+            .world
+            .granted_until(self.task())
+            .unwrap_or(begun + GRACE))
+    }
+
+    /// Notes that the handle was told of a loss, if the answer to its question is an error. The
+    /// kernel may hear of the loss later.
+    pub(super) fn note_told(&mut self, at: usize, reply: &Reply) {
+        if matches!(reply, Ok(_) | Err(EINTR)) {
+            return;
+        }
+        let file = &mut self.files[at];
+        let known = self.kernel.inode(file.id, |inode| inode.failures);
+        let told = self.world.failures(file.id).saturating_sub(file.base);
+        file.told = known.max(told);
+    }
+
+    /// Returns whether an answer is that a page of the file was too far.
+    pub(super) fn is_of_size(&self, at: usize, reply: &Reply) -> bool {
+        self.files[at].is_too_large && *reply == Err(EFBIG)
     }
 
     fn write(&mut self, at: usize) {
         let first = self.rng.below(PAGES - 1);
-        let count = 1 + self.rng.below((PAGES - first).min(64));
-        let volume = self.volume;
+        let most = if self.rng.chance(25) { PAGES } else { 64 };
+        let count = 1 + self.rng.below((PAGES - first).min(most));
+        let volume = self.world.volume;
         let before = volume.room(true);
-        if Self::expected(self.ask(at)).is_none() {
+        let Some(end) = Self::expected(self.ask(at)) else {
+            return;
+        };
+        // What it was granted counts for a while.
+        if self.rng.chance(5) {
             return;
         }
-        let answered = Instant::now();
         let has_room = before.min(volume.room(true)) >= PROMISED;
         self.byte = self.byte.wrapping_add(1).max(1);
         let byte = self.byte;
         let file = &mut self.files[at];
         for page in first..first + count {
-            let is_promised = has_room && answered.elapsed() < PROMPT;
-            self.kernel.store(file.id, page, Page { byte, is_promised });
+            let promise = || has_room && Instant::now() < end;
+            self.kernel.store(file.id, page, byte, promise);
             file.content.insert(page, byte);
         }
         file.size = file.size.max(first + count);
@@ -243,15 +266,18 @@ impl<'a> Client<'a> {
             size: pages * PAGE,
             ..SetattrIn::default()
         };
+        let asked = Instant::now();
         let reply = self.call(op::SETATTR, id, setattr.as_bytes());
         let Some(reply) = Self::expected(reply) else {
             return;
         };
         let (attr, _) = AttrOut::read_from_prefix(&reply).unwrap();
+        self.dawdle();
         self.kernel.inode(id, |inode| {
             inode.truncate(pages * PAGE);
             // Linux takes these whatever it was told meanwhile.
-            inode.is_valid = attr.attr_valid > 0;
+            inode.learn(attr.attr_valid > 0, &attr.attr);
+            inode.is_late = asked.elapsed() > LATE;
             inode.lost.split_off(&pages);
         });
         let file = &mut self.files[at];
@@ -277,8 +303,10 @@ impl<'a> Client<'a> {
         let file = &mut self.files[at];
         file.size = file.size.max(first + count);
         let size = file.size * PAGE;
-        self.kernel
-            .inode(id, |inode| inode.size = inode.size.max(size));
+        self.kernel.inode(id, |inode| {
+            inode.size = inode.size.max(size);
+            inode.blocks = None;
+        });
     }
 
     /// Cuts the file to what the process knows of it.
@@ -296,7 +324,27 @@ impl<'a> Client<'a> {
             .call(op::SETATTR, (id, task), setattr.as_bytes(), None);
         let (attr, _) = AttrOut::read_from_prefix(&reply.unwrap()).unwrap();
         self.kernel
-            .inode(id, |inode| inode.is_valid = attr.attr_valid > 0);
+            .inode(id, |inode| inode.learn(attr.attr_valid > 0, &attr.attr));
+    }
+
+    /// Writes a page that the server has to refuse: the kernel knows no largest file. The next
+    /// write is told.
+    fn write_too_far(&mut self, at: usize) {
+        self.files[at].is_too_large = true;
+        if Self::expected(self.ask(at)).is_none() {
+            return;
+        }
+        let id = self.files[at].id;
+        let failures = self.kernel.inode(id, |inode| inode.failures);
+        self.kernel.store(id, FAR, self.byte, || false);
+        self.kernel.write_back(id);
+        let after = self.kernel.inode(id, |inode| {
+            inode.lost.remove(&FAR);
+            inode.failures
+        });
+        assert!(after > failures, "a page beyond the largest file is stored");
+        let asked = self.ask(at);
+        assert!(matches!(asked, Err(EINTR | ENOSPC)), "a loss is not told");
     }
 
     fn write_directly(&mut self, at: usize) {
@@ -328,6 +376,7 @@ impl<'a> Client<'a> {
         let size = file.size * PAGE;
         self.kernel.inode(id, |inode| {
             inode.size = inode.size.max(size);
+            inode.blocks = None;
             inode
                 .lost
                 .retain(|page| !(first..first + pages).contains(page));
@@ -343,7 +392,25 @@ impl<'a> Client<'a> {
             ..FsyncIn::default()
         };
         let reply = self.call(op::FSYNC, id, fsync.as_bytes());
-        Self::expected(error.map_or(reply, Err));
+        let is_too_large = error == Some(EFBIG) && self.files[at].is_too_large;
+        let error = error.filter(|_| !is_too_large);
+        if Self::expected(error.map_or(reply, Err)).is_some() {
+            self.compare_blocks(id);
+        }
+    }
+
+    /// After an fsync the kernel knows how many blocks a file has, or has been told that it does
+    /// not.
+    fn compare_blocks(&self, id: u64) {
+        let known = self.kernel.inode(id, |inode| inode.blocks);
+        let Some(known) = known else {
+            return;
+        };
+        let getattr = GetattrIn::default();
+        let of = (id, self.task());
+        let reply = self.kernel.call(op::GETATTR, of, getattr.as_bytes(), None);
+        let (attr, _) = AttrOut::read_from_prefix(&reply.unwrap()).unwrap();
+        assert_eq!(attr.attr.blocks, known, "the blocks of node {id} are old");
     }
 
     fn make_directory(&mut self) {
@@ -354,13 +421,22 @@ impl<'a> Client<'a> {
         };
         let name = format!("dir-{}-{}\0", self.number, self.names);
         let body = [mkdir.as_bytes(), name.as_bytes()].concat();
-        if Self::expected(self.call(op::MKDIR, ROOT_ID, &body)).is_some() && self.rng.chance(70) {
-            let task = self.task();
-            let reply = self
-                .kernel
-                .call(op::RMDIR, (ROOT_ID, task), name.as_bytes(), None);
-            reply.unwrap();
+        let Some(reply) = Self::expected(self.call(op::MKDIR, ROOT_ID, &body)) else {
+            return;
+        };
+        let (entry, _) = EntryOut::read_from_prefix(&reply).unwrap();
+        self.kernel.inode(entry.nodeid, |inode| inode.lookups += 1);
+        match self.rng.chance(70) {
+            true => self.remove_directory(&name, entry.nodeid),
+            false => self.directories.push((name, entry.nodeid)),
         }
+    }
+
+    pub(super) fn remove_directory(&self, name: &str, id: u64) {
+        let of = (ROOT_ID, self.task());
+        let reply = self.kernel.call(op::RMDIR, of, name.as_bytes(), None);
+        reply.unwrap();
+        self.kernel.drop_inode(id);
     }
 
     fn set_attribute(&mut self, at: usize) {
@@ -375,7 +451,7 @@ impl<'a> Client<'a> {
     }
 
     /// Reads the file, past the cache, once all is written back.
-    fn compare(&mut self, at: usize) {
+    pub(super) fn compare(&mut self, at: usize) {
         let (id, fh) = (self.files[at].id, self.files[at].handle);
         self.kernel.write_back(id);
         let lost = self.kernel.inode(id, |inode| inode.lost.clone());
