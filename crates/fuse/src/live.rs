@@ -30,7 +30,7 @@ pub(crate) fn list(
     volume: &Volume,
     facts: &[(&'static str, u64)],
     (requests, rings): (&Counters, Option<&Traffic>),
-    (drains, failed_drains): (u64, u64),
+    [drains, failed_drains]: [u64; 2],
 ) -> String {
     let mut lines = String::new();
     for (name, value) in volume.stats().into_iter().chain(facts.iter().copied()) {

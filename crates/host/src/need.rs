@@ -123,6 +123,9 @@ mod tests {
             why.as_deref(),
             Some("needs a folder: EXTANT_NO_SUCH_VARIABLE names it")
         );
-        assert_eq!(Need::Named("CARGO_MANIFEST_DIR", "a folder").missing(), None);
+        assert_eq!(
+            Need::Named("CARGO_MANIFEST_DIR", "a folder").missing(),
+            None
+        );
     }
 }

@@ -168,8 +168,8 @@ impl Server<'_> {
             let requests = (self.counters, self.device.traffic());
             let full = &self.full;
             let drains = [&full.drains, &full.failed_drains];
-            let [done, failed] = drains.map(|count| count.load(Ordering::Relaxed));
-            let list = live::list(self.volume, &self.settings.facts, requests, (done, failed));
+            let drains = drains.map(|count| count.load(Ordering::Relaxed));
+            let list = live::list(self.volume, &self.settings.facts, requests, drains);
             return reply_xattr(list.as_bytes(), size, reply);
         }
         let value = self

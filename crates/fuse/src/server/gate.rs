@@ -292,9 +292,6 @@ impl Server<'_> {
             return;
         };
         for arm in 0..ARMS {
-            if arm > 0 && self.planted.is(Mistake::ArmedOnce) {
-                break;
-            }
             if arm > 0 {
                 thread::sleep(Duration::from_millis(1 << (arm - 1)));
             }
@@ -423,9 +420,6 @@ impl Server<'_> {
     /// files, which is what the drainer asks for, does not wait for that.
     fn wait_for_writes(&self) -> bool {
         let begun = Instant::now();
-        if self.planted.is(Mistake::DrainDoesNotWait) {
-            return true;
-        }
         while !self.device.has_no_writes() {
             if self.device.is_gone() || begun.elapsed() > self.full.patience {
                 return false;

@@ -5,16 +5,12 @@
 /// A mistake. Each was made once, or could be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mistake {
-    /// A drain ends once the kernel has begun to write back.
-    DrainDoesNotWait,
     /// A drain fails because a writer that waits for it got a signal.
     SignalEndsDrain,
     /// A parked writer that got a signal is forgotten.
     InterruptedWriterUnanswered,
     /// What the kernel could not write back is not noted for the file's writers.
     LossNotTold,
-    /// Files are armed once when space becomes short: a late reply counts after that.
-    ArmedOnce,
     /// The kernel is not told of blocks that a file has got by its write-back.
     BlocksNotShown,
     /// FORGET takes one lookup off, however many it names.

@@ -40,7 +40,7 @@ use crate::traffic::Traffic;
 const PAYLOAD_LEN: usize = 128 << 10;
 
 /// A request for a queue, in the parts in which the kernel writes it.
-pub(crate) struct RingRequest {
+pub(crate) struct QueuedRequest {
     pub(crate) header: InHeader,
     pub(crate) operation: Vec<u8>,
     pub(crate) payload: Vec<u8>,
@@ -74,8 +74,8 @@ struct FreeEntry {
 
 #[derive(Default)]
 struct SimulatedQueue {
-    waiting: VecDeque<RingRequest>,
-    held: VecDeque<RingRequest>,
+    waiting: VecDeque<QueuedRequest>,
+    held: VecDeque<QueuedRequest>,
     /// Background requests that were let go and have not ended.
     active: u64,
     free: Vec<FreeEntry>,
@@ -131,7 +131,7 @@ impl SimulatedQueues {
     }
 
     /// A caller on processor `queue` sends a request.
-    pub(crate) fn send(&self, queue: usize, request: RingRequest) {
+    pub(crate) fn send(&self, queue: usize, request: QueuedRequest) {
         let state = &mut *self.state.lock();
         if state.is_gone {
             return;
@@ -171,7 +171,7 @@ impl SimulatedQueues {
         }
     }
 
-    fn dispatch(&self, state: &mut QueuesState, free: FreeEntry, request: &RingRequest) {
+    fn dispatch(&self, state: &mut QueuesState, free: FreeEntry, request: &QueuedRequest) {
         let FreeEntry {
             worker,
             number,
@@ -251,14 +251,19 @@ impl SimulatedQueues {
         std::mem::take(&mut self.state.lock().completed[worker])
     }
 
-    /// Starts a worker for each duty, with the slots of `in_flight` from `first_slot` on.
+    /// Starts a worker for each duty.
     pub(crate) fn start<'scope, S: Serve>(
         self: &Arc<Self>,
         scope: &'scope Scope<'scope, '_>,
-        (server, device): (&'scope S, &'scope Device),
-        (in_flight, first_slot): (&'scope InFlight, usize),
+        place: &RingHost<'scope, S>,
         rng: &mut Rng,
     ) -> io::Result<RingThreads<'scope>> {
+        let &RingHost {
+            server,
+            device,
+            in_flight,
+            first_slot,
+        } = place;
         let entries = self.shape.duties.iter().flatten().count() as u64;
         let mut traffic = Traffic::new(self.shape.duties.len(), self.queues())?;
         traffic.set_bound(self.shape.background, entries);
@@ -292,6 +297,15 @@ impl SimulatedQueues {
         assert!(take_steps(&controls)?.is_empty(), "no entry is refused");
         Ok(threads)
     }
+}
+
+/// The server that the workers serve, and the slots of `in_flight` that they have, from
+/// `first_slot` on.
+pub(crate) struct RingHost<'a, S> {
+    pub(crate) server: &'a S,
+    pub(crate) device: &'a Device,
+    pub(crate) in_flight: &'a InFlight,
+    pub(crate) first_slot: usize,
 }
 
 fn silence(bell: &OwnedFd) {
@@ -344,7 +358,7 @@ impl SimulatedRing<'_> {
             self.entries[number] = Some(entry);
             events.push(Event::Entry(number, result));
         }
-        if self.bell.as_ref().is_some_and(|bell| is_readable(bell)) {
+        if self.bell.as_ref().is_some_and(is_readable) {
             self.bell = None;
             let at = self.rng.index(events.len() + 1);
             events.insert(at, Event::Bell);

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use extant_testkit::Rng;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::Surroundings;
 use super::kernel::{Kernel, Reply};
 use super::pages::{Inode, PAGE};
+use super::surroundings::Surroundings;
 use crate::abi::{
     AttrOut, CreateIn, EntryOut, FallocateIn, FsyncIn, GETATTR_FH, GetattrIn, MkdirIn, OpenOut,
     ROOT_ID, ReadIn, SetattrIn, SetattrValid, SetxattrIn, WriteIn, op,

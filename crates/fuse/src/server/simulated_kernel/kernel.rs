@@ -19,13 +19,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::channel::{DeviceQueue, parts};
+use super::device_queue::{DeviceQueue, parts};
 use super::pages::{Inode, PAGE, Page, Run};
 use crate::abi::{
     ForgetOne, InHeader, InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, OUT_HEADER, OutHeader,
     WRITE_CACHE, WriteIn, WriteOut, op,
 };
-use crate::uring::simulated::{RingRequest, SimulatedQueues};
+use crate::uring::simulated::{QueuedRequest, SimulatedQueues};
 
 /// Number of the tasks that write back.
 const FLUSHER: u32 = 9;
@@ -101,6 +101,13 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
 }
 
+/// An operation of a task on a node.
+struct Call {
+    opcode: u32,
+    nodeid: u64,
+    task: u32,
+}
+
 impl Kernel {
     pub(super) fn new(limits: KernelLimits, rng: Rng) -> Kernel {
         let state = KernelState {
@@ -125,13 +132,12 @@ impl Kernel {
     }
 
     /// Sends a request of `task`, which waits for it, or writes a run back.
-    fn push(
-        &self,
-        state: &mut KernelState,
-        opcode: u32,
-        (nodeid, task): (u64, u32),
-        (body, run): (&[u8], Option<Run>),
-    ) -> u64 {
+    fn push(&self, state: &mut KernelState, call: Call, (body, run): (&[u8], Option<Run>)) -> u64 {
+        let Call {
+            opcode,
+            nodeid,
+            task,
+        } = call;
         state.last += 2;
         let unique = state.last;
         let header = InHeader {
@@ -161,7 +167,7 @@ impl Kernel {
             }
             Some(queues) => {
                 let (operation, payload) = parts(opcode, body);
-                let request = RingRequest {
+                let request = QueuedRequest {
                     header,
                     operation,
                     payload,
@@ -176,7 +182,13 @@ impl Kernel {
     /// Sends a request of `task`, to be waited for.
     pub(super) fn begin(&self, opcode: u32, of: (u64, u32), body: &[u8]) -> u64 {
         let state = &mut *self.0.state.lock();
-        self.push(state, opcode, of, (body, None))
+        let (nodeid, task) = of;
+        let call = Call {
+            opcode,
+            nodeid,
+            task,
+        };
+        self.push(state, call, (body, None))
     }
 
     /// Sends a request of `task` and waits for its reply. With `patience`, the task gets a signal
@@ -368,7 +380,12 @@ impl Kernel {
         for page in &run.pages {
             body.resize(body.len() + usize::try_from(PAGE).unwrap(), page.byte);
         }
-        self.push(state, op::WRITE, (id, FLUSHER), (&body, Some(run)));
+        let call = Call {
+            opcode: op::WRITE,
+            nodeid: id,
+            task: FLUSHER,
+        };
+        self.push(state, call, (&body, Some(run)));
         true
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use extant_testkit::{Need, Rng, need};
 
-use super::shape::Shape;
-use super::{MIB, Mistake, run};
+use super::shape::{MIB, Shape};
+use super::{Mistake, run};
 
 /// Programs in which a mistake has to be found.
 const MOST: u64 = 60;
@@ -73,11 +73,9 @@ macro_rules! found {
 }
 
 found! {
-    a_drain_that_does_not_wait_is_found: DrainDoesNotWait, "were promised space", tight;
     a_signal_that_ends_a_drain_is_found: SignalEndsDrain, "drains failed", tight;
     a_writer_without_an_answer_is_found: InterruptedWriterUnanswered, "waits for ever", tight;
     a_loss_that_is_not_told_is_found: LossNotTold, "told", |shape, _| shape;
-    files_that_are_armed_once_are_found: ArmedOnce, "and not asked about", plenty;
     blocks_that_are_not_shown_are_found: BlocksNotShown, "are old", plenty;
     lookups_that_are_not_forgotten_are_found: ForgetCountsOne, "lookups of node", |shape, _| shape;
 }

@@ -15,16 +15,17 @@
 mod channel;
 mod client;
 mod crowds;
+mod device_queue;
 mod kernel;
 mod lookups;
 mod mistakes;
 mod pages;
 mod shape;
+mod surroundings;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -33,97 +34,22 @@ use extant_testkit::{Image, Need, Rng, need};
 
 use self::client::Client;
 use self::kernel::{Aborted, Kernel};
-use self::shape::Shape;
+use self::shape::{MIB, Shape};
+use self::surroundings::Surroundings;
 use super::planted::{Mistake, Planted};
 use super::{Server, Settings};
 use crate::counters::Counters;
 use crate::device::Device;
-use crate::full_volume::admission::GRACE;
 use crate::full_volume::drainer::Drainer;
 use crate::in_flight::InFlight;
 use crate::init::{Agreed, REPLY_LEN, REQUEST_LEN};
 use crate::mount::MountPoint;
 use crate::node_table::NodeTable;
-use crate::pool::{IdlePolicy, Pool};
-use crate::uring::simulated::SimulatedQueues;
+use crate::pool::Pool;
+use crate::uring::simulated::{RingHost, SimulatedQueues};
 
-const MIB: u64 = 1 << 20;
 /// Programs of a short round.
 const PROGRAMS: u64 = 12;
-/// Longer than any answer takes on a busy machine: a request that waits longer hangs.
-const LIMIT: Duration = Duration::from_secs(120);
-/// How often it is looked whether something has happened.
-const LOOK: Duration = Duration::from_millis(1);
-
-/// What a process sees of the mount: the kernel, and for its judgement what is behind it.
-#[derive(Clone, Copy)]
-struct Surroundings<'a> {
-    kernel: &'a Kernel,
-    server: &'a Server<'a>,
-    volume: &'a Volume,
-    /// The volume has times of plenty.
-    has_plenty: bool,
-    patience: Duration,
-}
-
-impl Surroundings<'_> {
-    /// The number of the shortage, if all files ask before writes.
-    fn asked_since(&self) -> Option<u64> {
-        self.server.full.admission.lock().asked_since()
-    }
-
-    /// The end of the time in which the last write of a task has to reach the cache.
-    fn granted_until(&self, task: u32) -> Option<Instant> {
-        let full = &self.server.full;
-        let since = full.admission.lock().granted_since(task);
-        since.map(|since| full.begun + since + GRACE)
-    }
-
-    /// Failures of the write-back of a file that the server knows of.
-    fn failures(&self, id: u64) -> u64 {
-        self.server.full.admission.lock().failures(id)
-    }
-
-    /// The server counts as many lookups of a node as the kernel, once it has heard of all that the
-    /// kernel has forgotten.
-    fn check_lookups(&self, id: u64) {
-        let ours = self.kernel.inode(id, |inode| inode.lookups);
-        let theirs = || self.server.nodes.lookups(id);
-        let is_right = || theirs() == ours;
-        self.wait(is_right, || {
-            format!("{} lookups of node {id}, not {ours}", theirs())
-        });
-    }
-
-    fn wait(&self, is_done: impl Fn() -> bool, what: impl Fn() -> String) {
-        let begun = Instant::now();
-        while !is_done() {
-            assert!(begun.elapsed() < self.patience, "{}", what());
-            self.kernel.check_is_there();
-            thread::sleep(LOOK);
-        }
-    }
-
-    /// Nothing waits, no reply is missing, and all is forgotten that was dropped.
-    fn check_at_end(&self, inodes: u64) {
-        let quiet = || self.kernel.is_idle().is_ok() && self.server.in_flight.is_empty();
-        self.wait(quiet, || format!("{:?}", self.kernel.is_idle()));
-        let left = || self.server.nodes.len();
-        self.wait(
-            || left() == 0,
-            || format!("{} nodes are not forgotten", left()),
-        );
-        let free = || self.volume.statfs().unwrap().inodes_free;
-        self.wait(
-            || free() == inodes,
-            || format!("{} of {inodes} inodes are free", free()),
-        );
-        let failed = self.server.full.failed_drains.load(Ordering::Relaxed);
-        assert_eq!(failed, 0, "drains failed");
-        let (broken, _) = self.kernel.losses();
-        assert_eq!(broken, 0, "pages that were promised space found none");
-    }
-}
 
 /// A volume of which so much is free.
 fn filled(image: &Image, free: u64) -> Volume {
@@ -167,18 +93,7 @@ fn run(shape: &Shape, mut rng: Rng, mistake: Option<Mistake>) -> u64 {
     let kernel = Kernel::new(shape.limits(), rng.fork());
     let bell = kernel.0.bell.try_clone().unwrap();
     let device = Device::simulated(bell, Box::new(kernel.clone())).unwrap();
-    let queues = shape.rings.clone().map(|rings| {
-        // The queues are a part of the kernel.
-        let taker = Arc::downgrade(&kernel.0);
-        let take = Box::new(move |reply: &[u8]| {
-            if let Some(shared) = taker.upgrade() {
-                Kernel(shared).take(reply);
-            }
-        });
-        let queues = Arc::new(SimulatedQueues::new(rings, take));
-        let _ = kernel.0.queues.set(Arc::clone(&queues));
-        queues
-    });
+    let queues = queues_of(shape, &kernel);
     let nodes = NodeTable::new(volume.root().unwrap());
     let in_flight = InFlight::new(shape.workers + shape.ring_workers());
     let counters = Counters::new();
@@ -198,9 +113,13 @@ fn run(shape: &Shape, mut rng: Rng, mistake: Option<Mistake>) -> u64 {
     };
     let ended = thread::scope(|scope| {
         let rings = queues.as_ref().map(|queues| {
-            let ours = (&server, &device);
-            let slots = (&in_flight, shape.workers);
-            queues.start(scope, ours, slots, &mut rng).unwrap()
+            let place = RingHost {
+                server: &server,
+                device: &device,
+                in_flight: &in_flight,
+                first_slot: shape.workers,
+            };
+            queues.start(scope, &place, &mut rng).unwrap()
         });
         scope.spawn(|| server.answer_writers());
         let pool = Pool::new(&device, &server, &in_flight, (shape.workers, shape.policy));
@@ -225,6 +144,20 @@ fn run(shape: &Shape, mut rng: Rng, mistake: Option<Mistake>) -> u64 {
     volume.unmount().unwrap();
     image.fsck_clean().unwrap();
     losses
+}
+
+/// The queues of the program's rings, if it has some. They are a part of the kernel.
+fn queues_of(shape: &Shape, kernel: &Kernel) -> Option<Arc<SimulatedQueues>> {
+    let rings = shape.rings.clone()?;
+    let taker = Arc::downgrade(&kernel.0);
+    let take = Box::new(move |reply: &[u8]| {
+        if let Some(shared) = taker.upgrade() {
+            Kernel(shared).take(reply);
+        }
+    });
+    let queues = Arc::new(SimulatedQueues::new(rings, take));
+    let _ = kernel.0.queues.set(Arc::clone(&queues));
+    Some(queues)
 }
 
 /// Runs the processes until all have ended, or have found the mount gone as planned.

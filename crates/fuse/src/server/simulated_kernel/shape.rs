@@ -5,9 +5,12 @@ use std::time::Duration;
 use extant_testkit::Rng;
 
 use super::kernel::KernelLimits;
-use super::{IdlePolicy, LIMIT, MIB};
+use crate::pool::IdlePolicy;
 use crate::uring::simulated::RingShape;
 
+pub(super) const MIB: u64 = 1 << 20;
+/// Longer than any answer takes on a busy machine: a request that waits longer hangs.
+const LIMIT: Duration = Duration::from_secs(120);
 /// Workers beside rings: as a mount has.
 const BESIDE_RINGS: usize = 2;
 
