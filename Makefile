@@ -18,6 +18,7 @@ MINUTES ?= 60
 XFSTESTS ?=
 SUITE ?=
 FOLDER ?=
+PACKAGES ?=
 ON ?= extant
 TESTS ?=
 ON_MACHINES ?=
@@ -33,7 +34,7 @@ BENCH ?= --full --json docs/figures/full.json
 unexport MAKEFLAGS MFLAGS
 
 .PHONY: help run stop build test lint tidy doc soak fuzz sanitize machines deny bench clean
-.PHONY: xfstests suites
+.PHONY: xfstests suites coverage
 .PHONY: library install install-files install-library uninstall deb static dist book
 
 help:
@@ -44,6 +45,8 @@ help:
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
 	@echo "make fuzz             the fuzz targets (FUZZ=walk: one of them) for MINUTES=$(MINUTES)"
 	@echo "make sanitize         tests of threads and unsafe code under sanitizers (nightly compiler)"
+	@echo "make coverage         lines and branches that the suites run (nightly compiler,"
+	@echo "                      cargo-llvm-cov); PACKAGES='extant-jbd2 extant-fix' for some"
 	@echo "make machines         suites and images on aarch64, riscv64 and s390x, under qemu-user;"
 	@echo "                      ON_MACHINES=s390x for one of them"
 	@echo "make xfstests         XFSTESTS=DIR (its sources, built): generic tests on a mount, as root;"
@@ -92,6 +95,9 @@ fuzz:
 
 sanitize:
 	CARGO="$(CARGO)" scripts/sanitize all
+
+coverage:
+	scripts/coverage $(PACKAGES)
 
 machines:
 	CARGO="$(CARGO)" scripts/machines $(ON_MACHINES)
