@@ -3,8 +3,7 @@
 //! # Responsibility
 //! A [`Ring`] has slots for items, the file that its requests are for, and the calls into the
 //! kernel. It reads, writes and syncs the file (`transfers`), or it gives commands to the file's
-//! driver ([`CommandRing`]). On a machine without a known layout of rings, making one is refused
-//! (`unknown`).
+//! driver ([`CommandRing`]).
 //!
 //! # Invariants
 //! Why the `unsafe` calls are sound: the kernel reads and writes the memory of a request at any
@@ -22,10 +21,10 @@
 //!    it in calls of its thread only (`IORING_SETUP_DEFER_TASKRUN`), and for a closed one no more.
 #![deny(unsafe_code)]
 
-// The crate `io-uring` has no layouts for that machine.
-#[cfg_attr(target_arch = "s390x", path = "unknown.rs")]
+mod commands;
 mod ring;
-mod transfer;
+mod transfers;
 
-pub use ring::{CommandProbe, CommandRing, Ring};
-pub use transfer::{Ended, Transfer};
+pub use commands::{CommandProbe, CommandRing};
+pub use ring::{Ended, Ring};
+pub use transfers::Transfer;

@@ -2,9 +2,6 @@
 
 #![allow(unsafe_code, reason = "what a ring shares with the kernel")]
 
-mod commands;
-mod transfers;
-
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -17,13 +14,13 @@ use io_uring::squeue::{self, EntryMarker, Flags};
 use io_uring::{Builder, EnterFlags, IoUring, cqueue, types};
 use rustix::io::Errno;
 
-use crate::transfer::Ended;
-pub use commands::{CommandProbe, CommandRing};
-
 /// Pause before a call is repeated for which the kernel lacked memory.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How often such a call is repeated where there is another way.
 const TRIES: u32 = 1000;
+
+/// The item of a request that has ended, and what the kernel says: how much it has done.
+pub type Ended<T> = (T, Result<usize, Errno>);
 
 struct Slot<T> {
     item: Option<T>,

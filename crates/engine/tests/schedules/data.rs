@@ -9,7 +9,7 @@ use crate::model::{CELL, PAGE, Part, Value};
 use crate::program::Op;
 use crate::world::{Done, Outcome, World, done};
 
-/// What a view of a file shows.
+/// The bytes that a view of a file shows.
 pub(crate) fn read_view(
     volume: &Volume,
     node: &Node,

@@ -9,7 +9,7 @@ pub(crate) enum Mistake {
     SignalEndsDrain,
     /// A parked writer that got a signal is forgotten.
     InterruptedWriterUnanswered,
-    /// What the kernel could not write back is not noted for the file's writers.
+    /// Data that the kernel could not write back is not noted for the file's writers.
     LossNotTold,
     /// The kernel is not told of blocks that a file has got by its write-back.
     BlocksNotShown,

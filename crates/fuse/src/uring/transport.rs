@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::entry::Entry;
 
-/// What a completion says.
+/// The news of a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// The entry holds a request, or the kernel refused its command.

@@ -10,7 +10,7 @@ use crate::abi::{MkdirIn, SetxattrIn, WriteIn, op};
 /// A request, and its number.
 type Pending = (u64, Vec<u8>);
 
-/// What waits to be received.
+/// Requests that wait to be received.
 #[derive(Default)]
 pub(super) struct DeviceQueue {
     pub(super) interrupts: VecDeque<Vec<u8>>,

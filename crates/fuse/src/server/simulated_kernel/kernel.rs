@@ -29,7 +29,7 @@ use crate::uring::simulated::{QueuedRequest, SimulatedQueues};
 
 /// Number of the tasks that write back.
 const FLUSHER: u32 = 9;
-/// How often a task that waits looks again.
+/// Time after which a task that waits looks again.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A reply: its error, or the bytes behind its header.

@@ -70,7 +70,7 @@ impl Inode {
         self.is_late = false;
     }
 
-    /// What it knows of the attributes is old.
+    /// The attributes that it knows are old.
     pub(super) fn doubt(&mut self) {
         self.is_valid = false;
         self.blocks = None;

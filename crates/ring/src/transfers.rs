@@ -11,10 +11,19 @@ use std::io;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::ring::Ring;
-use crate::transfer::Transfer;
 
 /// The most bytes that one request asks the kernel for. A longer one ends as a short transfer.
 const MAX_LEN: usize = 1 << 30;
+
+/// A request on memory of its item, which may be of the registered buffer of that number.
+pub enum Transfer<'a> {
+    /// Fill the bytes with those from a position on.
+    Read(&'a mut [u8], u64, Option<u16>),
+    /// Write them there.
+    Write(&'a [u8], u64, Option<u16>),
+    /// Make earlier writes durable.
+    Sync,
+}
 
 impl<T> Ring<T> {
     /// A ring for up to `depth` transfers.
