@@ -270,7 +270,8 @@ mod tests {
         }
     }
 
-    /// The blocks that a window has beyond what may be held are free, and so is another window of the same file.
+    /// The blocks that a window has beyond what may be held are free, and so is another window of
+    /// the same file.
     #[test]
     fn a_window_that_is_too_long_gives_up_its_end() {
         let image = Image::of_mib(16).args(GROUPS).make().unwrap();
