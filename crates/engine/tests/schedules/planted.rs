@@ -213,6 +213,43 @@ const MEETINGS: &[Meeting] = &[
             &[Op::Read(0, 0, 2), Op::Write(0, 0, 2)],
         ],
     ),
+    meeting(
+        Failpoint::RangeChangeWithoutDrain,
+        PLAIN,
+        &[Op::Direct(0, 0, 16)],
+        &[
+            &[Op::Queued(0, 8, 8)],
+            &[Op::Collapse(0, 0, 8), Op::Read(0, 0, 8)],
+        ],
+    ),
+    meeting(
+        Failpoint::AllocationTakesReservation,
+        Setup {
+            left: Some(12),
+            ..PLAIN
+        },
+        &[Op::Write(0, 0, 8), Op::Write(1, 0, 8)],
+        &[
+            &[Op::Sync],
+            &[Op::Allocate(0, 0, 8, true)],
+            &[Op::Write(1, 8, 8), Op::Fsync(1, true)],
+        ],
+    ),
+    meeting(
+        Failpoint::ConversionBeforeData,
+        CUT,
+        &[Op::Truncate(0, 16), Op::Write(0, 0, 8), Op::SetAttr(1)],
+        &[&[Op::Fsync(0, true)], &[Op::Fsync(1, false)]],
+    ),
+    meeting(
+        Failpoint::DiscardBeforeCommit,
+        Setup {
+            options: "discard",
+            ..CUT
+        },
+        &[Op::Write(0, 0, 8), Op::Sync],
+        &[&[Op::Punch(0, 0, 8)], &[Op::SetAttr(1)]],
+    ),
 ];
 
 /// Each bug shows where its mechanisms meet, and without it the same schedules go well.
