@@ -16,8 +16,8 @@
 //!
 //! * Locking has two phases: an operation that has released a part locks nothing more, and does not
 //!   touch that part again. So two operations that run through the file in the same direction are
-//!   serialised: each block shows both in the same order. A write that runs out of space after a
-//!   release has ended: its rest is a write of its own, after what is written.
+//!   serialised: each block shows both in the same order. A write that runs out of space has ended:
+//!   its rest is a write of its own, after what is written.
 //!
 //! # Locks
 //! `extend_turn` → `lock` → range. Writers on the buffer-head path take `lock` exclusively instead,
@@ -97,8 +97,6 @@ impl WriteAt {
 pub(crate) struct FileRangeGuard<'a> {
     /// Its front may be released ([`Tuning::release_fronts`](crate::config::Tuning)).
     front_release_enabled: bool,
-    /// A front was released.
-    front_released: bool,
     // Dropped in this order.
     part: Option<Part<'a>>,
     lock: Lock<'a>,
@@ -195,13 +193,7 @@ impl<'a> FileRangeGuard<'a> {
         };
         let guard = locked.guard_mut();
         let is_worth_it = at >= guard.range().start().saturating_add(MIN_RELEASE_BYTES);
-        self.front_released |= is_worth_it;
         is_worth_it.then_some(guard)
-    }
-
-    /// Returns whether other threads may have changed what the operation has done before.
-    pub(in crate::file) fn front_released(&self) -> bool {
-        self.front_released
     }
 }
 
@@ -337,7 +329,6 @@ pub(crate) fn lock_range<'a>(
     let lock = lock_inode_for_path(fs, inode, state)?;
     Ok(FileRangeGuard {
         front_release_enabled: fs.tuning.release_fronts,
-        front_released: false,
         part: lock_range_or_eof(fs, state, &lock, range),
         lock,
         _turn: None,
@@ -373,7 +364,6 @@ pub(in crate::file) fn lock_for_write<'a>(
     });
     let held = FileRangeGuard {
         front_release_enabled: fs.tuning.release_fronts,
-        front_released: false,
         part,
         lock,
         _turn: turn,
@@ -397,7 +387,6 @@ pub(in crate::file) fn lock_for_size<'a>(
     });
     let held = FileRangeGuard {
         front_release_enabled: fs.tuning.release_fronts,
-        front_released: false,
         part,
         lock,
         _turn: None,

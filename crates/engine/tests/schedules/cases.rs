@@ -64,3 +64,15 @@ fn a_page_that_is_cached_in_part_is_read_at_one_moment() {
         &[&[Op::Read(0, 9, 6)], &[Op::Insert(0, 8, 6)]],
     );
 }
+
+/// A write found space for a part, and was tried again as a whole. A reader had seen that part by
+/// then, and a later write had changed it: that write was undone.
+#[test]
+fn a_write_that_waits_for_space_undoes_no_other() {
+    let setup = Setup {
+        left: Some(10),
+        ..Setup::plain(1024)
+    };
+    let others: &[Op] = &[Op::Read(0, 11, 7), Op::Write(0, 15, 29)];
+    passes(setup, &[], &[&[Op::Write(0, 10, 49)], others]);
+}

@@ -69,11 +69,10 @@ impl<'a, P: ?Sized> WriteRequest<'a, P> {
 
 /// Writes what `request` asks for. Returns the position, and the number of bytes written.
 ///
-/// If space ran out, the whole write is repeated under one lock: two parts under two locks could
-/// interleave with another write. Exception: bytes whose range was unlocked are final, as they
-/// belong to writers that came later; only the rest is repeated. An append has its position by
-/// then, and a direct write is cut where the device's blocks are. An attempt that gets less far
-/// than an earlier one takes nothing of it back: the result is what the furthest has written.
+/// If space ran out, the rest is a write of its own, after what is written: readers may have seen
+/// that, and other writers have passed there, since it was unlocked. An append has its position by
+/// then, and a direct write is cut where the device's blocks are. An attempt that fails takes
+/// nothing back: the result is what was written before.
 pub(super) fn write<P: Payload + ?Sized>(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -83,10 +82,9 @@ pub(super) fn write<P: Payload + ?Sized>(
         route, at, bytes, ..
     } = *request;
     let is_resumable = route != Route::Direct && at.position().is_some();
-    // The bytes that are not written again.
-    let final_len = Cell::new(0);
-    // The bytes that an attempt has written: they stay, whatever becomes of later attempts.
+    // The bytes that attempts have written: they stay, and are not written again.
     let written = Cell::new(0);
+    let begins_again = fs.tuning.failpoint.is(Failpoint::RetryUndoesWrite);
     let lacks_space = |result: &Result<(u64, usize)>| match result {
         // One that was cut at the largest size has all its space.
         Ok((pos, done)) => {
@@ -96,22 +94,14 @@ pub(super) fn write<P: Payload + ?Sized>(
         Err(error) => matches!(error, Error::NoSpace),
     };
     let write = || {
-        let before = final_len.get();
-        let attempt = lock_and_write(fs, inode, request, before);
-        let Attempt {
-            pos,
-            done,
-            is_final,
-        } = match attempt {
+        let before = if begins_again { 0 } else { written.get() };
+        let (pos, done) = match lock_and_write(fs, inode, request, before) {
             Ok(attempt) => attempt,
             Err(error) if written.get() == 0 => return Err(error),
             // What did arrive counts.
             Err(_) => return Ok((at.position().unwrap_or_default(), written.get())),
         };
         debug_assert!(before + done <= bytes.len(), "{before} and {done} bytes");
-        if is_final {
-            final_len.set(before + done);
-        }
         written.set(written.get().max(before + done));
         Ok((pos - before as u64, written.get()))
     };
@@ -119,23 +109,14 @@ pub(super) fn write<P: Payload + ?Sized>(
     result.inspect_err(|error| error_reporting::latch_if_corrupt(fs, error))
 }
 
-/// Result of a write under one lock.
-struct Attempt {
-    /// Position of its first byte.
-    pos: u64,
-    /// Bytes written.
-    done: usize,
-    /// They are not to be written again: other writers may have passed there.
-    is_final: bool,
-}
-
-/// Writes the bytes of `request` after the first `skipped`.
+/// Writes the bytes of `request` after the first `skipped`. Returns the position of the first of
+/// them, and how many were written.
 fn lock_and_write<P: Payload + ?Sized>(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     request: &WriteRequest<'_, P>,
     skipped: usize,
-) -> Result<Attempt> {
+) -> Result<(u64, usize)> {
     let WriteRequest { bytes, cred, .. } = *request;
     let want = bytes.len() - skipped;
     let at = request.at.advanced_by(skipped);
@@ -174,10 +155,5 @@ fn lock_and_write<P: Payload + ?Sized>(
     if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
         cx.move_size_early(Pos::new(pos + done as u64))?;
     }
-    let begins_again = fs.tuning.failpoint.is(Failpoint::RetryUndoesWrite);
-    Ok(Attempt {
-        pos,
-        done,
-        is_final: held.front_released() && !begins_again,
-    })
+    Ok((pos, done))
 }
