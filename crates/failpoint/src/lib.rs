@@ -53,8 +53,8 @@ pub enum Failpoint {
     PunchLooksOnce,
     /// A mapping is used for a folio although the map has changed.
     StaleMappingUsed,
-    /// A write that found space for a part begins again from its first byte, although it has
-    /// unlocked what it had written.
+    /// A write that found space for a part begins again from its first byte, although what it had
+    /// written was unlocked.
     RetryUndoesWrite,
     /// A rename forgets each of its names only where it changes that one.
     HalfRenameShown,
@@ -64,15 +64,13 @@ pub enum Failpoint {
     FillBesideDirectWrite,
     /// An operation on a whole file does not wait for those that have locked parts of it.
     RangeChangeWithoutDrain,
-    /// fallocate does not wait for a writeback that holds blocks which it allocates.
-    AllocationTakesReservation,
     /// A truncation of a file that has nothing but delayed blocks records no orphan.
     CutNotRecorded,
 }
 
 impl Failpoint {
     /// All failpoints.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 21] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -93,7 +91,6 @@ impl Failpoint {
         Self::NameTicketIgnored,
         Self::FillBesideDirectWrite,
         Self::RangeChangeWithoutDrain,
-        Self::AllocationTakesReservation,
         Self::CutNotRecorded,
     ];
 
@@ -120,7 +117,6 @@ impl Failpoint {
             Self::NameTicketIgnored => "name_ticket_ignored",
             Self::FillBesideDirectWrite => "fill_beside_direct_write",
             Self::RangeChangeWithoutDrain => "range_change_without_drain",
-            Self::AllocationTakesReservation => "allocation_takes_reservation",
             Self::CutNotRecorded => "cut_not_recorded",
         }
     }

@@ -19,7 +19,6 @@ const PLANTED: &[Failpoint] = &[
     Failpoint::HalfRenameShown,
     Failpoint::FillBesideDirectWrite,
     Failpoint::RangeChangeWithoutDrain,
-    Failpoint::AllocationTakesReservation,
     Failpoint::CutNotRecorded,
     Failpoint::FlushLeftOut,
     Failpoint::HomeBeforeCommit,
@@ -220,19 +219,6 @@ const MEETINGS: &[Meeting] = &[
         &[
             &[Op::Queued(0, 8, 8)],
             &[Op::Collapse(0, 0, 8), Op::Read(0, 0, 8)],
-        ],
-    ),
-    meeting(
-        Failpoint::AllocationTakesReservation,
-        Setup {
-            left: Some(12),
-            ..PLAIN
-        },
-        &[Op::Write(0, 0, 8), Op::Write(1, 0, 8)],
-        &[
-            &[Op::Sync],
-            &[Op::Allocate(0, 0, 8, true)],
-            &[Op::Write(1, 8, 8), Op::Fsync(1, true)],
         ],
     ),
     meeting(

@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 
-use extant_failpoint::Failpoint;
 use extant_units::at_most_u32;
 
 use crate::file::range::RangeOperation;
@@ -66,12 +65,7 @@ impl RangeOperation<'_> {
             }
             // Writeback that holds the blocks of delayed data has a reservation for them, which
             // this would use up.
-            let takes = self
-                .fs
-                .tuning
-                .failpoint
-                .is(Failpoint::AllocationTakesReservation);
-            let _no_writeback = (known.state == MapState::Delayed && !takes)
+            let _no_writeback = (known.state == MapState::Delayed)
                 .then(|| self.cx.state.address_space.writeback_pass());
             at = self.retry_with_handle(|h| {
                 let made = map::allocate(self.fs, h, self.inode, lblk, known.len, how)?;
