@@ -16,6 +16,9 @@ pub(crate) fn cells(bytes: u64) -> Outcome<usize> {
     }
 }
 
+/// A value that no call writes. What free blocks hold, and what was discarded, is above.
+pub(crate) const MOST_VALUE: Value = 0x8000;
+
 /// The values that the call with this number writes.
 pub(crate) fn values(call: usize, len: usize) -> Vec<Value> {
     let value = |cell| Value::try_from(call * 640 + cell + 1).unwrap();

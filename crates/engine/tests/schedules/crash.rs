@@ -5,6 +5,7 @@
 //! call gave it. No cell has anything else. Names and attributes likewise. The volume is mounted,
 //! which replays its log, and is clean afterwards.
 
+use crate::cells::MOST_VALUE;
 use crate::history::{Call, outcomes};
 use crate::model::{Part, State, Value};
 use crate::program::Op;
@@ -40,6 +41,8 @@ fn content(part: &Part) -> Option<usize> {
         | Part::Extend(file, ..)
         | Part::Resize(file, ..)
         | Part::Collapse(file, ..)
+        | Part::Clear(_, file, ..)
+        | Part::Save(_, file, ..)
         | Part::Insert(file, ..) => Some(file),
         _ => None,
     }
@@ -58,9 +61,13 @@ pub(crate) struct Cut<'a> {
     pub(crate) first: &'a State,
     /// It was durable.
     pub(crate) synced: bool,
+    /// The size on disk may move before the data: what the end has not got yet reads as zeros.
+    pub(crate) size_first: bool,
     pub(crate) calls: &'a [Call],
     /// Writes and flushes of the device until then.
     pub(crate) events: usize,
+    /// Those until which a sync counts: what a failed write loses is told, and not there.
+    pub(crate) counted: usize,
 }
 
 /// The promise about what `concerns` says; `syncs` says which calls cover it. Without one the first
@@ -75,8 +82,11 @@ fn promise<'a>(
         synced,
         calls,
         events,
+        counted,
+        ..
     } = *cut;
-    let covers = |call: &&Call| call.events.1 <= events && call.op.is_some_and(&syncs);
+    let covers =
+        |call: &&Call| call.events.1 <= counted && !call.failed && call.op.is_some_and(&syncs);
     let last = calls.iter().filter(covers).map(|call| call.begin).max();
     let last = last.or(synced.then_some(0))?;
     let changing = calls.iter().filter(|call| call.parts.iter().any(&concerns));
@@ -95,7 +105,7 @@ pub(crate) fn judge(cut: &Cut<'_>, found: &Survivors) -> Result<(), String> {
         let syncs =
             |op| op == Op::Sync || matches!(op, Op::Fsync(of, _) | Op::Evict(of) if of == file);
         if let Some(promise) = promise(cut, concerns, syncs) {
-            judge_content(file, &promise, &found.values)?;
+            judge_content((file, cut.size_first), &promise, &found.values)?;
         }
         let concerns = |part: &Part| matches!(*part, Part::SetAttr(of, _) if of == file);
         let syncs = |op| op == Op::Sync || op == Op::Fsync(file, false);
@@ -117,17 +127,22 @@ pub(crate) fn judge(cut: &Cut<'_>, found: &Survivors) -> Result<(), String> {
     Ok(())
 }
 
-/// Judges the cells of a file.
-fn judge_content(file: usize, promise: &Promise<'_>, found: &[Value]) -> Result<(), String> {
+/// Judges the cells of a file, whose size may have moved first.
+fn judge_content(
+    (file, size_first): (usize, bool),
+    promise: &Promise<'_>,
+    found: &[Value],
+) -> Result<(), String> {
     let Promise { covered, later } = promise;
-    let covered: Vec<_> = covered.iter().map(|state| state.values(file)).collect();
+    let shows = |state: &State, cell: usize| state.may_show(file, cell, found[cell]);
     if later.is_empty() {
-        if covered.iter().any(|values| values == found) {
-            return Ok(());
-        }
-        return Err(format!(
-            "file {file} has {found:?}, and {covered:?} was covered"
-        ));
+        let is_found = |state: &&State| {
+            state.size(file) == found.len() && (0..found.len()).all(|cell| shows(state, cell))
+        };
+        return match covered.iter().any(|state| is_found(&state)) {
+            true => Ok(()),
+            false => Err(told(file, covered, found, String::new())),
+        };
     }
     let parts: Vec<_> = later.iter().flat_map(|call| &call.parts).collect();
     let moves = |part: &&&Part| matches!(part, Part::Collapse(..) | Part::Insert(..));
@@ -135,21 +150,30 @@ fn judge_content(file: usize, promise: &Promise<'_>, found: &[Value]) -> Result<
         return Ok(());
     }
     let cuts = parts.iter().any(|part| matches!(part, Part::Resize(..)));
-    if !cuts && covered.iter().all(|values| found.len() < values.len()) {
-        return Err(format!(
-            "file {file} is cut to {found:?}, and {covered:?} was covered"
-        ));
+    if !cuts && covered.iter().all(|state| found.len() < state.size(file)) {
+        return Err(told(file, covered, found, "it is cut; ".to_owned()));
     }
     for (cell, value) in found.iter().enumerate() {
-        let was = covered.iter().any(|values| values.get(cell) == Some(value));
-        let is_gap = *value == 0 && later.iter().any(|call| leaves_gap(call, cell));
+        let was = covered.iter().any(|state| shows(state, cell));
+        let is_end = size_first && covered.iter().any(|state| state.size(file) <= cell);
+        let leaves_gap = |call: &&Call| leaves_gap(call, cell);
+        let is_gap = *value == 0 && (is_end || later.iter().any(leaves_gap));
         if !was && !is_gap && !parts.iter().any(|part| gives(part, cell, *value)) {
-            return Err(format!(
-                "cell {cell} of file {file} has {value} of {found:?}, and {covered:?} was covered"
+            return Err(told(
+                file,
+                covered,
+                found,
+                format!("cell {cell}: {value}; "),
             ));
         }
     }
     Ok(())
+}
+
+/// The words for a file that has not what it should have.
+fn told(file: usize, covered: &[State], found: &[Value], what: String) -> String {
+    let covered: Vec<_> = covered.iter().map(|state| state.values(file)).collect();
+    format!("{what}file {file} has {found:?}, and {covered:?} was covered")
 }
 
 /// Returns whether a part may give a cell that value.
@@ -165,6 +189,8 @@ fn gives(part: &Part, cell: usize, value: Value) -> bool {
             value == 0 && (at..at + len).contains(&cell)
         }
         Part::Resize(_, to) => value == 0 && cell >= to,
+        // Of what some call wrote any: old bytes of blocks are no such value.
+        Part::Save(_, _, at) => cell >= at && value < MOST_VALUE,
         _ => false,
     }
 }
@@ -172,11 +198,16 @@ fn gives(part: &Part, cell: usize, value: Value) -> bool {
 /// Returns whether a call may make a file longer and leave a cell before what it writes untouched.
 fn leaves_gap(call: &Call, cell: usize) -> bool {
     let written = call.parts.iter().filter_map(|part| match *part {
-        Part::Write(_, at, _) | Part::Append(_, at, _) | Part::Change(_, at, _) => Some(at),
+        Part::Write(_, at, _)
+        | Part::Append(_, at, _)
+        | Part::Change(_, at, _)
+        | Part::Save(_, _, at) => Some(at),
         _ => None,
     });
     let extends = call.parts.iter().any(|part| match *part {
         Part::Extend(_, to) | Part::Resize(_, to) => cell < to,
+        // The size on disk moves up to the end of what becomes zeros.
+        Part::Zero(_, at, len) => cell < at + len,
         _ => false,
     });
     extends || written.min().is_some_and(|at| cell < at)

@@ -166,7 +166,11 @@ impl World {
                 let begin = Part::Change(file, at, values.clone());
                 done(std::iter::once(begin).chain(runs).collect(), text)
             }
-            Err(error) => self.refused(&error),
+            // Some of its sectors may have arrived.
+            Err(error) => {
+                let any = vec![Part::Change(file, at, values.to_vec())];
+                self.refused_after(&error, any)
+            }
         }
     }
 
@@ -204,7 +208,7 @@ impl World {
                         Part::Show(file, from, values[from - at..from - at + len].to_vec())
                     })
                     .collect();
-                if values.len() < len && !self.device.has_failed() {
+                if values.len() < len && !self.has_fault() {
                     parts.push(Part::End(file, at + values.len()));
                 }
                 Ok(Done {
@@ -215,6 +219,47 @@ impl World {
                 })
             }
             Err(error) => self.refused(&error),
+        }
+    }
+
+    /// Copies cells from file to file, or within one.
+    pub(crate) fn copy(&self, number: usize, op: Op) -> Outcome<Done> {
+        let Op::Copy(from, (at, len), (to, to_at)) = op else {
+            return Err(format!("{op:?} is no copy"));
+        };
+        let source = (&self.files[from], bytes(at));
+        let target = (&self.files[to], bytes(to_at));
+        match self
+            .volume
+            .copy_range(source, target, bytes(len), &self.cred)
+        {
+            Ok(copied) => {
+                let copied = cells(copied)?;
+                // Where the source is short at some moment a piece may end at any cell.
+                let pieces = cut(at, copied, 1);
+                let mut parts = Vec::new();
+                for (piece, (begin, count)) in pieces.iter().copied().enumerate() {
+                    let target = to_at + (begin - at);
+                    let piece = (number, piece);
+                    parts.push(Part::Load(piece, from, begin, count));
+                    parts.push(Part::Clear(piece, to, target));
+                    parts.push(Part::Save(piece, to, target));
+                }
+                // Before what is written: that may be the same file's.
+                if copied < len && self.ends_at_end() {
+                    parts.insert(0, Part::End(from, at + copied));
+                }
+                Ok(Done {
+                    parts,
+                    ordered: false,
+                    failed: false,
+                    text: format!("{copied}"),
+                })
+            }
+            Err(error) => {
+                let any = vec![Part::Save((number, 0), to, to_at)];
+                self.refused_after(&error, any)
+            }
         }
     }
 
@@ -258,7 +303,17 @@ impl World {
                 };
                 done(vec![Part::End(file, last)], "refused")
             }
-            Err(error) => self.refused(&error),
+            Err(error) => {
+                // Of zeros that were to come some may be there, if the device failed.
+                let fades = |part: &Part| matches!(part, Part::Fade(..));
+                if self.device.write_failed().is_some() {
+                    return self.refused_after(&error, parts);
+                }
+                let begun = parts.into_iter().filter(fades);
+                let parts = begun.filter(|_| self.device.has_failed()).collect();
+                let refused = self.refused(&error)?;
+                Ok(Done { parts, ..refused })
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A device whose requests are steps of the schedule.
 //!
 //! The bytes lie in pieces over a base that all schedules share, so that a schedule costs what it
-//! writes. A write is torn at no point: the scheduler switches before and after a request only.
+//! writes. The scheduler switches before and after a request only; a write that fails, or that a
+//! power cut ends, may have arrived in any of its sectors.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,8 @@ use extant_units::{DevOff, index};
 
 /// Bytes of a piece.
 const PIECE: usize = 1024;
+/// Bytes that arrive whole or not at all.
+const SECTOR: usize = 512;
 /// The content of what was discarded.
 const GONE: u8 = 0xdd;
 
@@ -48,6 +51,10 @@ pub(crate) struct StepDevice {
     /// Reads until one fails, if one is to.
     reads_left: Mutex<Option<u64>>,
     has_failed: AtomicBool,
+    /// Writes until one fails, if one is to.
+    writes_left: Mutex<Option<u64>>,
+    /// The events before the write that failed.
+    write_failed: Mutex<Option<usize>>,
 }
 
 impl StepDevice {
@@ -63,12 +70,53 @@ impl StepDevice {
             alone: AtomicBool::new(false),
             reads_left: Mutex::new(None),
             has_failed: AtomicBool::new(false),
+            writes_left: Mutex::default(),
+            write_failed: Mutex::default(),
         }
     }
 
     /// Lets a read fail, after so many more; none from now on if none is said.
     pub(crate) fn fail_read(&self, after: Option<u64>) {
         *self.reads_left.lock().unwrap() = after;
+    }
+
+    /// Lets a write fail after so many more; none from now on if none is said.
+    pub(crate) fn fail_write(&self, after: Option<u64>) {
+        *self.writes_left.lock().unwrap() = after;
+    }
+
+    /// Returns how many events came before the write that failed, if one did.
+    pub(crate) fn write_failed(&self) -> Option<usize> {
+        *self.write_failed.lock().unwrap()
+    }
+
+    /// A write fails, if it is its turn: some of its sectors arrive, or none.
+    fn fails_write(&self, at: usize, buf: &[u8]) -> bool {
+        let mut left = self.writes_left.lock().unwrap();
+        let fails = *left == Some(0);
+        *left = left.and_then(|left| left.checked_sub(1));
+        drop(left);
+        if fails {
+            self.request(|pieces| {
+                let mut events = self.events.lock().unwrap();
+                *self.write_failed.lock().unwrap() = Some(events.len());
+                let mut rng = Rng::new(events.len() as u64);
+                for (from, sector) in torn(&mut rng, at, buf) {
+                    self.store(pieces, from, sector);
+                    events.push(Event::Write(from, sector.to_vec()));
+                }
+            });
+        }
+        fails
+    }
+
+    /// A device with what is there now.
+    pub(crate) fn copy(&self) -> StepDevice {
+        StepDevice::new(
+            &self.base,
+            self.pieces.lock().unwrap().clone(),
+            self.threads,
+        )
     }
 
     /// Returns whether a read has failed.
@@ -105,7 +153,8 @@ impl StepDevice {
     }
 
     /// A device with what is there if the power goes before the event with number `at`: all that
-    /// was flushed, and of what came after all, nothing, all but one write, or any.
+    /// was flushed, and of what came after all, nothing, all but one write, or any; of some writes
+    /// only some sectors.
     pub(crate) fn after_cut(&self, at: usize, rng: &mut Rng) -> StepDevice {
         let events = self.events.lock().unwrap();
         let durable = events[..at]
@@ -115,6 +164,7 @@ impl StepDevice {
         let loose = at - durable;
         let kind = rng.below(5);
         let one = rng.index(loose.max(1));
+        let tears = rng.chance(30);
         let mut pieces = self.first.clone();
         for (number, event) in events[..at].iter().enumerate() {
             let arrives = match kind {
@@ -126,6 +176,11 @@ impl StepDevice {
             };
             match event {
                 _ if number >= durable && !arrives => {}
+                Event::Write(to, bytes) if number >= durable && tears && rng.chance(30) => {
+                    for (from, sector) in torn(rng, *to, bytes) {
+                        self.store(&mut pieces, from, sector);
+                    }
+                }
                 Event::Write(to, bytes) => self.store(&mut pieces, *to, bytes),
                 Event::Discard(from, len) => self.store(&mut pieces, *from, &vec![GONE; *len]),
                 Event::Flush => {}
@@ -177,6 +232,15 @@ impl StepDevice {
     }
 }
 
+/// Some of the sectors of a write, with where they begin.
+fn torn<'a>(rng: &mut Rng, at: usize, bytes: &'a [u8]) -> Vec<(usize, &'a [u8])> {
+    let sectors = bytes.chunks(SECTOR).enumerate();
+    let arrive = sectors.filter(|_| rng.chance(50));
+    arrive
+        .map(|(number, sector)| (at + number * SECTOR, sector))
+        .collect()
+}
+
 /// Calls `visit` with the piece, the offset in it, and the part of a buffer, for each piece of a
 /// range.
 fn each_piece(at: usize, len: usize, mut visit: impl FnMut(usize, usize, std::ops::Range<usize>)) {
@@ -217,6 +281,9 @@ impl BlockDevice for StepDevice {
 
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         let at = self.at(offset, buf.len())?;
+        if self.fails_write(at, buf) {
+            return Err(io::Error::other("a bad sector"));
+        }
         self.request(|pieces| {
             self.store(pieces, at, buf);
             let event = Event::Write(at, buf.to_vec());

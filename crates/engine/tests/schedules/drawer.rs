@@ -1,15 +1,16 @@
 //! Draws the calls of a program.
 //!
-//! Calls that have nothing to do with each other disturb each other never, so a program has a row
-//! of kinds that meet in one mechanism, mostly only some of them, and mostly one file and one
-//! region. What comes first leaves the pages of that region in different states: a hole, allocated
-//! and unwritten, delayed, dirty, clean, partly cached, not cached. Short programs are drawn more
-//! often than long ones: they have fewer orders, and what two calls can show needs no third.
+//! Calls that have nothing to do with each other disturb each other never, so a program has few
+//! kinds of calls: those of a row that meet in one mechanism, some of them, or a swarm, which is a
+//! few kinds of each of some classes. Mostly it has one file, and two ranges that most calls aim
+//! at. What comes first leaves the pages of that region in different states: a hole, allocated and
+//! unwritten, delayed, dirty, clean, partly cached, not cached. Short programs are drawn more often
+//! than long ones: they have fewer orders, and what two calls can show needs no third.
 
 use extant_testkit::Rng;
 
 use crate::model::PAGE;
-use crate::program::{FILES, NAMES, Op, Setup};
+use crate::program::{FILES, NAMES, Op, Protection, Setup};
 
 /// Cells that calls aim at.
 const SPAN: usize = 4 * PAGE;
@@ -22,6 +23,7 @@ enum Kind {
     Edit,
     Long,
     Append,
+    Copy,
     Direct,
     Queued,
     Read,
@@ -41,6 +43,7 @@ enum Kind {
     Drop,
     DropAll,
     Evict,
+    Protect,
     Defragment,
     Switch,
     Trim,
@@ -62,10 +65,10 @@ use Kind::*;
 
 /// All kinds.
 const ALL: &[Kind] = &[
-    Write, Vectored, Edit, Long, Append, Direct, Queued, Read, ReadPast, ReadDirect, View, Punch,
-    Zero, Allocate, Collapse, Insert, Truncate, Size, Seek, Fsync, Sync, Drop, DropAll, Evict,
-    Defragment, Switch, Trim, Grow, Lookup, LookupAll, Rename, Exchange, Link, Unlink, Links,
-    SetAttr, BigAttr, RemoveAttr, GetAttr,
+    Write, Vectored, Edit, Long, Append, Copy, Direct, Queued, Read, ReadPast, ReadDirect, View,
+    Punch, Zero, Allocate, Collapse, Insert, Truncate, Size, Seek, Fsync, Sync, Drop, DropAll,
+    Evict, Protect, Defragment, Switch, Trim, Grow, Lookup, LookupAll, Rename, Exchange, Link,
+    Unlink, Links, SetAttr, BigAttr, RemoveAttr, GetAttr,
 ];
 
 /// Kinds that meet in one mechanism.
@@ -120,6 +123,59 @@ const DURABLE: &[&[Kind]] = &[
     &[Write, Punch, Truncate, Fsync, Sync, Trim, Grow],
 ];
 
+/// Classes that a swarm is drawn from: how many kinds of each, at least and at most.
+const CLASSES: &[(&[Kind], u64, u64)] = &[
+    (
+        &[
+            Write, Write, Vectored, Edit, Long, Append, Copy, Direct, Queued,
+        ],
+        1,
+        2,
+    ),
+    (&[Read, Read, ReadPast, ReadDirect, View, Size, Seek], 0, 1),
+    (
+        &[Punch, Zero, Allocate, Collapse, Insert, Truncate, Truncate],
+        0,
+        2,
+    ),
+    (&[Fsync, Sync, Evict, Evict, DropAll], 1, 1),
+];
+/// Kinds of which a swarm has one now and then.
+const OTHERS: &[Kind] = &[
+    Drop, Protect, Protect, Defragment, Switch, Trim, Grow, Unlink, Rename, SetAttr, BigAttr,
+    RemoveAttr,
+];
+
+/// Some kinds of each class.
+fn swarm(rng: &mut Rng) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for (class, least, most) in CLASSES {
+        let count = rng.between(*least, *most);
+        kinds.extend((0..count).map(|_| class[rng.index(class.len())]));
+    }
+    if rng.chance(20) {
+        kinds.push(OTHERS[rng.index(OTHERS.len())]);
+    }
+    kinds
+}
+
+/// A row of kinds that fit the volume, or some of it.
+fn row(rng: &mut Rng, setup: &Setup) -> Vec<Kind> {
+    let rows = if setup.cuts.is_some() && rng.chance(75) {
+        DURABLE
+    } else if setup.left.is_some() && rng.chance(60) {
+        TIGHT
+    } else {
+        MEETING
+    };
+    let row = rows[rng.index(rows.len())];
+    if rng.chance(50) {
+        let count = rng.between(2, 4);
+        return (0..count).map(|_| row[rng.index(row.len())]).collect();
+    }
+    row.to_vec()
+}
+
 pub(crate) struct Drawer<'a> {
     rng: &'a mut Rng,
     block: usize,
@@ -131,28 +187,23 @@ pub(crate) struct Drawer<'a> {
     files: usize,
     /// Cell at which most calls begin.
     near: usize,
+    /// Ranges that calls aim at exactly, and how many calls in a hundred do.
+    hot: [(usize, usize); 2],
+    aimed: u64,
 }
 
 impl<'a> Drawer<'a> {
     pub(crate) fn new(rng: &'a mut Rng, setup: &Setup) -> Self {
-        let rows = if setup.cuts.is_some() && rng.chance(75) {
-            DURABLE
-        } else if setup.left.is_some() && rng.chance(60) {
-            TIGHT
+        let is_swarm = rng.chance(50);
+        let kinds = if is_swarm {
+            swarm(rng)
         } else {
-            MEETING
-        };
-        let row = rows[rng.index(rows.len())];
-        let kinds = if rng.chance(50) {
-            (0..rng.between(2, 4))
-                .map(|_| row[rng.index(row.len())])
-                .collect()
-        } else {
-            row.to_vec()
+            row(rng, setup)
         };
         let files = if rng.chance(80) { 1 } else { FILES };
-        let near = rng.index(SPAN);
-        Self {
+        // Files are mostly written from the start.
+        let near = if rng.chance(30) { 0 } else { rng.index(SPAN) };
+        let mut drawer = Self {
             rng,
             block: setup.block_cells(),
             is_tight: setup.left.is_some(),
@@ -160,17 +211,39 @@ impl<'a> Drawer<'a> {
             kinds,
             files,
             near,
-        }
+            hot: [(0, 1); 2],
+            aimed: 0,
+        };
+        // A few cells, and the blocks or the page around them, or what comes next.
+        let (at, len) = drawer.range();
+        let unit = if drawer.rng.chance(50) {
+            drawer.block
+        } else {
+            PAGE
+        };
+        let around = (at / unit * unit, (at % unit + len).next_multiple_of(unit));
+        drawer.hot = match drawer.rng.below(4) {
+            0 => [around, (around.0 + around.1, around.1)],
+            1 => [around, drawer.blocks()],
+            _ => [around, (at, len)],
+        };
+        drawer.aimed = [0, 70, 95, 95][drawer.rng.index(4)];
+        drawer
     }
 
     /// The calls of one thread that come first.
     pub(crate) fn first(&mut self) -> Vec<Op> {
         let mut ops = Vec::new();
-        for _ in 0..self.rng.between(1, 4) {
+        for _ in 0..[1, 1, 1, 2, 2, 3][self.rng.index(6)] {
             self.prepare(&mut ops);
         }
-        let most = if self.has_cuts { 8 } else { 2 };
-        for _ in 0..self.rng.below(most) {
+        // A state that was just prepared, or one that has been made durable and changed.
+        let calls = if self.has_cuts {
+            [0, 0, 1, 2, 4, 7]
+        } else {
+            [0, 0, 0, 1, 1, 1]
+        };
+        for _ in 0..calls[self.rng.index(6)] {
             self.call(&mut ops);
         }
         ops
@@ -178,10 +251,10 @@ impl<'a> Drawer<'a> {
 
     /// The calls of the threads.
     pub(crate) fn threads(&mut self) -> Vec<Vec<Op>> {
-        let threads = if self.rng.chance(80) { 2 } else { 3 };
+        let threads = if self.rng.chance(85) { 2 } else { 3 };
         (0..threads)
             .map(|_| {
-                let calls = [1, 1, 1, 2, 2, 2, 2, 3][self.rng.index(8)];
+                let calls = [1, 1, 1, 1, 2, 2, 2, 3][self.rng.index(8)];
                 let mut ops = Vec::new();
                 (0..calls).for_each(|_| self.call(&mut ops));
                 ops
@@ -204,9 +277,9 @@ impl<'a> Drawer<'a> {
         let write = Op::Write(file, at, len);
         // Without space a file may get a part of the length.
         let allocate = Op::Allocate(file, at, len + PAGE, self.is_tight);
-        match self.rng.below(10) {
+        match self.rng.below(12) {
             // Delayed, or dirty.
-            0 | 1 => ops.push(write),
+            0 | 1 | 10 => ops.push(write),
             // Clean.
             2 => ops.extend([write, Op::Fsync(file, true)]),
             // Not cached, or some pages.
@@ -222,7 +295,7 @@ impl<'a> Drawer<'a> {
             }
             // Unwritten.
             6 => ops.push(allocate),
-            7 => ops.extend([allocate, write]),
+            7 | 11 => ops.extend([allocate, write]),
             // A hole, and the end far behind it.
             8 => ops.push(Op::Truncate(file, SPAN + self.rng.index(2 * SPAN))),
             _ => ops.push(Op::Direct(file, at, len)),
@@ -230,6 +303,9 @@ impl<'a> Drawer<'a> {
     }
 
     fn range(&mut self) -> (usize, usize) {
+        if self.rng.chance(self.aimed) {
+            return self.hot[self.rng.index(2)];
+        }
         let at = if self.rng.chance(80) {
             (self.near + self.rng.index(6)).saturating_sub(3)
         } else {
@@ -282,6 +358,20 @@ impl<'a> Drawer<'a> {
             Edit => Op::Edit(file, at, len),
             Long => Op::Write(file, at, 3 * PAGE + len),
             Append => Op::Append(file, len),
+            Copy => self.copy(file),
+            Protect => {
+                let all = [Protection::None, Protection::AppendOnly];
+                let mild = all[usize::from(yes)];
+                let immutable = self.rng.chance(50);
+                Op::Protect(
+                    file,
+                    if immutable {
+                        Protection::Immutable
+                    } else {
+                        mild
+                    },
+                )
+            }
             Read => Op::Read(file, at, len),
             ReadPast => Op::ReadPast(file, at, len),
             ReadDirect => Op::ReadDirect(file, at, len),
@@ -307,6 +397,21 @@ impl<'a> Drawer<'a> {
             Queued if yes => Op::Queued(file, at, len),
             Direct | Queued | Collapse | Insert => self.whole_blocks(kind, file),
             other => self.named(other),
+        }
+    }
+
+    /// A copy of a few cells, to another file or to others of the same.
+    fn copy(&mut self, file: usize) -> Op {
+        let (at, len) = if self.rng.chance(50) {
+            self.blocks()
+        } else {
+            self.range()
+        };
+        let len = len.min(PAGE);
+        let (to, to_at) = (self.rng.index(FILES), self.range().0);
+        match to == file && at.abs_diff(to_at) < len {
+            true => Op::Copy(file, (at, len), (to, at + len)),
+            false => Op::Copy(file, (at, len), (to, to_at)),
         }
     }
 

@@ -7,16 +7,50 @@
 //! gains from a delay. Each value is of one call, so values that were seen, and those of the end,
 //! tell much of the order beforehand.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 use crate::model::{Part, State, Value};
 use crate::program::Op;
 
 /// States after which the search gives up.
-const MOST: usize = 50_000;
+const MOST: usize = 20_000;
+
+/// A hash of a state: quick, as a search makes many, and the same in each run.
+#[derive(Default)]
+struct Quick(u64);
+
+impl Hasher for Quick {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u16(&mut self, number: u16) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+}
+
+/// Sets and maps with that hash.
+type Build = BuildHasherDefault<Quick>;
 
 /// A call that has returned.
 #[derive(Clone, Debug)]
@@ -25,6 +59,8 @@ pub(crate) struct Call {
     pub(crate) thread: usize,
     /// The call; none if all was looked at.
     pub(crate) op: Option<Op>,
+    /// It failed: it promises nothing.
+    pub(crate) failed: bool,
     /// Its words, and what it returned.
     pub(crate) text: String,
     /// Writes and flushes of the device before it began, and before it returned.
@@ -107,7 +143,7 @@ fn search(first: &State, calls: &[&Call], after: &[&Call]) -> Verdict {
 
 /// All states that orders of `calls` lead to; none if there are too many.
 pub(crate) fn outcomes(first: &State, calls: &[&Call]) -> Option<Vec<State>> {
-    let mut all = HashSet::new();
+    let mut all: HashSet<State, Build> = HashSet::default();
     walk(first, calls, &[], |state| {
         all.insert(state.clone());
         false
@@ -124,14 +160,14 @@ fn walk(
     after: &[&Call],
     mut visit: impl FnMut(&State) -> bool,
 ) -> Option<Vec<String>> {
-    let (mut steps, owners) = steps(calls);
-    if steps.len() > 128 {
+    if calls.iter().map(|call| call.parts.len()).sum::<usize>() >= 128 {
         return None;
     }
+    let (mut steps, owners) = steps(calls);
     order_by_values(&mut steps, after);
     let all = (0..steps.len()).fold(0_u128, |mask, step| mask | 1 << step);
-    let hashes = RandomState::new();
-    let mut seen: HashSet<(u128, u64)> = HashSet::new();
+    let hashes = Build::default();
+    let mut seen: HashSet<(u128, u64), Build> = HashSet::default();
     let mut stack = vec![(0_u128, first.clone())];
     let mut best = 0_u128;
     while let Some((done, state)) = stack.pop() {
@@ -175,11 +211,16 @@ fn walk(
 /// shows there comes after all others that change the cell; a step that saw a value comes after the
 /// one that gave it, and before the cell's last change if that gave another value.
 fn order_by_values(steps: &mut [Step<'_>], after: &[&Call]) {
-    let moves = |step: &Step<'_>| matches!(step.part, Part::Collapse(..) | Part::Insert(..));
+    let moves = |step: &Step<'_>| {
+        matches!(
+            step.part,
+            Part::Collapse(..) | Part::Insert(..) | Part::Load(..)
+        )
+    };
     if steps.iter().any(moves) {
         return;
     }
-    let mut last = HashMap::new();
+    let mut last: HashMap<_, _, Build> = HashMap::default();
     for (file, cell, value) in after.iter().flat_map(|call| shown(&call.parts)) {
         last.entry((file, cell)).or_insert(value);
     }
@@ -278,6 +319,9 @@ fn steps<'a>(calls: &[&'a Call]) -> (Vec<Step<'a>>, Vec<usize>) {
                         | Part::Name(..)
                         | Part::Links(..)
                         | Part::Attr(..)
+                        | Part::Free(..)
+                        | Part::Barred(..)
+                        | Part::SomeBarred
                 ),
             });
         }

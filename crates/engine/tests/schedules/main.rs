@@ -25,6 +25,7 @@ mod model;
 mod names;
 mod planted;
 mod program;
+mod protection;
 mod round;
 mod run;
 mod scheduler;
@@ -94,7 +95,7 @@ fn every_schedule() {
     while until.map_or(round.all.schedules < count, |until| begin.elapsed() < until) {
         if let Err(failing) = round.run(seed, failpoint()) {
             failed += 1;
-            println!("seed {seed}: {}\n", told(seed, &shrink(failing)));
+            println!("seed {seed}: {}\n", told(seed, &shrink(*failing)));
             if failed == number("EXTANT_FAILURES").unwrap_or(1) {
                 break;
             }

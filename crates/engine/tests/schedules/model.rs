@@ -4,6 +4,8 @@
 //! write block by block, as its mappings may end anywhere; a punch or a direct write by cells, in
 //! any order. A part that shows something (a read's page, a size) is possible in some states only.
 
+use crate::program::Protection;
+
 /// Bytes of a cell.
 pub(crate) const CELL: usize = 512;
 /// Cells of a page.
@@ -29,7 +31,16 @@ pub(crate) struct State {
     names: Vec<Option<usize>>,
     /// Of each file the value of its attribute, 0 for none.
     attrs: Vec<Value>,
+    /// Of each file its protection.
+    protections: Vec<Protection>,
+    /// What copies under way have read, and where it goes.
+    loads: Vec<(Piece, Vec<Cell>)>,
+    /// Of each copy the pieces that it has read, begun to clear, and written.
+    copies: Vec<(usize, [usize; 3])>,
 }
+
+/// A piece of a copy: its call, and its number there.
+pub(crate) type Piece = (usize, usize);
 
 /// A step of a call, at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +65,20 @@ pub(crate) enum Part {
     Collapse(usize, usize, usize),
     /// Zeros come in between.
     Insert(usize, usize, usize),
+    /// A copy reads cells of a file.
+    Load(Piece, usize, usize, usize),
+    /// A copy begins to make zeros of cells where it has read zeros, one by one.
+    Clear(Piece, usize, usize),
+    /// A copy writes a piece, which comes after those before it.
+    Save(Piece, usize, usize),
+    /// A file gets a protection.
+    Protect(usize, Protection),
+    /// A file's protection is not above this.
+    Free(usize, Protection),
+    /// A file has a protection.
+    Barred(usize),
+    /// A file that has a name, or had it, has a protection: one of all.
+    SomeBarred,
     /// Cells have been seen.
     Show(usize, usize, Vec<Value>),
     /// The end of a file has been seen: there, or before.
@@ -122,12 +147,26 @@ impl State {
                 .map(|name| (name < files).then_some(name))
                 .collect(),
             attrs: vec![0; files],
+            protections: vec![Protection::None; files],
+            loads: Vec::new(),
+            copies: Vec::new(),
         }
     }
 
     /// The values of a file's cells.
     pub(crate) fn values(&self, file: usize) -> Vec<Value> {
         self.files[file].iter().map(|cell| cell.value).collect()
+    }
+
+    /// The number of a file's cells.
+    pub(crate) fn size(&self, file: usize) -> usize {
+        self.files[file].len()
+    }
+
+    /// Returns whether a cell of a file may be seen to have that value.
+    pub(crate) fn may_show(&self, file: usize, cell: usize, value: Value) -> bool {
+        let cell = self.files[file].get(cell);
+        cell.is_some_and(|cell| cell.value == value || cell.next == Some(value))
     }
 
     /// The files of the names.
@@ -248,9 +287,64 @@ impl State {
             Part::End(file, at) => return self.files[file].len() <= at,
             Part::Size(file, size) => return self.files[file].len() == size,
             Part::Data(file, from, found) => return self.passes(file, from, found),
-            ref named => return self.apply_named(named),
+            ref other => return self.apply_copy(other),
         }
         true
+    }
+
+    /// Takes a step of a copy. Each kind of steps comes in the order of the pieces.
+    fn apply_copy(&mut self, part: &Part) -> bool {
+        match *part {
+            Part::Load(piece, file, at, len) => {
+                let cells = self.within(file, at, len).to_vec();
+                let is_whole = cells.len() == len;
+                self.loads.push((piece, cells));
+                self.loads.sort_unstable_by_key(|(piece, _)| *piece);
+                is_whole && self.is_next(piece, 0)
+            }
+            Part::Clear(piece, file, at) => {
+                let Some(cells) = self.loaded(piece) else {
+                    return false;
+                };
+                let pairs = self.within(file, at, cells.len()).iter_mut().zip(cells);
+                let zeros = |(_, from): &(&mut Cell, Cell)| from.value == 0 || from.next == Some(0);
+                for (to, _) in pairs.filter(zeros) {
+                    to.next = (to.value != 0).then_some(0);
+                }
+                self.is_next(piece, 1)
+            }
+            Part::Save(piece, file, at) => {
+                let Some(cells) = self.loaded(piece) else {
+                    return false;
+                };
+                self.loads.retain(|(of, _)| *of != piece);
+                let end = self.files[file].len().max(at + cells.len());
+                self.files[file].resize(end, Cell::default());
+                self.files[file][at..at + cells.len()].copy_from_slice(&cells);
+                self.is_next(piece, 2)
+            }
+            ref named => self.apply_named(named),
+        }
+    }
+
+    /// Counts a step of a copy. Returns whether it is the next one of its kind.
+    fn is_next(&mut self, (call, number): Piece, kind: usize) -> bool {
+        let found = self.copies.iter().position(|(of, _)| *of == call);
+        let at = found.unwrap_or_else(|| {
+            self.copies.push((call, [0; 3]));
+            self.copies.sort_unstable();
+            let of = |(of, _): &(usize, [usize; 3])| *of == call;
+            self.copies.iter().position(of).unwrap_or_default()
+        });
+        let count = &mut self.copies[at].1[kind];
+        *count += 1;
+        *count == number + 1
+    }
+
+    /// The cells that a piece of a copy has read.
+    fn loaded(&self, piece: Piece) -> Option<Vec<Cell>> {
+        let found = self.loads.iter().find(|(of, _)| *of == piece);
+        found.map(|(_, cells)| cells.clone())
     }
 
     fn apply_named(&mut self, part: &Part) -> bool {
@@ -283,6 +377,13 @@ impl State {
                 true
             }
             Part::Attr(file, value) => self.attrs[file] == value,
+            Part::Protect(file, to) => {
+                self.protections[file] = to;
+                true
+            }
+            Part::Free(file, most) => self.protections[file] <= most,
+            Part::Barred(file) => self.protections[file] > Protection::None,
+            Part::SomeBarred => self.protections.iter().any(|one| *one > Protection::None),
             _ => false,
         }
     }

@@ -29,7 +29,10 @@ impl World {
         let (root, volume) = (&self.root, &self.volume);
         match op {
             Op::Lookup(from) => {
-                let found = self.lookup(from)?;
+                let found = match self.lookup(from)? {
+                    Ok(found) => found,
+                    Err(error) => return self.refused(&error),
+                };
                 done(vec![Part::Name(from, found)], format!("{found:?}"))
             }
             Op::Rename(from, to) => self.rename(from, to, RenameFlags::empty()),
@@ -92,14 +95,15 @@ impl World {
     }
 
     /// The file that a name leads to.
-    pub(crate) fn lookup(&self, from: usize) -> Outcome<Option<usize>> {
+    fn lookup(&self, from: usize) -> Outcome<extant_engine::Result<Option<usize>>> {
         match self.volume.lookup(&self.root, &name(from)) {
             Ok(node) => {
                 let file = self.files.iter().position(|file| file.ino() == node.ino());
-                Ok(Some(file.ok_or("a name leads to no file of the program")?))
+                let file = file.ok_or("a name leads to no file of the program")?;
+                Ok(Ok(Some(file)))
             }
-            Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(format!("lookup: {error}")),
+            Err(Error::NotFound) => Ok(Ok(None)),
+            Err(error) => Ok(Err(error)),
         }
     }
 

@@ -46,8 +46,8 @@ fn processor_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Searches for planted bugs from `EXTANT_SEED` on, and says what that took: for all of them,
-/// `EXTANT_SECONDS` of one processor each at most, if those are given.
+/// Searches for planted bugs from `EXTANT_SEED` on, and says what that took, as rows of a table:
+/// for all of them, `EXTANT_SECONDS` of one processor each at most, if those are given.
 #[test]
 fn planted_bugs_are_found_by_random_programs() {
     let first = number("EXTANT_SEED").unwrap_or(1);
@@ -79,7 +79,7 @@ fn planted_bugs_are_found_by_random_programs() {
             Some((seed, failing)) => {
                 let why = failing.why.lines().next().unwrap_or_default();
                 println!(
-                    "{}: seed {seed}, {} schedules, {:.1?}: {why}",
+                    "| `{}` | seed {seed}: {} schedules, {:.1?} |\n  {why}",
                     bug.name(),
                     round.all.schedules,
                     processor_time() - begin
@@ -87,7 +87,7 @@ fn planted_bugs_are_found_by_random_programs() {
             }
             None => {
                 println!(
-                    "{}: not found in {} schedules, {:.1?}",
+                    "| `{}` | not in {} schedules, {:.1?} |",
                     bug.name(),
                     round.all.schedules,
                     processor_time() - begin
@@ -230,7 +230,7 @@ const MEETINGS: &[Meeting] = &[
     meeting(
         Failpoint::DiscardBeforeCommit,
         Setup {
-            options: "discard",
+            discards: true,
             ..CUT
         },
         &[Op::Write(0, 0, 8), Op::Sync],

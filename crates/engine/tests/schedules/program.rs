@@ -13,6 +13,18 @@ use crate::model::CELL;
 pub(crate) const FILES: usize = 2;
 /// Names of its root, of which the first have a file in the beginning.
 pub(crate) const NAMES: usize = 3;
+
+/// A file's protection, from none to all.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Protection {
+    #[default]
+    None,
+    /// It may only grow (`chattr +a`).
+    AppendOnly,
+    /// It may not change (`chattr +i`).
+    Immutable,
+}
+
 /// A call. Positions and lengths are in cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
@@ -34,6 +46,8 @@ pub(crate) enum Op {
     Allocate(usize, usize, usize, bool),
     Collapse(usize, usize, usize),
     Insert(usize, usize, usize),
+    /// The source and its cells, and where they go.
+    Copy(usize, (usize, usize), (usize, usize)),
     Truncate(usize, usize),
     Size(usize),
     Seek(usize, usize),
@@ -43,6 +57,8 @@ pub(crate) enum Op {
     DropAll,
     /// Writes the file's data back and drops it, as memory pressure does.
     Evict(usize),
+    /// What may be done with a file from now on.
+    Protect(usize, Protection),
     Defragment(usize),
     Switch(usize, bool),
     Trim,
@@ -66,6 +82,8 @@ pub(crate) struct Setup {
     pub(crate) block: u32,
     pub(crate) path: BufferedPath,
     pub(crate) options: &'static str,
+    /// Freed blocks are discarded.
+    pub(crate) discards: bool,
     pub(crate) order: u8,
     pub(crate) flushers: u8,
     /// Requests of a direct queue complete in threads.
@@ -78,6 +96,8 @@ pub(crate) struct Setup {
     pub(crate) cache: u64,
     /// The read of the device that fails, counted from the begin of the threads.
     pub(crate) bad_read: Option<u64>,
+    /// The write of the device that fails, counted likewise.
+    pub(crate) bad_write: Option<u64>,
     /// Draws the moments at which the power goes.
     pub(crate) cuts: Option<u64>,
     /// Draws the switches of the engine that a program has.
@@ -104,11 +124,12 @@ const OPTIONS: &[&str] = &[
     "nodelalloc,dioread_lock",
     "data=journal",
     "lazytime",
-    "discard",
 ];
 
 impl Setup {
     fn draw(rng: &mut Rng, failpoint: Option<Failpoint>) -> Self {
+        let bad_write = rng.chance(6).then(|| rng.below(12));
+        let is_sound = bad_write.is_none();
         Self {
             block: if rng.chance(60) { 1024 } else { 4096 },
             path: if rng.chance(65) {
@@ -117,14 +138,16 @@ impl Setup {
                 BufferedPath::BufferHead
             },
             options: OPTIONS[rng.index(OPTIONS.len())],
+            discards: rng.chance(25),
             order: [0, 2, 9][rng.index(3)],
             flushers: u8::from(rng.chance(35)),
             threads: rng.chance(50),
-            left: rng.chance(30).then(|| rng.below(40)),
+            left: rng.chance(25).then(|| rng.below(40)),
             synced: rng.chance(70),
             cache: if rng.chance(80) { 4 << 20 } else { 64 << 10 },
-            bad_read: rng.chance(10).then(|| rng.below(6)),
-            cuts: rng.chance(35).then(|| rng.next_u64()),
+            bad_read: (is_sound && rng.chance(6)).then(|| rng.below(6)),
+            bad_write,
+            cuts: (is_sound && rng.chance(35)).then(|| rng.next_u64()),
             switches: rng.next_u64(),
             failpoint,
         }
@@ -136,6 +159,7 @@ impl Setup {
             block,
             path: BufferedPath::Iomap,
             options: "",
+            discards: false,
             order: 2,
             flushers: 0,
             threads: false,
@@ -143,6 +167,7 @@ impl Setup {
             synced: false,
             cache: 4 << 20,
             bad_read: None,
+            bad_write: None,
             cuts: None,
             switches: 0,
             failpoint: None,
@@ -156,7 +181,8 @@ impl Setup {
 
     /// The options of the mount.
     pub(crate) fn options(&self) -> String {
-        format!("commit=300,{}", self.options)
+        let discard = if self.discards { ",discard" } else { "" };
+        format!("commit=300,{}{discard}", self.options)
     }
 
     pub(crate) fn tuning(&self) -> Tuning {
@@ -205,6 +231,16 @@ impl Program {
         }
     }
 
+    /// Returns whether the size on disk of a file may move before its data, as on the buffer-head
+    /// path.
+    pub(crate) fn moves_size_first(&self) -> bool {
+        let setup = &self.setup;
+        let mut all = self.first.iter().chain(self.threads.iter().flatten());
+        setup.path == BufferedPath::BufferHead
+            || setup.options.contains("journal")
+            || all.any(|op| matches!(op, Op::Switch(_, false)))
+    }
+
     /// Calls in all.
     pub(crate) fn len(&self) -> usize {
         self.first.len() + self.threads.iter().map(Vec::len).sum::<usize>()
@@ -231,15 +267,16 @@ impl fmt::Display for Program {
         let Setup {
             block,
             path,
-            options,
             order,
             flushers,
             left,
             cuts,
             cache,
             bad_read,
+            bad_write,
             ..
         } = self.setup;
+        let options = self.setup.options();
         let cuts = if cuts.is_some() {
             "power cuts"
         } else {
@@ -249,7 +286,8 @@ impl fmt::Display for Program {
         writeln!(
             f,
             "  {path:?}, blocks of {block}, folios up to {order}, {flushers} flushers, \
-             {left} left, {cache} bytes of cache, {cuts}, bad read {bad_read:?}, {options}"
+             {left} left, {cache} bytes of cache, {cuts}, \
+             bad read {bad_read:?}, bad write {bad_write:?}, {options}"
         )?;
         writeln!(f, "  first: {:?}", self.first)?;
         for (number, thread) in self.threads.iter().enumerate() {

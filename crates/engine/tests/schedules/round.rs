@@ -19,7 +19,11 @@ pub(crate) struct Round {
 
 impl Round {
     /// Runs some schedules of the program of `seed`.
-    pub(crate) fn run(&mut self, seed: u64, failpoint: Option<Failpoint>) -> Result<(), Failing> {
+    pub(crate) fn run(
+        &mut self,
+        seed: u64,
+        failpoint: Option<Failpoint>,
+    ) -> Result<(), Box<Failing>> {
         let mut program = Program::draw(seed, failpoint);
         let first = seed.wrapping_mul(PER_PROGRAM);
         for schedule in first..first + PER_PROGRAM {
@@ -32,12 +36,12 @@ impl Round {
                     program.steps = count.steps.max(1);
                 }
                 Err(why) => {
-                    return Err(Failing {
+                    return Err(Box::new(Failing {
                         program,
                         without: Vec::new(),
                         schedule,
                         why,
-                    });
+                    }));
                 }
             }
         }

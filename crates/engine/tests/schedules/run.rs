@@ -17,7 +17,7 @@ use crate::history::{Call, Verdict, explain};
 use crate::model::State;
 use crate::program::{FILES, NAMES, Op, Program};
 use crate::scheduler::{self, Chooser};
-use crate::world::{Outcome, World};
+use crate::world::{FAILED_WRITE, Outcome, STOPPED, World};
 
 /// Steps after which a schedule counts as one that hangs.
 const MOST_STEPS: usize = 2_000_000;
@@ -41,6 +41,8 @@ pub(crate) struct Count {
     pub(crate) calls: u64,
     /// The search for an order gave up.
     pub(crate) undecided: bool,
+    /// A failed write was told: what it lost is not there.
+    pub(crate) lost: bool,
 }
 
 /// The calls so far, by all threads.
@@ -52,6 +54,13 @@ struct Log {
 
 /// The log of a program, which threads share.
 type Shared = Arc<Mutex<Log>>;
+
+/// A program that has run.
+struct Ran<'a> {
+    program: &'a Program,
+    world: &'a World,
+    log: &'a Shared,
+}
 
 fn tick(log: &Shared) -> u64 {
     let mut log = log.lock().unwrap();
@@ -69,7 +78,8 @@ fn call(world: &World, log: &Shared, thread: usize, (op, number): (Op, usize)) -
     let end = tick(log);
     log.lock().unwrap().calls.push(Call {
         thread,
-        op: (!done.failed).then_some(op),
+        op: Some(op),
+        failed: done.failed,
         events: (begun, ended),
         text: format!("{op:?} -> {}", done.text),
         begin,
@@ -88,6 +98,7 @@ fn look(world: &World, log: &Shared, when: &str) -> Outcome<()> {
         log.lock().unwrap().calls.push(Call {
             thread: 0,
             op: None,
+            failed: false,
             events: (usize::MAX, usize::MAX),
             text: format!("{when}: {}", done.text),
             begin,
@@ -103,6 +114,7 @@ fn look(world: &World, log: &Shared, when: &str) -> Outcome<()> {
 fn threads(program: &Program, world: &Arc<World>, log: &Shared) -> Outcome<()> {
     let mut number = program.first.len() + 1;
     world.device.fail_read(program.setup.bad_read);
+    world.device.fail_write(program.setup.bad_write);
     scheduler::explore(true);
     let threads: Vec<_> = program
         .threads
@@ -121,6 +133,7 @@ fn threads(program: &Program, world: &Arc<World>, log: &Shared) -> Outcome<()> {
     let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
     scheduler::explore(false);
     world.device.fail_read(None);
+    world.device.fail_write(None);
     for outcome in ended {
         outcome.map_err(|_| "a thread panicked".to_owned())??;
     }
@@ -136,18 +149,29 @@ fn execute(program: &Program, seed: u64, log: &Shared) -> Outcome<Count> {
         call(&world, log, 0, op)?;
     }
     threads(program, &world, log)?;
-    look(&world, log, "at the end")?;
+    if !is_told(log) {
+        look(&world, log, "at the end")?;
+    }
     world.volume.wait_for_background_work();
-    let mut verifier = Verifier::default();
-    let verified = world.volume.verify(&mut verifier, false);
-    verified.map_err(|why| format!("the state in memory: {why}"))?;
+    let verify = || {
+        let mut verifier = Verifier::default();
+        let verified = world.volume.verify(&mut verifier, false);
+        verified.map_err(|why| format!("the state in memory: {why}"))
+    };
+    let is_sound = world.device.write_failed().is_none();
+    if is_sound {
+        verify()?;
+    }
     call(&world, log, 0, (Op::Sync, 0))?;
-    world.volume.drop_caches();
-    look(&world, log, "from the device")?;
-    world
-        .volume
-        .unmount()
-        .map_err(|error| format!("unmount: {error}"))?;
+    let lost = is_told(log);
+    if !is_sound && !lost {
+        verify()?;
+    }
+    if !lost {
+        world.volume.drop_caches();
+        look(&world, log, "from the device")?;
+    }
+    let unmounted = world.volume.unmount();
     let count = Count {
         schedules: 1,
         steps: scheduler::steps(),
@@ -155,29 +179,86 @@ fn execute(program: &Program, seed: u64, log: &Shared) -> Outcome<Count> {
         requests: world.device.requests(),
         calls: log.lock().unwrap().calls.len() as u64,
         undecided: false,
+        lost,
     };
     world.device.leave_alone();
+    let ran = Ran {
+        program,
+        world: &world,
+        log,
+    };
+    if lost {
+        judge_loss(&ran)?;
+        return Ok(count);
+    }
+    unmounted.map_err(|error| format!("unmount: {error}"))?;
     judge_image(world.device.clone())?;
     if let Some(cuts) = program.setup.cuts {
         let mut rng = Rng::new(cuts ^ seed);
         for _ in 0..CUTS {
             let events = world.device.moment(&mut rng, armed);
             let device = Arc::new(world.device.after_cut(events, &mut rng));
-            judge_cut(program, &world, log, events, device)
+            judge_cut(&ran, (events, events), device)
                 .map_err(|why| format!("after a power cut at {events}: {why}"))?;
         }
     }
     Ok(count)
 }
 
-/// Judges what is left on a device after a power cut.
+/// Returns whether a call has told of a write that failed.
+fn is_told(log: &Shared) -> bool {
+    let tells = |call: &Call| call.text.ends_with(FAILED_WRITE) || call.text.ends_with(STOPPED);
+    log.lock().unwrap().calls.iter().any(tells)
+}
+
+/// Judges what is there after a failed write of which a call has told: what a sync covered before,
+/// and nothing that no call gave. Each fsync of a file that loses data tells of it once.
+fn judge_loss(ran: &Ran<'_>) -> Outcome<()> {
+    let Ran {
+        program,
+        world,
+        log,
+    } = *ran;
+    let calls = log.lock().unwrap().calls.clone();
+    let is_stopped = calls.iter().any(|call| call.text.ends_with(STOPPED));
+    for file in 0..FILES {
+        let is_sync =
+            |call: &&Call| matches!(call.op, Some(Op::Fsync(of, _) | Op::Evict(of)) if of == file);
+        let tells = |call: &&Call| is_sync(call) && call.text.ends_with(FAILED_WRITE);
+        if !is_stopped && calls.iter().filter(tells).count() > 1 {
+            return Err(format!("a failed write is told twice to file {file}"));
+        }
+    }
+    // There new blocks are written ones, and the size moves first, as in Linux.
+    if program.moves_size_first() && program.setup.options.contains("dioread_lock") {
+        return judge_mount(program, world);
+    }
+    let failed_at = world.device.write_failed().unwrap_or(0);
+    let device = Arc::new(world.device.copy());
+    judge_cut(ran, (usize::MAX - 1, failed_at), device)
+        .map_err(|why| format!("after a failed write at {failed_at}: {why}"))
+}
+
+/// Judges that a volume that lost data can be mounted, and is clean after that.
+fn judge_mount(program: &Program, world: &World) -> Outcome<()> {
+    let device = Arc::new(world.device.copy());
+    world.survivors(&program.setup, &device).map(drop)?;
+    device.leave_alone();
+    judge_image(device)
+}
+
+/// Judges what is left on a device after a power cut, before which there were as many `events`; a
+/// sync counts if it returned within the first `counted` of them.
 fn judge_cut(
-    program: &Program,
-    world: &World,
-    log: &Shared,
-    events: usize,
+    ran: &Ran<'_>,
+    (events, counted): (usize, usize),
     device: Arc<StepDevice>,
 ) -> Outcome<()> {
+    let Ran {
+        program,
+        world,
+        log,
+    } = *ran;
     let found = world.survivors(&program.setup, &device)?;
     device.leave_alone();
     judge_image(device)?;
@@ -185,8 +266,10 @@ fn judge_cut(
     let cut = crash::Cut {
         first: &State::new(FILES, NAMES),
         synced: program.setup.synced,
+        size_first: program.moves_size_first(),
         calls: &calls,
         events,
+        counted,
     };
     crash::judge(&cut, &found)
 }
@@ -270,6 +353,9 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<Count, String> {
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut count = ended.map_err(|why| told(&why, &log.calls))?;
+    if count.lost {
+        return Ok(count);
+    }
     match explain(&State::new(FILES, NAMES), &log.calls) {
         Verdict::Explained => {}
         Verdict::Undecided => count.undecided = true,

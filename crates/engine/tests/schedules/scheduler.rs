@@ -6,6 +6,7 @@
 //! threads of a program begin, and after they have ended, a thread goes on until it waits.
 //!
 //! A thread in a timed wait is chosen now and then: its time is up. When no other can run, it is.
+//! How many steps the others make meanwhile is drawn for each schedule, from two to some hundred.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -35,8 +36,8 @@ pub(crate) fn trace() -> u64 {
     TRACE.get()
 }
 
-/// In so many steps a timed wait may end.
-const TIMED: u64 = 40;
+/// In so many steps a timed wait may end: short waits beside slow threads, and long ones.
+const TIMED: [u64; 4] = [2, 40, 40, 400];
 /// Steps within which priorities change.
 const LONGEST: u64 = 4000;
 
@@ -53,6 +54,8 @@ pub(crate) struct Chooser {
     kind: Kind,
     begun: bool,
     lowest: u64,
+    /// In so many steps a timed wait may end.
+    timed: u64,
 }
 
 impl Chooser {
@@ -70,11 +73,13 @@ impl Chooser {
             let changes = changes(&mut rng, steps);
             Kind::Priorities(HashMap::new(), changes)
         };
+        let timed = TIMED[rng.index(TIMED.len())];
         Self {
             rng,
             kind,
             begun: false,
             lowest: u64::MAX / 2,
+            timed,
         }
     }
 
@@ -135,6 +140,17 @@ fn changes(rng: &mut Rng, steps: u64) -> Vec<u64> {
         .collect()
 }
 
+/// Notes a choice.
+fn note(chosen: TaskId) -> TaskId {
+    let word = usize::from(chosen) as u64;
+    TRACE.set(
+        (TRACE.get() ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23),
+    );
+    chosen
+}
+
 impl Scheduler for Chooser {
     fn new_execution(&mut self) -> Option<Schedule> {
         (!std::mem::replace(&mut self.begun, true)).then(|| Schedule::new(0))
@@ -146,6 +162,9 @@ impl Scheduler for Chooser {
         current: Option<TaskId>,
         yields: bool,
     ) -> Option<TaskId> {
+        if let [only] = runnable {
+            return Some(note(only.id()));
+        }
         let all: Vec<TaskId> = runnable.iter().map(|task| task.id()).collect();
         let awake: Vec<TaskId> = all
             .iter()
@@ -153,7 +172,7 @@ impl Scheduler for Chooser {
             .filter(|task| !sleeping(*task))
             .collect();
         let exploring = EXPLORING.get();
-        let ends_a_wait = exploring && self.rng.below(TIMED) == 0;
+        let ends_a_wait = exploring && self.rng.below(self.timed) == 0;
         let from = if awake.is_empty() || ends_a_wait {
             &all
         } else {
@@ -165,13 +184,7 @@ impl Scheduler for Chooser {
             let goes_on = current.filter(|task| from.contains(task) && !yields);
             goes_on.unwrap_or_else(|| from[self.rng.index(from.len())])
         };
-        let word = usize::from(chosen) as u64;
-        TRACE.set(
-            (TRACE.get() ^ word)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(23),
-        );
-        Some(chosen)
+        Some(note(chosen))
     }
 
     fn next_u64(&mut self) -> u64 {

@@ -17,6 +17,7 @@ use crate::device::{Pieces, StepDevice};
 use crate::model::{CELL, PAGE, Part};
 use crate::names::attr_of;
 use crate::program::{FILES, NAMES, Op, Setup};
+use crate::protection::{NOT_PERMITTED, protected};
 
 /// Effects of a call, as steps of the model.
 pub(crate) struct Done {
@@ -26,6 +27,11 @@ pub(crate) struct Done {
     pub(crate) failed: bool,
     pub(crate) text: String,
 }
+
+/// The words for a call that tells of a write of the device that failed, and for one that is
+/// refused after that.
+pub(crate) const FAILED_WRITE: &str = "a failed write";
+pub(crate) const STOPPED: &str = "the journal has stopped";
 
 /// An event that must not happen at all.
 pub(crate) type Outcome<T> = Result<T, String>;
@@ -134,6 +140,9 @@ impl World {
         let text = match error {
             Error::NoSpace if self.is_tight => "no space",
             Error::Io(_) if self.device.has_failed() => "a failed read",
+            Error::Io(_) if self.device.write_failed().is_some() => FAILED_WRITE,
+            Error::ReadOnly | Error::Shutdown(_) if self.device.write_failed().is_some() => STOPPED,
+            Error::NotPermitted => NOT_PERMITTED,
             _ => return Err(format!("unexpected error: {error}")),
         };
         Ok(Done {
@@ -142,9 +151,35 @@ impl World {
         })
     }
 
+    /// Meaning of the end of a call that makes data durable. All data that was accepted has its
+    /// space.
+    fn durable(&self, ended: extant_engine::Result<()>) -> Outcome<Done> {
+        match ended {
+            Ok(()) => done(Vec::new(), ""),
+            Err(Error::NoSpace) => Err("accepted data has no space".to_owned()),
+            Err(error) => self.refused(&error),
+        }
+    }
+
     /// Returns whether a call that ended early found the end of the file, not a failure.
     pub(crate) fn ends_at_end(&self) -> bool {
-        !self.is_tight && !self.device.has_failed()
+        !self.is_tight && !self.has_fault()
+    }
+
+    /// Returns whether a request of the device has failed.
+    pub(crate) fn has_fault(&self) -> bool {
+        self.device.has_failed() || self.device.write_failed().is_some()
+    }
+
+    /// Meaning of an error of a call that may have done any of `parts`, if the device failed.
+    pub(crate) fn refused_after(&self, error: &Error, parts: Vec<Part>) -> Outcome<Done> {
+        let refused = self.refused(error)?;
+        let parts = if self.device.write_failed().is_some() {
+            parts
+        } else {
+            refused.parts
+        };
+        Ok(Done { parts, ..refused })
     }
 
     /// Mounts what is on a device; opens nothing.
@@ -170,6 +205,10 @@ impl World {
 
     /// Makes a call; `number` is of no other one.
     pub(crate) fn call(&self, op: Op, number: usize) -> Outcome<Done> {
+        Ok(protected(op, self.call_data(op, number)?))
+    }
+
+    fn call_data(&self, op: Op, number: usize) -> Outcome<Done> {
         match op {
             Op::Write(file, at, len) => self.write(file, at, &values(number, len)),
             Op::Direct(file, at, len) => self.write_direct(file, at, &values(number, len)),
@@ -194,9 +233,12 @@ impl World {
                     }
                     // The rest of the block may be zeros, although the size has not moved.
                     Err(error) => {
-                        let refused = self.refused(&error)?;
                         let rest = to.next_multiple_of(self.block) - to;
-                        let parts = vec![Part::Fade(file, to, rest)];
+                        let mut parts = vec![Part::Fade(file, to, rest)];
+                        if self.device.write_failed().is_some() {
+                            parts.push(Part::Resize(file, to));
+                        }
+                        let refused = self.refused(&error)?;
                         Ok(Done { parts, ..refused })
                     }
                 }
@@ -209,14 +251,8 @@ impl World {
                 Err(error) => self.refused(&error),
             },
             Op::Seek(file, at) => self.seek(file, at),
-            Op::Fsync(file, data) => match self.volume.fsync(&self.files[file], data) {
-                Ok(()) => done(Vec::new(), ""),
-                Err(error) => self.refused(&error),
-            },
-            Op::Sync => match self.volume.sync() {
-                Ok(()) => done(Vec::new(), ""),
-                Err(error) => self.refused(&error),
-            },
+            Op::Fsync(file, data) => self.durable(self.volume.fsync(&self.files[file], data)),
+            Op::Sync => self.durable(self.volume.sync()),
             Op::Drop(file) => {
                 self.volume.drop_cached(&self.files[file]);
                 done(Vec::new(), "")
@@ -225,13 +261,13 @@ impl World {
                 self.volume.drop_caches();
                 done(Vec::new(), "")
             }
-            Op::Evict(file) => match self.volume.fsync(&self.files[file], true) {
-                Ok(()) => {
-                    self.volume.drop_cached(&self.files[file]);
-                    done(Vec::new(), "")
-                }
-                Err(error) => self.refused(&error),
-            },
+            Op::Evict(file) => {
+                let done = self.durable(self.volume.fsync(&self.files[file], true));
+                self.volume.drop_cached(&self.files[file]);
+                done
+            }
+            Op::Copy(..) => self.copy(number, op),
+            Op::Protect(file, to) => self.protect(file, to),
             Op::Defragment(..) | Op::Switch(..) | Op::Trim | Op::Grow => self.call_unseen(op),
             Op::Punch(..) | Op::Zero(..) | Op::Allocate(..) | Op::Collapse(..) | Op::Insert(..) => {
                 self.call_range(op)
