@@ -292,6 +292,9 @@ impl Server<'_> {
             return;
         };
         for arm in 0..ARMS {
+            if arm > 0 && self.planted.is(Mistake::ArmedOnce) {
+                break;
+            }
             if arm > 0 {
                 thread::sleep(Duration::from_millis(1 << (arm - 1)));
             }
@@ -419,6 +422,9 @@ impl Server<'_> {
     /// Waits until the WRITEs that the kernel has sent are answered: starting to write back all
     /// files, which is what the drainer asks for, does not wait for that.
     fn wait_for_writes(&self) -> bool {
+        if self.planted.is(Mistake::DrainDoesNotWait) {
+            return true;
+        }
         let begun = Instant::now();
         while !self.device.has_no_writes() {
             if self.device.is_gone() || begun.elapsed() > self.full.patience {

@@ -5,6 +5,10 @@
 /// A mistake. Each was made once, or could be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mistake {
+    /// A drain ends once the kernel has begun to write back.
+    DrainDoesNotWait,
+    /// Files are armed once when space becomes short: a late reply counts after that.
+    ArmedOnce,
     /// A drain fails because a writer that waits for it got a signal.
     SignalEndsDrain,
     /// A parked writer that got a signal is forgotten.

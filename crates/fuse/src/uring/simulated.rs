@@ -219,7 +219,8 @@ impl SimulatedQueues {
         assert_eq!(header.unique, unique, "the reply of another request");
         (self.take_reply)(&reply);
         let state = &mut *self.state.lock();
-        if state.served.remove(&unique) == Some(true) {
+        // Queues that have ended count none.
+        if state.served.remove(&unique) == Some(true) && !state.is_gone {
             let of = &mut state.queues[usize::from(queue)];
             of.active -= 1;
             state.active -= 1;

@@ -31,6 +31,9 @@ const FAR: u64 = 1 << 32;
 /// A reply that is taken so much later than it was asked for may be from before a shortage.
 const LATE: Duration = Duration::from_millis(200);
 
+/// A while, after which all files ask: a server that knows of a shortage takes so long at most.
+const WHILE: Duration = Duration::from_millis(350);
+
 /// Bytes of a read: a message of the socket has no more.
 const READ_AT_ONCE: usize = 64 << 10;
 
@@ -59,6 +62,8 @@ pub(super) struct Client<'a> {
     pub(super) rng: Rng,
     names: u64,
     byte: u8,
+    /// The file whose attributes came late, and which is left alone for a while.
+    late: Option<u64>,
     pub(super) files: Vec<File>,
     /// Names and nodes of its directories.
     pub(super) directories: Vec<(String, u64)>,
@@ -73,6 +78,7 @@ impl<'a> Client<'a> {
             rng,
             names: 0,
             byte: 0,
+            late: None,
             files: Vec::new(),
             directories: Vec::new(),
         }
@@ -101,6 +107,7 @@ impl<'a> Client<'a> {
 
     pub(super) fn run(mut self, operations: usize) {
         for _ in 0..operations {
+            self.write_after_a_while();
             if self.files.is_empty() {
                 self.create();
                 continue;
@@ -141,7 +148,7 @@ impl<'a> Client<'a> {
         };
         let (entry, rest) = EntryOut::read_from_prefix(&reply).unwrap();
         let (open, _) = OpenOut::read_from_prefix(rest).unwrap();
-        self.dawdle();
+        self.dawdle(entry.nodeid);
         self.kernel.inode(entry.nodeid, |inode| {
             inode.handle = open.fh;
             inode.size = entry.attr.size;
@@ -161,10 +168,23 @@ impl<'a> Client<'a> {
         });
     }
 
-    /// Takes a reply late, as a task that waits for a processor.
-    fn dawdle(&mut self) {
+    /// Takes a reply on a file late, as a task that waits for a processor.
+    fn dawdle(&mut self, id: u64) {
         if self.world.has_plenty && self.rng.chance(20) {
             std::thread::sleep(Duration::from_millis(self.rng.below(60)));
+            self.late = self.rng.chance(50).then_some(id);
+        }
+    }
+
+    /// Writes to a file whose attributes came late, after the time in which a server that has
+    /// space becoming short has all files ask.
+    fn write_after_a_while(&mut self) {
+        let Some(id) = self.late.take() else {
+            return;
+        };
+        std::thread::sleep(WHILE);
+        if let Some(at) = self.files.iter().position(|file| file.id == id) {
+            self.write(at);
         }
     }
 
@@ -231,9 +251,18 @@ impl<'a> Client<'a> {
     }
 
     fn write(&mut self, at: usize) {
+        if self.rng.chance(self.world.whole_files) {
+            self.create();
+            let last = self.files.len() - 1;
+            return self.write_pages(last, (0, PAGES));
+        }
         let first = self.rng.below(PAGES - 1);
         let most = if self.rng.chance(25) { PAGES } else { 64 };
         let count = 1 + self.rng.below((PAGES - first).min(most));
+        self.write_pages(at, (first, count));
+    }
+
+    fn write_pages(&mut self, at: usize, (first, count): (u64, u64)) {
         let volume = self.world.volume;
         let before = volume.room(true);
         let Some(end) = Self::expected(self.ask(at)) else {
@@ -272,7 +301,7 @@ impl<'a> Client<'a> {
             return;
         };
         let (attr, _) = AttrOut::read_from_prefix(&reply).unwrap();
-        self.dawdle();
+        self.dawdle(id);
         self.kernel.inode(id, |inode| {
             inode.truncate(pages * PAGE);
             // Linux takes these whatever it was told meanwhile.

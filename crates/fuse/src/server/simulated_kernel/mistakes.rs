@@ -51,6 +51,21 @@ fn tight(shape: Shape, rng: &mut Rng) -> Shape {
     }
 }
 
+/// A volume that is full when the kernel has written back what it may hold dirty, which takes long:
+/// a write that is let pass too early has no space.
+fn slow(shape: Shape, rng: &mut Rng) -> Shape {
+    Shape {
+        mib: 16,
+        free: rng.between(4, 7) * MIB,
+        dirty_limit: 3 * MIB,
+        pace: Duration::from_millis(4),
+        processes: 4,
+        whole_files: 90,
+        operations: 10,
+        ..shape
+    }
+}
+
 /// One that is short now and then.
 fn plenty(shape: Shape, rng: &mut Rng) -> Shape {
     Shape {
@@ -73,6 +88,8 @@ macro_rules! found {
 }
 
 found! {
+    a_drain_that_does_not_wait_is_found: DrainDoesNotWait, "were promised space", slow;
+    files_that_are_armed_once_are_found: ArmedOnce, "and not asked about", plenty;
     a_signal_that_ends_a_drain_is_found: SignalEndsDrain, "drains failed", tight;
     a_writer_without_an_answer_is_found: InterruptedWriterUnanswered, "waits for ever", tight;
     a_loss_that_is_not_told_is_found: LossNotTold, "told", |shape, _| shape;

@@ -110,6 +110,7 @@ fn run(shape: &Shape, mut rng: Rng, mistake: Option<Mistake>) -> u64 {
         volume: &volume,
         has_plenty: shape.has_plenty(),
         patience: shape.patience,
+        whole_files: shape.whole_files,
     };
     let ended = thread::scope(|scope| {
         let rings = queues.as_ref().map(|queues| {

@@ -33,6 +33,8 @@ pub(super) struct Shape {
     /// The time that a WRITE takes before it is served.
     pub(super) pace: Duration,
     pub(super) processes: usize,
+    /// How many writes in a hundred make a new file as long as files are.
+    pub(super) whole_files: u64,
     /// Operations of each process.
     pub(super) operations: usize,
     /// The mount ends so early, whatever is under way.
@@ -62,6 +64,7 @@ impl Shape {
             background,
             pace,
             processes: 2 + rng.index(3),
+            whole_files: 0,
             operations: 24,
             aborts_after: None,
             patience: LIMIT,
