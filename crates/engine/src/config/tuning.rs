@@ -3,6 +3,7 @@
 use extant_blockdev::memory_share;
 use extant_extent_io_tree::{ClearProbe, TreeTuning};
 use extant_failpoint::ActiveFailpoint;
+use extant_units::at_most_usize;
 
 use super::memory_budget::page_cache_budget;
 
@@ -10,6 +11,10 @@ use super::memory_budget::page_cache_budget;
 const METADATA_PART: u64 = 4;
 /// The part of bounded memory that names may have: one in so many.
 const NAMES_PART: u64 = 16;
+/// The memory for names of a small volume, for each of its inodes.
+const NAME_BYTES_PER_INODE: u64 = 192;
+/// The memory for names of the smallest volumes.
+const LEAST_NAME_BYTES: u64 = 64 << 10;
 
 /// The data path of a regular file's buffered I/O. `file/data_path.rs` chooses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,7 +59,8 @@ pub struct Tuning {
     pub block_cache_bytes: u64,
     /// The budget of the cache of names in bytes, 85 for a place of a name of up to 48; 0 switches
     /// it off. With six names for seven places, one in ten has left for others. The host backs a
-    /// part of the memory when a name first falls there.
+    /// part of the memory when a name first falls there. A small volume takes what two names for
+    /// each of its inodes need, as memory that was used before costs the time of clearing it.
     pub name_cache_bytes: u64,
     /// Upper bound of the memory of a journal replay in bytes; `None` takes a quarter of the
     /// host's.
@@ -87,6 +93,12 @@ impl Tuning {
         self.name_cache_bytes = self.name_cache_bytes.min(bytes / NAMES_PART);
         self.page_cache_bytes = Some(bytes - self.block_cache_bytes - self.name_cache_bytes);
         self.replay_bytes = Some(bytes);
+    }
+
+    /// The memory for names of a volume that has so many inodes when it is mounted, in bytes.
+    pub(crate) fn name_bytes(&self, inodes: u32) -> usize {
+        let all = (u64::from(inodes) * NAME_BYTES_PER_INODE).max(LEAST_NAME_BYTES);
+        at_most_usize(self.name_cache_bytes.min(all))
     }
 
     /// The switches of each I/O tree: of those that lock ranges, and of those of delayed blocks.
@@ -124,6 +136,19 @@ impl Default for Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_get_what_a_small_volume_can_need_and_no_more_than_they_may() {
+        let tuning = Tuning::default();
+        assert_eq!(tuning.name_bytes(16), 64 << 10);
+        assert_eq!(tuning.name_bytes(4096), 4096 * 192);
+        assert_eq!(tuning.name_bytes(u32::MAX), 96 << 20);
+        let none = Tuning {
+            name_cache_bytes: 0,
+            ..tuning
+        };
+        assert_eq!(none.name_bytes(4096), 0);
+    }
 
     #[test]
     fn bounded_memory_is_divided_and_not_exceeded() {

@@ -73,7 +73,7 @@ pub(super) fn build(
         mmp: OnceLock::new(),
         ended: OnceLock::new(),
         inodes: InodeCache::new(&stats, tuning.block_cache_bytes),
-        names: NameCache::new(at_most_usize(tuning.name_cache_bytes)),
+        names: NameCache::new(tuning.name_bytes(layout.inodes_count())),
         maps: SharedMaps {
             status: StatusCache::default(),
             delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree()),
