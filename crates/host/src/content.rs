@@ -18,18 +18,21 @@ pub const JUNK: u8 = 0xee;
 /// The 8 bytes at positions `8 * word ..` of the content of `seed`.
 fn word(seed: u64, word: u64) -> [u8; 8] {
     let z = Rng::new(seed ^ word.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
-    z.to_le_bytes()
-        .map(|b| if b == 0 || b == JUNK { 0x55 } else { b })
+    let mut bytes = z.to_le_bytes();
+    for byte in &mut bytes {
+        if *byte == 0 || *byte == JUNK {
+            *byte = 0x55;
+        }
+    }
+    bytes
 }
 
 /// The content of `seed` in `pos .. pos + len`.
 pub fn fill(seed: u64, pos: u64, len: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(len + 16);
     let lead = usize::try_from(pos % 8).unwrap_or(0);
-    let mut w = pos / 8;
-    while out.len() < len + lead {
-        out.extend_from_slice(&word(seed, w));
-        w += 1;
+    let mut out = vec![0; (len + lead).next_multiple_of(8)];
+    for (bytes, at) in out.chunks_exact_mut(8).zip(pos / 8..) {
+        bytes.copy_from_slice(&word(seed, at));
     }
     out.drain(..lead);
     out.truncate(len);

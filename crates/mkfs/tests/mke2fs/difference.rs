@@ -38,16 +38,20 @@ pub(crate) fn find(ours: &Path, theirs: &Path) -> Result<Vec<String>> {
     while let Some(next) = next_data([&ours, &theirs], at).filter(|_| found.len() < TOLD) {
         at = next / PIECE as u64 * PIECE as u64;
         let (one, two) = (piece(&ours, at)?, piece(&theirs, at)?);
-        let meant = known.meant(at, &two);
+        let here = at;
+        at += PIECE as u64;
+        if one == two {
+            continue;
+        }
+        let meant = known.meant(here, &two);
         let differs = |&i: &usize| one[i] != two[i] && !meant.iter().any(|part| part.contains(&i));
         let offsets: Vec<usize> = (0..PIECE).filter(differs).collect();
         if !offsets.is_empty() {
             found.push(format!(
-                "at {at:#x} (1 KiB block {}): bytes {offsets:?}",
-                at / 1024
+                "at {here:#x} (1 KiB block {}): bytes {offsets:?}",
+                here / 1024
             ));
         }
-        at += PIECE as u64;
     }
     Ok(found)
 }

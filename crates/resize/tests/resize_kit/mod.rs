@@ -15,6 +15,7 @@ use extant::{Filesystem, Options};
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_check::CheckOptions;
 use extant_resize::{Report, ResizeOptions, Target, resize_image};
+use extant_testkit::content::Hasher;
 use extant_testkit::{Image, Need, Result, Rng, bail, ensure};
 
 pub(crate) const NEEDS: &[Need] = &[Need::Tool("mke2fs"), Need::Tool("e2fsck")];
@@ -162,8 +163,9 @@ fn list(
 }
 
 fn sum(bytes: &[u8]) -> u64 {
-    let add = |sum: u64, byte: &u8| sum.wrapping_mul(31).wrapping_add(u64::from(*byte));
-    bytes.iter().fold(7, add)
+    let mut hasher = Hasher::default();
+    hasher.add(bytes);
+    hasher.end()
 }
 
 /// Compares two contents; the first line that differs is the error.
