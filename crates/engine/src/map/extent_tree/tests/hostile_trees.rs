@@ -79,7 +79,7 @@ fn mutated_nodes_give_answers_or_errors() {
     let mut rng = Rng::new(3);
     let (mut good, mut bad) = (0, 0);
     let blocks: Vec<Pblk> = tree.blocks.keys().copied().collect();
-    for _ in 0..3000 {
+    for _ in 0..800 {
         let mut tree = copy(&tree);
         for _ in 0..=rng.below(3) {
             let value = [0, 1, 0xff, 0x80, rng.byte()][rng.below(5) as usize];
@@ -97,7 +97,7 @@ fn mutated_nodes_give_answers_or_errors() {
         good += g;
         bad += b;
     }
-    assert!(good > 10_000 && bad > 1000, "{good} {bad}");
+    assert!(good > 2500 && bad > 250, "{good} {bad}");
 }
 
 /// A node that is its own child, or its ancestor's, or two parents' child.

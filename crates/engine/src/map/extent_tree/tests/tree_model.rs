@@ -212,8 +212,8 @@ fn storm(
 
 #[test]
 fn small_nodes_grow_deep_and_come_back() {
-    assert!(storm((BlockSize::KIB1, true), 4000, 4, 24_000, 1) >= 2);
-    assert!(storm((BlockSize::KIB1, false), 4000, 3, 16_000, 2) >= 2);
+    assert!(storm((BlockSize::KIB1, true), 4000, 4, 9000, 1) >= 2);
+    assert!(storm((BlockSize::KIB1, false), 4000, 3, 6000, 2) >= 2);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn every_block_size_equals_the_model() {
     for log2 in [10, 11, 12, 16] {
         for csum in [true, false] {
             let block_size = BlockSize::from_log2(log2).unwrap();
-            storm((block_size, csum), 900, 40, 9_000, u64::from(log2));
+            storm((block_size, csum), 900, 40, 4000, u64::from(log2));
         }
     }
 }
@@ -298,7 +298,7 @@ fn no_space_changes_nothing() {
     let mut rng = Rng::new(9);
     let mut refused = 0;
     let mut tree = MemoryNodes::new(BlockSize::KIB1, true);
-    for i in 0..12_000u32 {
+    for i in 0..5000u32 {
         let before = tree.blocks.len();
         tree.room = if rng.below(4) == 0 {
             0
