@@ -198,6 +198,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("extant-fuzz", &["extant", "extant-capi", "extant-hostile"]),
+    ("extant-mutate", &[]),
     ("extant-tests", &[]),
     ("xtask", &["extant-figures"]),
 ];
