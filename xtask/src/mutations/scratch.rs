@@ -1,16 +1,12 @@
 //! The copy of the sources in which the changes are made.
 //!
-//! It stays from part to part and from round to round, with what was built in it, so that a change
-//! costs the build of what it touches. A file that differs from the source is written anew: what an
-//! interrupted round has left in it goes.
+//! It stays from part to part and from round to round, so that a part costs the build of what it
+//! touches. A file that differs from the source is written anew: the changes of the part before go.
 
 use std::collections::BTreeSet;
 use std::io::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// The folder that the copy has of its own.
-const BUILT: &str = "target";
 
 /// Brings the copy up to date, and returns where it is.
 ///
@@ -68,9 +64,7 @@ fn remove_others(copy: &Path, below: &Path, files: &BTreeSet<PathBuf>) -> Result
         let entry = entry?;
         let name = below.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            if name != Path::new(BUILT) {
-                remove_others(copy, &name, files)?;
-            }
+            remove_others(copy, &name, files)?;
         } else if !files.contains(&name) {
             std::fs::remove_file(entry.path())?;
         }
@@ -83,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_has_what_the_sources_have_and_what_was_built() {
+    fn the_copy_has_what_the_sources_have() {
         let dir = std::env::temp_dir().join(format!("extant-scratch-{}", std::process::id()));
         let (root, copy) = (dir.join("root"), dir.join("copy"));
         let put = |path: PathBuf, text: &str| {
@@ -93,13 +87,11 @@ mod tests {
         put(root.join("src/a.rs"), "sound");
         put(copy.join("src/a.rs"), "changed");
         put(copy.join("src/gone.rs"), "old");
-        put(copy.join("target/built"), "built");
         let files = BTreeSet::from([PathBuf::from("src/a.rs")]);
         mirror(&root, &copy, &files).unwrap();
         let text = |name: &str| std::fs::read_to_string(copy.join(name)).ok();
         assert_eq!(text("src/a.rs").as_deref(), Some("sound"));
         assert_eq!(text("src/gone.rs"), None);
-        assert_eq!(text("target/built").as_deref(), Some("built"));
         // What is as it was keeps its time, or all of it would be built anew.
         let time = || std::fs::metadata(copy.join("src/a.rs")).unwrap().modified();
         let before = time().unwrap();
