@@ -103,7 +103,12 @@ fn a_slot_excludes_every_other_form() {
     let more = file.slot(sectors(20, 4)).unwrap();
     let eof = file.locks.try_lock_eof(24 * SECTOR, &file.lock).unwrap();
     assert!(file.slot(sectors(24, 4)).is_none());
-    drop((beside, slot, more, shared));
+    drop((beside, more, shared));
+    let owner = slot.unlock().unwrap();
+    assert!(
+        Arc::ptr_eq(&owner, &file.locks),
+        "for a caller that needs it"
+    );
     let exclusive = file.lock.write();
     assert!(file.slot(sectors(0, 4)).is_none() && is_locked(sectors(0, 4)));
     drop((eof, exclusive));
@@ -203,6 +208,32 @@ fn a_drain_waits_for_words() {
             drop((slot, eof));
         });
         assert!(drained.into_inner());
+    }
+}
+
+/// A thread that only waits sleeps, too: for whichever form a range is locked in.
+#[test]
+fn a_wait_ends_once_nothing_is_locked() {
+    let _limit = Watchdog::new(LIMIT);
+    for form in ["a slot", "the EOF word", "a record"] {
+        let file = File::default();
+        let done = AtomicBool::new(false);
+        scope(|scope| {
+            let slot = (form == "a slot").then(|| file.slot(sectors(0, 8)).unwrap());
+            let eof = (form == "the EOF word").then(|| file.locks.try_lock_eof(8192, &file.lock));
+            let shared = file.shared();
+            let record = (form == "a record").then(|| file.locks.lock(sectors(0, 8), &shared));
+            scope.spawn(|| {
+                file.locks.wait_unlocked();
+                done.store(true, Ordering::SeqCst);
+            });
+            let is_done = || done.load(Ordering::SeqCst);
+            let sleeps = || file.locks.has_sleepers() || file.locks.stats().lock_waits > 0;
+            wait_until("the wait", || is_done() || sleeps());
+            assert!(!is_done(), "{form}");
+            drop((slot, eof, record, shared));
+        });
+        assert!(done.into_inner());
     }
 }
 
