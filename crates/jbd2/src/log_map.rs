@@ -119,6 +119,8 @@ mod tests {
         assert_eq!(blocks, expected);
         assert_eq!(map.len(), 5);
         assert_eq!(LogMap::new(vec![]).block(0), None);
+        assert!(LogMap::new(vec![]).is_empty());
+        assert!(!LogMap::new(vec![(Pblk::new(5), 1)]).is_empty());
         assert!(map.contains(Pblk::new(51)));
         for outside in [9, 49, 52, 99, 103] {
             assert!(!map.contains(Pblk::new(outside)));

@@ -46,6 +46,8 @@ mod tests {
     #[test]
     fn positions_wrap_around() {
         let ring = Ring::new(5, 10);
+        assert!(ring.contains(5) && ring.contains(9));
+        assert!(!ring.contains(4) && !ring.contains(10));
         assert_eq!(ring.advance(5, 4), 9);
         assert_eq!(ring.advance(9, 1), 5);
         assert_eq!(ring.advance(7, 13), 5);

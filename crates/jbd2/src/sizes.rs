@@ -120,5 +120,9 @@ mod tests {
         assert_eq!(sizes.log_blocks(0, 0), 1);
         assert_eq!(sizes.log_blocks(10, 0), 12);
         assert_eq!(sizes.log_blocks(11, 101), 11 + 2 + 2 + 1);
+        // A quarter is 256 blocks, of which 16 are for revoke records.
+        assert_eq!(sizes.max_credits(), 217);
+        assert_eq!(sizes.log_blocks(217, 0), 240);
+        assert_eq!(sizes.max_revokes(), 16 * 100);
     }
 }

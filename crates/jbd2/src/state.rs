@@ -223,6 +223,27 @@ mod tests {
         assert_eq!(running.log_blocks(&Sizes::for_log(1024, 10, 10)), 3 + 1 + 1);
     }
 
+    /// An fsync relies on a flush that has not begun, and makes one of its own otherwise.
+    #[test]
+    fn a_commit_covers_what_was_written_before_its_flush() {
+        let tid = Tid::new(u32::MAX);
+        let mut state = running();
+        assert!(state.will_flush(tid) && !state.will_flush(Tid::new(5)));
+        state.running.as_mut().unwrap().flushing = true;
+        assert!(!state.will_flush(tid));
+        state.running = None;
+        assert!(!state.will_flush(tid));
+        for flushing in [false, true] {
+            state.committing = Some(Committing {
+                tid,
+                log_blocks: 1,
+                flushing,
+            });
+            assert_eq!(state.will_flush(tid), !flushing);
+            assert!(!state.will_flush(Tid::new(5)));
+        }
+    }
+
     #[test]
     #[should_panic(expected = "a handle ends that was started")]
     fn a_handle_ends_once() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use extant_blockdev::MemoryDevice;
 use extant_jbd2::{Config, JournalError};
-use extant_testkit::{Fault, FaultyDevice, Request};
+use extant_testkit::{Fault, FaultyDevice, Request, wait_until};
 use extant_units::Pblk;
 
 const LEN: u32 = 128;
@@ -382,4 +382,91 @@ fn a_block_is_newer_than_the_device_until_it_is_home() {
     assert_eq!(seen(other), None);
     journal.checkpoint_all().unwrap();
     assert_eq!(seen(p), None, "home");
+}
+
+/// A thread that waits for room in the next transaction learns that there will be none.
+#[test]
+fn an_abort_wakes_threads_that_wait_to_start() {
+    let (_, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    std::thread::scope(|s| {
+        let handle = journal.start(journal.max_credits()).unwrap();
+        let waiting = s.spawn(|| journal.start(journal.max_credits()).map(drop));
+        std::thread::sleep(Duration::from_millis(20));
+        journal.abort("a fault");
+        let result = waiting.join().unwrap();
+        assert!(matches!(result, Err(JournalError::Aborted(_))));
+        drop(handle);
+    });
+}
+
+/// Threads that would start meanwhile wait for the end of a checkpoint of everything, and start.
+#[test]
+fn handles_start_after_a_checkpoint_of_everything() {
+    let dev = Arc::new(Gate::before(3, formatted(LEN)));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    put(&cache, &journal, &[3], 1);
+    std::thread::scope(|s| {
+        let checkpoint = s.spawn(|| journal.checkpoint_all().unwrap());
+        dev.wait_for_arrival();
+        let starting = s.spawn(|| drop(journal.start(1).unwrap()));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!starting.is_finished());
+        dev.open();
+        checkpoint.join().unwrap();
+        starting.join().unwrap();
+    });
+}
+
+/// What a handle has done before a restart is committed without anything else that asks for it.
+#[test]
+fn a_restart_has_the_work_so_far_committed() {
+    let (cache, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let block = cache.read_unchecked(Pblk::new(3)).unwrap();
+    let mut handle = journal.start(2).unwrap();
+    handle.modify(&block, |bytes| stamp(bytes, 1)).unwrap();
+    let before = handle.tid();
+    handle.restart(1).unwrap();
+    drop(handle);
+    wait_until("the commit", || journal.is_durable(before));
+}
+
+/// A revoke record takes its room when it is made, though no handle has declared it.
+#[test]
+fn revokes_that_no_handle_declared_leave_less_to_extend() {
+    let (cache, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    journal.commit(put(&cache, &journal, &[3], 1)).unwrap();
+    let grown = |revokes: bool| {
+        let mut handle = journal.start(1).unwrap();
+        if revokes {
+            handle.forget(Pblk::new(3)).unwrap();
+        }
+        let mut grown = 0;
+        while handle.extend(1).unwrap() {
+            grown += 1;
+        }
+        grown
+    };
+    let without = grown(false);
+    assert_eq!(
+        grown(true),
+        without - 1,
+        "a block of the log for the record"
+    );
+}
+
+/// A failure of a handle leaves metadata in between if it has changed any since its last restart.
+#[test]
+fn changes_count_since_the_last_restart() {
+    let (cache, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let block = cache.read_unchecked(Pblk::new(3)).unwrap();
+    let mut handle = journal.start(2).unwrap();
+    let begin = handle.changes();
+    assert!(!handle.has_changed_since(begin));
+    handle.modify(&block, |bytes| stamp(bytes, 1)).unwrap();
+    assert!(handle.has_changed_since(begin));
+    assert!(!handle.has_changed_since(handle.changes()));
+    handle.restart(2).unwrap();
+    assert!(!handle.has_changed_since(begin));
+    handle.forget(Pblk::new(3)).unwrap();
+    assert!(handle.has_changed_since(begin));
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::*;
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use extant_disk::damage::{JournalDamage, JournalSuperblockError, LogBlockError};
-use extant_jbd2::{Config, JournalError, LogMap, inspect, recover};
+use extant_jbd2::{Config, JournalError, LogMap, inspect, recover, recover_within};
 use extant_units::{BlockSize, Blocks, DevOff, Pblk};
 
 const LEN: u32 = 64;
@@ -240,10 +240,41 @@ fn a_wrong_checksum_names_its_transaction() {
     write(&dev, 7, 100, &[1]);
     let error = try_recover(&dev).unwrap_err().to_string();
     assert!(error.contains("has a wrong checksum"), "{error}");
+    // A revoke record that is damaged might be any: the bytes behind the last one count, too.
+    let dev = dirty(true);
+    write(&dev, 13, 500, &[1]);
+    let error = try_recover(&dev).unwrap_err().to_string();
+    assert!(error.contains("has a wrong checksum"), "{error}");
+    assert_eq!(state(&dev), BOUNDARIES[0]);
+    // A wrong checksum of a commit record is no end of the log.
+    let dev = dirty(true);
+    write(&dev, 12, 16, &[1, 2, 3, 4]);
+    let error = try_recover(&dev).unwrap_err().to_string();
+    assert!(error.contains("has a wrong checksum"), "{error}");
+    // Without its commit record no transaction counts, and none behind it.
+    let dev = dirty(true);
+    write(&dev, 6, 0, &[0; 4]);
+    let recovery = try_recover(&dev).unwrap();
+    assert_eq!((recovery.transactions, recovery.replayed), (0, 0));
+    assert_eq!(state(&dev), BOUNDARIES[0]);
     // A superseded copy is not needed.
     let dev = dirty(true);
     write(&dev, 4, 100, &[1]);
     try_recover(&dev).unwrap();
+    assert_eq!(state(&dev), BOUNDARIES[3]);
+}
+
+/// A log decides how many copies are listed, and the host how much memory there is for them.
+#[test]
+fn a_list_of_copies_that_exceeds_the_memory_is_refused() {
+    // Nine copies, each of 160 bytes.
+    let dev = dirty(true);
+    let blocks = Blocks::new(dev.len() / 1024);
+    let recover = |memory| recover_within(&dev, BS, &log_map(LEN), blocks, memory);
+    let error = recover(8 * 160).unwrap_err().to_string();
+    assert!(error.contains("replaying the journal"), "{error}");
+    assert_eq!(state(&dev), BOUNDARIES[0]);
+    recover(8 * 160 + 1).unwrap();
     assert_eq!(state(&dev), BOUNDARIES[3]);
 }
 
@@ -264,6 +295,11 @@ fn damaged_copies_are_skipped_and_named() {
         assert_eq!(
             recovery.first_skipped.unwrap().to_string(),
             "transaction 3, log block 8: wrong checksum of the copy of block 3"
+        );
+        let skipped = recovery.skipped_copies().unwrap();
+        assert_eq!(
+            (Some(skipped.first), skipped.more),
+            (recovery.first_skipped, 1)
         );
         // Of block 3 there is an older copy.
         assert_eq!(state(&dev), [0, 1, 1, 2, 0, 2, 3]);

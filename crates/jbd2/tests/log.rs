@@ -9,9 +9,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::*;
-use extant_blockdev::BlockDevice;
-use extant_jbd2::{JournalError, inspect};
-use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, wait_until};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_jbd2::{BlockCache, Config, Journal, JournalError, inspect};
+use extant_testkit::{Event, Fault, FaultyDevice, GatedDevice, Request, RequestKind, wait_until};
 use extant_units::Pblk;
 use parking_lot::Mutex;
 
@@ -353,4 +353,76 @@ fn a_failed_checkpoint_wakes_the_commit_that_waits_for_it() {
     fail.send(()).unwrap();
     assert!(journal.commit(tid).is_err());
     assert!(journal.close().is_err());
+}
+
+/// A log on a device of its own names no transaction before the data's device has flushed what the
+/// transaction relies on, and forgets none before the blocks are durable at their home locations.
+#[test]
+fn a_log_elsewhere_waits_for_the_flush_of_the_data() {
+    let data = Arc::new(extant_testkit::Recorder::new(MemoryDevice::new(1 << 20)));
+    let cache = BlockCache::new(data.clone(), BS, 256 << 10);
+    let log = Arc::new(formatted(LEN));
+    let journal = Journal::open(cache.clone(), log, log_map(LEN), manual()).unwrap();
+    let is_flushed = || {
+        let events = data.events();
+        let last = events
+            .iter()
+            .rposition(|e| matches!(e, Event::Write { .. }));
+        let last = last.unwrap();
+        let covers = |e: &Event| matches!(e, Event::Flush { covers } if *covers > last);
+        events.iter().any(covers)
+    };
+    let at = BS.dev_off(Pblk::new(90)).unwrap();
+    data.write_at(at, &[7; BYTES]).unwrap();
+    journal.commit(put(&cache, &journal, &[3], 1)).unwrap();
+    assert!(is_flushed());
+    assert_eq!(stamp_on(&*data, 3), 0);
+    journal.checkpoint_all().unwrap();
+    assert_eq!(stamp_on(&*data, 3), 1);
+    assert!(is_flushed());
+}
+
+/// The flush of a commit record that is being written may miss what is written now.
+#[test]
+fn a_sync_beside_a_commit_record_flushes_again() {
+    let dev = GatedDevice::new(formatted(LEN));
+    let dev = Arc::new(extant_testkit::Recorder::new(dev));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    let tid = put(&cache, &journal, &[3], 1);
+    // Behind a descriptor and a copy.
+    let record = BS.dev_off(log_map(LEN).block(3).unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        let is_record = move |r: &Request<'_>| r.kind == RequestKind::Write && r.offset == record;
+        let closed = dev.inner().gate().close(is_record);
+        scope.spawn(|| journal.commit(tid).unwrap());
+        closed.wait_for(1);
+        scope.spawn(|| journal.sync(tid).unwrap());
+        wait_until("the sync waits", || journal.stats().commit_waits == 2);
+    });
+    // The recorder has a flush of the record itself, too.
+    let events = dev.events();
+    let last = events
+        .iter()
+        .rposition(|e| matches!(e, Event::Write { .. }));
+    let behind = &events[last.unwrap() + 1..];
+    assert_eq!(behind.len(), 2, "{behind:?}");
+}
+
+/// Once the log is empty, no replay repairs what a host has lost: its blocks are flushed, whether
+/// or not commits are.
+#[test]
+fn a_log_is_emptied_behind_a_flush() {
+    let dev = Arc::new(extant_testkit::Recorder::new(formatted(LEN)));
+    let config = Config {
+        barrier: false,
+        ..manual()
+    };
+    let (cache, journal) = open(dev.clone(), LEN, config);
+    journal.commit(put(&cache, &journal, &[3], 1)).unwrap();
+    let is_flush = |event: &Event| matches!(event, Event::Flush { .. });
+    assert!(!dev.events().iter().any(is_flush));
+    journal.checkpoint_all().unwrap();
+    let events = dev.events();
+    let flush = events.iter().rposition(is_flush).unwrap();
+    assert!(flush + 1 < events.len(), "the superblock comes afterwards");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_jbd2::{BlockCache, CheckKey, Config, Journal, JournalError};
-use extant_testkit::{Event, Recorder};
+use extant_testkit::{Event, GatedDevice, Recorder, RequestKind, wait_until};
 use extant_units::{BlockSize, DevOff, Pblk};
 
 const KEY: CheckKey = CheckKey::new(1, 0);
@@ -160,4 +160,39 @@ fn handles_can_be_committed_one_by_one() {
     drop(journal.start(1).unwrap());
     assert_eq!(on_device(&dev, 5), 2);
     assert_eq!(journal.stats().commits, 2);
+}
+
+/// The flush of a commit that has begun may miss what is written now: a sync flushes again. One
+/// that comes before shares the commit's.
+#[test]
+fn a_sync_relies_on_flushes_that_have_not_begun() {
+    let dev = Arc::new(Recorder::new(GatedDevice::new(MemoryDevice::new(1 << 20))));
+    let cache = BlockCache::new(dev.clone(), BlockSize::KIB1, 64 << 10);
+    let journal = Journal::without_log(cache.clone(), Config::default());
+    let block = cache.read_unchecked(Pblk::new(5)).unwrap();
+    for (held, flushes) in [(RequestKind::Write, 1), (RequestKind::Flush, 2)] {
+        let mut handle = journal.start(2).unwrap();
+        handle.modify(&block, |b| b[0] += 1).unwrap();
+        let tid = handle.tid();
+        drop(handle);
+        let flushed = || {
+            let events = dev.events();
+            let flushes = events.iter().filter(|e| matches!(e, Event::Flush { .. }));
+            flushes.count()
+        };
+        let (before, waits) = (flushed(), journal.stats().commit_waits);
+        std::thread::scope(|scope| {
+            let closed = dev
+                .inner()
+                .gate()
+                .close(move |request| request.kind == held);
+            scope.spawn(|| journal.commit(tid).unwrap());
+            closed.wait_for(1);
+            scope.spawn(|| journal.sync(tid).unwrap());
+            wait_until("the sync waits", || {
+                journal.stats().commit_waits == waits + 2
+            });
+        });
+        assert_eq!(flushed(), before + flushes, "{held:?}");
+    }
 }

@@ -198,3 +198,20 @@ fn a_block_in_use_gets_a_second_chance() {
     }
     assert_eq!(dev.reads(), 20_000, "the hot block was read again");
 }
+
+/// A lookup without a read finds bytes that are in memory, and only those.
+#[test]
+fn a_block_is_cached_once_it_has_been_read() {
+    let dev = Counting::new(8);
+    let cache = BlockCache::new(dev.clone(), BlockSize::KIB1, 64 << 10);
+    let p = Pblk::new(3);
+    dev.fail.store(true, Ordering::SeqCst);
+    assert!(cache.read_unchecked(p).is_err());
+    assert!(!cache.is_cached(p) && cache.cached(p).is_none());
+    dev.fail.store(false, Ordering::SeqCst);
+    cache.read_unchecked(p).unwrap();
+    let (hits, reads) = (cache.stats().hits, dev.reads());
+    assert!(cache.is_cached(p));
+    assert_eq!(cache.cached(p).unwrap().data()[0], 3);
+    assert_eq!((cache.stats().hits, dev.reads()), (hits + 1, reads));
+}
