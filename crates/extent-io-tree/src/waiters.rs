@@ -244,3 +244,28 @@ impl Waiters {
         }
     }
 }
+
+#[cfg(all(test, not(extant_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_used_again_each_by_one_waiter() {
+        let range = ByteRange::new(0, 9).unwrap();
+        let waiter = || Waiter::new(range, Bits::LOCKED, false, Parker::new());
+        let mut waiters = Waiters::new();
+        let first: Vec<WaiterId> = (0..3).map(|_| waiters.insert(waiter())).collect();
+        first.iter().for_each(|id| waiters.remove(*id));
+        assert!(first.iter().all(|id| waiters.parker(*id).is_none()));
+        assert!(!waiters.wants_room());
+        let again: Vec<WaiterId> = (0..3).map(|_| waiters.insert(waiter())).collect();
+        assert_eq!(waiters.slots.len(), 3);
+        let mut queue = Queue::EMPTY;
+        again.iter().for_each(|id| waiters.push(&mut queue, *id));
+        let order: Vec<usize> = std::iter::from_fn(|| waiters.pop(&mut queue))
+            .map(WaiterId::slot)
+            .collect();
+        assert_eq!(order, [2, 1, 0]);
+        assert!(again.iter().all(|id| waiters.get(*id).next.is_none()));
+    }
+}

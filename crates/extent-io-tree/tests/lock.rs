@@ -181,6 +181,22 @@ fn waiters_for_different_bytes_are_woken_together() {
     tree.verify();
 }
 
+/// Threads that look without the tree's lock see a range that its owner has waited for.
+#[test]
+fn a_range_that_was_waited_for_is_seen_as_locked() {
+    let tree = IoTree::default();
+    scope(|scope| {
+        let held = tree.lock(range(0, 99), Bits::LOCKED);
+        scope.spawn(|| {
+            let _mine = tree.lock(range(50, 99), Bits::LOCKED);
+            assert!(tree.is_locked(range(99, 99)));
+        });
+        until_asleep(&tree, 1);
+        drop(held);
+    });
+    assert!(!tree.is_locked(ByteRange::ALL));
+}
+
 #[test]
 fn waiting_for_a_range_takes_nothing() {
     let tree = IoTree::default();
