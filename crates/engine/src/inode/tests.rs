@@ -24,7 +24,7 @@ use crate::namei::symlink_target::readlink;
 use crate::test_support::test_mount::TestFs;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
-use crate::types::{FileKind, SetAttr, SetTime, Timestamp, XattrMode};
+use crate::types::{FallocateMode, FileKind, SetAttr, SetTime, Timestamp, XattrMode};
 use crate::volume::credits;
 use crate::xattr;
 use crate::xattr::privileges::file_modified;
@@ -451,6 +451,11 @@ fn writes_take_privileges_and_move_times_without_a_handle() {
             "capabilities go in any case"
         );
     }
+    // A range operation is a write.
+    setattr(&fs, &file, &suid, &root).unwrap();
+    let mode = FallocateMode::Allocate { keep_size: true };
+    file::fallocate(&fs, &file, mode, (0, 4096), &user).unwrap();
+    assert_eq!(getattr(&fs, &file).perm, 0o755);
     let handles = fs.journal.stats().handles;
     let before = getattr(&fs, &file);
     std::thread::sleep(std::time::Duration::from_millis(10));

@@ -342,6 +342,25 @@ mod tests {
         }
     }
 
+    /// Parts of blocks are read before they are written, which takes the other way.
+    #[test]
+    fn the_fast_path_takes_whole_blocks() {
+        let (fs, file) = set_up(true);
+        let known_runs = &mut KnownRuns::default();
+        for (pos, len) in [(512, 4096), (4096, 512), (512, 512), (4096, 0)] {
+            let request = DirectRequest {
+                direction: Direction::Write,
+                pos,
+                len,
+                cred: &Cred::root(),
+            };
+            let got = take_fast_path(&fs, &file, request, known_runs).unwrap();
+            assert!(got.is_none(), "{len} bytes from {pos} on");
+            assert!(!file_state(&fs, &file).ranges.is_range_locked());
+        }
+        mount::unmount(&fs).unwrap();
+    }
+
     fn alone_is_granted<'a>(fs: &Fs, file: &'a InodeRef) -> impl Sized + use<'a> {
         range_lock::lock_whole_file(fs, file)
     }

@@ -320,3 +320,15 @@ fn an_empty_write_has_the_position_that_was_asked_for() {
     assert_eq!(write_nothing(WriteAt::End), (5000, 0));
     assert_eq!(inode.size(), 5000);
 }
+
+/// The space that is promised to a file's dirty data is free again once the file is gone.
+#[test]
+fn an_eviction_gives_back_what_is_reserved() {
+    let fs = mounted("");
+    let inode = file(&fs, b"a");
+    put(&fs, &inode, 0, &[7; 50_000]);
+    assert!(fs.alloc.counts.reserved_blocks().get() > 0);
+    crate::file::drop_data_for_eviction(&fs, &inode);
+    assert_eq!(map::delayed_blocks(&inode), 0);
+    assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
+}
