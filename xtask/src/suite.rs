@@ -32,17 +32,20 @@ const LIMIT_UNDER_LOAD: u64 = 3600;
 /// The suites that take longest, and so begin first: a long one at the end would run alone.
 const LONGEST: &[&str] = &[
     "tests.exerciser",
+    "engine.extant_engine",
     "engine.power_loss",
-    "bench.small",
-    "extant.faults",
-    "tests.installed",
-    "cli.hand_over",
     "tests.posix",
-    "tests.round_trip",
-    "engine.mmp",
-    "capi.interface",
+    "extant.faults",
     "tests.matrix",
-    "extant.consistency",
+    "engine.mmp",
+    "bench.small",
+    "engine.iomap_rows",
+    "fuse.extant_fuse",
+    "engine.model",
+    "capi.interface",
+    "tests.round_trip",
+    "tests.kill",
+    "tests.installed",
 ];
 
 /// Suites that a run of all has run over rings of io_uring too, where the kernel knows them. The
