@@ -284,7 +284,7 @@ fn convert(
                 debug_assert!(at <= part.lblk && part.end() <= end, "{part:?} from {at}");
                 fs.stats.extents_converted.bump();
                 let status = Status::of(&Extent { unwritten, ..part });
-                MapView::lock(&fs.maps, &inode.known).set(status, ReservationFate::GiveBack);
+                MapView::lock(&fs.maps, &inode.known).convert(status);
                 at = u32::try_from(part.end()).map_or(Lblk::MAX, Lblk::new);
             }
         }

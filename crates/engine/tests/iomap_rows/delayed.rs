@@ -45,6 +45,27 @@ fn io_tree_01_an_allocation_trims_the_front_of_what_is_delayed() {
     }
 }
 
+/// Blocks that are on disk are converted while others are delayed: those are not asked about.
+#[test]
+fn a_conversion_clears_nothing_of_what_is_delayed() {
+    let rig = Rig::new("-b 4096");
+    let node = rig.create("f");
+    let unwritten = FallocateMode::Allocate { keep_size: false };
+    let (user, len) = (Cred::root(), 8 * 4096);
+    let done = rig.volume.fallocate(&node, unwritten, 0, len, &user);
+    done.unwrap();
+    rig.write(&node, 16 * 4096, &[1; 4096]);
+    let counted = rig.counted(|| {
+        rig.volume
+            .write_direct(&node, 0, &[1; 4096], &user)
+            .unwrap();
+    });
+    assert!(counted["extents_converted"] > 0, "{counted:?}");
+    assert_eq!(counted["delalloc_clears"], 0, "{counted:?}");
+    assert_eq!(rig.counters()["reserved"], 1, "the block is delayed still");
+    rig.check(false);
+}
+
 #[test]
 fn io_tree_11_a_truncation_trims_the_end_of_what_is_delayed() {
     let rig = Rig::new("-b 4096");

@@ -146,6 +146,16 @@ impl<'a> MapView<'a> {
         );
     }
 
+    /// Makes `range`, whose blocks are on disk already, known in another state. So nothing within is
+    /// delayed, and the tree of delayed blocks is not asked.
+    pub(crate) fn convert(&mut self, range: Status) {
+        debug_assert!(
+            !self.has_delayed(u64::from(range.lblk.get()), range.end()),
+            "delayed or on disk, not both (J7)"
+        );
+        self.status.set(range);
+    }
+
     /// Makes `len` blocks from `lblk` on delayed: a hole of which no block is. `reservation` holds
     /// exactly as many.
     pub(crate) fn set_delayed(&mut self, lblk: Lblk, len: u32, reservation: Reservation) {
