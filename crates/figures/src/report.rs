@@ -14,7 +14,14 @@ use crate::picture::{self, Picture};
 use crate::tables::{Family, explained, faults, figures, histograms, ratios};
 
 /// Variants whose counters are listed.
-const EXPLAINED: [&str; 2] = ["iomap", "notrim"];
+const EXPLAINED: [&str; 6] = [
+    "iomap",
+    "notrim",
+    "bufferhead",
+    "bufferhead-fullwalk",
+    "base",
+    "base-dirty-inode",
+];
 
 /// A report that cannot be read, or that is of a run which ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]

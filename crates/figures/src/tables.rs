@@ -8,14 +8,17 @@ use serde_json::{Map, Value};
 use crate::part::Table;
 
 /// Pairs of variants whose ratio is shown: the first against the second.
-const PAIRS: [(&str, &str); 18] = [
+const PAIRS: [(&str, &str); 21] = [
     ("iomap", "notrim"),
+    ("iomap", "noslots"),
     ("iomap", "nojoint"),
     ("iomap", "memcpy"),
     ("iomap", "memset"),
     ("iomap", "iomap-order0"),
     ("iomap", "base"),
     ("bufferhead", "base"),
+    ("bufferhead", "bufferhead-fullwalk"),
+    ("base", "base-dirty-inode"),
     ("iomap", "kernel-ext4"),
     ("mount", "kernel-ext4"),
     ("mount-uring", "mount"),
