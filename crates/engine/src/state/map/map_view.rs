@@ -146,8 +146,8 @@ impl<'a> MapView<'a> {
         );
     }
 
-    /// Makes `range`, whose blocks are on disk already, known in another state. So nothing within is
-    /// delayed, and the tree of delayed blocks is not asked.
+    /// Makes `range`, whose blocks are on disk already, known in another state. So nothing within
+    /// is delayed, and the tree of delayed blocks is not asked.
     pub(crate) fn convert(&mut self, range: Status) {
         debug_assert!(
             !self.has_delayed(u64::from(range.lblk.get()), range.end()),
