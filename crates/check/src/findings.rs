@@ -191,3 +191,28 @@ fn rank(place: &Location) -> (u8, u64) {
         Location::Block(pblk) => (5, pblk.get()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use extant_units::{Group, Ino, Lblk, Pblk};
+
+    use super::*;
+
+    /// Two inodes, or two groups, come by their numbers; all else by its kind.
+    #[test]
+    fn a_report_has_an_order() {
+        let places = [
+            Location::Superblock,
+            Location::Journal,
+            Location::Orphans,
+            Location::Inode(Ino::ROOT),
+            Location::DirBlock(Ino::new(12).unwrap(), Lblk::new(0)),
+            Location::GroupDesc(Group::new(0)),
+            Location::BlockBitmap(Group::new(1)),
+            Location::Block(Pblk::new(0)),
+            Location::Block(Pblk::new(1)),
+        ];
+        let ranks = places.map(|place| rank(&place));
+        assert!(ranks.is_sorted_by(|one, next| one < next), "{ranks:?}");
+    }
+}

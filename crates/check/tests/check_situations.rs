@@ -119,10 +119,12 @@ fn a_name_that_stands_twice_is_damage() -> Result<()> {
         bail!("no entry")
     };
     image.patch(at as u64, 7, |name| name.copy_from_slice(b"\x01\x05fgain"))?;
-    agree_damaged(
-        &image,
-        kind!(Directory(DirectoryDamage::RepeatedName { .. })),
-    )
+    let repeated = kind!(Directory(DirectoryDamage::RepeatedName { .. }));
+    agree_damaged(&image, repeated)?;
+    let findings = report(&image)?.findings;
+    let told = findings.iter().filter(|one| (repeated.matches)(&one.kind));
+    ensure!(told.count() == 1, "{findings:?}");
+    Ok(())
 }
 
 /// As genext2fs leaves them: no copies, though each group has room for them.
@@ -369,5 +371,153 @@ fn translators_of_the_hurd_own_their_block() -> Result<()> {
     agree_damaged(
         &image,
         kind!(Bitmap(BitmapDamage::MarkedFree { count: 1, .. })),
+    )
+}
+
+/// A filesystem may give its very last block to a file, and reserve up to half of all blocks.
+#[test]
+fn limits_that_are_reached_are_no_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -m 40 -O none,filetype")?;
+    agree_clean(&image, None)?;
+    let (old, last) = (image.debugfs("bmap f 0")?, 8191);
+    image.debugfs_write(&format!("freeb {}", old.trim()))?;
+    image.debugfs_write(&format!("setb {last}"))?;
+    image.debugfs_write(&format!("sif f block[0] {last}"))?;
+    agree_clean(&image, None)?;
+    image.debugfs_write(&format!("sif f block[0] {}", last + 1))?;
+    agree_damaged(&image, kind!(Map(MapDamage::Outside { .. })))
+}
+
+/// The shortest target has one byte.
+#[test]
+fn a_symbolic_link_has_a_target() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -O none,filetype")?;
+    image.debugfs_write("symlink short x")?;
+    agree_clean(&image, None)?;
+    image.debugfs_write("sif short size 0")?;
+    image.debugfs_write("sif short block[0] 0")?;
+    agree_damaged(
+        &image,
+        kind!(Inode(InodeDamage::SymlinkTargetSize { size: 0 })),
+    )
+}
+
+/// The table of a group that says so may hold anything, as a device had it before.
+#[test]
+fn tables_that_were_never_written_are_not_read() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -N 256 -g 2048 -O none,filetype,uninit_bg")?;
+    let said = Cmd::new("dumpe2fs").arg(image.path()).ok()?.out;
+    let Some(group) = said.split("Group 3:").nth(1) else {
+        bail!("no fourth group: {said}")
+    };
+    ensure!(group.contains("INODE_UNINIT"), "{group}");
+    let table = group.split("Inode table at ").nth(1).unwrap_or_default();
+    let digits: String = table.chars().take_while(char::is_ascii_digit).collect();
+    let table: u64 = digits.parse()?;
+    image.patch(table * 1024, 1024, |records| records.fill(0xa5))?;
+    agree_clean(&image, None)?;
+    image.debugfs_write("set_bg 3 flags 0")?;
+    image.debugfs_write("set_bg 3 itable_unused 0")?;
+    image.debugfs_write("set_bg 3 checksum calc")?;
+    agree_damaged(&image, kind!(Inode(_)))
+}
+
+/// Upper halves of fields that only features give a meaning.
+#[test]
+fn what_a_size_cannot_be_is_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -I 128 -O none,filetype")?;
+    let blocks = image.copy()?;
+    blocks.debugfs_write("sif f blocks 0x100000002")?;
+    agree_damaged(
+        &blocks,
+        kind!(Inode(InodeDamage::NotZero {
+            field: "i_blocks_hi",
+            value: 1
+        })),
+    )?;
+    // Three levels of pointers reach 16,843,020 blocks.
+    image.debugfs_write("sif f size 20000000000")?;
+    agree_damaged(&image, kind!(Inode(InodeDamage::SizePastMap { .. })))
+}
+
+/// A block that is reserved for descriptors leads to those of the copies, and nowhere else.
+#[test]
+fn a_reserve_for_descriptors_has_an_inode_that_leads_to_it() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -g 1024 -O ^has_journal,^metadata_csum")?;
+    agree_clean(&image, None)?;
+    // e2fsck says so too, and exits as if nothing were wrong.
+    let without = image.copy()?;
+    without.debugfs_write("feature -resize_inode")?;
+    let expected = kind!(SuperblockField(SuperblockDamage::DescriptorReserve { .. }));
+    let verdict = verdict(without.path())?;
+    ensure!(expected.is_in(verdict.kinds()), "{verdict:?}");
+    let block = number(&image, "Reserved GDT blocks at")?;
+    // The second of its pointers, to the copy in group 3.
+    image.patch(block * 1024 + 4, 1, |byte| byte[0] ^= 1)?;
+    let expected = kind!(Reserved(ReservedDamage::ResizeCopies { .. }));
+    let verdict = check_kit::verdict(image.path())?;
+    ensure!(expected.is_in(verdict.kinds()), "{verdict:?}");
+    Ok(())
+}
+
+/// Totals lag behind while a volume is mounted: they are noted, and no damage.
+#[test]
+fn totals_that_lag_behind_are_noted() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -O none,filetype")?;
+    image.debugfs_write("ssv free_blocks_count 5")?;
+    image.debugfs_write("ssv free_inodes_count 6")?;
+    let report = report(&image)?;
+    let noted = |expected: Expected| expected.is_in(report.notes.iter().map(|note| &note.kind));
+    ensure!(
+        report.is_clean()
+            && noted(kind!(SuperblockField(SuperblockDamage::FreeBlocks {
+                stored: 5,
+                ..
+            })))
+            && noted(kind!(SuperblockField(SuperblockDamage::FreeInodes {
+                stored: 6,
+                ..
+            }))),
+        "{report:?}"
+    );
+    Ok(())
+}
+
+/// One bit is as wrong as many.
+#[test]
+fn a_single_wrong_bit_of_a_bitmap_is_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -O none,filetype")?;
+    let free = image.copy()?;
+    let block = free.debugfs("bmap f 0")?;
+    free.debugfs_write(&format!("freeb {}", block.trim()))?;
+    agree_damaged(
+        &free,
+        kind!(Bitmap(BitmapDamage::MarkedFree { count: 1, .. })),
+    )?;
+    image.debugfs_write("setb 3000")?;
+    agree_damaged(
+        &image,
+        kind!(Bitmap(BitmapDamage::MarkedInUse { count: 1, .. })),
     )
 }

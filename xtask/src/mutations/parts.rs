@@ -75,7 +75,15 @@ pub(super) const SUBJECTS: &[Subject] = &[
     },
     // Of these three the suites of seconds: the long ones are about power cuts and random damage.
     Subject {
-        suites: &["--lib", "--test", "check", "--test", "check_situations"],
+        suites: &[
+            "--lib",
+            "--test",
+            "check",
+            "--test",
+            "check_rules",
+            "--test",
+            "check_situations",
+        ],
         ..whole("check", "extant-check", "crates/check/src")
     },
     Subject {
