@@ -317,6 +317,37 @@ fn a_lone_superblock_gets_a_checksum_only_if_all_else_is_sound() -> Result<()> {
     Ok(())
 }
 
+/// A write of the marks alone that was cut leaves a checksum that is right for other marks. That
+/// confirms all else, and the damage beside it is repaired.
+#[test]
+fn a_lone_superblock_with_other_marks_is_confirmed() -> Result<()> {
+    /// The bytes of the state and of the features, with the marks there.
+    const VALID: (u64, u8) = (0x3A, 1);
+    const ERROR: (u64, u8) = (0x3A, 2);
+    const RECOVER: (u64, u8) = (0x60, 4);
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[0];
+    let image = base(mib, args, dirty)?;
+    damage(&image, "setb 3500 10")?;
+    for marks in [
+        &[VALID][..],
+        &[ERROR],
+        &[RECOVER],
+        &[VALID, RECOVER],
+        &[VALID, ERROR, RECOVER],
+    ] {
+        let torn = image.copy()?;
+        for (at, mark) in marks {
+            torn.patch(1024 + at, 1, |byte| byte[0] ^= mark)?;
+        }
+        let checksum = kind!(Superblock(SuperblockError::BadChecksum { .. }, _));
+        repaired(&torn, checksum).context(|| format!("{marks:?}"))?;
+    }
+    Ok(())
+}
+
 /// A smaller volume has another bitmap in its last group: that does not follow from one bit.
 #[test]
 fn a_lone_superblock_does_not_shrink_its_volume() -> Result<()> {

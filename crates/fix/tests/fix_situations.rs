@@ -21,7 +21,7 @@ use extant_disk::superblock::{RawSuperblock, Superblock};
 use extant_fix::{Error, FixOptions, fix};
 use extant_testkit::mutate::{Kind, Map};
 use extant_testkit::{Cmd, Context, Event, Image, Recorder, Result, bail, ensure, need};
-use fix_kit::{NEEDS, repaired, run};
+use fix_kit::{NEEDS, left_alone, repaired, run};
 use zerocopy::IntoBytes;
 
 /// A damage: the base, by its index, requests of debugfs, and what is then repaired.
@@ -92,6 +92,16 @@ const REPAIRED: &[(usize, &str, Expected)] = &[
         1,
         "set_bg 0 flags 2",
         kind!(Group(GroupDamage::NeverWritten)),
+    ),
+    (
+        1,
+        "set_bg 0 itable_unused 5",
+        kind!(Group(GroupDamage::NeverWritten)),
+    ),
+    (
+        3,
+        "set_bg 0 flags 2\nset_bg 0 checksum calc",
+        kind!(Bitmap(BitmapDamage::FilesInUnwritten)),
     ),
     (
         0,
@@ -308,6 +318,13 @@ fn logs_are_replayed() -> Result<()> {
     Ok(())
 }
 
+/// Requests that leave more inodes without a name than have room in one block.
+fn many_lost() -> String {
+    let names =
+        (0..90).map(|number| format!("big/a_rather_long_file_name_to_fill_blocks_{number}"));
+    names.map(|name| format!("unlink {name}\n")).collect()
+}
+
 /// Lost inodes for which lost+found has no room: it grows, by extents and by pointers.
 #[test]
 fn lost_found_grows_with_the_names() -> Result<()> {
@@ -318,12 +335,8 @@ fn lost_found_grows_with_the_names() -> Result<()> {
         let (name, mib, args, dirty) = BASES[at];
         let image = base(mib, args, dirty)?;
         // One block, which holds the names of 82 inodes.
-        let mut requests = "rmdir lost+found\nmkdir lost+found\n".to_owned();
-        for number in 0..90 {
-            let name = format!("big/a_rather_long_file_name_to_fill_blocks_{number}");
-            requests += &format!("unlink {name}\n");
-        }
-        damage(&image, &requests)?;
+        damage(&image, "rmdir lost+found\nmkdir lost+found\n")?;
+        damage(&image, &many_lost())?;
         repaired(&image, kind!(Link(LinkDamage::NoName { .. }))).context(|| name.to_owned())?;
         let names = image.debugfs("ls -p /lost+found")?;
         let found = names.lines().filter(|line| line.contains("/#")).count();
@@ -332,6 +345,55 @@ fn lost_found_grows_with_the_names() -> Result<()> {
         ensure!(!stat.contains("Size: 1024"), "{name}: {stat}");
     }
     Ok(())
+}
+
+/// It grows where it lies: in any group.
+#[test]
+fn lost_found_grows_in_its_group() -> Result<()> {
+    /// A block of the fourth group, of 1024 blocks.
+    const THERE: u64 = 3500;
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[2];
+    let image = base(mib, args, dirty)?;
+    damage(&image, "rmdir lost+found\nmkdir lost+found\n")?;
+    let here: u64 = image.debugfs("bmap lost+found 0")?.trim().parse()?;
+    let names = image.bytes(here * 1024, 1024)?;
+    image.patch(THERE * 1024, 1024, |block| block.copy_from_slice(&names))?;
+    damage(&image, &format!("sif lost+found block[5] {THERE}"))?;
+    image.fsck_repair()?;
+    let there: u64 = image.debugfs("bmap lost+found 0")?.trim().parse()?;
+    ensure!(there == THERE, "{there}");
+    damage(&image, &many_lost())?;
+    let dry = run(&image, true)?;
+    let sectors = kind!(Inode(InodeDamage::Sectors { .. }));
+    let wrong = sectors.is_in(dry.fixed.iter().map(|finding| &finding.kind));
+    ensure!(!wrong, "the growth was not counted: {dry:?}");
+    repaired(&image, kind!(Link(LinkDamage::NoName { .. })))?;
+    let block: u64 = image.debugfs("bmap lost+found 1")?.trim().parse()?;
+    ensure!(block > 3072, "{block}");
+    Ok(())
+}
+
+/// Behind twelve blocks a pointer would lead to blocks of pointers.
+#[test]
+fn a_full_lost_found_of_twelve_blocks_does_not_grow() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[1];
+    let image = base(mib, args, dirty)?;
+    // Four names to a block; three and a shorter one beside the dots.
+    let mut requests = String::new();
+    for number in 0..48 {
+        let len = if number == 47 { 220 } else { 248 };
+        requests += &format!("ln tiny lost+found/{number:0len$}\n");
+    }
+    damage(&image, &(requests + "sif tiny links_count 50"))?;
+    image.fsck_clean()?;
+    damage(&image, "unlink file")?;
+    left_alone(&image, &[kind!(Link(LinkDamage::NoName { .. }))])
 }
 
 /// An error on record, in the journal and in the superblock, is forgotten once nothing is wrong,
@@ -362,6 +424,10 @@ fn errors_on_record_are_forgotten_once_nothing_is_wrong() -> Result<()> {
     );
     ensure!(damaged.bytes(1024 + 0x194, 1)? == [3], "forgotten");
 
+    let record = kind!(SuperblockField(SuperblockDamage::ErrorRecord { errors: 3 }));
+    let dry = run(&image, true)?;
+    let told = record.is_in(dry.fixed.iter().map(|finding| &finding.kind));
+    ensure!(told, "{dry:?}");
     repaired(&image, kind!(Journal(JournalDamage::Errno { .. })))?;
     ensure!(image.bytes(errno, 4)? == [0; 4], "remembered");
     ensure!(image.bytes(1024 + 0x194, 8)? == [0; 8], "remembered");
