@@ -12,7 +12,7 @@ use crate::package::Binary;
 /// The memory that a run may map, in KiB: a change may make a loop endless.
 const MEMORY_KIB: &str = "12000000";
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Passed,

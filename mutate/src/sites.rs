@@ -10,7 +10,7 @@ use syn::{ReturnType, Signature, Stmt, TraitItemFn, UnOp};
 
 use crate::defaults::defaults;
 
-/// How the changes of a site stand beside what is there.
+/// The form in which the changes of a site stand beside what is there.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Expressions that take the place of one.

@@ -90,7 +90,7 @@ impl Tests {
         self.all.iter().map(|test| test.seconds).sum()
     }
 
-    /// How many tests come by the site whose first number is `first`.
+    /// The number of tests that come by the site whose first number is `first`.
     pub(crate) fn reaching(&self, first: u32) -> usize {
         self.all
             .iter()

@@ -417,7 +417,7 @@ fn handles_start_after_a_checkpoint_of_everything() {
     });
 }
 
-/// What a handle has done before a restart is committed without anything else that asks for it.
+/// The work of a handle before a restart is committed although nothing else asks for it.
 #[test]
 fn a_restart_has_the_work_so_far_committed() {
     let (cache, journal) = open(Arc::new(formatted(LEN)), LEN, manual());

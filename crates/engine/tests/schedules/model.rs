@@ -33,7 +33,7 @@ pub(crate) struct State {
     attrs: Vec<Value>,
     /// Of each file its protection.
     protections: Vec<Protection>,
-    /// What copies under way have read, and where it goes.
+    /// Cells that copies under way have read, each with its target.
     loads: Vec<(Piece, Vec<Cell>)>,
     /// Of each copy the pieces that it has read, begun to clear, and written.
     copies: Vec<(usize, [usize; 3])>,

@@ -57,7 +57,7 @@ pub(crate) enum Op {
     DropAll,
     /// Writes the file's data back and drops it, as memory pressure does.
     Evict(usize),
-    /// What may be done with a file from now on.
+    /// From now on a file may be changed as far as this allows.
     Protect(usize, Protection),
     Defragment(usize),
     Switch(usize, bool),

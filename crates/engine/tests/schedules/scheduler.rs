@@ -6,7 +6,8 @@
 //! threads of a program begin, and after they have ended, a thread goes on until it waits.
 //!
 //! A thread in a timed wait is chosen now and then: its time is up. When no other can run, it is.
-//! How many steps the others make meanwhile is drawn for each schedule, from two to some hundred.
+//! The number of steps that the others make meanwhile is drawn for each schedule, from two to some
+//! hundred.
 
 use std::cell::Cell;
 use std::collections::HashMap;

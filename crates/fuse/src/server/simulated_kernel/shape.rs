@@ -33,7 +33,7 @@ pub(super) struct Shape {
     /// The time that a WRITE takes before it is served.
     pub(super) pace: Duration,
     pub(super) processes: usize,
-    /// How many writes in a hundred make a new file as long as files are.
+    /// Writes in a hundred that make a new file as long as files are.
     pub(super) whole_files: u64,
     /// Operations of each process.
     pub(super) operations: usize,

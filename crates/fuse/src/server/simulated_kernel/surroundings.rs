@@ -22,7 +22,7 @@ pub(super) struct Surroundings<'a> {
     /// The volume has times of plenty.
     pub(super) has_plenty: bool,
     pub(super) patience: Duration,
-    /// How many writes in a hundred make a new file as long as files are.
+    /// Writes in a hundred that make a new file as long as files are.
     pub(super) whole_files: u64,
 }
 
