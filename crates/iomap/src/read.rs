@@ -83,7 +83,8 @@ pub fn read<O: IomapOps + ?Sized>(
 
 /// Reads from the device what no folio holds of the `want` bytes at `pos`, up to the end of `out`,
 /// the next folio and the end of the mapping. Returns the number of bytes, zero if a folio is there
-/// or the first page would be cut. The fill lock keeps the blocks from moving meanwhile.
+/// or the first page would be cut. The fill lock keeps the blocks from moving meanwhile. The cache
+/// is looked at before the map, so that what the map calls empty was not in a folio, and after it.
 fn read_uncached<O: IomapOps + ?Sized>(
     ops: &O,
     pos: Pos,
@@ -102,10 +103,13 @@ fn read_uncached<O: IomapOps + ?Sized>(
     }
     ops.counters().begins.bump();
     let map = ops.begin(IomapOp::Read, pos, len)?;
+    // Blocks may have become written before their data is on the device, with that in a folio which
+    // was not there before: so the cache is looked at after the map, too.
+    let clear = uncached(ops, &lock.invalidate, pos, len);
     let read = match map.kind {
         IomapKind::Delalloc => 0,
         IomapKind::Hole | IomapKind::Unwritten(_) | IomapKind::Mapped(_) => {
-            whole_pages(pos, index(map.clamp(pos, len)), want)
+            whole_pages(pos, index(map.clamp(pos, clear)), want)
         }
     };
     let out = &mut out[..read];

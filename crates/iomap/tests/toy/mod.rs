@@ -219,6 +219,16 @@ impl Toy {
         map.disk_size = map.disk_size.max(end);
     }
 
+    /// Makes unwritten space written before data is there, as a file system may whose log has it.
+    pub fn convert_early(&self) {
+        for block in self.map.lock().unwrap().blocks.values_mut() {
+            if let Block::Unwritten(at) = *block {
+                *block = Block::Written(at);
+            }
+        }
+        self.bump();
+    }
+
     /// The first half of a truncation: the size, and nothing else yet.
     pub fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::SeqCst);
