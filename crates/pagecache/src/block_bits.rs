@@ -1,9 +1,10 @@
 //! One bit per block of a folio.
 //!
-//! Bits come in words of 64. A word whose bits are all equal is one bit of a summary, so most
-//! folios own no bitmap. Only words with both kinds of bits are stored, in memory that is allocated
-//! when the first such word appears. An operation touches the summary and the words of its range,
-//! however large the folio; the search for a bit looks at two words at most.
+//! A folio of up to 64 blocks has one word. Of a larger one the bits come in words of 64; a word
+//! whose bits are all equal is one bit of a summary, so most large folios own no bitmap. Only words
+//! with both kinds of bits are stored, in memory that is allocated when the first such word
+//! appears. An operation touches the summary and the words of its range, however large the folio;
+//! the search for a bit looks at two words at most.
 //!
 //! # Invariants
 //! * The count of set bits and the summary agree with the words (J3): checked after every change in
@@ -17,59 +18,157 @@ const WORD: u32 = u64::BITS;
 #[derive(Debug)]
 pub(crate) struct BlockBits {
     len: u32,
+    bits: Bits,
+}
+
+#[derive(Debug)]
+enum Bits {
+    /// At most 64 blocks.
+    One(u64),
+    Many(Words),
+}
+
+/// The bits of more than 64 blocks.
+#[derive(Debug)]
+struct Words {
+    len: u32,
     /// Bits that are set.
     set: u32,
     /// Words, one bit each, whose bits are all set.
     full: u32,
-    /// Words whose bits differ: they are in `words`. In neither mask: all clear.
+    /// Words whose bits differ: they are in `mixed_words`. In neither mask: all clear.
     mixed: u32,
-    words: Words,
-}
-
-#[derive(Debug)]
-enum Words {
-    /// There has been no mixed word yet.
-    None,
-    /// At most 64 blocks.
-    One(u64),
-    Many(Box<[u64]>),
+    /// Empty: there has been no mixed word yet.
+    mixed_words: Box<[u64]>,
 }
 
 impl BlockBits {
     /// `len` clear bits, `len` at least one.
     pub(crate) fn new(len: u32) -> Self {
         debug_assert!(0 < len && len <= u32::BITS * WORD);
-        Self {
-            len,
-            set: 0,
-            full: 0,
-            mixed: 0,
-            words: Words::None,
+        let bits = match len {
+            ..=WORD => Bits::One(0),
+            _ => Bits::Many(Words {
+                len,
+                set: 0,
+                full: 0,
+                mixed: 0,
+                mixed_words: Box::default(),
+            }),
+        };
+        Self { len, bits }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u32 {
+        match &self.bits {
+            Bits::One(bits) => bits.count_ones(),
+            Bits::Many(words) => words.set,
         }
     }
 
-    pub(crate) fn count(&self) -> u32 {
-        self.set
-    }
-
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.set == 0
+        match &self.bits {
+            Bits::One(bits) => *bits == 0,
+            Bits::Many(words) => words.set == 0,
+        }
     }
 
     /// Returns whether every bit of `range` is set.
     #[inline]
     pub(crate) fn contains(&self, range: Range<u32>) -> bool {
         debug_assert!(range.end <= self.len);
-        if self.set == self.len || range.is_empty() {
-            return true;
+        match &self.bits {
+            Bits::One(bits) => !bits & mask_of(range) == 0,
+            Bits::Many(words) => words.contains(range),
         }
-        self.set != 0 && masks(range).all(|(word, mask)| self.word(word) & mask == mask)
     }
 
     /// Sets `range`; returns how many bits were clear.
     #[inline]
     pub(crate) fn insert(&mut self, range: Range<u32>) -> u32 {
         debug_assert!(range.end <= self.len);
+        match &mut self.bits {
+            Bits::One(bits) => {
+                let new = mask_of(range) & !*bits;
+                *bits |= new;
+                new.count_ones()
+            }
+            Bits::Many(words) => words.insert(range),
+        }
+    }
+
+    /// Clears `range`; returns how many bits were set.
+    #[inline]
+    pub(crate) fn remove(&mut self, range: Range<u32>) -> u32 {
+        debug_assert!(range.end <= self.len);
+        match &mut self.bits {
+            Bits::One(bits) => {
+                let gone = mask_of(range) & *bits;
+                *bits &= !gone;
+                gone.count_ones()
+            }
+            Bits::Many(words) => words.remove(range),
+        }
+    }
+
+    /// The first set bit at or after `from`.
+    pub(crate) fn next_set(&self, from: u32) -> Option<u32> {
+        match &self.bits {
+            Bits::One(bits) => first_from(*bits, from),
+            Bits::Many(words) => words.next(from, words.full | words.mixed, |bits, _| bits),
+        }
+    }
+
+    /// The first clear bit at or after `from`.
+    pub(crate) fn next_clear(&self, from: u32) -> Option<u32> {
+        match &self.bits {
+            Bits::One(bits) => first_from(!bits & mask_of(0..self.len), from),
+            Bits::Many(words) => words.next(from, !words.full, |bits, valid| !bits & valid),
+        }
+    }
+
+    /// The first run of set bits that ends after `from`, cut to begin at `from` or later.
+    pub(crate) fn next_run(&self, from: u32) -> Option<Range<u32>> {
+        let start = self.next_set(from)?;
+        Some(start..self.next_clear(start).unwrap_or(self.len))
+    }
+
+    /// Checks that there are no other bits than those of blocks, and the count of set bits and the
+    /// summary against the words (J3).
+    pub(crate) fn verify(&self) -> Result<(), String> {
+        match &self.bits {
+            Bits::One(bits) if bits & !mask_of(0..self.len) == 0 => Ok(()),
+            Bits::One(bits) => Err(format!("{bits:#x} of {} blocks (J3)", self.len)),
+            Bits::Many(words) => words.verify(),
+        }
+    }
+}
+
+/// The bits of `range`, which ends at 64 at most.
+#[inline]
+fn mask_of(range: Range<u32>) -> u64 {
+    if range.is_empty() {
+        return 0;
+    }
+    (u64::MAX << range.start) & (u64::MAX >> (WORD - range.end))
+}
+
+fn first_from(bits: u64, from: u32) -> Option<u32> {
+    let rest = bits & u64::MAX.checked_shl(from)?;
+    (rest != 0).then(|| rest.trailing_zeros())
+}
+
+impl Words {
+    fn contains(&self, range: Range<u32>) -> bool {
+        if self.set == self.len || range.is_empty() {
+            return true;
+        }
+        self.set != 0 && masks(range).all(|(word, mask)| self.word(word) & mask == mask)
+    }
+
+    fn insert(&mut self, range: Range<u32>) -> u32 {
         if self.set == self.len || range.is_empty() {
             return 0;
         }
@@ -85,9 +184,7 @@ impl BlockBits {
         self.set - before
     }
 
-    /// Clears `range`; returns how many bits were set.
-    pub(crate) fn remove(&mut self, range: Range<u32>) -> u32 {
-        debug_assert!(range.end <= self.len);
+    fn remove(&mut self, range: Range<u32>) -> u32 {
         if self.set == 0 || range.is_empty() {
             return 0;
         }
@@ -105,22 +202,6 @@ impl BlockBits {
         }
         debug_assert_eq!(self.verify(), Ok(()));
         before - self.set
-    }
-
-    /// The first set bit at or after `from`.
-    pub(crate) fn next_set(&self, from: u32) -> Option<u32> {
-        self.next(from, self.full | self.mixed, |bits, _| bits)
-    }
-
-    /// The first clear bit at or after `from`.
-    pub(crate) fn next_clear(&self, from: u32) -> Option<u32> {
-        self.next(from, !self.full, |bits, valid| !bits & valid)
-    }
-
-    /// The first run of set bits that ends after `from`, cut to begin at `from` or later.
-    pub(crate) fn next_run(&self, from: u32) -> Option<Range<u32>> {
-        let start = self.next_set(from)?;
-        Some(start..self.next_clear(start).unwrap_or(self.len))
     }
 
     /// The first bit at or after `from` that `pick` leaves set in its word. `somewhere` has the
@@ -142,26 +223,16 @@ impl BlockBits {
     }
 
     /// The bits of word number `word` that exist: the last word may be shorter.
-    #[inline]
     fn valid(&self, word: u32) -> u64 {
         let bits = (self.len - word * WORD).min(WORD);
         u64::MAX >> (WORD - bits)
     }
 
-    #[inline]
     fn word(&self, word: u32) -> u64 {
         let bit = 1 << word;
         if self.mixed & bit != 0 {
-            return match &self.words {
-                Words::None => {
-                    debug_assert!(false, "a mixed word is stored (J3)");
-                    0
-                }
-                Words::One(bits) => *bits,
-                Words::Many(words) => words[word as usize],
-            };
-        }
-        if self.full & bit != 0 {
+            self.mixed_words[word as usize]
+        } else if self.full & bit != 0 {
             self.valid(word)
         } else {
             0
@@ -169,7 +240,6 @@ impl BlockBits {
     }
 
     /// Replaces a word.
-    #[inline]
     fn put(&mut self, word: u32, bits: u64) {
         let bit = 1 << word;
         self.full &= !bit;
@@ -178,24 +248,14 @@ impl BlockBits {
             self.full |= bit;
         } else if bits != 0 {
             self.mixed |= bit;
-            self.store_mixed(word, bits);
-        }
-    }
-
-    fn store_mixed(&mut self, word: u32, bits: u64) {
-        match &mut self.words {
-            Words::Many(words) => words[word as usize] = bits,
-            _ if self.len <= WORD => self.words = Words::One(bits),
-            _ => {
-                let mut words = vec![0; self.len.div_ceil(WORD) as usize];
-                words[word as usize] = bits;
-                self.words = Words::Many(words.into());
+            if self.mixed_words.is_empty() {
+                self.mixed_words = vec![0; self.len.div_ceil(WORD) as usize].into();
             }
+            self.mixed_words[word as usize] = bits;
         }
     }
 
-    /// Checks the count of set bits and the summary against the words (J3).
-    pub(crate) fn verify(&self) -> Result<(), String> {
+    fn verify(&self) -> Result<(), String> {
         let mut counted = 0;
         for word in 0..self.len.div_ceil(WORD) {
             let bits = self.word(word);
@@ -280,19 +340,23 @@ mod tests {
     #[test]
     fn only_words_with_both_kinds_of_bits_are_kept() {
         let mut bits = BlockBits::new(2048);
+        let summary = |bits: &BlockBits| match &bits.bits {
+            Bits::Many(words) => (words.full, words.mixed, words.mixed_words.len()),
+            Bits::One(_) => unreachable!("2048 bits are more than a word"),
+        };
         bits.insert(0..2048);
-        assert_eq!((bits.full, bits.mixed), (u32::MAX, 0));
+        assert_eq!(summary(&bits), (u32::MAX, 0, 0));
         bits.remove(64..1024);
-        assert!(matches!(bits.words, Words::None), "whole words only");
+        assert_eq!(summary(&bits).2, 0, "whole words only");
         bits.remove(3..4);
-        assert_eq!(bits.mixed, 1);
+        assert_eq!(summary(&bits).1, 1);
         assert_eq!(bits.next_run(5), Some(5..64));
         assert_eq!(bits.next_run(64), Some(1024..2048));
         bits.insert(3..4);
         bits.insert(70..1000);
-        assert_eq!(bits.mixed, 1 << 1 | 1 << 15);
+        assert_eq!(summary(&bits).1, 1 << 1 | 1 << 15);
         assert_eq!(bits.next_clear(80), Some(1000));
         assert_eq!(bits.remove(0..2048), 64 + 930 + 1024);
-        assert_eq!((bits.full, bits.mixed), (0, 0));
+        assert_eq!(summary(&bits), (0, 0, 32));
     }
 }

@@ -245,16 +245,29 @@ impl<'a> FolioGuard<'a> {
             self.state.uptodate.contains(blocks.clone()),
             "dirty blocks are uptodate"
         );
+        let was_clean = self.state.dirty.is_empty();
         let added = self.state.dirty.insert(blocks);
         if added > 0 {
-            self.after_dirty(bytes, added);
+            self.after_dirty(bytes, added, was_clean);
         }
         added > 0
     }
 
-    /// Accounts for `added` blocks within `bytes` that became dirty.
-    fn after_dirty(&mut self, bytes: Range<usize>, added: u32) {
-        let first = self.state.dirty.count() == added;
+    /// Marks the blocks of `bytes` uptodate and dirty, of which [`FolioGuard::can_overwrite`] was
+    /// true: the caller has changed all of these bytes. Returns whether any block was clean.
+    #[inline]
+    pub fn mark_overwritten(&mut self, bytes: Range<usize>) -> bool {
+        if self.is_dirty(bytes.clone()) {
+            return false;
+        }
+        if !self.is_uptodate(bytes.clone()) {
+            self.mark_uptodate(bytes.clone());
+        }
+        self.mark_dirty(bytes)
+    }
+
+    /// Accounts for `added` blocks within `bytes` that became dirty; `first`: no block was before.
+    fn after_dirty(&mut self, bytes: Range<usize>, added: u32, first: bool) {
         if let Some(private) = &mut self.state.private {
             private.dirtied(bytes);
         }
@@ -332,8 +345,8 @@ impl<'a> FolioGuard<'a> {
         self.state.private = Some(private);
     }
 
-    /// Returns whether a write to `bytes` needs no block map: all of its blocks are uptodate and
-    /// have space.
+    /// Returns whether a write to `bytes` needs neither the block map nor the device: all of its
+    /// blocks have space, and those that it changes in part are uptodate.
     #[inline]
     pub fn can_overwrite(&self, bytes: Range<usize>) -> bool {
         let blocks = self.folio.blocks(&bytes);
@@ -345,7 +358,17 @@ impl<'a> FolioGuard<'a> {
         } = &*self.state;
         // Dirty blocks are uptodate. Most writes meet blocks that an earlier one made dirty.
         dirty.contains(blocks.clone())
-            || (uptodate.contains(blocks.clone()) && backed.contains(blocks))
+            || (backed.contains(blocks.clone())
+                && (uptodate.contains(blocks) || self.has_edges(&bytes)))
+    }
+
+    /// Returns whether the blocks that `bytes` covers in part are uptodate.
+    fn has_edges(&self, bytes: &Range<usize>) -> bool {
+        let part_of_block = (1usize << self.folio.block_shift()) - 1;
+        [bytes.start, bytes.end].into_iter().all(|edge| {
+            // An edge at a block's boundary cuts no block.
+            edge & part_of_block == 0 || self.is_uptodate(edge..edge + 1)
+        })
     }
 
     /// Begins writeback of the dirty blocks below byte `end`: calls `each` with every run of bytes,
@@ -365,9 +388,8 @@ impl<'a> FolioGuard<'a> {
             taken += run.end - run.start;
             each(self.folio.bytes_of(&run));
         }
-        let all = self.state.dirty.count();
         let whole = self.folio.blocks(&(0..self.folio.len()));
-        self.state.dirty.remove(whole);
+        let all = self.state.dirty.remove(whole);
         if let Some(private) = &mut self.state.private {
             private.cleaned(0..self.folio.len());
         }

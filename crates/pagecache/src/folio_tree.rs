@@ -60,8 +60,8 @@ enum Slot<T> {
 struct Node<T> {
     /// log2 of the pages per slot.
     shift: u32,
-    /// Slots that are not empty.
-    used: u32,
+    /// Slots that are not empty, a bit each.
+    used: u64,
     tags: [AtomicU64; TAGS],
     slots: [Slot<T>; SLOTS],
 }
@@ -171,7 +171,7 @@ impl<T: Entry> FolioTree<T> {
         match &self.root {
             Root::Empty => None,
             Root::One(one) => (one.entry.end() > from).then_some(&one.entry),
-            Root::Node(root) => search(root, from, &|_| u64::MAX),
+            Root::Node(root) => search(root, from, &|node| node.used),
         }
     }
 
@@ -244,7 +244,7 @@ impl<T: Entry> FolioTree<T> {
                     let tagged = u64::from(old.load(Ordering::Relaxed) != 0);
                     new.store(tagged, Ordering::Relaxed);
                 }
-                above.used = 1;
+                above.used = 1; // The first slot.
                 above.slots[0] = Slot::Node(root);
             }
             root = above;
@@ -317,7 +317,7 @@ fn insert_below<T: Entry>(mut node: &mut Node<T>, entry: T, level: u32) -> Resul
         let at = node.slot(index);
         if let Slot::Empty = node.slots[at] {
             node.slots[at] = Slot::Node(Node::new(node.shift - SHIFT));
-            node.used += 1;
+            node.used |= 1 << at;
         }
         match &mut node.slots[at] {
             Slot::Node(child) => node = child,
@@ -339,7 +339,7 @@ fn insert_below<T: Entry>(mut node: &mut Node<T>, entry: T, level: u32) -> Resul
     for back in 1..count {
         node.slots[at + usize::from(back)] = Slot::Sibling(back);
     }
-    node.used += u32::from(count);
+    node.used |= (u64::MAX >> (SLOTS - usize::from(count))) << at;
     Ok(())
 }
 
@@ -387,7 +387,7 @@ fn remove<T: Entry>(node: &mut Node<T>, index: u64) -> Option<T> {
         let entry = remove(child, index)?;
         if child.used == 0 {
             node.slots[at] = Slot::Empty;
-            node.used -= 1;
+            node.used &= !(1 << at);
         }
         fix_tags(node, at);
         return Some(entry);
@@ -399,11 +399,13 @@ fn remove<T: Entry>(node: &mut Node<T>, index: u64) -> Option<T> {
     let Slot::Entry(entry) = std::mem::replace(&mut node.slots[at], Slot::Empty) else {
         return None;
     };
-    node.used -= 1;
-    for slot in &mut node.slots[at + 1..] {
-        let Slot::Sibling(_) = slot else { break };
-        *slot = Slot::Empty;
-        node.used -= 1;
+    node.used &= !(1 << at);
+    for at in at + 1..SLOTS {
+        let Slot::Sibling(_) = node.slots[at] else {
+            break;
+        };
+        node.slots[at] = Slot::Empty;
+        node.used &= !(1 << at);
     }
     for tags in &mut node.tags {
         *tags.get_mut() &= !(1 << at);
