@@ -1,28 +1,29 @@
 //! Checks that run no code of the project: format, its own rules, clippy, rustdoc, licences.
 //!
 //! [`quick`] takes seconds and finds simple mistakes before anything else is built. The slow part
-//! compiles the workspace once more and takes minutes. In a run of all suites clippy compiles the
-//! tests (`scripts/compile-for-tests`), and the rest goes on beside the suites, at low priority, as
-//! many of them wait most of their time. Its output is printed as a whole at its end.
+//! compiles the workspace twice more and takes minutes. In a run of all suites clippy compiles the
+//! tests (`scripts/compile-for-tests`), and rustdoc looks at what was compiled ([`documented`])
+//! beside the suites, at low priority, as many of them wait most of their time. Its output is
+//! printed as a whole at its end.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use crate::{binaries, tidy};
+use crate::{binaries, documented, tidy};
 
 /// A part of the check, and how it is run.
 struct Step {
-    name: &'static str,
+    name: String,
     command: Command,
 }
 
 /// Runs all of it, one step after the other.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let fine = quick(root)
-        && [vec![clippy(root)], beside_suites(root)]
+        && [clippy(root), rustdoc(root)]
             .into_iter()
-            .flatten()
+            .chain(licences(root))
             .all(|mut step| {
                 let status = step.command.status();
                 status.is_ok_and(|status| status.success())
@@ -42,31 +43,31 @@ pub(crate) fn quick(root: &Path) -> bool {
 
 fn clippy(root: &Path) -> Step {
     Step {
-        name: "clippy",
+        name: "clippy".into(),
         command: cargo(root, "clippy -q --workspace --all-targets -- -D warnings"),
     }
 }
 
-/// Rustdoc, and the licences where cargo-deny is installed.
-fn beside_suites(root: &Path) -> Vec<Step> {
-    let mut doc = cargo(
+fn rustdoc(root: &Path) -> Step {
+    let mut command = cargo(
         root,
         "doc -q --workspace --no-deps --document-private-items",
     );
-    doc.env("RUSTDOCFLAGS", "-D warnings");
-    let mut steps = vec![Step {
-        name: "rustdoc",
-        command: doc,
-    }];
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    Step {
+        name: "rustdoc".into(),
+        command,
+    }
+}
+
+/// The licences of what the project stands on, where cargo-deny is installed.
+fn licences(root: &Path) -> Option<Step> {
     let mut deny = cargo(root, "deny --version");
     let deny = deny.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if deny.is_ok_and(|status| status.success()) {
-        steps.push(Step {
-            name: "licences",
-            command: cargo(root, "deny -L error check licenses bans sources"),
-        });
-    }
-    steps
+    deny.is_ok_and(|status| status.success()).then(|| Step {
+        name: "licences".into(),
+        command: cargo(root, "deny -L error check licenses bans sources"),
+    })
 }
 
 fn cargo(root: &Path, args: &str) -> Command {
@@ -78,7 +79,12 @@ fn cargo(root: &Path, args: &str) -> Command {
 /// Steps that the compiler of the tests does not do, at low priority, all of them, so that one run
 /// tells of everything that is wrong. Returns how many steps failed, and what they said.
 pub(crate) fn behind_suites(root: &Path) -> (u64, Vec<u8>) {
-    run_behind(beside_suites(root))
+    let documented = documented::waiting(root).into_iter();
+    let steps = documented.map(|(crate_name, command)| Step {
+        name: format!("rustdoc of {crate_name}"),
+        command,
+    });
+    run_behind(steps.chain(licences(root)).collect())
 }
 
 fn run_behind(steps: Vec<Step>) -> (u64, Vec<u8>) {
@@ -124,11 +130,14 @@ fn behind(command: &Command) -> Command {
 mod tests {
     use super::*;
 
-    fn step(name: &'static str, script: &str) -> Step {
+    fn step(name: &str, script: &str) -> Step {
         let mut command = Command::new("sh");
         command.args(["-c", script]).current_dir("/");
         command.env("SAID", "from the environment");
-        Step { name, command }
+        Step {
+            name: name.into(),
+            command,
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 mod binaries;
 mod book;
+mod documented;
 mod figures;
 mod lint;
 mod mutations;
