@@ -1,10 +1,10 @@
 //! Buffered writes.
 //!
-//! [`try_overwrite`] and [`try_extend`] are the fast paths: where a folio or a few are cached, and
-//! the blocks of the range are uptodate and have space, they write under no other lock than those
-//! of the folios, and do not ask the block map. [`write()`] maps the range, and locks each folio
-//! *before* it checks the mapping's cookie. Only the blocks at the edges of a range can need their
-//! old content.
+//! [`try_overwrite`] and [`try_extend`] are the fast paths: where a folio or a few are cached, the
+//! blocks of the range have space, and those at its edges are uptodate or changed as wholes, they
+//! write under no other lock than those of the folios, and do not ask the block map. [`write()`]
+//! maps the range, and locks each folio *before* it checks the mapping's cookie. Only the blocks at
+//! the edges of a range can need their old content.
 //!
 //! # Invariants
 //! * No bytes are copied through a stale mapping (J17).
@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use extant_pagecache::{Folio, FolioGuard, RecentFolios};
+use extant_pagecache::{Folio, FolioGuard, RecentFolios, SEQUENTIAL_FOLIO_BYTES};
 use extant_units::{PAGE_SIZE, Pos, index};
 
 use crate::buffers::{Payload, Source};
@@ -23,8 +23,8 @@ use crate::map::Iomap;
 use crate::ops::{IomapOp, IomapOps, Outcome};
 
 /// The fast path of an overwrite: writes `bytes` at `pos`, below the end of the file, if one folio
-/// or a few have all of the range, uptodate and with space. Returns whether it did; otherwise
-/// nothing has changed.
+/// or a few have all of the range, with space and with the content around it. Returns whether it
+/// did; otherwise nothing has changed.
 ///
 /// The caller needs no lock against other writers: the locks of all these folios, held at once,
 /// make the write one step. `is_unlocked` is called with them held, and returns whether no thread
@@ -99,7 +99,7 @@ fn write_one_folio<O: IomapOps + ?Sized>(
             .copy_at(0, &mut guard.bytes_mut()[range.clone()]);
         debug_assert_eq!(copied, bytes.len());
         folio.mark_referenced();
-        let dirtied = guard.mark_dirty(range);
+        let dirtied = guard.mark_overwritten(range);
         if end.get() > ops.size() {
             ops.raise_size(guard.locked(), end.get());
         }
@@ -148,7 +148,7 @@ fn write_several_folios<O: IomapOps + ?Sized>(
         for (guard, range) in guards.iter_mut().flatten() {
             done += source.copy_at(done, &mut guard.bytes_mut()[range.clone()]);
             guard.folio().mark_referenced();
-            dirtied |= guard.mark_dirty(range.clone());
+            dirtied |= guard.mark_overwritten(range.clone());
         }
         debug_assert_eq!(done, bytes.len());
         ops.counters().overwrites.add(folios.len() as u64);
@@ -175,7 +175,12 @@ pub fn write<O: IomapOps + ?Sized>(
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize, Stopped<O::Error>> {
-    let mut writer = Writer { ops, pos, source };
+    let mut writer = Writer {
+        ops,
+        pos,
+        is_small: (len as u64) < SEQUENTIAL_FOLIO_BYTES,
+        source,
+    };
     let mapped = apply(ops, IomapOp::Write, pos, len as u64, |map, at, part| {
         writer.write_mapped(map, at, index(part))
     });
@@ -186,6 +191,8 @@ struct Writer<'a, O: ?Sized, S> {
     ops: &'a O,
     /// The position of the source's first byte.
     pos: Pos,
+    /// The write may be one of many that fill a folio.
+    is_small: bool,
     source: &'a mut S,
 }
 
@@ -205,7 +212,11 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
             let pos = at.plus(outcome.done);
             let want = len - index(outcome.done);
             pages.throttle();
-            let folio: Arc<Folio> = pages.get_or_create(pos, want as u64);
+            let folio: Arc<Folio> = if self.is_small {
+                pages.get_or_create_in_order(pos, want as u64)
+            } else {
+                pages.get_or_create(pos, want as u64)
+            };
             let Some(mut guard) = pages.lock_stable(&folio) else {
                 continue;
             };

@@ -101,10 +101,15 @@ fn folio_orders_follow_the_length_of_the_write() {
     let toy = Setup::default().build();
     toy.write(0, &vec![1; 2 << 20]).unwrap();
     assert_eq!(order_of(&toy.cache.stats())[9], 1);
-    // 5 pages from page 513: 1, 2, 2.
+    // 5 pages from page 513: 1, 2, and behind these 4, of which a next small write has two.
     toy.write((2 << 20) + 4096, &vec![1; 5 * 4096]).unwrap();
     let orders = order_of(&toy.cache.stats());
-    assert_eq!(orders[..3], [1, 2, 0]);
+    assert_eq!(orders[..5], [1, 1, 1, 0, 0]);
+    // 17 pages from page 1041 are no small write: 1, 2, 4, 8, 2.
+    toy.write((4 << 20) + 17 * 4096, &vec![1; 17 * 4096])
+        .unwrap();
+    let orders = order_of(&toy.cache.stats());
+    assert_eq!(orders[..5], [2, 3, 2, 1, 0]);
 }
 
 #[test]

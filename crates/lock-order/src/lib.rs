@@ -88,6 +88,12 @@ impl<G> Locked<G> {
         Self { guard, _held: held }
     }
 
+    /// The guard, to see what it locks.
+    #[inline]
+    pub fn guard(&self) -> &G {
+        &self.guard
+    }
+
     /// The guard, to let go of a part of what it locks.
     #[inline]
     pub fn guard_mut(&mut self) -> &mut G {

@@ -38,6 +38,13 @@ use crate::folio_guard::{FolioGuard, FolioRef};
 use crate::folio_tree::{FolioTree, Tag};
 use crate::locks::{InvalidateLock, PassLock, WritebackPass};
 
+/// The order up to which folios grow behind each other: calls of that size cost little more than
+/// the copy of their bytes. The files of a model checker are short.
+const SEQUENTIAL_ORDER: u32 = if cfg!(extant_shuttle) { 1 } else { 4 };
+
+/// The largest folio that grows so, in bytes.
+pub const SEQUENTIAL_FOLIO_BYTES: u64 = 1 << (PAGE_SHIFT + SEQUENTIAL_ORDER);
+
 /// Parameters of an address space.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpaceParams {
@@ -193,12 +200,38 @@ impl AddressSpace {
     /// large as `len` bytes from there, alignment and neighbours allow. Waits for memory if there
     /// is none: the caller holds no folio lock and has no journal handle open.
     pub fn get_or_create(&self, pos: Pos, len: u64) -> Arc<Folio> {
+        self.get_or_create_of(pos, |_| self.order_for(pos, len))
+    }
+
+    /// [`AddressSpace::get_or_create`] for a writer. Behind another folio a new one may be twice as
+    /// large as that, up to [`SEQUENTIAL_FOLIO_BYTES`]: small pieces that are written in order find
+    /// most of their folios made.
+    pub fn get_or_create_in_order(&self, pos: Pos, len: u64) -> Arc<Folio> {
+        let before = pos.page().get().checked_sub(1);
+        self.get_or_create_of(pos, |index| {
+            let before = before.and_then(|before| index.get(before));
+            let twice = before.map_or(0, |before| before.order() + 1);
+            twice.min(SEQUENTIAL_ORDER).max(self.order_for(pos, len))
+        })
+    }
+
+    /// The folio that covers the byte at `pos`, or a new one of at most the order that `order`
+    /// chooses.
+    fn get_or_create_of(
+        &self,
+        pos: Pos,
+        order: impl Fn(&FolioTree<Arc<Folio>>) -> u32,
+    ) -> Arc<Folio> {
         let page = pos.page();
         loop {
-            if let Some(folio) = self.get(page) {
-                return folio;
-            }
-            if let Some(folio) = self.create(page, self.order_for(pos, len), true) {
+            let order = {
+                let index = self.index.read();
+                if let Some(folio) = index.get(page.get()) {
+                    return folio.clone();
+                }
+                order(&index)
+            };
+            if let Some(folio) = self.create(page, order, true) {
                 return folio;
             }
         }

@@ -52,7 +52,7 @@ mod recent;
 mod verify;
 mod wakeup;
 
-pub use address_space::{AddressSpace, AddressSpaceParams};
+pub use address_space::{AddressSpace, AddressSpaceParams, SEQUENTIAL_FOLIO_BYTES};
 pub use cache::PageCache;
 pub use config::{Config, MAX_ORDER};
 pub use counters::PageCacheStats;

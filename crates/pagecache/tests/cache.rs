@@ -412,6 +412,40 @@ fn seeking_in_the_cache_sees_blocks() {
     assert_eq!(seek(0, false), Some(0));
 }
 
+/// Folios of 4 KiB, for calls of that size, would cost a writer in order as much as its copies.
+#[test]
+fn folios_of_a_writer_in_order_grow() {
+    let cache = PageCache::new(config(8 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    let at = |page: u64| {
+        file.mapping
+            .get_or_create_in_order(Pos::new(page << 12), 4096)
+    };
+    let orders: Vec<u32> = (0..80).map(|page| at(page).order()).collect();
+    let starts = [
+        (1, 0),
+        (2, 1),
+        (4, 2),
+        (8, 3),
+        (16, 4),
+        (32, 4),
+        (48, 4),
+        (64, 4),
+    ];
+    for (from, order) in starts {
+        let until = from.max(2 * from).min(from + 16);
+        assert!(
+            orders[from..until].iter().all(|&is| is == order),
+            "{from}: {orders:?}"
+        );
+    }
+    assert_eq!(at(112).order(), 0, "behind a gap");
+    let large = file
+        .mapping
+        .get_or_create_in_order(Pos::new(256 << 12), 1 << 20);
+    assert_eq!(large.order(), 8, "as large as the call");
+}
+
 /// A write may go without a block map where the bytes around it are known and their space is there.
 #[test]
 fn blocks_with_bytes_and_space_can_be_overwritten() {
@@ -428,7 +462,11 @@ fn blocks_with_bytes_and_space_can_be_overwritten() {
         !guard.can_overwrite(0..2048),
         "the first block has no space"
     );
-    assert!(!guard.can_overwrite(2048..4096), "the last has no bytes");
+    assert!(guard.can_overwrite(2048..4096), "the last as a whole");
+    assert!(!guard.can_overwrite(2048..4000), "the last has no bytes");
+    assert!(!guard.can_overwrite(3073..4096), "the same");
+    assert!(guard.mark_overwritten(2048..4096) && guard.is_uptodate(3072..4096));
+    assert!(!guard.mark_overwritten(2048..4096), "dirty already");
     // What is dirty has its space, allocated or reserved.
     guard.mark_dirty(0..1024);
     assert!(guard.can_overwrite(0..1024));

@@ -154,6 +154,16 @@ impl<'a> FileRangeGuard<'a> {
         }
     }
 
+    /// The end of what is locked.
+    #[inline]
+    pub(in crate::file) fn end(&self) -> Pos {
+        match &self.part {
+            Some(Part::Range(locked)) => Pos::new(locked.guard().range().last().saturating_add(1)),
+            // All from its start on, or all of the file.
+            Some(Part::Eof(_)) | None => Pos::MAX,
+        }
+    }
+
     /// The operation has done with all bytes before `pos`: lets other threads have the whole blocks
     /// there, if those are [`MIN_RELEASE_BYTES`] or more. Where the file is locked to its end or as
     /// a whole, nothing is released.
@@ -336,7 +346,8 @@ pub(crate) fn lock_range<'a>(
 }
 
 /// Locks what a write of `len` bytes `at` a position changes; returns where it goes, and the size
-/// of the file, which does not change but by this write if this write changes it.
+/// of the file, which does not change but by this write if this write changes it. A write below the
+/// end of the file locks up to the next multiple of `align` that the file has, too.
 ///
 /// # Errors
 /// [`Error::Stale`] if the inode is gone.
@@ -345,6 +356,7 @@ pub(in crate::file) fn lock_for_write<'a>(
     inode: &'a Arc<Inode>,
     at: WriteAt,
     len: u64,
+    align: u64,
 ) -> Result<(FileRangeGuard<'a>, u64, u64)> {
     let state = file_state(fs, inode);
     let position = |size: u64| at.position().unwrap_or(size);
@@ -359,7 +371,10 @@ pub(in crate::file) fn lock_for_write<'a>(
         let (pos, end) = (position(size), position(size).saturating_add(len));
         match end > size {
             true => from_block_to_infinity(bs, pos.min(size)),
-            false => round_out_to_blocks(bs, pos, end),
+            false => {
+                let aligned = end.checked_next_multiple_of(align).unwrap_or(end);
+                round_out_to_blocks(bs, pos, aligned.min(size))
+            }
         }
     });
     let held = FileRangeGuard {

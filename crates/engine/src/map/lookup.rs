@@ -14,7 +14,7 @@ use super::indirect;
 use super::locked_map::{LockedMap, SharedMap};
 use crate::alloc;
 use crate::state::inode::Inode;
-use crate::state::map::{BlockMapping, MapState, MapView, Status};
+use crate::state::map::{BlockMapping, MapState, MapView, Status, WriteSpan};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
@@ -171,21 +171,22 @@ pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &BlockMapping) -> boo
         == Some(expected)
 }
 
-/// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which
-/// becomes delayed (`new`). Any other state is returned as it is. Fewer blocks than asked for when
-/// space is short. In a block map the caller has [reserved blocks](super::reserve_indirect_blocks)
-/// for the blocks' pointers.
+/// For a buffered write of `span`: reserves space for the hole there, 1 to `len` blocks, which
+/// becomes delayed (`new`). Any other state is returned as it is, as far as `span` is locked. Fewer
+/// blocks than asked for when space is short. In a block map the caller has
+/// [reserved blocks](super::reserve_indirect_blocks) for the blocks' pointers.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if not one block can be reserved; those of [`lookup`].
 pub(crate) fn reserve_delayed(
     fs: &Fs,
     inode: &Inode,
-    lblk: Lblk,
-    len: u32,
+    span: WriteSpan,
     privileged: bool,
 ) -> Result<BlockMapping> {
+    let WriteSpan { lblk, len, locked } = span;
     let mut view = MapView::lock(&fs.maps, &inode.known);
+    let mut is_learnt = false;
     let known = match view.find(lblk) {
         Some(found) => {
             fs.stats.es_hits.bump();
@@ -193,31 +194,53 @@ pub(crate) fn reserve_delayed(
         }
         None => {
             drop(view);
+            is_learnt = true;
             let map = SharedMap::lock(inode);
-            let (found, locked) = learn(fs, &map, lblk)?;
-            view = locked;
+            let (found, again) = learn(fs, &map, lblk)?;
+            view = again;
             found
         }
     };
-    let found = mapping(&view, &known, lblk, len);
-    if found.state != MapState::Hole {
-        return Ok(found);
+    let found = mapping(&view, &known, lblk, locked);
+    let reserved = match found.state {
+        MapState::Hole => {
+            let hole = BlockMapping {
+                len: found.len.min(len),
+                ..found
+            };
+            reserve_hole(fs, &mut view, hole, privileged)
+        }
+        _ => Ok(found),
+    };
+    drop(view);
+    if is_learnt {
+        fs.maps.status.shrink();
     }
+    reserved
+}
+
+/// Makes `hole`, which `view` has just shown, delayed: all of it, or as much as there is space for.
+fn reserve_hole(
+    fs: &Fs,
+    view: &mut MapView<'_>,
+    hole: BlockMapping,
+    privileged: bool,
+) -> Result<BlockMapping> {
     // Halved while it is too much: a write goes as far as there is space.
-    let mut len = found.len;
+    let mut len = hole.len;
     let reservation = loop {
         match alloc::reserve(fs, Blocks::new(u64::from(len)), privileged) {
             Err(Error::NoSpace) if len > 1 => len /= 2,
             other => break other?,
         }
     };
-    view.set_delayed(lblk, len, reservation);
+    view.set_delayed(hole.lblk, len, reservation);
     Ok(BlockMapping {
-        lblk,
         len,
         state: MapState::Delayed,
         new: true,
         seq: view.cookie(MapState::Delayed),
+        ..hole
     })
 }
 

@@ -31,7 +31,7 @@ use extant_units::{DevOff, Lblk, PAGE_SIZE, Pblk, Pos, exact_u32};
 use crate::config::DataMode;
 use crate::file::block_span;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::state::map::{AllocateMode, BlockMapping, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState, WriteSpan};
 use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::credits;
@@ -179,7 +179,10 @@ impl BufferOps for FileContext<'_> {
             return self.one_block(&known);
         }
         let made = match handle {
-            None => map::reserve_delayed(self.fs, self.inode, lblk, 1, self.privileged)?,
+            None => {
+                let block = WriteSpan::exact(lblk, 1);
+                map::reserve_delayed(self.fs, self.inode, block, self.privileged)?
+            }
             Some(h) => {
                 let how = AllocateMode {
                     unwritten: true,

@@ -20,14 +20,14 @@ use extant_iomap::{
 use extant_lock_order::{Rank, taking};
 use extant_pagecache::{AddressSpace, FolioLocked};
 use extant_range_lock::ByteRange;
-use extant_units::{DevOff, Lblk, Pblk, Pos};
+use extant_units::{DevOff, Lblk, Pblk, Pos, at_most_u32};
 
 use crate::config::BufferedPath;
 use crate::file::file_state_init::file_state;
 use crate::file::size::block_span;
 use crate::state::file::{DataPath, FileState};
 use crate::state::inode::Inode;
-use crate::state::map::{AllocateMode, BlockMapping, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState, WriteSpan};
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, credits};
@@ -45,6 +45,8 @@ pub(in crate::file) struct FileContext<'a> {
     pub(in crate::file) flags: InodeFlags,
     /// The operation may use the blocks reserved for root.
     pub(in crate::file) privileged: bool,
+    /// The end of what the operation has locked, if that is more than it writes.
+    locked_to: Pos,
     /// Blocks that a search for data or holes has met so far.
     walked: map::Walked,
 }
@@ -83,6 +85,7 @@ impl<'a> FileContext<'a> {
             data_path: state.data_path.get(),
             flags: inode.flags(),
             privileged: false,
+            locked_to: Pos::ZERO,
             walked: map::Walked::default(),
         }
     }
@@ -98,6 +101,12 @@ impl<'a> FileContext<'a> {
     /// The context of an operation with the rights of `cred`.
     pub(in crate::file) fn with_cred(mut self, cred: &Cred) -> Self {
         self.privileged = alloc::may_use_reserve(self.fs, cred);
+        self
+    }
+
+    /// The context of a write that has locked the file up to `end`: its mappings may reach as far.
+    pub(in crate::file) fn with_locked_to(mut self, end: Pos) -> Self {
+        self.locked_to = end;
         self
     }
 
@@ -125,30 +134,51 @@ impl<'a> FileContext<'a> {
         })
     }
 
+    /// The room for new reservations.
+    fn space(&self) -> Space {
+        let counts = &self.fs.alloc.counts;
+        Space::of(counts.free_blocks().get(), counts.reserved_blocks().get())
+    }
+
     /// Starts writeback when reservations come close to the free space, and returns whether they
     /// are so close that a write has to allocate at once (as `ext4_nonda_switch`). The caller holds
     /// no folio lock.
     pub(in crate::file) fn nonda_switch(&self) -> bool {
-        let counts = &self.fs.alloc.counts;
-        let space = Space::of(counts.free_blocks().get(), counts.reserved_blocks().get());
+        let space = self.space();
+        self.hurry_if_short(space);
+        space.low
+    }
+
+    fn hurry_if_short(&self, space: Space) {
         if space.allocate_soon {
             self.fs.stats.low_space_flushes.bump();
             self.fs.files.pages.start_writeback();
         }
-        space.low
     }
 
-    /// Space for a write, reserved or allocated.
+    /// Space for a write, reserved or allocated. What has space already is mapped as far as it is
+    /// locked.
     fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<BlockMapping> {
-        let known = map::lookup(self.fs, self.inode, lblk, count)?;
-        if known.state != MapState::Hole {
-            return Ok(known);
-        }
+        let locked_to = self.locked_to.get() >> self.fs.layout.block_size.log2();
+        let locked = locked_to.saturating_sub(u64::from(lblk.get()));
+        let span = WriteSpan {
+            lblk,
+            len: count,
+            locked: at_most_u32(locked).max(count),
+        };
         alloc::retry(self.fs, || {
-            if self.fs.options.delalloc() && !self.nonda_switch() {
-                map::reserve_delayed(self.fs, self.inode, lblk, count, self.privileged)
+            let space = self.space();
+            let found = if self.fs.options.delalloc() && !space.low {
+                map::reserve_delayed(self.fs, self.inode, span, self.privileged)?
             } else {
-                self.allocate_unwritten(lblk, known.len.min(count))
+                map::lookup(self.fs, self.inode, lblk, span.locked)?
+            };
+            if found.new || found.state == MapState::Hole {
+                self.hurry_if_short(space);
+            }
+            match found.state {
+                MapState::Hole => self.allocate_unwritten(lblk, found.len.min(count)),
+                _ => Ok(found),
             }
         })
     }

@@ -426,3 +426,46 @@ fn a_read_that_fails_on_its_way_returns_what_it_has() {
     drop(inode);
     fs.unmount();
 }
+
+/// A writer in order maps each folio once, as large as it is, and writes the rest of it without the
+/// map; over blocks that have their place and over blocks that are allocated, not written.
+#[test]
+fn a_writer_in_order_maps_each_folio_once() {
+    const PAGES: u64 = 64;
+    let folios = [0, 1, 2, 4, 8, 16, 32, 48];
+    for unwritten in [false, true] {
+        let fs = mounted("");
+        let inode = file(&fs, b"overwritten");
+        if unwritten {
+            let mode = FallocateMode::Allocate { keep_size: false };
+            fallocate(&fs, &inode, mode, (0, PAGES * BLOCK), &Cred::root()).unwrap();
+        } else {
+            put(&fs, &inode, 0, &vec![1; index(PAGES * BLOCK)]);
+        }
+        fsync(&fs, &inode, None, false).unwrap();
+        drop_clean(&inode);
+        let stats = || fs.files.stats.snapshot();
+        let (before, mut mapped) = (stats(), Vec::new());
+        for page in 0..PAGES {
+            let begins = stats().begins;
+            // With nothing to note, whatever the time is.
+            crate::inode::touch_mtime(&fs, &inode);
+            put(&fs, &inode, page * BLOCK, &[2; BLOCK_LEN]);
+            if stats().begins > begins {
+                mapped.push(page);
+            }
+        }
+        // Between two ticks of the clock a write has nothing else to do.
+        let ticks = mapped.len() - folios.len();
+        assert!(ticks < 8, "{unwritten}: {mapped:?}");
+        assert!(
+            folios.iter().all(|page| mapped.contains(page)),
+            "{mapped:?}"
+        );
+        assert_eq!(stats().fill_reads, before.fill_reads);
+        fsync(&fs, &inode, None, false).unwrap();
+        drop_clean(&inode);
+        assert!(bytes(&fs, &inode, index(PAGES * BLOCK)) == vec![2; index(PAGES * BLOCK)]);
+        mount::unmount(&fs).unwrap();
+    }
+}

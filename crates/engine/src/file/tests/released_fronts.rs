@@ -8,6 +8,7 @@ use super::gates::{BLOCK, BLOCK_LEN, Stage, any_read, waiting, writes_of};
 use crate::file::{WriteAt, drop_clean, fallocate, fsync, range_lock_stats, write, write_direct};
 use crate::map;
 use crate::state::inode::InodeRef;
+use crate::state::map::WriteSpan;
 use crate::types::error::Error;
 use crate::types::{Cred, FallocateMode};
 
@@ -138,7 +139,7 @@ fn what_falls_back_to_the_cache_stays_locked() {
     let (fs, inode, half) = (&stage.fs, &long_file(&stage, HALF), half());
     // Delayed blocks without data: no direct write can go there.
     let (first, count) = (u32::try_from(HALF).unwrap(), u32::try_from(HALF).unwrap());
-    map::reserve_delayed(fs, inode, Lblk::new(first), count, false).unwrap();
+    map::reserve_delayed(fs, inode, WriteSpan::exact(Lblk::new(first), count), false).unwrap();
     let bytes = [vec![2; half], vec![4; half]].concat();
     let waits = || fs.stats.range_lock_waits.get();
     std::thread::scope(|scope| {

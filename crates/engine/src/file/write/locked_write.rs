@@ -6,6 +6,7 @@ use std::sync::Arc;
 use extant_disk::inode::InodeFlags;
 use extant_failpoint::Failpoint;
 use extant_iomap::{Payload, SourceTail};
+use extant_pagecache::SEQUENTIAL_FOLIO_BYTES;
 use extant_units::{Pos, at_most_usize};
 
 use crate::alloc;
@@ -120,8 +121,15 @@ fn lock_and_write<P: Payload + ?Sized>(
     let WriteRequest { bytes, cred, .. } = *request;
     let want = bytes.len() - skipped;
     let at = request.at.advanced_by(skipped);
-    let (mut held, pos, size) = lock_for_write(fs, inode, at, want as u64)?;
-    let cx = FileContext::new(fs, inode).with_cred(cred);
+    // A small cached write maps the rest of its folio as well, for writes that follow it.
+    let align = match request.route {
+        Route::Buffered if (want as u64) < SEQUENTIAL_FOLIO_BYTES => SEQUENTIAL_FOLIO_BYTES,
+        Route::Buffered | Route::WriteThrough | Route::Direct => 1,
+    };
+    let (mut held, pos, size) = lock_for_write(fs, inode, at, want as u64, align)?;
+    let cx = FileContext::new(fs, inode)
+        .with_cred(cred)
+        .with_locked_to(held.end());
     let is_new = request.route != Route::WriteThrough;
     if is_new && cx.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);

@@ -11,7 +11,7 @@ use extant_units::{Lblk, Pblk};
 use super::mounted::{MapMount, empty_file};
 use crate::map;
 use crate::state::inode::Inode;
-use crate::state::map::{AllocateMode, MapState};
+use crate::state::map::{AllocateMode, MapState, WriteSpan};
 use crate::test_support::test_rng::Rng;
 use crate::types::error::{Error, Location};
 use crate::volume::{Fs, credits};
@@ -44,7 +44,7 @@ fn change_region(fs: &Fs, inode: &Inode, number: u32) -> Vec<bool> {
                 mapped[range].fill(false);
             }
             1 => {
-                let found = map::reserve_delayed(fs, inode, lblk, len, false);
+                let found = map::reserve_delayed(fs, inode, WriteSpan::exact(lblk, len), false);
                 assert!(found.unwrap().state != MapState::Hole);
                 map::drop_delayed(fs, inode, lblk, end);
             }
@@ -166,7 +166,7 @@ fn damaged_nodes_are_reported_with_their_location() {
                 Ok(_) => fine += 1,
             }
             // Whatever else is done ends with an answer.
-            let _ = map::reserve_delayed(fs, &inode, Lblk::new(5), 3, true);
+            let _ = map::reserve_delayed(fs, &inode, WriteSpan::exact(Lblk::new(5), 3), true);
             let _ = map::ranges(fs, &inode);
             let mut h = fs.journal.start(4 * credits::remove(fs)).unwrap();
             let _ = map::allocate(fs, &mut h, &inode, Lblk::new(5), 3, UNWRITTEN);
@@ -193,7 +193,7 @@ fn a_delayed_block_that_is_mapped_on_disk_is_damage() {
     let mut h = mounted.start(credits::allocate(fs));
     map::allocate(fs, &mut h, &other, Lblk::ZERO, 20, UNWRITTEN).unwrap();
     drop(h);
-    map::reserve_delayed(fs, &inode, Lblk::new(5), 3, false).unwrap();
+    map::reserve_delayed(fs, &inode, WriteSpan::exact(Lblk::new(5), 3), false).unwrap();
     fs.maps.status.shrink();
     assert_eq!(fs.maps.status.known(), 0, "the disk is asked again");
     let root = other.core.read().i_block;

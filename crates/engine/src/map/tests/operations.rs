@@ -12,7 +12,7 @@ use extant_units::{Ino, Lblk, Pblk};
 use super::maps_of_linux::debugfs_extents;
 use super::mounted::{MapMount, empty_file};
 use crate::state::inode::Inode;
-use crate::state::map::{AllocateMode, BlockMapping, MapState};
+use crate::state::map::{AllocateMode, BlockMapping, MapState, WriteSpan};
 use crate::test_support::test_rng::Rng;
 use crate::types::error::Error;
 use crate::volume::credits;
@@ -52,7 +52,9 @@ impl File<'_> {
         while at < range.end {
             let len = range.end - at;
             let before = map::sequence(self.inode);
-            let found = map::reserve_delayed(fs, self.inode, Lblk::new(at), len, false).unwrap();
+            let found =
+                map::reserve_delayed(fs, self.inode, WriteSpan::exact(Lblk::new(at), len), false)
+                    .unwrap();
             assert_eq!(found.lblk.get(), at);
             assert_eq!(found.new, map::sequence(self.inode) > before, "J16");
             for lblk in at..at + found.len {
@@ -381,7 +383,7 @@ fn promises_hold_when_space_runs_out() {
     // Every second block, so that the tree gets nodes, until nothing is left to reserve.
     let mut at = 0;
     loop {
-        match map::reserve_delayed(fs, &a, Lblk::new(at), 1, false) {
+        match map::reserve_delayed(fs, &a, WriteSpan::exact(Lblk::new(at), 1), false) {
             Ok(found) => assert!(found.new && found.len == 1),
             Err(Error::NoSpace) => break,
             Err(error) => panic!("{error}"),
@@ -420,7 +422,9 @@ fn a_reservation_goes_as_far_as_there_is_space() {
     let (fs, inode) = (&mounted.fs, mounted.inode(ino));
     let mut at = 0;
     let mut calls = 0;
-    while let Ok(found) = map::reserve_delayed(fs, &inode, Lblk::new(at), 1 << 20, false) {
+    while let Ok(found) =
+        map::reserve_delayed(fs, &inode, WriteSpan::exact(Lblk::new(at), 1 << 20), false)
+    {
         at += found.len;
         calls += 1;
         assert!(calls < 100);

@@ -32,6 +32,29 @@ pub(crate) struct BlockMapping {
     pub(crate) seq: u64,
 }
 
+/// Blocks that a write asks space for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WriteSpan {
+    /// The first.
+    pub(crate) lblk: Lblk,
+    /// Blocks to reserve, at least one, if there is a hole.
+    pub(crate) len: u32,
+    /// Blocks that the writer has locked, `len` or more: blocks that have space are returned up to
+    /// there.
+    pub(crate) locked: u32,
+}
+
+impl WriteSpan {
+    /// `len` blocks, and no others.
+    pub(crate) fn exact(lblk: Lblk, len: u32) -> Self {
+        Self {
+            lblk,
+            len,
+            locked: len,
+        }
+    }
+}
+
 /// The mode of [`crate::map::allocate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AllocateMode {

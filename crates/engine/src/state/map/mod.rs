@@ -6,7 +6,7 @@ mod delayed_space;
 mod extent_status;
 mod map_view;
 
-pub(crate) use self::block_mapping::{AllocateMode, BlockMapping, MapState};
+pub(crate) use self::block_mapping::{AllocateMode, BlockMapping, MapState, WriteSpan};
 pub(crate) use self::delayed_space::{DelayedSpace, DelayedTrees, ReservationFate};
 pub(crate) use self::extent_status::{ExtentStatus, Status, StatusCache, StatusGuard};
 pub(crate) use self::map_view::{KnownBlocks, MapView, SharedMaps};
