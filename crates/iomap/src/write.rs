@@ -91,7 +91,8 @@ fn write_one_folio<O: IomapOps + ?Sized>(
         let mut guard = pages.lock_stable(folio).ok_or(FastWrite::Not)?;
         let from = folio.offset_of(pos);
         let range = from..from + bytes.len();
-        if !guard.can_overwrite(range.clone()) || !allowed() {
+        let how = guard.can_overwrite(range.clone()).ok_or(FastWrite::Not)?;
+        if !allowed() {
             return Err(FastWrite::Not);
         }
         let copied = bytes
@@ -99,7 +100,7 @@ fn write_one_folio<O: IomapOps + ?Sized>(
             .copy_at(0, &mut guard.bytes_mut()[range.clone()]);
         debug_assert_eq!(copied, bytes.len());
         folio.mark_referenced();
-        let dirtied = guard.mark_overwritten(range);
+        let dirtied = guard.overwritten(range, how);
         if end.get() > ops.size() {
             ops.raise_size(guard.locked(), end.get());
         }
@@ -135,20 +136,18 @@ fn write_several_folios<O: IomapOps + ?Sized>(
         for (&folio, slot) in folios.iter().zip(&mut guards) {
             let guard = pages.try_lock_stable(folio)?;
             let range = folio.offset_of(pos)..folio.offset_of(end);
-            if !guard.can_overwrite(range.clone()) {
-                return None;
-            }
-            *slot = Some((guard, range));
+            let how = guard.can_overwrite(range.clone())?;
+            *slot = Some((guard, range, how));
         }
         if !allowed() {
             return None;
         }
         let mut source = bytes.source();
         let (mut done, mut dirtied) = (0, false);
-        for (guard, range) in guards.iter_mut().flatten() {
+        for (guard, range, how) in guards.iter_mut().flatten() {
             done += source.copy_at(done, &mut guard.bytes_mut()[range.clone()]);
             guard.folio().mark_referenced();
-            dirtied |= guard.mark_overwritten(range.clone());
+            dirtied |= guard.overwritten(range.clone(), *how);
         }
         debug_assert_eq!(done, bytes.len());
         ops.counters().overwrites.add(folios.len() as u64);

@@ -80,8 +80,9 @@ impl BlockBits {
     pub(crate) fn contains(&self, range: Range<u32>) -> bool {
         debug_assert!(range.end <= self.len);
         match &self.bits {
-            Bits::One(bits) => !bits & mask_of(range) == 0,
-            Bits::Many(words) => words.contains(range),
+            // The first bit of the range moves to the front; none does if the range is empty.
+            Bits::One(bits) => (!bits.wrapping_shr(range.start)).trailing_zeros() >= len_of(&range),
+            Bits::Many(words) => words.set == words.len || words.contains(range),
         }
     }
 
@@ -146,6 +147,12 @@ impl BlockBits {
     }
 }
 
+#[inline]
+fn len_of(range: &Range<u32>) -> u32 {
+    debug_assert!(range.start <= range.end, "{range:?}");
+    range.end - range.start
+}
+
 /// The bits of `range`, which ends at 64 at most.
 #[inline]
 fn mask_of(range: Range<u32>) -> u64 {
@@ -162,7 +169,7 @@ fn first_from(bits: u64, from: u32) -> Option<u32> {
 
 impl Words {
     fn contains(&self, range: Range<u32>) -> bool {
-        if self.set == self.len || range.is_empty() {
+        if range.is_empty() {
             return true;
         }
         self.set != 0 && masks(range).all(|(word, mask)| self.word(word) & mask == mask)

@@ -118,6 +118,15 @@ fn next_in(bits: &BlockBits, folio: &Folio, from: usize, wanted: bool) -> Option
     Some(((block as usize) << folio.block_shift()).max(from))
 }
 
+/// The blocks that a write to cached bytes meets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overwrite {
+    /// All are dirty: nothing is to be marked.
+    OfDirty,
+    /// Some are clean, or without bytes.
+    OfClean,
+}
+
 /// A folio held exclusively.
 pub struct FolioGuard<'a> {
     folio: &'a Folio,
@@ -253,17 +262,19 @@ impl<'a> FolioGuard<'a> {
         added > 0
     }
 
-    /// Marks the blocks of `bytes` uptodate and dirty, of which [`FolioGuard::can_overwrite`] was
-    /// true: the caller has changed all of these bytes. Returns whether any block was clean.
+    /// Notes that the caller has changed all of `bytes`, of which [`FolioGuard::can_overwrite`]
+    /// said `how`. Returns whether any block was clean.
     #[inline]
-    pub fn mark_overwritten(&mut self, bytes: Range<usize>) -> bool {
-        if self.is_dirty(bytes.clone()) {
-            return false;
+    pub fn overwritten(&mut self, bytes: Range<usize>, how: Overwrite) -> bool {
+        match how {
+            Overwrite::OfDirty => false,
+            Overwrite::OfClean => {
+                if !self.is_uptodate(bytes.clone()) {
+                    self.mark_uptodate(bytes.clone());
+                }
+                self.mark_dirty(bytes)
+            }
         }
-        if !self.is_uptodate(bytes.clone()) {
-            self.mark_uptodate(bytes.clone());
-        }
-        self.mark_dirty(bytes)
     }
 
     /// Accounts for `added` blocks within `bytes` that became dirty; `first`: no block was before.
@@ -345,10 +356,11 @@ impl<'a> FolioGuard<'a> {
         self.state.private = Some(private);
     }
 
-    /// Returns whether a write to `bytes` needs neither the block map nor the device: all of its
-    /// blocks have space, and those that it changes in part are uptodate.
+    /// How a write to `bytes` leaves the folio that needs neither the block map nor the device: all
+    /// of its blocks have space, and those that it changes in part are uptodate. `None` if it needs
+    /// one of them.
     #[inline]
-    pub fn can_overwrite(&self, bytes: Range<usize>) -> bool {
+    pub fn can_overwrite(&self, bytes: Range<usize>) -> Option<Overwrite> {
         let blocks = self.folio.blocks(&bytes);
         let FolioState {
             uptodate,
@@ -357,9 +369,11 @@ impl<'a> FolioGuard<'a> {
             ..
         } = &*self.state;
         // Dirty blocks are uptodate. Most writes meet blocks that an earlier one made dirty.
-        dirty.contains(blocks.clone())
-            || (backed.contains(blocks.clone())
-                && (uptodate.contains(blocks) || self.has_edges(&bytes)))
+        if dirty.contains(blocks.clone()) {
+            return Some(Overwrite::OfDirty);
+        }
+        let has_bytes = || uptodate.contains(blocks.clone()) || self.has_edges(&bytes);
+        (backed.contains(blocks.clone()) && has_bytes()).then_some(Overwrite::OfClean)
     }
 
     /// Returns whether the blocks that `bytes` covers in part are uptodate.

@@ -59,7 +59,7 @@ pub use counters::PageCacheStats;
 pub use dirty_list::{FILES_TOGETHER, SMALL_FILE_BYTES, Writeback, WritebackReason};
 pub use errseq::{ErrorCursor, WritebackErrors, WritebackFault};
 pub use folio::Folio;
-pub use folio_guard::{FolioGuard, FolioLocked, FolioRef};
+pub use folio_guard::{FolioGuard, FolioLocked, FolioRef, Overwrite};
 pub use folio_tree::Tag;
 pub use locks::{InvalidateExclusive, InvalidateLock, InvalidateShared, WritebackPass};
 pub use pin::Pinned;

@@ -453,21 +453,24 @@ fn blocks_with_bytes_and_space_can_be_overwritten() {
     let file = Sink::new(&cache, BlockSize::KIB1);
     let folio = file.mapping.get_or_create(Pos::ZERO, 4096);
     let mut guard = file.mapping.lock(&folio).unwrap();
-    assert!(!guard.can_overwrite(0..1), "nothing is known");
+    let can = |guard: &FolioGuard<'_>, bytes| guard.can_overwrite(bytes).is_some();
+    assert!(!can(&guard, 0..1), "nothing is known");
     guard.mark_uptodate(0..3072);
-    assert!(!guard.can_overwrite(0..1024), "no space");
+    assert!(!can(&guard, 0..1024), "no space");
     guard.set_backed(1024..4096);
-    assert!(guard.can_overwrite(1024..3072) && guard.can_overwrite(1500..1501));
+    assert!(can(&guard, 1024..3072) && can(&guard, 1500..1501));
+    assert!(!can(&guard, 0..2048), "the first block has no space");
+    assert!(can(&guard, 2048..4096), "the last as a whole");
+    assert!(!can(&guard, 2048..4000), "the last has no bytes");
+    assert!(!can(&guard, 3073..4096), "the same");
+    let how = guard.can_overwrite(2048..4096).unwrap();
+    assert!(guard.overwritten(2048..4096, how) && guard.is_uptodate(3072..4096));
+    assert_eq!(guard.can_overwrite(2048..4096), Some(Overwrite::OfDirty));
     assert!(
-        !guard.can_overwrite(0..2048),
-        "the first block has no space"
+        !guard.overwritten(2048..4096, Overwrite::OfDirty),
+        "dirty already"
     );
-    assert!(guard.can_overwrite(2048..4096), "the last as a whole");
-    assert!(!guard.can_overwrite(2048..4000), "the last has no bytes");
-    assert!(!guard.can_overwrite(3073..4096), "the same");
-    assert!(guard.mark_overwritten(2048..4096) && guard.is_uptodate(3072..4096));
-    assert!(!guard.mark_overwritten(2048..4096), "dirty already");
     // What is dirty has its space, allocated or reserved.
     guard.mark_dirty(0..1024);
-    assert!(guard.can_overwrite(0..1024));
+    assert!(can(&guard, 0..1024));
 }
