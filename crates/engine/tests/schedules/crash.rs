@@ -155,9 +155,9 @@ fn judge_content(
     }
     for (cell, value) in found.iter().enumerate() {
         let was = covered.iter().any(|state| shows(state, cell));
-        let is_end = size_first && covered.iter().any(|state| state.size(file) <= cell);
-        let leaves_gap = |call: &&Call| leaves_gap(call, cell);
-        let is_gap = *value == 0 && (is_end || later.iter().any(leaves_gap));
+        let is_cut = covered.iter().any(|state| state.size(file) <= cell);
+        let leaves_gap = |call: &&Call| leaves_gap(call, cell, is_cut);
+        let is_gap = *value == 0 && (size_first && is_cut || later.iter().any(leaves_gap));
         if !was && !is_gap && !parts.iter().any(|part| gives(part, cell, *value)) {
             return Err(told(
                 file,
@@ -196,8 +196,10 @@ fn gives(part: &Part, cell: usize, value: Value) -> bool {
 }
 
 /// Returns whether a call may make a file longer and leave a cell before what it writes untouched.
-fn leaves_gap(call: &Call, cell: usize) -> bool {
-    let written = call.parts.iter().filter_map(|part| match *part {
+/// If the file may have been cut before the cell (`is_cut`), the last part of a write that waited
+/// for space may come after that, and its first one before.
+fn leaves_gap(call: &Call, cell: usize, is_cut: bool) -> bool {
+    let mut written = call.parts.iter().filter_map(|part| match *part {
         Part::Write(_, at, _)
         | Part::Append(_, at, _)
         | Part::Change(_, at, _)
@@ -210,5 +212,11 @@ fn leaves_gap(call: &Call, cell: usize) -> bool {
         Part::Zero(_, at, len) => cell < at + len,
         _ => false,
     });
-    extends || written.min().is_some_and(|at| cell < at)
+    let leaves = |at: usize| cell < at;
+    extends
+        || if is_cut {
+            written.any(leaves)
+        } else {
+            written.min().is_some_and(leaves)
+        }
 }
