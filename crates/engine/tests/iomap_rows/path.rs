@@ -1,7 +1,8 @@
 //! Which data path a file takes, and what the path does: rows 13, 16, 17, 23 to 25, 27.
 
-use extant_engine::{BufferedPath, Cred, Error};
-use extant_testkit::Image;
+use extant_engine::{BufferedPath, Cred, Error, FallocateMode};
+use extant_testkit::{Image, content};
+use extant_units::index;
 
 use crate::rig::{Rig, image};
 
@@ -213,6 +214,50 @@ fn iomap_27_the_mount_options_choose() {
         let node = rig.create("f");
         assert_eq!(rig.volume.buffered_path(&node).unwrap(), path, "{options}");
         rig.write(&node, 100, &[1; 50_000]);
+        rig.end();
+    }
+}
+
+/// A folio of 2 MiB in blocks of 1 KiB, each of which lies by itself on the device: its handles get
+/// credits for extents as they go, and none takes more than it was given.
+#[test]
+fn large_05_06_a_folio_of_fragments_stays_within_its_credits() {
+    const FOLIO: usize = 2 << 20;
+    for options in [
+        "nobuffered_iomap",
+        "nobuffered_iomap,dioread_lock",
+        "nobuffered_iomap,nodelalloc",
+        "nobuffered_iomap,data=journal",
+    ] {
+        let rig = Rig::tuned(&image(32, "-b 1024"), options, |_| ());
+        let filler = rig.create("filler");
+        let free = rig.volume.statfs().unwrap().blocks_free;
+        rig.write(&filler, 0, &vec![1; index((free - 2600) << 10)]);
+        rig.volume.sync().unwrap();
+        for pos in (0..16 << 20).step_by(2048) {
+            let punch = FallocateMode::PunchHole;
+            rig.volume
+                .fallocate(&filler, punch, pos, 1024, &Cred::root())
+                .unwrap();
+        }
+        // Larger than what else is free in one piece.
+        rig.write(&rig.create("rest"), 0, &vec![2; 2400 << 10]);
+        rig.volume.sync().unwrap();
+        let node = rig.create("f");
+        let bytes = content::fill(3, 0, FOLIO);
+        let counted = rig.counted(|| {
+            rig.write(&node, 0, &bytes);
+            rig.volume.fsync(&node, false).unwrap();
+        });
+        assert_eq!(counted["credit_overflow"], 0, "{options}: {counted:?}");
+        let extents = rig.volume.map(&node, 0).count();
+        assert!(extents > 1500, "{options}: {extents}");
+        // With data in the log a folio's handles end at the log's limit.
+        if !options.contains("data=journal") {
+            assert_eq!(counted["folio_order_9"], 1, "{options}: {counted:?}");
+        }
+        rig.volume.drop_caches();
+        assert!(rig.content(&node) == bytes, "{options}");
         rig.end();
     }
 }
