@@ -107,9 +107,13 @@ impl Copy<'_> {
                 self.done += hole;
                 continue;
             }
-            // The file may have become shorter: then reading finds nothing.
+            // The file may have become shorter: then reading finds nothing. Or a hole has come
+            // there meanwhile, of a block at least.
             let end = self.find(Whence::Hole, at)?.unwrap_or(at);
-            let piece = end.saturating_sub(at).clamp(1, COPY_CHUNK_BYTES).min(left);
+            let block = self.fs.layout.block_size.bytes_u64();
+            let rest_of_block = block - at % block;
+            let piece = end.saturating_sub(at).max(rest_of_block);
+            let piece = piece.min(COPY_CHUNK_BYTES).min(left);
             buf.resize(extant_units::index(piece), 0);
             if !self.copy_piece(at, &mut buf)? {
                 return Ok(());
