@@ -27,6 +27,8 @@ pub(crate) struct Survivors {
 struct Promise<'a> {
     covered: Vec<State>,
     later: Vec<&'a Call>,
+    /// Of those that ended before, some may have moved what a later one had given.
+    moves_later: bool,
 }
 
 /// The file that a part changes the content of.
@@ -46,6 +48,10 @@ fn content(part: &Part) -> Option<usize> {
         | Part::Insert(file, ..) => Some(file),
         _ => None,
     }
+}
+
+fn moves(part: &Part) -> bool {
+    matches!(part, Part::Collapse(..) | Part::Insert(..))
 }
 
 fn changes_names(part: &Part) -> bool {
@@ -94,7 +100,13 @@ fn promise<'a>(
     let (before, later): (Vec<_>, Vec<_>) = begun.partition(|call| call.end < last);
     // None if the calls before were possible only with later ones.
     let covered = outcomes(first, &before).filter(|states| !states.is_empty())?;
-    Some(Promise { covered, later })
+    let moved_at = before.iter().filter(|call| call.parts.iter().any(moves));
+    let moved_at = moved_at.map(|call| call.end).max();
+    Some(Promise {
+        covered,
+        moves_later: later.iter().any(|call| Some(call.begin) < moved_at),
+        later,
+    })
 }
 
 /// Judges what a cut left.
@@ -109,7 +121,7 @@ pub(crate) fn judge(cut: &Cut<'_>, found: &Survivors) -> Result<(), String> {
         }
         let concerns = |part: &Part| matches!(*part, Part::SetAttr(of, _) if of == file);
         let syncs = |op| op == Op::Sync || op == Op::Fsync(file, false);
-        if let Some(Promise { covered, later }) = promise(cut, concerns, syncs) {
+        if let Some(Promise { covered, later, .. }) = promise(cut, concerns, syncs) {
             let set = |call: &&Call| call.parts.contains(&Part::SetAttr(file, found.attr));
             let is_covered = covered.iter().any(|state| state.attr(file) == found.attr);
             if !is_covered && !later.iter().any(set) {
@@ -118,7 +130,7 @@ pub(crate) fn judge(cut: &Cut<'_>, found: &Survivors) -> Result<(), String> {
         }
     }
     let promise = promise(cut, changes_names, |op| op == Op::Sync);
-    if let Some(Promise { covered, later }) = promise
+    if let Some(Promise { covered, later, .. }) = promise
         && later.is_empty()
         && !covered.iter().any(|state| state.names() == found.names)
     {
@@ -133,7 +145,7 @@ fn judge_content(
     promise: &Promise<'_>,
     found: &[Value],
 ) -> Result<(), String> {
-    let Promise { covered, later } = promise;
+    let Promise { covered, later, .. } = promise;
     let shows = |state: &State, cell: usize| state.may_show(file, cell, found[cell]);
     if later.is_empty() {
         let is_found = |state: &&State| {
@@ -145,8 +157,7 @@ fn judge_content(
         };
     }
     let parts: Vec<_> = later.iter().flat_map(|call| &call.parts).collect();
-    let moves = |part: &&&Part| matches!(part, Part::Collapse(..) | Part::Insert(..));
-    if parts.iter().any(|part| moves(&part)) {
+    if promise.moves_later || parts.iter().any(|part| moves(part)) {
         return Ok(());
     }
     let cuts = parts.iter().any(|part| matches!(part, Part::Resize(..)));
