@@ -155,6 +155,12 @@ impl AddressSpace {
         self.pass.is_held()
     }
 
+    /// Returns whether a thread waits for the end of a pass.
+    #[doc(hidden)] // For the engine's tests, which wait until another thread has come this far.
+    pub fn is_pass_awaited(&self) -> bool {
+        self.pass.is_awaited()
+    }
+
     /// Writeback errors, for fsync.
     pub fn errors(&self) -> &WritebackErrors {
         &self.errors

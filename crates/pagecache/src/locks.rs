@@ -1,5 +1,7 @@
 //! The locks of an address space that callers take, each with its rank in the lock order.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use extant_lock_order::{Locked, Rank, lock, took};
 
 use extant_sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -50,7 +52,12 @@ impl InvalidateLock {
 }
 
 /// Admits one writeback pass of an address space at a time.
-pub(crate) struct PassLock(Mutex<()>);
+#[derive(Default)]
+pub(crate) struct PassLock {
+    pass: Mutex<()>,
+    /// Threads that met a pass and wait for its end.
+    waiting: AtomicUsize,
+}
 
 /// The right to write the file back: no other pass runs while this exists.
 #[must_use]
@@ -58,27 +65,32 @@ pub struct WritebackPass<'a> {
     _held: Locked<MutexGuard<'a, ()>>,
 }
 
-impl Default for PassLock {
-    fn default() -> Self {
-        Self(Mutex::new(()))
-    }
-}
-
 impl PassLock {
     pub(crate) fn is_held(&self) -> bool {
-        self.0.is_locked()
+        self.pass.is_locked()
+    }
+
+    /// Returns whether a thread has met a pass and waits for its end.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
     }
 
     #[track_caller]
     pub(crate) fn lock(&self) -> WritebackPass<'_> {
+        let wait = || {
+            self.waiting.fetch_add(1, Ordering::Release);
+            let guard = self.pass.lock();
+            self.waiting.fetch_sub(1, Ordering::Release);
+            guard
+        };
         WritebackPass {
-            _held: lock(Rank::Pass, || self.0.lock()),
+            _held: lock(Rank::Pass, || self.pass.try_lock().unwrap_or_else(wait)),
         }
     }
 
     /// [`PassLock::lock`], unless a pass runs. A lock that is tried is in order at any time.
     pub(crate) fn try_lock(&self) -> Option<WritebackPass<'_>> {
-        let guard = self.0.try_lock()?;
+        let guard = self.pass.try_lock()?;
         Some(WritebackPass {
             _held: Locked::new(guard, took(Rank::Pass)),
         })

@@ -177,12 +177,11 @@ fn files_that_change_meanwhile_lose_nothing() {
             let mode = FallocateMode::Allocate { keep_size: true };
             fallocate(&fs, &files[7], mode, (0, 8 * BLOCK), &Cred::root()).unwrap();
         });
-        // Nothing tells that a thread waits for a pass. One that does not is over by then.
-        for _ in 0..100 {
-            if !fill.is_finished() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+        let pages = &files[7].file_state.get().unwrap().address_space;
+        extant_testkit::wait_until("the pass to be waited for", || {
+            fill.is_finished() || pages.is_pass_awaited()
+        });
+        assert!(!fill.is_finished(), "it did not wait for the writeback");
         assert_eq!(fs.alloc.counts.reserved_blocks(), reserved);
         let cut = scope.spawn(|| truncate(&fs, &files[9], 0, &Cred::root()).unwrap());
         extant_testkit::wait_until("the size to move", || files[9].size() == 0);
