@@ -13,7 +13,7 @@ use super::{disk_size, file, mounted, mounted_with, put};
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::{
     ReadMode, Side, WriteAt, copy_range, data_path, drop_clean, edit, fallocate, file_state, fsync,
-    move_extents, read, truncate, write, write_and_wait, write_direct,
+    move_extents, read, read_direct, truncate, write, write_and_wait, write_direct,
 };
 use crate::state::alloc::DirtyBound;
 use crate::state::inode::InodeRef;
@@ -147,6 +147,61 @@ fn a_direct_write_reads_the_blocks_that_it_takes_in_part() {
         assert!(
             bytes(&fs, &inode, 5 * BLOCK_LEN) == expected,
             "{len} bytes at {pos}"
+        );
+    }
+    assert_eq!(fs.stats.direct_fallbacks.get(), 0);
+    mount::unmount(&fs).unwrap();
+}
+
+/// What is newer in the cache than on the device is written before a direct read of it, and nothing
+/// else is.
+#[test]
+fn a_direct_read_sees_what_only_the_cache_has() {
+    let fs = mounted("");
+    let inode = stored(&fs, b"f", 1, 4 * BLOCK_LEN);
+    put(&fs, &inode, BLOCK, &[2; BLOCK_LEN]);
+    let written = || fs.files.stats.snapshot().written_bytes;
+    let before = written();
+    let sees = |pos: u64, expected: &[u8]| {
+        let mut seen = vec![0x55; expected.len()];
+        let done = read_direct(&fs, &inode, None, pos, &mut seen).unwrap();
+        assert!(done == seen.len() && seen == expected, "from {pos}");
+        written() - before
+    };
+    assert_eq!(sees(0, &[1; BLOCK_LEN]), 0);
+    assert_eq!(sees(2 * BLOCK, &[1; 2 * BLOCK_LEN]), 0);
+    let all = [[1; BLOCK_LEN], [2; BLOCK_LEN], [1; BLOCK_LEN]].concat();
+    assert_eq!(sees(0, &all), BLOCK);
+    assert_eq!(sees(0, &all), BLOCK);
+    assert_eq!(fs.stats.direct_fallbacks.get(), 0);
+    mount::unmount(&fs).unwrap();
+}
+
+/// The blocks of a direct write leave the cache, after what it had newer of them is written.
+#[test]
+fn a_direct_write_leaves_nothing_older_in_the_cache() {
+    let fs = mounted("");
+    let inode = stored(&fs, b"f", 1, 4 * BLOCK_LEN);
+    let mut expected = vec![1; 4 * BLOCK_LEN];
+    // A block that is clean in the cache, one that is dirty, and one of which a part is dirty.
+    for (dirty, pos, len) in [
+        (None, 0, BLOCK_LEN),
+        (Some((BLOCK_LEN, BLOCK_LEN)), BLOCK_LEN, BLOCK_LEN),
+        (Some((2 * BLOCK_LEN, 512)), 2 * BLOCK_LEN + 512, 1024),
+    ] {
+        if let Some((at, len)) = dirty {
+            put(&fs, &inode, at as u64, &vec![2; len]);
+            expected[at..at + len].fill(2);
+        }
+        let at = WriteAt::Pos(pos as u64);
+        let (_, done) = write_direct(&fs, &inode, None, at, &vec![3; len], &Cred::root()).unwrap();
+        assert_eq!(done, len);
+        expected[pos..pos + len].fill(3);
+        assert!(bytes(&fs, &inode, 5 * BLOCK_LEN) == expected, "at {pos}");
+        drop_clean(&inode);
+        assert!(
+            bytes(&fs, &inode, 5 * BLOCK_LEN) == expected,
+            "at {pos}, stored"
         );
     }
     assert_eq!(fs.stats.direct_fallbacks.get(), 0);
