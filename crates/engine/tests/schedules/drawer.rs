@@ -1,210 +1,46 @@
 //! Draws the calls of a program.
 //!
-//! Calls that have nothing to do with each other disturb each other never, so a program has few
-//! kinds of calls: those of a row that meet in one mechanism, some of them, or a swarm, which is a
-//! few kinds of each of some classes. Mostly it has one file, and two ranges that most calls aim
-//! at. What comes first leaves the pages of that region in different states: a hole, allocated and
-//! unwritten, delayed, dirty, clean, partly cached, not cached. Short programs are drawn more often
-//! than long ones: they have fewer orders, and what two calls can show needs no third.
+//! A mix says which kinds of calls there are ([`crate::mixes`]). Mostly a program has one file, and
+//! two ranges that most calls aim at. What comes first leaves the pages of that region in different
+//! states ([`crate::states`]). Short programs are drawn more often than long ones: they have fewer
+//! orders, and what two calls can show needs no third.
 
 use extant_testkit::Rng;
 
+use crate::mixes::Kind::{self, *};
+use crate::mixes::{ALL, Mix};
 use crate::model::PAGE;
 use crate::program::{FILES, NAMES, Op, Protection, Setup};
 
 /// Cells that calls aim at.
-const SPAN: usize = 4 * PAGE;
-
-/// A kind of calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Write,
-    Vectored,
-    Edit,
-    Long,
-    Append,
-    Copy,
-    Direct,
-    Queued,
-    Read,
-    ReadPast,
-    ReadDirect,
-    View,
-    Punch,
-    Zero,
-    Allocate,
-    Collapse,
-    Insert,
-    Truncate,
-    Size,
-    Seek,
-    Fsync,
-    Sync,
-    Drop,
-    DropAll,
-    Evict,
-    Protect,
-    Defragment,
-    Switch,
-    Trim,
-    Grow,
-    Lookup,
-    LookupAll,
-    Rename,
-    Exchange,
-    Link,
-    Unlink,
-    Links,
-    SetAttr,
-    BigAttr,
-    RemoveAttr,
-    GetAttr,
-}
-
-use Kind::*;
-
-/// All kinds.
-const ALL: &[Kind] = &[
-    Write, Vectored, Edit, Long, Append, Copy, Direct, Queued, Read, ReadPast, ReadDirect, View,
-    Punch, Zero, Allocate, Collapse, Insert, Truncate, Size, Seek, Fsync, Sync, Drop, DropAll,
-    Evict, Protect, Defragment, Switch, Trim, Grow, Lookup, LookupAll, Rename, Exchange, Link,
-    Unlink, Links, SetAttr, BigAttr, RemoveAttr, GetAttr,
-];
-
-/// Kinds that meet in one mechanism.
-const MEETING: &[&[Kind]] = &[
-    // Data that leaves the cache, and what looks at the map and at the cache.
-    &[Write, Punch, Zero, Evict, Evict],
-    &[Write, Write, Edit, Evict, Read, View],
-    &[Seek, Read, Write, Punch, Evict, Fsync, DropAll],
-    // The end of a file.
-    &[
-        Write, Append, Read, Size, Direct, Insert, Truncate, Truncate,
-    ],
-    // Past the cache, and through it.
-    &[Write, Read, Direct, Queued, ReadDirect, ReadPast, Evict],
-    // Data that moves within the file, or on the device.
-    &[Write, Read, Collapse, Insert, Evict],
-    &[Write, Read, Seek, Insert, Collapse, Punch],
-    &[Write, Read, Direct, Defragment, Switch, Fsync],
-    // Overwrites beside what has the file alone.
-    &[
-        Write, Write, Read, Collapse, Punch, Truncate, Direct, Switch,
-    ],
-    // Names.
-    &[
-        LookupAll, LookupAll, LookupAll, Rename, Rename, Exchange, Link, Unlink,
-    ],
-];
-
-/// Kinds that meet where space is short.
-const TIGHT: &[&[Kind]] = &[
-    &[
-        Write, Append, Allocate, Direct, Punch, Fsync, Sync, Truncate, Grow,
-    ],
-    &[Write, Write, Allocate, Allocate, Evict, Fsync, Sync],
-    // Writes that let go of their front.
-    &[Long, Long, Long, Write, Read],
-];
-
-/// Kinds that meet in what a power cut leaves.
-const DURABLE: &[&[Kind]] = &[
-    // Delayed blocks: where they are allocated, and what drops them.
-    &[Write, Fsync, Allocate, Truncate, Punch, Sync],
-    &[Write, Append, Vectored, Long, Fsync, Sync, Truncate],
-    // Data that is written while another thread commits.
-    &[Write, Append, Direct, Fsync, SetAttr, Sync],
-    // Names, attributes and what makes them durable.
-    &[
-        Rename, Link, Unlink, Unlink, Sync, Fsync, SetAttr, Write, Truncate,
-    ],
-    // Blocks of metadata that become blocks of data.
-    &[BigAttr, RemoveAttr, Write, Fsync, Sync],
-    &[Write, Punch, Truncate, Fsync, Sync, Trim, Grow],
-];
-
-/// Classes that a swarm is drawn from: how many kinds of each, at least and at most.
-const CLASSES: &[(&[Kind], u64, u64)] = &[
-    (
-        &[
-            Write, Write, Vectored, Edit, Long, Append, Copy, Direct, Queued,
-        ],
-        1,
-        2,
-    ),
-    (&[Read, Read, ReadPast, ReadDirect, View, Size, Seek], 0, 1),
-    (
-        &[Punch, Zero, Allocate, Collapse, Insert, Truncate, Truncate],
-        0,
-        2,
-    ),
-    (&[Fsync, Sync, Evict, Evict, DropAll], 1, 1),
-];
-/// Kinds of which a swarm has one now and then.
-const OTHERS: &[Kind] = &[
-    Drop, Protect, Protect, Defragment, Switch, Trim, Grow, Unlink, Rename, SetAttr, BigAttr,
-    RemoveAttr,
-];
-
-/// Some kinds of each class.
-fn swarm(rng: &mut Rng) -> Vec<Kind> {
-    let mut kinds = Vec::new();
-    for (class, least, most) in CLASSES {
-        let count = rng.between(*least, *most);
-        kinds.extend((0..count).map(|_| class[rng.index(class.len())]));
-    }
-    if rng.chance(20) {
-        kinds.push(OTHERS[rng.index(OTHERS.len())]);
-    }
-    kinds
-}
-
-/// A row of kinds that fit the volume, or some of it.
-fn row(rng: &mut Rng, setup: &Setup) -> Vec<Kind> {
-    let rows = if setup.cuts.is_some() && rng.chance(75) {
-        DURABLE
-    } else if setup.left.is_some() && rng.chance(60) {
-        TIGHT
-    } else {
-        MEETING
-    };
-    let row = rows[rng.index(rows.len())];
-    if rng.chance(50) {
-        let count = rng.between(2, 4);
-        return (0..count).map(|_| row[rng.index(row.len())]).collect();
-    }
-    row.to_vec()
-}
+pub(crate) const SPAN: usize = 4 * PAGE;
 
 pub(crate) struct Drawer<'a> {
-    rng: &'a mut Rng,
-    block: usize,
+    pub(crate) rng: &'a mut Rng,
+    pub(crate) mix: Mix,
+    pub(crate) block: usize,
     /// Space may run out.
-    is_tight: bool,
+    pub(crate) is_tight: bool,
     /// The power goes: what is made durable before that counts as much as what runs then.
-    has_cuts: bool,
-    kinds: Vec<Kind>,
-    files: usize,
+    pub(crate) has_cuts: bool,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) files: usize,
     /// Cell at which most calls begin.
     near: usize,
     /// Ranges that calls aim at exactly, and how many calls in a hundred do.
-    hot: [(usize, usize); 2],
+    pub(crate) hot: [(usize, usize); 2],
     aimed: u64,
 }
 
 impl<'a> Drawer<'a> {
-    pub(crate) fn new(rng: &'a mut Rng, setup: &Setup) -> Self {
-        let is_swarm = rng.chance(50);
-        let kinds = if is_swarm {
-            swarm(rng)
-        } else {
-            row(rng, setup)
-        };
+    pub(crate) fn new(rng: &'a mut Rng, mix: Mix, setup: &Setup) -> Self {
+        let kinds = mix.kinds(rng, setup);
         let files = if rng.chance(80) { 1 } else { FILES };
         // Files are mostly written from the start.
         let near = if rng.chance(30) { 0 } else { rng.index(SPAN) };
         let mut drawer = Self {
             rng,
+            mix,
             block: setup.block_cells(),
             is_tight: setup.left.is_some(),
             has_cuts: setup.cuts.is_some(),
@@ -228,83 +64,44 @@ impl<'a> Drawer<'a> {
             _ => [around, (at, len)],
         };
         drawer.aimed = [0, 70, 95, 95][drawer.rng.index(4)];
+        if mix == Mix::Pair {
+            drawer.aim_at_region(unit);
+        }
         drawer
     }
 
-    /// The calls of one thread that come first.
-    pub(crate) fn first(&mut self) -> Vec<Op> {
-        let mut ops = Vec::new();
-        for _ in 0..[1, 1, 1, 2, 2, 3][self.rng.index(6)] {
-            self.prepare(&mut ops);
-        }
-        // A state that was just prepared, or one that has been made durable and changed.
-        let calls = if self.has_cuts {
-            [0, 0, 1, 2, 4, 7]
-        } else {
-            [0, 0, 0, 1, 1, 1]
-        };
-        for _ in 0..calls[self.rng.index(6)] {
-            self.call(&mut ops);
-        }
-        ops
+    /// Has calls aim at some neighbouring units, and at any part of these.
+    fn aim_at_region(&mut self, unit: usize) {
+        let (at, count) = (self.near / unit * unit, 1 + self.rng.index(3));
+        let from = self.rng.index(count * unit);
+        let part = (at + from, 1 + self.rng.index(count * unit - from));
+        self.hot = [(at, count * unit), part];
+        self.aimed = 95;
     }
 
     /// The calls of the threads.
     pub(crate) fn threads(&mut self) -> Vec<Vec<Op>> {
         let threads = if self.rng.chance(85) { 2 } else { 3 };
         (0..threads)
-            .map(|_| {
+            .map(|thread| {
                 let calls = [1, 1, 1, 1, 2, 2, 2, 3][self.rng.index(8)];
                 let mut ops = Vec::new();
-                (0..calls).for_each(|_| self.call(&mut ops));
+                let mut left = calls;
+                if self.mix.is_narrow() {
+                    let own = self.kinds[thread % self.kinds.len()];
+                    self.call_of(own, &mut ops);
+                    left -= 1;
+                }
+                (0..left).for_each(|_| self.call(&mut ops));
                 ops
             })
             .collect()
     }
 
-    /// Leaves some pages in a state that calls can meet.
-    fn prepare(&mut self, ops: &mut Vec<Op>) {
-        if self.kinds.contains(&Rename) && self.rng.chance(75) {
-            // Names that the cache has.
-            return self.look_up_all(ops);
-        }
-        let file = self.rng.index(self.files);
-        if self.kinds.contains(&Long) && self.rng.chance(60) {
-            // A hole, and the end far behind it.
-            return ops.push(Op::Truncate(file, SPAN + self.rng.index(2 * SPAN)));
-        }
-        let (at, len) = self.range();
-        let write = Op::Write(file, at, len);
-        // Without space a file may get a part of the length.
-        let allocate = Op::Allocate(file, at, len + PAGE, self.is_tight);
-        match self.rng.below(12) {
-            // Delayed, or dirty.
-            0 | 1 | 10 => ops.push(write),
-            // Clean.
-            2 => ops.extend([write, Op::Fsync(file, true)]),
-            // Not cached, or some pages.
-            3 => ops.extend([write, Op::Evict(file)]),
-            4 => {
-                let (at, len) = self.range();
-                ops.extend([write, Op::Evict(file), Op::Read(file, at, len)]);
-            }
-            // A part of a page.
-            5 => {
-                let (at, _) = self.range();
-                ops.extend([write, Op::Evict(file), Op::Write(file, at, self.block)]);
-            }
-            // Unwritten.
-            6 => ops.push(allocate),
-            7 | 11 => ops.extend([allocate, write]),
-            // A hole, and the end far behind it.
-            8 => ops.push(Op::Truncate(file, SPAN + self.rng.index(2 * SPAN))),
-            _ => ops.push(Op::Direct(file, at, len)),
-        }
-    }
-
-    fn range(&mut self) -> (usize, usize) {
+    pub(crate) fn range(&mut self) -> (usize, usize) {
         if self.rng.chance(self.aimed) {
-            return self.hot[self.rng.index(2)];
+            let second = if self.mix == Mix::Pair { 70 } else { 50 };
+            return self.hot[usize::from(self.rng.chance(second))];
         }
         let at = if self.rng.chance(80) {
             (self.near + self.rng.index(6)).saturating_sub(3)
@@ -327,19 +124,23 @@ impl<'a> Drawer<'a> {
     }
 
     /// Looks all names up, in any order.
-    fn look_up_all(&mut self, ops: &mut Vec<Op>) {
+    pub(crate) fn look_up_all(&mut self, ops: &mut Vec<Op>) {
         let first = self.rng.index(NAMES);
         let back = self.rng.chance(50);
         let names = (0..NAMES).map(|name| (first + if back { NAMES - name } else { name }) % NAMES);
         ops.extend(names.map(Op::Lookup));
     }
 
-    fn call(&mut self, ops: &mut Vec<Op>) {
+    pub(crate) fn call(&mut self, ops: &mut Vec<Op>) {
         let kind = if self.rng.chance(92) {
             self.kinds[self.rng.index(self.kinds.len())]
         } else {
             ALL[self.rng.index(ALL.len())]
         };
+        self.call_of(kind, ops);
+    }
+
+    fn call_of(&mut self, kind: Kind, ops: &mut Vec<Op>) {
         if kind == LookupAll {
             self.look_up_all(ops);
         } else {

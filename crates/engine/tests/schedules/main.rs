@@ -21,6 +21,7 @@ mod data;
 mod device;
 mod drawer;
 mod history;
+mod mixes;
 mod model;
 mod names;
 mod planted;
@@ -30,6 +31,7 @@ mod round;
 mod run;
 mod scheduler;
 mod shrink;
+mod states;
 mod world;
 
 use std::time::{Duration, Instant};

@@ -7,6 +7,7 @@ use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::Rng;
 
 use crate::drawer::Drawer;
+use crate::mixes::Mix;
 use crate::model::CELL;
 
 /// Files of a volume.
@@ -211,8 +212,10 @@ impl Program {
     /// The program of `seed`.
     pub(crate) fn draw(seed: u64, failpoint: Option<Failpoint>) -> Self {
         let mut rng = Rng::new(seed ^ 0x7363_6865_6475_6c65);
-        let setup = Setup::draw(&mut rng, failpoint);
-        let mut drawer = Drawer::new(&mut rng, &setup);
+        let mix = Mix::draw(&mut rng);
+        let mut setup = Setup::draw(&mut rng, failpoint);
+        mix.bind(&mut setup, &mut rng);
+        let mut drawer = Drawer::new(&mut rng, mix, &setup);
         Self {
             setup,
             first: drawer.first(),
