@@ -361,16 +361,24 @@ impl Server<'_> {
                 }
                 Err(errno) => Err(errno),
             };
-            if let Some(one) = self.full.parking.leave(turn.unique) {
-                self.send(&one, reply.finish(one.unique, outcome));
-                answered += 1;
-            } else {
-                // It has left just now. What it was granted counts until it is drained, and a loss
-                // is still to be told.
-                self.full.admission.lock().untell(writer, told);
-            }
+            let reply = reply.finish(turn.unique, outcome);
+            answered += u32::from(self.answer(turn.unique, (writer, told), reply));
         }
         answered > 0 || !is_one_left
+    }
+
+    /// Sends the reply to the question of a writer, whose handle was `told` of so many failures
+    /// before. Returns whether it still waited: what one that has left just now was granted counts
+    /// until it is drained, and a loss is still to be told.
+    fn answer(&self, unique: u64, (writer, told): (Writer, u64), reply: &[u8]) -> bool {
+        let left = self.full.parking.leave(unique);
+        match &left {
+            Some(one) => {
+                self.send(one, reply);
+            }
+            None => self.full.admission.lock().untell(writer, told),
+        }
+        left.is_some()
     }
 
     /// Waits until writers that were let pass have dirtied their pages, so that a drain takes off

@@ -396,6 +396,31 @@ fn an_interruption_that_comes_before_its_writer_waits_is_not_lost() {
     }
 }
 
+/// A writer that leaves with EINTR while it is answered has not heard of a loss.
+#[test]
+fn a_writer_that_leaves_during_its_answer_is_told_of_a_loss_again() {
+    with_server(16, MIB, |setup| {
+        let file = setup.open(b"a");
+        let writer = Writer {
+            node: file.0,
+            handle: file.1,
+            thread: 7,
+        };
+        let server = &setup.server;
+        server.step(|admission| admission.lose(file.0, Errno::IO));
+        let told = server.full.admission.lock().told(writer);
+        for _ in 0..2 {
+            let outcome = server.ask(writer, Occasion::Last);
+            assert!(matches!(outcome, Err(Errno::IO)), "it is told");
+            // Its request is not parked any more.
+            assert!(!server.answer(2, (writer, told), &[]));
+        }
+        assert!(matches!(server.ask(writer, Occasion::Last), Err(Errno::IO)));
+        assert!(matches!(server.ask(writer, Occasion::Last), Ok(Some(_))));
+        assert!(setup.sent().is_none(), "no reply without a request");
+    });
+}
+
 /// Seconds that the kernel may keep the attributes in the reply to a request.
 fn seconds_valid(setup: &Setup<'_>, opcode: u32, node: u64, body: &[u8]) -> u64 {
     let (header, reply) = setup.reply(opcode, node, 2, body).unwrap();
