@@ -15,6 +15,10 @@ use crate::program::{FILES, NAMES, Op, Protection, Setup};
 /// Cells that calls aim at.
 pub(crate) const SPAN: usize = 4 * PAGE;
 
+/// Cells of a write for which a volume of 3 MiB with few blocks left has no space, not even in the
+/// fiftieth of its blocks that is for the metadata of accepted data.
+pub(crate) const FLOOD: usize = 130;
+
 pub(crate) struct Drawer<'a> {
     pub(crate) rng: &'a mut Rng,
     pub(crate) mix: Mix,
@@ -158,6 +162,7 @@ impl<'a> Drawer<'a> {
             Vectored => Op::Vectored(file, at, len),
             Edit => Op::Edit(file, at, len),
             Long => Op::Write(file, at, 3 * PAGE + len),
+            Flood => Op::Write(file, at, FLOOD + len),
             Append => Op::Append(file, len),
             Copy => self.copy(file),
             Protect => {

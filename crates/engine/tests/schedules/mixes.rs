@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     Vectored,
     Edit,
     Long,
+    Flood,
     Append,
     Copy,
     Direct,
@@ -104,6 +105,8 @@ const TIGHT: &[&[Kind]] = &[
     &[Write, Write, Allocate, Allocate, Evict, Fsync, Sync],
     // Writes that let go of their front.
     &[Long, Long, Long, Write, Read],
+    // More than there is, with what only writeback may take.
+    &[Flood, Flood, Write, Allocate, Punch, Evict, Fsync],
 ];
 
 /// Kinds that meet in what a power cut leaves.

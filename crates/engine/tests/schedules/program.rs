@@ -175,6 +175,12 @@ impl Setup {
         }
     }
 
+    /// Returns whether blocks are taken only after the first calls: what these have written and not
+    /// yet allocated has its space then, and little else.
+    pub(crate) fn fills_late(&self) -> bool {
+        self.left.is_some() && self.cuts.is_none() && self.switches & 128 != 0
+    }
+
     /// Cells of a block.
     pub(crate) fn block_cells(&self) -> usize {
         self.block as usize / CELL
@@ -285,7 +291,12 @@ impl fmt::Display for Program {
         } else {
             "no power cut"
         };
-        let left = left.map_or("all".to_owned(), |left| left.to_string());
+        let late = if self.setup.fills_late() {
+            " at the end"
+        } else {
+            ""
+        };
+        let left = left.map_or("all".to_owned(), |left| format!("{left}{late}"));
         writeln!(
             f,
             "  {path:?}, blocks of {block}, folios up to {order}, {flushers} flushers, \

@@ -148,6 +148,7 @@ fn execute(program: &Program, seed: u64, log: &Shared) -> Outcome<Count> {
     for op in program.first.iter().copied().zip(1..) {
         call(&world, log, 0, op)?;
     }
+    world.fill_late(&program.setup)?;
     threads(program, &world, log)?;
     if !is_told(log) {
         look(&world, log, "at the end")?;

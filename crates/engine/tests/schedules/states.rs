@@ -1,7 +1,7 @@
 //! What the calls of a program find: files whose pages and blocks are in different states.
 
-use crate::drawer::{Drawer, SPAN};
-use crate::mixes::Kind::{Long, Rename};
+use crate::drawer::{Drawer, FLOOD, SPAN};
+use crate::mixes::Kind::{Flood, Long, Rename};
 use crate::mixes::Mix;
 use crate::model::PAGE;
 use crate::program::{FILES, Op};
@@ -44,7 +44,8 @@ impl Drawer<'_> {
             self.take_and_give_back(&mut ops);
             return ops;
         }
-        if self.mix == Mix::Pair && !self.kinds.contains(&Rename) && self.rng.chance(75) {
+        let has_own = self.kinds.contains(&Rename) || self.kinds.contains(&Flood);
+        if self.mix == Mix::Pair && !has_own && self.rng.chance(75) {
             self.lay_region(&mut ops);
             return ops;
         }
@@ -75,6 +76,9 @@ impl Drawer<'_> {
             return ops.push(Op::Truncate(file, SPAN + self.rng.index(2 * SPAN)));
         }
         let (at, len) = self.range();
+        if self.kinds.contains(&Flood) && self.rng.chance(60) {
+            return ops.push(Op::Write(file, at, FLOOD + len));
+        }
         let write = Op::Write(file, at, len);
         // Without space a file may get a part of the length.
         let allocate = Op::Allocate(file, at, len + PAGE, self.is_tight);

@@ -114,9 +114,10 @@ impl World {
                 .sync()
                 .map_err(|error| format!("the first sync: {error}"))?;
         }
-        if let Some(left) = setup.left {
+        if let Some(left) = setup.left.filter(|_| !setup.fills_late()) {
             world
                 .fill(left)
+                .and_then(|()| world.volume.sync())
                 .map_err(|error| format!("filling: {error}"))?;
         }
         Ok(world)
@@ -131,8 +132,17 @@ impl World {
         let len = free * u64::from(self.volume.block_size());
         let mode = FallocateMode::Allocate { keep_size: false };
         self.volume
-            .fallocate(&filler, mode, 0, len.max(1), &self.cred)?;
-        self.volume.sync()
+            .fallocate(&filler, mode, 0, len.max(1), &self.cred)
+    }
+
+    /// Takes all blocks but some after the first calls, on a volume that is to be filled then.
+    pub(crate) fn fill_late(&self, setup: &Setup) -> Outcome<()> {
+        let left = setup.left.filter(|_| setup.fills_late());
+        match left.map_or(Ok(()), |left| self.fill(left)) {
+            // As many as there were.
+            Ok(()) | Err(Error::NoSpace) => Ok(()),
+            Err(error) => Err(format!("filling: {error}")),
+        }
     }
 
     /// Meaning of an error: without space, or if the device could not read, nothing happened.
