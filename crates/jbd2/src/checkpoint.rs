@@ -177,3 +177,30 @@ impl Shared {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use extant_blockdev::{BlockDevice, MemoryDevice};
+    use extant_disk::jbd2::superblock::JournalSuperblock;
+    use extant_units::{BlockSize, DevOff, Pblk};
+
+    use crate::{BlockCache, Config, Journal, LogMap};
+
+    #[test]
+    fn a_log_has_room_for_as_many_blocks_as_are_free() {
+        const LEN: u32 = 64;
+        let bs = BlockSize::KIB1;
+        let dev = Arc::new(MemoryDevice::new(u64::from(LEN) * bs.bytes_u64()));
+        let superblock = JournalSuperblock::new_empty(bs, LEN, [0; 16]).to_bytes();
+        dev.write_at(DevOff::new(0), &superblock).unwrap();
+        let map = LogMap::new(vec![(Pblk::new(0), LEN)]);
+        let cache = BlockCache::new(dev.clone(), bs, 64 << 10);
+        let journal = Journal::open(cache, dev, map, Config::default()).unwrap();
+        // All but the superblock.
+        let free = u64::from(LEN) - 1;
+        assert!(journal.shared().log_has_room(free));
+        assert!(!journal.shared().log_has_room(free + 1));
+    }
+}

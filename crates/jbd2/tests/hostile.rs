@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::*;
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use extant_disk::damage::{JournalDamage, JournalSuperblockError, LogBlockError};
+use extant_disk::jbd2::crc32::Crc32;
 use extant_jbd2::{Config, JournalError, LogMap, inspect, recover, recover_within};
 use extant_units::{BlockSize, Blocks, DevOff, Pblk};
 
@@ -433,6 +434,56 @@ fn a_stale_commit_ends_the_log() {
     let recovery = try_recover(&dev).unwrap();
     assert_eq!(recovery.transactions, 2);
     assert_eq!(state(&dev), BOUNDARIES[2]);
+}
+
+/// A log as of [`dirty`] with one checksum for each transaction, as Linux writes it with its option
+/// `journal_checksum`, and with more of the superblock's features.
+fn with_transaction_checksums(incompat: u32) -> MemoryDevice {
+    let dev = dirty(false);
+    let read = |log_block, bytes: &mut [u8]| {
+        let at = BS.dev_off(Pblk::new(place(log_block))).unwrap();
+        dev.read_at(at, bytes).unwrap();
+    };
+    let mut block = [0; BYTES];
+    read(0, &mut block);
+    let found = u32::from_be_bytes(block[0x28..0x2c].try_into().unwrap());
+    write(&dev, 0, 0x24, &1u32.to_be_bytes());
+    write(&dev, 0, 0x28, &(found | incompat).to_be_bytes());
+    for (blocks, commit) in [(1..6, 6), (7..12, 12), (14..16, 16)] {
+        let sum = blocks.fold(Crc32::START, |sum, log_block| {
+            read(log_block, &mut block);
+            sum.feed(&block)
+        });
+        write(&dev, commit, 12, &[1, 4, 0, 0]);
+        write(&dev, commit, 16, &sum.raw().to_be_bytes());
+    }
+    dev
+}
+
+/// A transaction whose blocks are not those of its checksum is damaged. With asynchronous commits
+/// its blocks may have been on their way when the power went, and the log ends before it.
+#[test]
+fn checksums_of_whole_transactions_are_verified() {
+    const ASYNC_COMMIT: u32 = 4;
+    for incompat in [0, ASYNC_COMMIT] {
+        let dev = with_transaction_checksums(incompat);
+        assert_eq!(try_recover(&dev).unwrap().transactions, 3);
+        assert_eq!(state(&dev), BOUNDARIES[3]);
+        // The second descriptor, and one of its copies.
+        for log_block in [7, 9] {
+            let dev = with_transaction_checksums(incompat);
+            write(&dev, log_block, 500, &[1]);
+            let recovered = try_recover(&dev);
+            if incompat == ASYNC_COMMIT {
+                assert_eq!(recovered.unwrap().transactions, 1);
+                assert_eq!(state(&dev), BOUNDARIES[1]);
+            } else {
+                let error = recovered.unwrap_err().to_string();
+                assert!(error.contains("has a wrong checksum"), "{error}");
+                assert_eq!(state(&dev), BOUNDARIES[0]);
+            }
+        }
+    }
 }
 
 #[test]

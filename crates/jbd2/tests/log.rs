@@ -3,16 +3,17 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use common::*;
 use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_jbd2::{BlockCache, Config, Journal, JournalError, inspect};
+use extant_jbd2::{BlockCache, Config, Journal, JournalError, inspect, recover};
 use extant_testkit::{Event, Fault, FaultyDevice, GatedDevice, Request, RequestKind, wait_until};
-use extant_units::Pblk;
+use extant_units::{Blocks, DevOff, Pblk};
 use parking_lot::Mutex;
 
 const LEN: u32 = 128;
@@ -425,4 +426,82 @@ fn a_log_is_emptied_behind_a_flush() {
     let events = dev.events();
     let flush = events.iter().rposition(is_flush).unwrap();
     assert!(flush + 1 < events.len(), "the superblock comes afterwards");
+}
+
+/// A device that stops the journal as soon as a block of the file system is written.
+struct StopsAtHome {
+    inner: MemoryDevice,
+    journal: Mutex<Weak<Journal>>,
+    /// Blocks of the file system that were written.
+    written: AtomicU64,
+}
+
+impl BlockDevice for StopsAtHome {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        if offset.get() < LOG_AT * BYTES as u64 {
+            let blocks = (buf.len() / BYTES) as u64;
+            self.written.fetch_add(blocks, Ordering::SeqCst);
+            let journal = self.journal.lock().upgrade();
+            if let Some(journal) = journal {
+                journal.abort("stopped by the test");
+            }
+        }
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// A journal that stops while blocks are written home leaves the log as it is, and writes no batch
+/// behind the one that is under way.
+#[test]
+fn a_checkpoint_ends_when_the_journal_stops() {
+    const LEN: u32 = 8192;
+    const BATCH: u64 = 1024;
+    for blocks in [4, LOG_AT + 4] {
+        let dev = Arc::new(StopsAtHome {
+            inner: formatted(LEN),
+            journal: Mutex::default(),
+            written: AtomicU64::new(0),
+        });
+        // Large enough: the checkpoint thread has nothing to do.
+        let cache = BlockCache::new(dev.clone(), BS, 8 << 20);
+        let journal = Journal::open(cache.clone(), dev.clone(), log_map(LEN), manual()).unwrap();
+        // Those past the log are the file system's, too.
+        let home = |p| {
+            if p < LOG_AT {
+                p
+            } else {
+                p + u64::from(LEN) + 2
+            }
+        };
+        let all: Vec<u64> = (0..blocks).map(home).collect();
+        journal.commit(put(&cache, &journal, &all, 1)).unwrap();
+        *dev.journal.lock() = Arc::downgrade(&journal);
+        assert!(journal.checkpoint_all().is_err());
+        assert_eq!(dev.written.load(Ordering::SeqCst), blocks.min(BATCH));
+        let superblock = inspect(&dev.inner, BS, &log_map(LEN)).unwrap();
+        assert_ne!(superblock.start(), 0, "the log is not empty");
+        let crashed = MemoryDevice::from_bytes(&dev.inner.to_bytes());
+        let device = Blocks::new(crashed.len() / BYTES as u64);
+        recover(&crashed, BS, &log_map(LEN), device).unwrap();
+        assert!(all.iter().all(|&p| stamp_on(&crashed, p) == 1));
+    }
+}
+
+#[test]
+fn a_fault_that_a_caller_met_is_recorded_in_the_log() {
+    let dev = Arc::new(formatted(LEN));
+    let (_, journal) = open(dev.clone(), LEN, manual());
+    journal.abort_on_fault("a fault elsewhere");
+    let why = journal.abort_reason();
+    assert_eq!(why.as_deref(), Some("a fault elsewhere"));
+    assert_eq!(inspect(&*dev, BS, &log_map(LEN)).unwrap().errno(), -5);
 }

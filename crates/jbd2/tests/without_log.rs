@@ -96,6 +96,7 @@ fn an_abort_is_latched() {
     assert!(handle.modify(&block, |b| b[0] = 8).is_err());
     drop(handle);
     assert_eq!(journal.abort_reason().as_deref(), Some("first"));
+    assert!(!journal.has_log());
     for result in [
         journal.commit(tid),
         journal.start(1).map(drop),
