@@ -194,9 +194,34 @@ fn rank(place: &Location) -> (u8, u64) {
 
 #[cfg(test)]
 mod tests {
+    use extant_disk::damage::SuperblockDamage;
     use extant_units::{Group, Ino, Lblk, Pblk};
 
     use super::*;
+
+    #[test]
+    fn findings_that_are_not_kept_are_counted() {
+        let findings = Findings::new(2);
+        let add = || {
+            findings.add(
+                Location::Superblock,
+                SuperblockDamage::RecoveryWithoutJournal,
+            )
+        };
+        add();
+        let mark = findings.mark();
+        add();
+        assert_eq!((findings.count(), findings.overflows()), (2, false));
+        add();
+        assert_eq!((findings.count(), findings.overflows()), (3, true));
+        findings.rewind(mark);
+        assert_eq!((findings.count(), findings.overflows()), (1, false));
+        for _ in 0..4 {
+            add();
+        }
+        let collected = findings.collect();
+        assert_eq!((collected.findings.len(), collected.count), (2, 5));
+    }
 
     /// Two inodes, or two groups, come by their numbers; all else by its kind.
     #[test]

@@ -220,4 +220,21 @@ mod tests {
         assert_eq!(claimed.claim(7..9, 64), 7);
         assert_eq!(claimed.count, 64);
     }
+
+    #[test]
+    fn a_block_with_two_owners_is_contested_whichever_group_it_is_in() {
+        let usage = Usage {
+            groups: (0..3).map(|_| Mutex::default()).collect(),
+            metadata: Box::default(),
+            contested: AtomicBool::new(false),
+            first: 1,
+            per_group: 64,
+        };
+        // Blocks 60..70 are in two groups.
+        assert_eq!(usage.claim(Pblk::new(60), 10), None);
+        assert_eq!(usage.claim(Pblk::new(170), 4), None);
+        assert_eq!((usage.count(), usage.is_contested()), (14, false));
+        assert_eq!(usage.claim(Pblk::new(140), 40), Some(Pblk::new(170)));
+        assert!(usage.is_contested());
+    }
 }

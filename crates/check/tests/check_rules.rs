@@ -407,16 +407,10 @@ fn records_that_were_never_used_are_no_damage() -> Result<()> {
     Ok(())
 }
 
-/// A node that says to be deeper than its parent implies.
-#[test]
-fn depths() -> Result<()> {
-    if !need(NEEDS) {
-        return Ok(());
-    }
+/// The block of the first node below the root of the extent tree of the file `sparse`.
+fn first_node(image: &Image) -> Result<u64> {
     /// Numbers of the line before the block: "0/ 1 1/ 1 0 - 480 1201 481".
     const BLOCK: usize = 4;
-    let args = "-b 1024 -N 160 -O ^metadata_csum";
-    let image = base(4, args, false)?;
     let said = image.debugfs("dump_extents -n sparse")?;
     // The last number of the line of the first node below the root.
     let node = said
@@ -427,11 +421,38 @@ fn depths() -> Result<()> {
     let Some(block) = numbers.get(BLOCK) else {
         bail!("no node: {said}")
     };
-    image.patch(block * 1024 + 6, 2, |depth| depth.copy_from_slice(&[1, 0]))?;
-    let verdict = verdict(image.path())?;
-    ensure!(
-        kind!(ExtentNode(ExtentError::BadDepth { .. })).is_in(verdict.kinds()),
-        "{said}: {verdict:?}"
-    );
+    Ok(*block)
+}
+
+/// A node that says to be deeper than its parent implies, and one with a wrong checksum, are named
+/// once; what they lead to is read all the same.
+#[test]
+fn nodes_below_a_root() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let rows: [(&str, u64, Expected); 2] = [
+        (
+            "^metadata_csum",
+            6,
+            kind!(ExtentNode(ExtentError::BadDepth { .. })),
+        ),
+        // Behind the entries.
+        (
+            "metadata_csum",
+            1000,
+            kind!(ExtentNode(ExtentError::BadChecksum { .. })),
+        ),
+    ];
+    for (feature, at, expected) in rows {
+        let image = base(4, &format!("-b 1024 -N 160 -O {feature}"), false)?;
+        let block = first_node(&image)?;
+        image.patch(block * 1024 + at, 2, |bytes| bytes.copy_from_slice(&[1, 0]))?;
+        let verdict = verdict(image.path())?;
+        ensure!(
+            expected.is_in(verdict.kinds()) && verdict.kinds().count() == 1,
+            "{feature}: {verdict:?}"
+        );
+    }
     Ok(())
 }
