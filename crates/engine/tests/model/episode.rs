@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::ops::{Op, list};
 use crate::world::World;
 
-/// How long a failing list is cut down.
-const SHRINK: Duration = Duration::from_secs(60);
+/// The seconds in which a failing list is cut down, unless `EXTANT_CUT_DOWN` has others.
+const SHRINK_SECONDS: u64 = 60;
 
 /// Runs the episode of `config`.
 ///
@@ -57,7 +57,8 @@ pub(crate) fn attempt(config: Config, ops: &[Op]) -> Result<(), (usize, String)>
 /// A shorter list that fails as well, and how. Threads may make a failure come and go: then little
 /// can be left out.
 fn shrink(config: Config, mut ops: Vec<Op>) -> (Vec<Op>, String) {
-    let end = Instant::now() + SHRINK;
+    let seconds = crate::number("EXTANT_CUT_DOWN").unwrap_or(SHRINK_SECONDS);
+    let end = Instant::now() + Duration::from_secs(seconds);
     let mut why = String::from("only as a whole");
     let mut part = ops.len().div_ceil(2).max(1);
     loop {

@@ -6,7 +6,8 @@
 //! A run is a list of episodes. Each has a volume of its own and follows from its configuration and
 //! seed alone, so one line reproduces it; a failing one is cut down to the operations that matter
 //! first. `EXTANT_OPS` sets the number of operations in all, `EXTANT_SEED` another seed,
-//! `EXTANT_MODEL` one episode (the line that a failure prints).
+//! `EXTANT_MODEL` one episode (the line that a failure prints), `EXTANT_CUT_DOWN` the seconds in
+//! which a failing one is cut down.
 
 mod config;
 mod crash;
@@ -14,6 +15,7 @@ mod episode;
 mod files;
 mod moves;
 mod ops;
+mod queue;
 mod ranges;
 mod world;
 

@@ -33,6 +33,24 @@ pub(crate) enum Op {
         pos: u64,
         len: u64,
     },
+    /// Past the cache.
+    WriteDirect {
+        file: usize,
+        pos: u64,
+        len: u64,
+        seed: u64,
+    },
+    ReadDirect {
+        file: usize,
+        pos: u64,
+        len: u64,
+    },
+    /// Requests past the cache, in flight at once, each on pages of its own from `pos` on.
+    Queue {
+        file: usize,
+        pos: u64,
+        seed: u64,
+    },
     Truncate {
         file: usize,
         size: u64,
@@ -77,6 +95,10 @@ pub(crate) enum Op {
         pos: u64,
     },
     DropCaches,
+    /// Moves the blocks together.
+    Defragment {
+        file: usize,
+    },
     /// Removes the file and makes another of its name.
     Recreate {
         file: usize,
@@ -110,6 +132,9 @@ const WEIGHTS: &[(u64, Make)] = &[
     (70, Draw::append),
     (300, Draw::read),
     (40, Draw::read_past),
+    (60, Draw::write_direct),
+    (40, Draw::read_direct),
+    (25, Draw::queue),
     (40, Draw::view),
     (60, Draw::edit),
     (60, Draw::truncate),
@@ -120,6 +145,7 @@ const WEIGHTS: &[(u64, Make)] = &[
     (50, |_| Op::Verify),
     (25, |_| Op::DropCaches),
     (12, |_| Op::Sync),
+    (8, Draw::defragment),
     (4, |_| Op::Remount),
     (2, |_| Op::Switch),
     (3, Draw::switch_file),
@@ -219,9 +245,44 @@ impl Draw {
         }
     }
 
+    /// A range, mostly of whole blocks.
+    fn direct_range(&mut self) -> (u64, u64) {
+        let (pos, len) = (self.pos(), self.len());
+        let unit = [1, 512, 1024, 2048, 4096, 4096][self.rng.index(6)];
+        (pos / unit * unit, len.next_multiple_of(unit))
+    }
+
+    fn write_direct(&mut self) -> Op {
+        let (pos, len) = self.direct_range();
+        Op::WriteDirect {
+            file: self.file(),
+            pos,
+            len,
+            seed: self.rng.next_u64(),
+        }
+    }
+
+    fn read_direct(&mut self) -> Op {
+        let (pos, len) = self.direct_range();
+        Op::ReadDirect {
+            file: self.file(),
+            pos,
+            len,
+        }
+    }
+
+    fn queue(&mut self) -> Op {
+        Op::Queue {
+            file: self.file(),
+            pos: self.pos(),
+            seed: self.rng.next_u64(),
+        }
+    }
+
     fn view(&mut self) -> Op {
-        let then = match self.rng.below(8) {
-            6.. => self.fallocate(),
+        let then = match self.rng.below(10) {
+            8.. => self.write_direct(),
+            6..8 => self.fallocate(),
             0 => Op::DropCaches,
             1 => self.truncate(),
             2 => self.fsync(),
@@ -238,6 +299,10 @@ impl Draw {
 
     fn switch_file(&mut self) -> Op {
         Op::SwitchFile { file: self.file() }
+    }
+
+    fn defragment(&mut self) -> Op {
+        Op::Defragment { file: self.file() }
     }
 
     fn edit(&mut self) -> Op {
@@ -301,8 +366,10 @@ impl Draw {
     }
 
     fn crash_during(&mut self) -> Op {
-        let op = match self.rng.below(12) {
-            9.. => self.fallocate(),
+        let op = match self.rng.below(15) {
+            14.. => self.defragment(),
+            12..14 => self.write_direct(),
+            9..12 => self.fallocate(),
             8 => self.copy(),
             0 => self.write(),
             1..3 => self.truncate(),

@@ -18,6 +18,8 @@ use crate::ops::{FILES, Op};
 const VERIFY_EVERY: u64 = 16;
 
 pub(super) type Outcome<T = ()> = Result<T, String>;
+/// A way to write.
+type Put = fn(&Volume, &Node, u64, &[u8], &Cred) -> extant_engine::Result<usize>;
 
 pub(crate) struct World {
     pub(super) config: Config,
@@ -120,10 +122,18 @@ impl World {
                 pos,
                 len,
                 seed,
-            } => self.write(file, pos, len, seed, true),
+            } => self.write(file, (pos, len), seed, Volume::write),
             Op::Append { file, len, seed } => self.append(file, len, seed),
             Op::Read { file, pos, len } => self.read(file, pos, len, Volume::read),
             Op::ReadPast { file, pos, len } => self.read(file, pos, len, Volume::read_uncached),
+            Op::WriteDirect {
+                file,
+                pos,
+                len,
+                seed,
+            } => self.write(file, (pos, len), seed, Volume::write_direct),
+            Op::ReadDirect { file, pos, len } => self.read(file, pos, len, Volume::read_direct),
+            Op::Queue { file, pos, seed } => self.queue(file, pos, seed),
             Op::View {
                 file,
                 pos,
@@ -157,6 +167,7 @@ impl World {
                 self.volume.drop_caches();
                 Ok(())
             }
+            Op::Defragment { file } => self.defragment(file),
             Op::Recreate { file } => self.recreate(file),
             Op::Remount => self.remount(),
             Op::Switch => {
@@ -173,7 +184,7 @@ impl World {
                     pos,
                     len,
                     seed,
-                } => self.write(file, pos, len, seed, false),
+                } => self.lie(file, (pos, len), seed),
                 _ => Ok(()),
             },
         }
@@ -187,21 +198,22 @@ impl World {
         Ok(())
     }
 
-    fn write(&mut self, file: usize, pos: u64, len: u64, seed: u64, reported: bool) -> Outcome {
+    fn write(&mut self, file: usize, at: (u64, u64), seed: u64, how: Put) -> Outcome {
         let (node, model) = &mut self.files[file];
+        let (pos, len) = at;
         let data = content::fill(seed, pos, usize::try_from(len).unwrap());
-        let done = match self.volume.write(node, pos, &data, &self.cred) {
-            Ok(done) => done,
-            Err(Error::NoSpace) if self.config.size == Size::Tight => 0,
-            Err(error) => return Err(text(&error)),
-        };
-        if done < data.len() && self.config.size == Size::Roomy {
-            return Err(format!("{done} of {len} bytes"));
-        }
-        if reported {
-            model.write(pos, &data[..done]);
-        }
+        let done = how(&self.volume, node, pos, &data, &self.cred);
+        let done = written(self.config.size, done, data.len())?;
+        model.write(pos, &data[..done]);
         Ok(())
+    }
+
+    /// Writes, and does not tell the model.
+    fn lie(&mut self, file: usize, (pos, len): (u64, u64), seed: u64) -> Outcome {
+        let data = content::fill(seed, pos, usize::try_from(len).unwrap());
+        let node = &self.files[file].0;
+        let done = self.volume.write(node, pos, &data, &self.cred);
+        written(self.config.size, done, data.len()).map(drop)
     }
 
     fn append(&mut self, file: usize, len: u64, seed: u64) -> Outcome {
@@ -353,6 +365,20 @@ impl World {
         }
     }
 
+    fn defragment(&mut self, file: usize) -> Outcome {
+        let (node, model) = &self.files[file];
+        match self.volume.defragment(node, &self.cred, |_, _| {}) {
+            Ok(done) if done.runs_after > done.runs_before => {
+                return Err(format!("more runs: {done:?}"));
+            }
+            // Block maps and journalled data.
+            Ok(_) | Err(Error::NotSupported(_)) => {}
+            Err(Error::NoSpace) if self.config.size == Size::Tight => {}
+            Err(error) => return Err(text(&error)),
+        }
+        self.read(file, 0, model.bytes.len() as u64, Volume::read)
+    }
+
     fn remount(&mut self) -> Outcome {
         self.volume.unmount().map_err(|error| text(&error))?;
         self.files
@@ -435,6 +461,20 @@ impl World {
             image.fsck_clean().map_err(|error| error.to_string())?;
         }
         self.volume.unmount().map_err(|error| text(&error))
+    }
+}
+
+/// The number of bytes that a write of `len` has written: all, unless space may run out.
+pub(super) fn written(
+    size: Size,
+    done: extant_engine::Result<usize>,
+    len: usize,
+) -> Outcome<usize> {
+    match done {
+        Ok(done) if done == len || size == Size::Tight => Ok(done),
+        Ok(done) => Err(format!("{done} of {len} bytes")),
+        Err(Error::NoSpace) if size == Size::Tight => Ok(0),
+        Err(error) => Err(text(&error)),
     }
 }
 
