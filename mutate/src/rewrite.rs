@@ -29,13 +29,10 @@ struct Insertion {
 impl Source {
     /// The text with its changes, and the bytes of each site in it.
     pub(crate) fn rewritten(&self) -> (String, Vec<(usize, Range<usize>)>) {
-        let kept = (0..self.sites.len()).filter(|index| !self.dropped.contains(index));
-        let mut all: Vec<Insertion> = kept.flat_map(|index| self.insertions(index)).collect();
-        all.sort_by_key(|insertion| (insertion.at, insertion.order));
         let mut out = String::with_capacity(self.text.len() * 3);
         let mut places: Vec<(usize, Range<usize>)> = Vec::new();
         let mut from = 0;
-        for insertion in all {
+        for insertion in self.all_insertions() {
             out.push_str(&self.text[from..insertion.at]);
             from = insertion.at;
             let begin = out.len();
@@ -48,6 +45,14 @@ impl Source {
         }
         out.push_str(&self.text[from..]);
         (out, places)
+    }
+
+    /// The insertions of all sites that are left, in their order.
+    fn all_insertions(&self) -> Vec<Insertion> {
+        let kept = (0..self.sites.len()).filter(|index| !self.dropped.contains(index));
+        let mut all: Vec<Insertion> = kept.flat_map(|index| self.insertions(index)).collect();
+        all.sort_by_key(|insertion| (insertion.at, insertion.order));
+        all
     }
 
     fn insertions(&self, index: usize) -> Vec<Insertion> {
@@ -96,7 +101,7 @@ impl Source {
     }
 
     /// The sites that an error at `bytes` of the changed text comes from: the innermost around it,
-    /// else those in it, else those of its function.
+    /// else those in it, else those of its function, else all.
     pub(crate) fn blamed(&self, bytes: &Range<usize>) -> Vec<usize> {
         let (_, places) = self.rewritten();
         let around = places.iter();
@@ -104,19 +109,34 @@ impl Source {
         if let Some((site, _)) = around.min_by_key(|(_, range)| range.len()) {
             return vec![*site];
         }
-        let inside = places.iter();
-        let inside = inside.filter(|(_, r)| bytes.start <= r.start && r.end <= bytes.end);
-        let inside: Vec<usize> = inside.map(|(site, _)| *site).collect();
+        let all = || places.iter().map(|(site, range)| (*site, range));
+        let inside = all().filter(|(_, r)| bytes.start <= r.start && r.end <= bytes.end);
+        let inside: Vec<usize> = inside.map(|(site, _)| site).collect();
         if !inside.is_empty() {
             return inside;
         }
-        let Some((last, _)) = places.iter().rfind(|(_, r)| r.start <= bytes.start) else {
-            return Vec::new();
+        // An error may be at the signature, before the first site of the function.
+        let at = self.before_changes(bytes.start);
+        let all: Vec<usize> = all().map(|(site, _)| site).collect();
+        let within = |site: &usize| &self.sites[*site].within;
+        let around = all.iter().filter(|site| within(site).contains(&at));
+        let Some(least) = around.map(|site| within(site).len()).min() else {
+            return all;
         };
-        let within = &self.sites[*last].within;
-        let same = places.iter().map(|(site, _)| *site);
-        same.filter(|site| self.sites[*site].within == *within)
-            .collect()
+        let is_there = |site: &usize| within(site).contains(&at) && within(site).len() == least;
+        all.into_iter().filter(is_there).collect()
+    }
+
+    /// The byte of the text without changes that stands at `byte` of the changed text.
+    fn before_changes(&self, byte: usize) -> usize {
+        let mut added = 0;
+        for insertion in self.all_insertions() {
+            if insertion.at + added >= byte {
+                break;
+            }
+            added += insertion.text.len();
+        }
+        byte.saturating_sub(added)
     }
 }
 
@@ -205,5 +225,24 @@ mod tests {
         assert_eq!(all.len(), source.sites.len());
         source.dropped.extend(all);
         assert_eq!(source.rewritten().0, source.text);
+    }
+
+    #[test]
+    fn an_error_at_a_signature_is_its_function_s() {
+        let source = source("fn f(a: u8) -> u8 { a * 2 }\nfn g(b: u8) -> u8 { b + b }\nuse h;");
+        let (text, _) = source.rewritten();
+        let named = |at: usize| {
+            let names = source.blamed(&(at..at + 1)).into_iter();
+            names
+                .flat_map(|site| source.sites[site].names.clone())
+                .collect::<Vec<_>>()
+        };
+        let of = |name: &str, names: Vec<String>| {
+            !names.is_empty() && names.iter().all(|text| text.ends_with(name))
+        };
+        assert!(of("in f", named(text.find("a: u8").unwrap())));
+        assert!(of("in g", named(text.find("b: u8").unwrap())));
+        let all: usize = source.sites.iter().map(|site| site.names.len()).sum();
+        assert_eq!(named(text.find("use h").unwrap()).len(), all);
     }
 }
