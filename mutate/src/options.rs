@@ -14,7 +14,8 @@ pub(crate) struct Options {
     pub(crate) package: String,
     /// The folders that are changed, from `root`, separated by commas.
     pub(crate) files: String,
-    /// Cargo test's arguments that choose what is built.
+    /// Cargo test's arguments that choose what is built, and behind each `-p` another package and
+    /// its own.
     pub(crate) suites: Vec<String>,
     /// Seconds for trying; what is left then stays untried.
     pub(crate) seconds: u64,

@@ -134,13 +134,34 @@ pub(crate) fn add_switch(options: &Options) -> Result<(), String> {
 }
 
 /// The outcome of a build.
+#[derive(Default)]
 struct Built {
     binaries: Vec<Binary>,
     /// Files with the bytes of an error.
     errors: Vec<(String, Range<usize>)>,
 }
 
+/// Builds the suites of the package, and then those of each other one that `-p` names.
 fn cargo(options: &Options) -> Result<Built, String> {
+    let mut all = Built::default();
+    let mut package = options.package.as_str();
+    for (nth, suites) in options.suites.split(|word| word == "-p").enumerate() {
+        let mut suites = suites;
+        if nth > 0 {
+            let named = suites.split_first().ok_or("-p: no package")?;
+            (package, suites) = (named.0, named.1);
+        }
+        let built = cargo_test(options, package, suites)?;
+        all.binaries.extend(built.binaries);
+        all.errors = built.errors;
+        if !all.errors.is_empty() {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+fn cargo_test(options: &Options, package: &str, suites: &[String]) -> Result<Built, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = Command::new(cargo);
@@ -150,9 +171,9 @@ fn cargo(options: &Options) -> Result<Built, String> {
         "--message-format=json",
         "-q",
         "-p",
-        &options.package,
+        package,
     ]);
-    command.args(&options.suites).current_dir(&options.root);
+    command.args(suites).current_dir(&options.root);
     // Changes have warnings, and lints that are errors would leave them out.
     command.env("RUSTFLAGS", format!("{flags} --cap-lints=allow").trim());
     command
@@ -165,10 +186,7 @@ fn cargo(options: &Options) -> Result<Built, String> {
     }
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cargo: {error}"))?;
-    let mut built = Built {
-        binaries: Vec::new(),
-        errors: Vec::new(),
-    };
+    let mut built = Built::default();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(value) = serde_json::from_str::<Value>(line) else {
             continue;

@@ -11,8 +11,9 @@ use crate::options::Options;
 use crate::package::Binary;
 use crate::process::{self, End};
 
-/// Seconds of tests in the first of a change's two runs: most changes end there.
-const FIRST: f64 = 0.3;
+/// Seconds of tests up to the end of a change's first runs: most changes end there. A last run has
+/// the rest.
+const FIRST: [f64; 2] = [0.3, 2.0];
 /// The shortest limit of a test.
 const SHORTEST: Duration = Duration::from_secs(5);
 /// The limit of a test, in times of what the longest of its run takes without a change.
@@ -101,21 +102,16 @@ impl Tests {
     /// Runs the tests that reach `first` with change `number`, in the order of their times.
     pub(crate) fn attempt(&self, first: u32, number: u32, dir: &Path) -> Result<End, String> {
         let mut spent = 0.0;
-        let mut early: BTreeMap<usize, Vec<&Test>> = BTreeMap::new();
-        let mut late = early.clone();
+        let mut runs: BTreeMap<(usize, usize), Vec<&Test>> = BTreeMap::new();
         for test in self.all.iter().filter(|test| test.reached.contains(&first)) {
             spent += test.seconds;
             if spent > self.budget {
                 break;
             }
-            let batch = if spent <= FIRST {
-                &mut early
-            } else {
-                &mut late
-            };
-            batch.entry(test.binary).or_default().push(test);
+            let run = FIRST.iter().filter(|end| spent > **end).count();
+            runs.entry((run, test.binary)).or_default().push(test);
         }
-        for (binary, tests) in early.into_iter().chain(late) {
+        for ((_, binary), tests) in runs {
             let longest = tests.last().map_or(0.0, |test| test.seconds);
             let limit = SHORTEST.max(Duration::from_secs_f64(longest * TIMES));
             let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
