@@ -69,6 +69,7 @@ impl Round<'_> {
         let _ = std::fs::remove_dir_all(&self.out);
         let suites = self.out.join("suites");
         let mut tool = self.tool(&copy, &suites, "built");
+        tool.envs(self.subject.environment.iter().copied());
         self.call(tool.args(self.subject.suites))?;
         let mut found = found(&suites)?;
         if self.subject.is_modelled && !found.missed.is_empty() {
