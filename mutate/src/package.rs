@@ -16,6 +16,9 @@ const ROUNDS: usize = 25;
 /// The module that is added.
 const SWITCH: &str = "mutant_switch.rs";
 
+/// A part of each change. Changes of changed text would be wrong, and their errors no site's.
+const SWITCHED: &str = "crate::mutant_switch::pick(";
+
 /// A test binary.
 #[derive(Clone, Debug)]
 pub(crate) struct Binary {
@@ -35,6 +38,9 @@ pub(crate) fn sources(options: &Options) -> Result<Vec<Source>, String> {
     for file in files {
         let told = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let text = std::fs::read_to_string(&file).map_err(|error| told(&error))?;
+        if text.contains(SWITCHED) {
+            return Err(told(&"it has changes already; bring the copy up to date"));
+        }
         let found = sites::find(&text).map_err(|error| told(&error))?;
         let is_root = ["lib.rs", "mod.rs"].iter().any(|name| file.ends_with(name));
         let beside = if is_root {
