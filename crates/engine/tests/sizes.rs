@@ -1,5 +1,5 @@
 //! Changes of a file's size: the space behind the end, the rest of the last block on the device,
-//! and who may not change it.
+//! and what may not be changed.
 
 use std::sync::Arc;
 

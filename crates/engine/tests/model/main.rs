@@ -20,6 +20,7 @@ mod ranges;
 mod world;
 
 use config::{Config, Size};
+use extant_engine::FallocateMode;
 use extant_failpoint::Failpoint;
 use extant_testkit::Rng;
 use ops::Op;
@@ -126,7 +127,7 @@ fn a_failpoint_is_found() {
 }
 
 /// Data that a write put behind the end of a file, before a cut lost its size, does not come back
-/// with a later size.
+/// with a later size, however that comes about.
 #[test]
 fn j31_lost_appends_do_not_come_back() {
     let config = Config {
@@ -143,6 +144,30 @@ fn j31_lost_appends_do_not_come_back() {
         file,
         datasync: false,
     };
+    let allocate = |mode| Op::Fallocate {
+        file: 0,
+        mode,
+        pos: 50_000,
+        len: 3000,
+    };
+    let later = [
+        Op::Truncate {
+            file: 0,
+            size: 60_000,
+        },
+        Op::Truncate {
+            file: 0,
+            size: 40_000,
+        },
+        allocate(FallocateMode::Allocate { keep_size: false }),
+        allocate(FallocateMode::ZeroRange { keep_size: false }),
+        Op::WriteDirect {
+            file: 0,
+            pos: 50_000,
+            len: 3000,
+            seed: 0,
+        },
+    ];
     for seed in 0..16 {
         let op = Box::new(fsync(0));
         let lost = [
@@ -150,13 +175,16 @@ fn j31_lost_appends_do_not_come_back() {
             Op::Sync,
             write(0, 2000, 25_000),
             Op::CrashDuring { op, seed },
-            write(0, 12_288, 30_000),
         ];
-        for size in [60_000, 40_000] {
-            let mut list = lost.to_vec();
-            list.push(Op::Truncate { file: 0, size });
-            list.extend([write(1, 0, 10), fsync(1), Op::Crash { seed }]);
-            episode::run_list(config, &list).unwrap_or_else(|why| panic!("{why}"));
+        // Some of what was lost is written again, or nothing.
+        for again in [Some(write(0, 12_288, 30_000)), None] {
+            for later in &later {
+                let mut list = lost.to_vec();
+                list.extend(again.clone());
+                list.push(later.clone());
+                list.extend([write(1, 0, 10), fsync(1), Op::Crash { seed }]);
+                episode::run_list(config, &list).unwrap_or_else(|why| panic!("{why}"));
+            }
         }
     }
 }

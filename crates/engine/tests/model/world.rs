@@ -178,15 +178,7 @@ impl World {
             Op::Crash { seed } => self.crash(self.dev.position(), seed),
             Op::CrashDuring { ref op, seed } => self.crash_during(op, seed),
             Op::Verify => self.verify(false),
-            Op::Lie(ref op) => match **op {
-                Op::Write {
-                    file,
-                    pos,
-                    len,
-                    seed,
-                } => self.lie(file, (pos, len), seed),
-                _ => Ok(()),
-            },
+            Op::Lie(ref op) => self.lie(op),
         }
     }
 
@@ -209,7 +201,16 @@ impl World {
     }
 
     /// Writes, and does not tell the model.
-    fn lie(&mut self, file: usize, (pos, len): (u64, u64), seed: u64) -> Outcome {
+    fn lie(&mut self, op: &Op) -> Outcome {
+        let Op::Write {
+            file,
+            pos,
+            len,
+            seed,
+        } = *op
+        else {
+            return Ok(());
+        };
         let data = content::fill(seed, pos, usize::try_from(len).unwrap());
         let node = &self.files[file].0;
         let done = self.volume.write(node, pos, &data, &self.cred);
