@@ -125,3 +125,44 @@ fn every_stamp_is_of_the_coarse_clock() {
         stamped("unlink", &|| volume.unlink(&root, &moved).unwrap());
     }
 }
+
+/// Reads in every way are accesses: an old time of access moves.
+#[test]
+fn each_way_to_read_notes_the_time() {
+    let image = Image::of_mib(8).make().unwrap();
+    let mut options = VolumeOptions::new();
+    let volume = options.write(true).open(image.path()).unwrap();
+    let (root, cred) = (volume.root().unwrap(), Cred::root());
+    let node = volume.create(&root, b"f", 0o644, &cred).unwrap();
+    volume.write(&node, 0, &[1; 8192], &cred).unwrap();
+    volume.fsync(&node, false).unwrap();
+    let old = Timestamp { secs: 9, nanos: 0 };
+    let aged = SetAttr {
+        atime: Some(SetTime::At(old)),
+        ..SetAttr::default()
+    };
+    let moved = |what: &str, read: &dyn Fn()| {
+        volume.setattr(&node, &aged, &cred).unwrap();
+        assert_eq!(volume.getattr(&node).unwrap().atime, old, "{what}");
+        read();
+        assert!(volume.getattr(&node).unwrap().atime > old, "{what}");
+    };
+    let buf = || [0; 4096];
+    moved("read", &|| {
+        volume.read(&node, 0, &mut buf()).unwrap();
+    });
+    moved("uncached", &|| {
+        volume.read_uncached(&node, 0, &mut buf()).unwrap();
+    });
+    moved("direct", &|| {
+        volume.read_direct(&node, 0, &mut buf()).unwrap();
+    });
+    moved("view", &|| drop(volume.view(&node, 0, 4096).unwrap()));
+    moved("queue", &|| {
+        let mut queue = volume.direct_queue(1, &cred);
+        let buf = extant_engine::IoBuf::zeroed(4096);
+        queue.read(&node, 0, buf, 0).unwrap();
+        queue.wait(1).remove(0).result.unwrap();
+    });
+    volume.unmount().unwrap();
+}

@@ -348,6 +348,84 @@ fn many_threads_on_one_file_see_whole_blocks() {
     assert!(dumped(&image, "shared") == live);
 }
 
+/// Each write comes before all others of the file: the first leaf of its tree splits at its front,
+/// and what leads to it begins earlier each time.
+#[test]
+fn a_file_that_is_written_backwards_has_a_sound_tree() {
+    const BLOCK: usize = 1024;
+    let image = Image::of_mib(16).args("-b 1024").make().unwrap();
+    let volume = mount_with(&image, "nodelalloc", 0, 64 << 20);
+    let root = volume.root().unwrap();
+    let node = volume.create(&root, b"f", 0o644, &Cred::root()).unwrap();
+    let mut model = vec![0; 800 * BLOCK];
+    // Every other block, so that no two are one extent; a leaf has room for 84.
+    for (nth, at) in (0..800).rev().step_by(2).enumerate() {
+        let bytes = [1 + u8::try_from(nth % 200).unwrap(); BLOCK];
+        let pos = at * BLOCK;
+        volume
+            .write(&node, pos as u64, &bytes, &Cred::root())
+            .unwrap();
+        model[pos..pos + BLOCK].copy_from_slice(&bytes);
+    }
+    assert!(read_all(&volume, &node) == model);
+    drop(node);
+    volume.unmount().unwrap();
+    image.fsck_clean().unwrap();
+    assert!(dumped(&image, "f") == model);
+}
+
+/// Requests of a queue and the cache show each other's bytes, with the file's blocks known to the
+/// queue or not.
+#[test]
+fn a_queue_and_the_cache_agree() {
+    const BLOCK: usize = 4096;
+    let image = Image::of_mib(16).args("-b 4096").make().unwrap();
+    let volume = mount(&image, 3, 64 << 20);
+    let (root, cred) = (volume.root().unwrap(), Cred::root());
+    let node = volume.create(&root, b"f", 0o644, &cred).unwrap();
+    let mut model = vec![1; 16 * BLOCK];
+    volume.write(&node, 0, &model, &cred).unwrap();
+    volume.fsync(&node, false).unwrap();
+    let mut queue = volume.direct_queue(4, &cred);
+    let mut rng = Rng::new(1);
+    for round in 0..60 {
+        let at = rng.index(16) * BLOCK;
+        let bytes = [2 + round; BLOCK];
+        model[at..at + BLOCK].copy_from_slice(&bytes);
+        if rng.chance(50) {
+            // It stays in the cache.
+            volume.write(&node, at as u64, &bytes, &cred).unwrap();
+        } else {
+            let mut buf = queue.buffer(BLOCK);
+            buf.copy_from_slice(&bytes);
+            queue.write(&node, at as u64, buf, 0).unwrap();
+            assert_eq!(queue.wait(1).remove(0).result.unwrap(), BLOCK);
+        }
+        let from = rng.index(16) * BLOCK;
+        let len = (1 + rng.index(4)) * BLOCK;
+        let expected = &model[from..(from + len).min(model.len())];
+        if rng.chance(50) {
+            let mut buf = vec![0; len];
+            let got = volume.read(&node, from as u64, &mut buf).unwrap();
+            assert!(&buf[..got] == expected, "round {round}, through the cache");
+        } else {
+            let buf = queue.buffer(len);
+            queue.read(&node, from as u64, buf, 0).unwrap();
+            let read = queue.wait(1).remove(0);
+            let got = read.result.unwrap();
+            assert!(&read.buf[..got] == expected, "round {round}, past it");
+        }
+        match rng.below(8) {
+            0 => volume.drop_caches(),
+            1 => volume.fsync(&node, false).unwrap(),
+            _ => {}
+        }
+    }
+    drop((queue, node));
+    volume.unmount().unwrap();
+    assert!(dumped(&image, "f") == model);
+}
+
 #[test]
 fn a_deleted_file_is_not_written() {
     let image = Image::of_mib(64).junk().make().unwrap();

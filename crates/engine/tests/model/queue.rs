@@ -30,7 +30,7 @@ impl World {
         let mut requests = Vec::new();
         let mut finished = Vec::new();
         for tag in 0..REQUESTS {
-            let unit = [512, 1024, 4096, 4096][rng.index(4)];
+            let unit = [1, 512, 1024, 4096, 4096][rng.index(5)];
             let part = (pos / PART + tag) * PART;
             let at = part + rng.below(PART / unit) * unit;
             let len = (1 + rng.below((part + PART - at) / unit)) * unit;
