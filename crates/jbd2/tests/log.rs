@@ -4,6 +4,7 @@
 mod common;
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
@@ -436,6 +437,12 @@ struct StopsAtHome {
     written: AtomicU64,
 }
 
+impl StopsAtHome {
+    const LEN: u32 = 8192;
+    /// The log with the block between its two runs.
+    const LOG: Range<u64> = LOG_AT..LOG_AT + 2 + Self::LEN as u64;
+}
+
 impl BlockDevice for StopsAtHome {
     fn len(&self) -> u64 {
         self.inner.len()
@@ -444,7 +451,7 @@ impl BlockDevice for StopsAtHome {
         self.inner.read_at(offset, buf)
     }
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        if offset.get() < LOG_AT * BYTES as u64 {
+        if !Self::LOG.contains(&(offset.get() / BYTES as u64)) {
             let blocks = (buf.len() / BYTES) as u64;
             self.written.fetch_add(blocks, Ordering::SeqCst);
             let journal = self.journal.lock().upgrade();
@@ -463,7 +470,7 @@ impl BlockDevice for StopsAtHome {
 /// behind the one that is under way.
 #[test]
 fn a_checkpoint_ends_when_the_journal_stops() {
-    const LEN: u32 = 8192;
+    const LEN: u32 = StopsAtHome::LEN;
     const BATCH: u64 = 1024;
     for blocks in [4, LOG_AT + 4] {
         let dev = Arc::new(StopsAtHome {
