@@ -37,6 +37,10 @@ fn look(root: &Path, note: &Path) -> Option<(String, Command)> {
         .arg(note.with_extension("out"))
         .args(for_rustdoc(told.split_terminator('\0').skip(1)))
         .args(["--document-private-items", "-D", "warnings"]);
+    if name.ends_with("-program") {
+        // All that a program has is private.
+        command.args(["-A", "rustdoc::private_intra_doc_links"]);
+    }
     Some((name, command))
 }
 
