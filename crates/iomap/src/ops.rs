@@ -106,7 +106,9 @@ pub trait IomapOps: Sync {
     fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
 
     /// Ends the operation on `len` bytes at `pos` of `map`. Gives back the space that `begin` made
-    /// ([`Iomap::new`]) and `outcome` did not use.
+    /// ([`Iomap::new`]) and `outcome` did not use, and tells the cache
+    /// ([`AddressSpace::clear_backed`]): where a block is known to have space, a write of all of it
+    /// asks no map.
     ///
     /// Called with no folio locked for writes. An implementation that looks into the cache does so
     /// before it locks the file's map, as `begin` locks the map with folios locked.
@@ -134,6 +136,12 @@ pub trait IomapOps: Sync {
     /// for that folio.
     fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
         self.is_current(map)
+    }
+
+    /// Returns whether small writes in order may make folios that are larger than they are. What is
+    /// mapped of such a folio has to be locked against all that would change its space.
+    fn folios_may_grow(&self) -> bool {
+        true
     }
 
     /// Returns whether a fill needs a [`FillGuard`], as the file may be written directly. It

@@ -177,7 +177,7 @@ pub fn write<O: IomapOps + ?Sized>(
     let mut writer = Writer {
         ops,
         pos,
-        is_small: (len as u64) < SEQUENTIAL_FOLIO_BYTES,
+        is_small: ops.folios_may_grow() && (len as u64) < SEQUENTIAL_FOLIO_BYTES,
         source,
     };
     let mapped = apply(ops, IomapOp::Write, pos, len as u64, |map, at, part| {

@@ -49,6 +49,21 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     assert_eq!(toy.on_disk()[8000..8010], [2; 10]);
 }
 
+/// Blocks whose space a short write gave back ask the map for it again.
+#[test]
+fn it_leaves_blocks_that_a_short_write_gave_back() {
+    let toy = Setup::default().build();
+    toy.truncate(3 * 4096);
+    let mut short = &[1; 4096][..];
+    let done = write(&*toy, Pos::ZERO, 3 * 4096, &mut short).unwrap();
+    assert_eq!((done, toy.reserved()), (4096, 1));
+    let whole =
+        |pos: u64| try_overwrite(&*toy, &toy.recent, Pos::new(pos), &[2; 4096][..], || true);
+    assert!(whole(0) && !whole(2 * 4096));
+    toy.sync().unwrap();
+    toy.check_idle();
+}
+
 #[test]
 fn several_folios_are_written_at_once_or_not_at_all() {
     let toy = Setup {

@@ -206,38 +206,39 @@ impl AddressSpace {
     /// large as `len` bytes from there, alignment and neighbours allow. Waits for memory if there
     /// is none: the caller holds no folio lock and has no journal handle open.
     pub fn get_or_create(&self, pos: Pos, len: u64) -> Arc<Folio> {
-        self.get_or_create_of(pos, |_| self.order_for(pos, len))
+        self.get_or_create_of(pos, || self.order_for(pos, len))
     }
 
-    /// [`AddressSpace::get_or_create`] for a writer. Behind another folio a new one may be twice as
-    /// large as that, up to [`SEQUENTIAL_FOLIO_BYTES`]: small pieces that are written in order find
-    /// most of their folios made.
+    /// [`AddressSpace::get_or_create`] for a writer. Behind a folio that ends with dirty bytes a
+    /// new one may be twice as large as that, up to [`SEQUENTIAL_FOLIO_BYTES`]: small pieces that
+    /// are written in order find most of their folios made. Not during a writeback pass, whose end
+    /// the next piece would wait for.
     pub fn get_or_create_in_order(&self, pos: Pos, len: u64) -> Arc<Folio> {
-        let before = pos.page().get().checked_sub(1);
-        self.get_or_create_of(pos, |index| {
-            let before = before.and_then(|before| index.get(before));
-            let twice = before.map_or(0, |before| before.order() + 1);
-            twice.min(SEQUENTIAL_ORDER).max(self.order_for(pos, len))
-        })
+        let order = || self.order_for(pos, len).max(self.order_behind(pos.page()));
+        self.get_or_create_of(pos, order)
+    }
+
+    /// The order that a folio at `page` may grow to behind the one before it.
+    fn order_behind(&self, page: PageIdx) -> u32 {
+        let before = page.get().checked_sub(1).map(PageIdx::new);
+        let Some(folio) = before.and_then(|before| self.get(before)) else {
+            return 0;
+        };
+        match folio.ends_dirty() && !self.pass.is_held() {
+            true => (folio.order() + 1).min(SEQUENTIAL_ORDER),
+            false => 0,
+        }
     }
 
     /// The folio that covers the byte at `pos`, or a new one of at most the order that `order`
     /// chooses.
-    fn get_or_create_of(
-        &self,
-        pos: Pos,
-        order: impl Fn(&FolioTree<Arc<Folio>>) -> u32,
-    ) -> Arc<Folio> {
+    fn get_or_create_of(&self, pos: Pos, order: impl Fn() -> u32) -> Arc<Folio> {
         let page = pos.page();
         loop {
-            let order = {
-                let index = self.index.read();
-                if let Some(folio) = index.get(page.get()) {
-                    return folio.clone();
-                }
-                order(&index)
-            };
-            if let Some(folio) = self.create(page, order, true) {
+            if let Some(folio) = self.get(page) {
+                return folio;
+            }
+            if let Some(folio) = self.create(page, order(), true) {
                 return folio;
             }
         }

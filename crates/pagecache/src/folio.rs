@@ -180,6 +180,13 @@ impl Folio {
         self.start().saturating_add(offset as u64)
     }
 
+    /// Returns whether the last block is dirty, as far as that is seen without waiting.
+    pub(crate) fn ends_dirty(&self) -> bool {
+        let bytes = self.len() - 1..self.len();
+        let state = self.state.try_read();
+        state.is_some_and(|state| state.dirty.contains(self.blocks(&bytes)))
+    }
+
     /// The page after the last.
     pub(crate) fn next_index(&self) -> PageIdx {
         PageIdx::new(self.index.get() + (1 << self.order))

@@ -417,33 +417,46 @@ fn seeking_in_the_cache_sees_blocks() {
 fn folios_of_a_writer_in_order_grow() {
     let cache = PageCache::new(config(8 << 20));
     let file = Sink::new(&cache, BlockSize::KIB4);
-    let at = |page: u64| {
-        file.mapping
-            .get_or_create_in_order(Pos::new(page << 12), 4096)
+    let at = |page: u64| Pos::new(page << 12);
+    let write = |page: u64| {
+        let folio = file.mapping.get_or_create_in_order(at(page), 4096);
+        file.dirty(page << 12, 4096);
+        folio.order()
     };
-    let orders: Vec<u32> = (0..80).map(|page| at(page).order()).collect();
-    let starts = [
-        (1, 0),
-        (2, 1),
-        (4, 2),
-        (8, 3),
-        (16, 4),
-        (32, 4),
-        (48, 4),
-        (64, 4),
-    ];
-    for (from, order) in starts {
-        let until = from.max(2 * from).min(from + 16);
-        assert!(
-            orders[from..until].iter().all(|&is| is == order),
-            "{from}: {orders:?}"
-        );
+    let orders: Vec<u32> = (0..80).map(write).collect();
+    for (from, order) in [(1, 0), (2, 1), (4, 2), (8, 3), (16, 4), (32, 4), (48, 4)] {
+        let until = (2 * from).min(from + 16);
+        let grown = orders[from..until].iter().all(|&is| is == order);
+        assert!(grown, "{from}: {orders:?}");
     }
-    assert_eq!(at(112).order(), 0, "behind a gap");
-    let large = file
-        .mapping
-        .get_or_create_in_order(Pos::new(256 << 12), 1 << 20);
+    assert_eq!(write(112), 0, "behind a gap");
+    let large = file.mapping.get_or_create_in_order(at(256), 1 << 20);
     assert_eq!(large.order(), 8, "as large as the call");
+    // Behind what is clean, and while a pass would keep the next piece waiting, they do not.
+    file.dirty(603 << 12, 4096);
+    let pass = file.mapping.writeback_pass();
+    assert_eq!(write(604), 0);
+    drop(pass);
+    assert_eq!(write(605), 0, "not aligned");
+    assert_eq!(write(606), 1, "the pass has ended");
+    file.clean(627 << 12);
+    assert_eq!(write(628), 0);
+}
+
+/// A folio that is filled in part is no reason for a larger one behind it.
+#[test]
+fn folios_of_scattered_writes_do_not_grow() {
+    let cache = PageCache::new(config(8 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    let write = |page: u64| {
+        file.mapping
+            .get_or_create_in_order(Pos::new(page << 12), 4096);
+        file.dirty(page << 12, 4096);
+    };
+    (0..17).for_each(write);
+    let before = cache.stats().used_bytes;
+    (32..32 + 64 * 16).step_by(16).for_each(write);
+    assert_eq!(cache.stats().used_bytes - before, 64 << 12);
 }
 
 /// A write may go without a block map where the bytes around it are known and their space is there.

@@ -300,7 +300,7 @@ fn lock_range_or_eof<'a>(
 }
 
 /// The EOF lock for a write of `len` bytes `at` a position that extends the file, without the
-/// inode's `lock`: for a short append, whose caller then changes one cached block. `None` if any
+/// inode's `lock`: for a short append, whose caller then changes one cached folio. `None` if any
 /// other thread is met. Returns where the write goes, which is not behind the end of the file.
 #[inline]
 pub(in crate::file) fn try_lock_append<'a>(
@@ -347,7 +347,8 @@ pub(crate) fn lock_range<'a>(
 
 /// Locks what a write of `len` bytes `at` a position changes; returns where it goes, and the size
 /// of the file, which does not change but by this write if this write changes it. A write below the
-/// end of the file locks up to the next multiple of `align` that the file has, too.
+/// end of the file locks whole blocks of the file up to the next multiple of `align`, too, if it
+/// can.
 ///
 /// # Errors
 /// [`Error::Stale`] if the inode is gone.
@@ -369,13 +370,15 @@ pub(in crate::file) fn lock_for_write<'a>(
     let bs = fs.layout.block_size;
     let (part, size) = lock_range_of_size(fs, inode, state, &lock, |size| {
         let (pos, end) = (position(size), position(size).saturating_add(len));
-        match end > size {
-            true => from_block_to_infinity(bs, pos.min(size)),
-            false => {
-                let aligned = end.checked_next_multiple_of(align).unwrap_or(end);
-                round_out_to_blocks(bs, pos, aligned.min(size))
-            }
+        if end > size {
+            return Reach::exactly(from_block_to_infinity(bs, pos.min(size)));
         }
+        let needed = round_out_to_blocks(bs, pos, end);
+        // Not the block of the end, where appends are.
+        let aligned = end.checked_next_multiple_of(align).unwrap_or(end);
+        let to = aligned.min(floor(bs, size)).max(end);
+        let wished = round_out_to_blocks(bs, pos, to);
+        Reach { needed, wished }
     });
     let held = FileRangeGuard {
         front_release_enabled: fs.tuning.release_fronts,
@@ -398,7 +401,7 @@ pub(in crate::file) fn lock_for_size<'a>(
     let state = file_state(fs, inode);
     let lock = lock_inode_for_path(fs, inode, state)?;
     let (part, old) = lock_range_of_size(fs, inode, state, &lock, |old| {
-        from_block_to_infinity(fs.layout.block_size, old.min(size))
+        Reach::exactly(from_block_to_infinity(fs.layout.block_size, old.min(size)))
     });
     let held = FileRangeGuard {
         front_release_enabled: fs.tuning.release_fronts,
@@ -409,6 +412,24 @@ pub(in crate::file) fn lock_for_size<'a>(
     Ok((SizeGuard(held), old))
 }
 
+/// A range to lock.
+#[derive(Clone, Copy)]
+struct Reach {
+    /// What must be locked.
+    needed: ByteRange,
+    /// What is asked for, `needed` or more.
+    wished: ByteRange,
+}
+
+impl Reach {
+    fn exactly(range: ByteRange) -> Self {
+        Self {
+            needed: range,
+            wished: range,
+        }
+    }
+}
+
 /// Locks the range that `wanted` makes of the file's size. If the size has changed by the time the
 /// range is locked, so that it is not enough, tries again. Returns the size.
 fn lock_range_of_size<'a>(
@@ -416,19 +437,19 @@ fn lock_range_of_size<'a>(
     inode: &Inode,
     state: &'a FileState,
     lock: &Lock<'_>,
-    wanted: impl Fn(u64) -> ByteRange,
+    wanted: impl Fn(u64) -> Reach,
 ) -> (Option<Part<'a>>, u64) {
     let mut guesses = 0;
     loop {
         guesses += 1;
         let range = if guesses < GUESSES {
-            wanted(inode.size())
+            wanted(inode.size()).wished
         } else {
             ByteRange::ALL
         };
         let part = lock_range_or_eof(fs, state, lock, range);
         let size = inode.size();
-        if part.is_none() || range.covers(wanted(size)) {
+        if part.is_none() || range.covers(wanted(size).needed) {
             return (part, size);
         }
     }

@@ -396,6 +396,7 @@ impl IomapOps for Toy {
         }
         let bs = self.block.bytes_u64();
         let from = (pos.get() + outcome.done).next_multiple_of(bs);
+        self.pages.clear_backed(Pos::new(from), map.end());
         // Looks into folios, so before the map's lock: fills ask for the map with folios locked.
         let unused = self.pages.clean_ranges(Pos::new(from), map.end());
         let mut inner = self.map.lock().unwrap();

@@ -169,13 +169,15 @@ impl<'a> FileContext<'a> {
         alloc::retry(self.fs, || {
             let space = self.space();
             let found = if self.fs.options.delalloc() && !space.low {
-                map::reserve_delayed(self.fs, self.inode, span, self.privileged)?
+                map::reserve_delayed(self.fs, self.inode, span, self.privileged)
             } else {
-                map::lookup(self.fs, self.inode, lblk, span.locked)?
+                map::lookup(self.fs, self.inode, lblk, span.locked)
             };
-            if found.new || found.state == MapState::Hole {
+            let has_space = |found: &BlockMapping| !found.new && found.state != MapState::Hole;
+            if !found.as_ref().is_ok_and(has_space) {
                 self.hurry_if_short(space);
             }
+            let found = found?;
             match found.state {
                 MapState::Hole => self.allocate_unwritten(lblk, found.len.min(count)),
                 _ => Ok(found),
@@ -301,6 +303,10 @@ impl IomapOps for FileContext<'_> {
         // Folios assumed that the whole mapping is theirs.
         cache.clear_backed(from, map.end());
         Ok(())
+    }
+
+    fn folios_may_grow(&self) -> bool {
+        self.locked_to > Pos::ZERO
     }
 
     fn fills_need_lock(&self) -> bool {

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::{disk_size, file, mounted, mounted_with, put};
 use crate::file::mapping::iomap_ops::FileContext;
+use crate::file::range_lock::lock_for_write;
 use crate::file::{
     ReadMode, Side, WriteAt, copy_range, data_path, drop_clean, edit, fallocate, file_state, fsync,
     move_extents, read, read_direct, truncate, write, write_and_wait, write_direct,
@@ -523,4 +524,31 @@ fn a_writer_in_order_maps_each_folio_once() {
         assert!(bytes(&fs, &inode, index(PAGES * BLOCK)) == vec![2; index(PAGES * BLOCK)]);
         mount::unmount(&fs).unwrap();
     }
+}
+
+/// A small write asks for the rest of its folio, and not for the block of the end: an append that
+/// is under way there, or that moves the end meanwhile, costs it nothing.
+#[test]
+fn a_small_write_near_the_end_stays_out_of_the_way_of_appends() {
+    let fs = mounted("");
+    let inode = file(&fs, b"log");
+    put(&fs, &inode, 0, &vec![1; 5 * BLOCK_LEN + 100]);
+    let locked_to = |pos: u64, align: u64| {
+        let (held, _, size) = lock_for_write(&fs, &inode, WriteAt::Pos(pos), 10, align).unwrap();
+        assert_eq!(size, 5 * BLOCK + 100);
+        held.end()
+    };
+    assert_eq!(locked_to(BLOCK, 1).get(), 2 * BLOCK);
+    assert_eq!(locked_to(BLOCK, 64 << 10).get(), 5 * BLOCK);
+    assert_eq!(
+        locked_to(5 * BLOCK, 64 << 10).get(),
+        6 * BLOCK,
+        "what it writes"
+    );
+    assert_eq!(
+        locked_to(5 * BLOCK + 99, 64 << 10),
+        Pos::MAX,
+        "it moves the end"
+    );
+    mount::unmount(&fs).unwrap();
 }

@@ -122,14 +122,13 @@ fn lock_and_write<P: Payload + ?Sized>(
     let want = bytes.len() - skipped;
     let at = request.at.advanced_by(skipped);
     // A small cached write maps the rest of its folio as well, for writes that follow it.
-    let align = match request.route {
-        Route::Buffered if (want as u64) < SEQUENTIAL_FOLIO_BYTES => SEQUENTIAL_FOLIO_BYTES,
-        Route::Buffered | Route::WriteThrough | Route::Direct => 1,
-    };
+    let prepares = request.route == Route::Buffered && (want as u64) < SEQUENTIAL_FOLIO_BYTES;
+    let align = if prepares { SEQUENTIAL_FOLIO_BYTES } else { 1 };
     let (mut held, pos, size) = lock_for_write(fs, inode, at, want as u64, align)?;
-    let cx = FileContext::new(fs, inode)
-        .with_cred(cred)
-        .with_locked_to(held.end());
+    let mut cx = FileContext::new(fs, inode).with_cred(cred);
+    if prepares {
+        cx = cx.with_locked_to(held.end());
+    }
     let is_new = request.route != Route::WriteThrough;
     if is_new && cx.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);

@@ -417,7 +417,6 @@ fn a_writer_that_leaves_during_its_answer_is_told_of_a_loss_again() {
         }
         assert!(matches!(server.ask(writer, Occasion::Last), Err(Errno::IO)));
         assert!(matches!(server.ask(writer, Occasion::Last), Ok(Some(_))));
-        assert!(setup.sent().is_none(), "no reply without a request");
     });
 }
 
