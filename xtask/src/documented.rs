@@ -29,6 +29,14 @@ pub(crate) fn waiting(root: &Path) -> Vec<(String, Command)> {
 fn look(root: &Path, note: &Path) -> Option<(String, Command)> {
     let told = std::fs::read_to_string(note).ok()?;
     let name = note.file_stem()?.to_string_lossy().into_owned();
+    let mut sources = told
+        .split('\0')
+        .filter(|argument| argument.ends_with(".rs"));
+    if !sources.all(|source| root.join(source).exists()) {
+        // Of a crate that is gone.
+        let _ = std::fs::remove_file(note);
+        return None;
+    }
     let mut command = Command::new("sh");
     command
         .current_dir(root)
@@ -94,6 +102,8 @@ mod tests {
             assert_eq!(command.output().unwrap().status.success(), is_fine);
             assert_eq!(note.exists(), !is_fine);
         }
+        std::fs::write(&note, "rustc\0--crate-name\0it\0gone.rs\0").unwrap();
+        assert!(look(&root, &note).is_none() && !note.exists());
         std::fs::remove_dir_all(root).unwrap();
     }
 }
