@@ -1,4 +1,4 @@
-//! What the calls of a program find: files whose pages and blocks are in different states.
+//! States of the files that the calls of a program find: pages and blocks that differ.
 
 use crate::drawer::{Drawer, FLOOD, SPAN};
 use crate::mixes::Kind::{Flood, Long, Rename};

@@ -154,7 +154,7 @@ fn a_direct_write_reads_the_blocks_that_it_takes_in_part() {
     mount::unmount(&fs).unwrap();
 }
 
-/// What is newer in the cache than on the device is written before a direct read of it, and nothing
+/// Data that is newer in the cache is written before a direct read of it, and nothing
 /// else is.
 #[test]
 fn a_direct_read_sees_what_only_the_cache_has() {
