@@ -348,30 +348,39 @@ fn many_threads_on_one_file_see_whole_blocks() {
     assert!(dumped(&image, "shared") == live);
 }
 
-/// Each write comes before all others of the file: the first leaf of its tree splits at its front,
-/// and what leads to it begins earlier each time.
+/// Each write comes before all others of its file: the first leaf of the tree splits at its front
+/// once it is full, and what leads to it begins earlier. One of the files ends with the split.
 #[test]
-fn a_file_that_is_written_backwards_has_a_sound_tree() {
+fn files_that_are_written_backwards_have_sound_trees() {
     const BLOCK: usize = 1024;
+    /// The extents that a leaf has room for, and a few around them.
+    const EXTENTS: std::ops::RangeInclusive<usize> = 80..=90;
     let image = Image::of_mib(16).args("-b 1024").make().unwrap();
-    let volume = mount_with(&image, "nodelalloc", 0, 64 << 20);
-    let root = volume.root().unwrap();
-    let node = volume.create(&root, b"f", 0o644, &Cred::root()).unwrap();
-    let mut model = vec![0; 800 * BLOCK];
-    // Every other block, so that no two are one extent; a leaf has room for 84.
-    for (nth, at) in (0..800).rev().step_by(2).enumerate() {
-        let bytes = [1 + u8::try_from(nth % 200).unwrap(); BLOCK];
-        let pos = at * BLOCK;
-        volume
-            .write(&node, pos as u64, &bytes, &Cred::root())
-            .unwrap();
-        model[pos..pos + BLOCK].copy_from_slice(&bytes);
+    // An extent is written as soon as it is there: no conversion comes later.
+    let options = "nobuffered_iomap,nodelalloc,dioread_lock";
+    let volume = mount_with(&image, options, 0, 64 << 20);
+    let (root, cred) = (volume.root().unwrap(), Cred::root());
+    let name = |extents: usize| format!("f{extents}");
+    let mut model = vec![0; 2 * EXTENTS.end() * BLOCK];
+    for (nth, block) in model.chunks_exact_mut(BLOCK).enumerate() {
+        // Every other block, so that no two are one extent.
+        block.fill(u8::from(nth % 2 == 1) * u8::try_from(nth).unwrap());
     }
-    assert!(read_all(&volume, &node) == model);
-    drop(node);
+    for extents in EXTENTS {
+        let node = volume.create(&root, name(extents).as_bytes(), 0o644, &cred);
+        let node = node.unwrap();
+        for nth in (0..extents).rev() {
+            let pos = (2 * nth + 1) * BLOCK;
+            let bytes = &model[pos..pos + BLOCK];
+            volume.write(&node, pos as u64, bytes, &cred).unwrap();
+        }
+        assert!(read_all(&volume, &node) == model[..2 * extents * BLOCK]);
+    }
     volume.unmount().unwrap();
     image.fsck_clean().unwrap();
-    assert!(dumped(&image, "f") == model);
+    for extents in EXTENTS {
+        assert!(dumped(&image, &name(extents)) == model[..2 * extents * BLOCK]);
+    }
 }
 
 /// Requests of a queue and the cache show each other's bytes, with the file's blocks known to the
