@@ -35,8 +35,8 @@ pub struct FolioWrite {
     pub end: Pos,
     /// The file's size before.
     pub old_size: u64,
-    /// The block of the last byte has written space: writeback will allocate nothing for it, and so
-    /// will not move the size on disk.
+    /// The block of the last byte has written space, and the write made the file longer or made it
+    /// that: writeback will allocate nothing for it, and so will not move the size on disk.
     pub last_block_written: bool,
 }
 

@@ -152,13 +152,14 @@ fn write_locked<O: BufferOps + ?Sized>(
         released = undo(ops, handle.as_deref_mut(), guard, ring, rest);
     }
     let written = range.start..range.start + copied;
-    let mut last_block_written = false;
+    let (mut converted, mut last_block_written) = (false, false);
     if copied > 0 {
         if let Some(handle) = handle.as_deref_mut() {
             let folio = guard.folio();
             let (start, end) = (folio.pos_of(written.start), folio.pos_of(written.end));
             match ops.convert_after_copy(guard.locked(), handle, start, end) {
                 Ok(true) => {
+                    converted = true;
                     ring.each_in(written.clone(), |_, head| {
                         head.clear(BufferState::UNWRITTEN)
                     });
@@ -175,8 +176,11 @@ fn write_locked<O: BufferOps + ?Sized>(
             }
         }
         let end = guard.folio().pos_of(written.end).get();
-        if end > ops.size() {
+        let grows = end > ops.size();
+        if grows || converted {
             last_block_written = has_written_space(ops, ring, written.end - 1);
+        }
+        if grows {
             ops.raise_size(guard.locked(), end);
         }
         guard.folio().mark_referenced();

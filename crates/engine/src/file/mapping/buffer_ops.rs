@@ -244,7 +244,8 @@ impl BufferOps for FileContext<'_> {
     }
 
     fn end_write(&self, handle: Option<Handle>, wrote: FolioWrite) -> Result<()> {
-        let moves = wrote.grew() && wrote.last_block_written;
+        // The size in memory may be past the one on disk: of a write before this one.
+        let moves = wrote.last_block_written && self.inode.core.read().disk_size < wrote.end.get();
         let stores = moves || (wrote.grew() && self.fs.tuning.dirty_inode_on_append);
         if !stores {
             return Ok(());

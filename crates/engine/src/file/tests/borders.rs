@@ -9,7 +9,7 @@ use extant_testkit::{Fault, FaultyDevice, Image, Request, RequestKind};
 use extant_units::{Ino, Lblk, Pblk, Pos, index};
 use parking_lot::Mutex;
 
-use super::{disk_size, file, mounted, mounted_with, put};
+use super::{disk_size, file, mounted, mounted_of, mounted_with, put};
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::lock_for_write;
 use crate::file::{
@@ -551,4 +551,33 @@ fn a_small_write_near_the_end_stays_out_of_the_way_of_appends() {
         "it moves the end"
     );
     mount::unmount(&fs).unwrap();
+}
+
+/// A block that was allocated before is written without a handle while there is space, and once
+/// more with one when there is little. The file is as long as it will be by then. That write moves
+/// the size on disk all the same: the commit writes its data, and leaves nothing to writeback.
+#[test]
+fn a_write_with_little_space_moves_the_size_of_one_before() {
+    for options in ["nobuffered_iomap,dioread_lock", "nobuffered_iomap", ""] {
+        let fs = mounted_of(4, "-b 1024 -m 0", options);
+        let (inode, cred) = (file(&fs, b"late"), Cred::root());
+        let keep = FallocateMode::Allocate { keep_size: true };
+        let take = |name: &[u8], left: u64| {
+            let blocks = fs.alloc.counts.free_blocks().get() - left;
+            fallocate(&fs, &file(&fs, name), keep, (0, blocks << 10), &cred).unwrap();
+        };
+        fallocate(&fs, &inode, keep, (3072, 1024), &cred).unwrap();
+        take(b"most", 300);
+        put(&fs, &inode, 3072, &[1; 1024]);
+        take(b"more", 200);
+        assert_eq!(disk_size(&inode), 0, "{options}");
+        let before = fs.stats.direct_allocations.get();
+        put(&fs, &inode, 0, &[2; 4096]);
+        assert!(fs.stats.direct_allocations.get() > before, "space is low");
+        fs.journal.sync_all().unwrap();
+        fsync(&fs, &inode, None, false).unwrap();
+        assert_eq!(disk_size(&inode), 4096, "{options}");
+        assert!(bytes(&fs, &inode, 5000) == [2; 4096], "{options}");
+        mount::unmount(&fs).unwrap();
+    }
 }

@@ -33,7 +33,12 @@ fn mounted(options: &str) -> Arc<Fs> {
 }
 
 fn mounted_with(mkfs: &str, options: &str) -> Arc<Fs> {
-    let image = Image::of_mib(32).args(mkfs).make().unwrap();
+    mounted_of(32, mkfs, options)
+}
+
+/// A volume of so many MiB.
+fn mounted_of(mib: u64, mkfs: &str, options: &str) -> Arc<Fs> {
+    let image = Image::of_mib(mib).args(mkfs).make().unwrap();
     let bytes = std::fs::read(image.path()).unwrap();
     let options = MountOptions::parse(&format!("commit=3000,{options}")).unwrap();
     let tuning = Tuning {
