@@ -155,7 +155,15 @@ impl World {
     ) -> Outcome<Done> {
         match wrote {
             Ok(written) => {
-                let values = values[..cells(written as u64)?].to_vec();
+                let written = &values[..cells(written as u64)?];
+                // Of those behind some sectors may have arrived, if the device failed there.
+                let begun = if self.device.write_failed().is_some() {
+                    values
+                } else {
+                    written
+                };
+                let begin = Part::Change(file, at, begun.to_vec());
+                let values = written.to_vec();
                 let text = format!("{}", values.len());
                 // A file that grows does so run by run, each of whole blocks.
                 let runs = cut(at, values.len(), self.block)
@@ -163,7 +171,6 @@ impl World {
                     .map(|(from, len)| {
                         Part::Write(file, from, values[from - at..from - at + len].to_vec())
                     });
-                let begin = Part::Change(file, at, values.clone());
                 done(std::iter::once(begin).chain(runs).collect(), text)
             }
             // Some of its sectors may have arrived.
