@@ -47,8 +47,8 @@ fn marks(dev: &MemoryDevice) -> usize {
         .count()
 }
 
-/// What is cut off of a block is zero on the device as well: another system that makes the file
-/// longer shows it.
+/// The part that is cut off of a block is zero on the device as well: another system that makes the
+/// file longer shows it.
 #[test]
 fn the_rest_of_the_last_block_is_zero_on_the_device() {
     for (args, options) in [

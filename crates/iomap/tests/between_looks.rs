@@ -100,7 +100,7 @@ fn data_that_leaves_the_cache_after_the_map_was_asked_is_found() {
     }
 }
 
-/// Where a log or a commit has to bring the data, blocks become written while it is in the cache
+/// If a log or a commit has to bring the data, blocks become written while it is in the cache
 /// alone. A reader past the cache that found no folio before shows nothing of the device's.
 #[test]
 fn blocks_that_become_written_before_their_data_is_there_are_read_from_the_cache() {

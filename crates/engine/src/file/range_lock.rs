@@ -415,9 +415,9 @@ pub(in crate::file) fn lock_for_size<'a>(
 /// A range to lock.
 #[derive(Clone, Copy)]
 struct Reach {
-    /// What must be locked.
+    /// The least to lock.
     needed: ByteRange,
-    /// What is asked for, `needed` or more.
+    /// The range to ask for, `needed` or more.
     wished: ByteRange,
 }
 

@@ -244,8 +244,12 @@ impl BufferOps for FileContext<'_> {
     }
 
     fn end_write(&self, handle: Option<Handle>, wrote: FolioWrite) -> Result<()> {
-        // The size in memory may be past the one on disk: of a write before this one.
-        let moves = wrote.last_block_written && self.inode.core.read().disk_size < wrote.end.get();
+        // The size in memory may be past the one on disk, of a write before this one. It moves over
+        // all of the last block: that is written space as a whole.
+        let block_end = self.fs.layout.block_size.round_up(wrote.end);
+        let end = block_end.unwrap_or(Pos::MAX).get();
+        let moves = wrote.last_block_written
+            && self.inode.core.read().disk_size < end.min(self.inode.size());
         let stores = moves || (wrote.grew() && self.fs.tuning.dirty_inode_on_append);
         if !stores {
             return Ok(());
@@ -256,7 +260,7 @@ impl BufferOps for FileContext<'_> {
         };
         self.inode.update(self.fs, &mut h, |core| {
             if moves {
-                core.disk_size = core.disk_size.max(wrote.end.get().min(self.inode.size()));
+                core.disk_size = core.disk_size.max(end.min(self.inode.size()));
             }
         })
     }
