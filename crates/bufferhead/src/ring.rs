@@ -155,6 +155,10 @@ impl FolioPrivate for Ring {
         self.each_in(bytes, |_, head| head.set(BufferState::UPTODATE));
     }
 
+    fn discarded(&mut self, bytes: Range<usize>) {
+        self.each_in(bytes, |_, head| head.clear(BufferState::UPTODATE));
+    }
+
     fn dirtied(&mut self, bytes: Range<usize>) {
         self.each_in(bytes, |_, head| head.set(BufferState::DIRTY));
     }

@@ -43,6 +43,35 @@ fn scattered() -> (Rig, Vec<u8>) {
     (rig, bytes)
 }
 
+/// The map may still lead to the bytes of a part that was dropped: a reader that waits for no lock
+/// finds them on the device, and no zeros in their place.
+#[test]
+fn a_part_that_was_dropped_is_read_again() {
+    let rig = Rig::new(small_blocks(), true);
+    let bytes = Rng(7).bytes(8 << 10);
+    rig.write(0, &bytes).unwrap();
+    rig.sync().unwrap();
+    let no_fills = rig.toy.pages.invalidate_lock().write();
+    let from = Pos::new(2560);
+    rig.toy.pages.drop_range(&no_fills, from, Pos::MAX);
+    drop(no_fills);
+    rig.check_rings();
+    let mut back = vec![0; bytes.len()];
+    let done = read(
+        &rig,
+        &RecentFolios::default(),
+        Miss::Fill(&rig.toy.readahead),
+        Pos::ZERO,
+        &mut back[..],
+    );
+    assert_eq!(done.unwrap(), bytes.len());
+    // Only the part of a block is zeros.
+    let mut expected = bytes;
+    expected[2560..3072].fill(0);
+    assert!(back == expected);
+    rig.check_rings();
+}
+
 #[test]
 fn large_01_02_a_folio_of_2048_separate_blocks_is_filled_in_one_go() {
     let (rig, bytes) = scattered();

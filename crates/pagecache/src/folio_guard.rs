@@ -304,19 +304,21 @@ impl<'a> FolioGuard<'a> {
     }
 
     /// Drops the content of `bytes`, none of whose whole blocks is dirty. Whole blocks are not
-    /// uptodate afterwards, at a cost that does not grow with their number; parts of blocks are
-    /// zeroed.
+    /// uptodate afterwards, and parts of blocks are zeroed. Without private state the cost does
+    /// not grow with the number of blocks.
     pub(crate) fn discard(&mut self, bytes: Range<usize>) {
         let block = 1 << self.folio.block_shift();
         let whole = bytes.start.next_multiple_of(block)..bytes.end & !(block - 1);
-        if self.state.private.is_some() || whole.is_empty() {
-            // Private state learns of blocks that become uptodate, never of the opposite.
+        if whole.is_empty() {
             self.bytes_mut()[bytes].fill(0);
             return;
         }
         debug_assert!(self.is_clean(whole.clone()), "dirty blocks stay uptodate");
         let blocks = self.folio.blocks(&whole);
         self.state.uptodate.remove(blocks);
+        if let Some(private) = &mut self.state.private {
+            private.discarded(whole.clone());
+        }
         self.bytes_mut()[bytes.start..whole.start].fill(0);
         self.bytes_mut()[whole.end..bytes.end].fill(0);
     }
@@ -335,11 +337,6 @@ impl<'a> FolioGuard<'a> {
         if let Some(private) = &mut self.state.private {
             private.unmapped(bytes);
         }
-    }
-
-    /// Returns whether a data path has attached private state.
-    pub(crate) fn has_private(&self) -> bool {
-        self.state.private.is_some()
     }
 
     /// Takes the folio's private state out; `None` if there is none of this type.

@@ -62,7 +62,7 @@ impl AddressSpace {
                 gone = false;
             } else if !guard.has_dirty() {
                 guard.detach();
-            } else if guard.is_clean(part.clone()) && !guard.has_private() {
+            } else if guard.is_clean(part.clone()) {
                 guard.discard(part);
             } else {
                 gone = false;

@@ -17,6 +17,8 @@ use std::ops::Range;
 pub trait FolioPrivate: Any + Send + Sync {
     /// The blocks that `bytes` touches became uptodate.
     fn uptodate(&mut self, bytes: Range<usize>);
+    /// The content of the blocks of `bytes`, whole ones, is gone; none of them is dirty.
+    fn discarded(&mut self, bytes: Range<usize>);
     /// The blocks that `bytes` touches became dirty.
     fn dirtied(&mut self, bytes: Range<usize>);
     /// The blocks of `bytes`, whole ones, became clean: written by another path, or unwanted.
