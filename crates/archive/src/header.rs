@@ -146,9 +146,9 @@ pub(super) fn field(header: &[u8; BLOCK], at: Field) -> &[u8] {
 }
 
 /// Bytes up to the first zero.
-pub(super) fn text(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn text(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0);
-    bytes[..end.unwrap_or(bytes.len())].to_vec()
+    &bytes[..end.unwrap_or(bytes.len())]
 }
 
 /// A number: octal digits among blanks, or big-endian bytes where the first bit is set.
@@ -171,7 +171,7 @@ pub(super) fn number(header: &[u8; BLOCK], at: Field) -> io::Result<i64> {
         return wide.and_then(|n| i64::try_from(n).ok()).ok_or_else(wrong);
     }
     let word = text(bytes);
-    let word = str::from_utf8(&word).map_err(|_| wrong())?.trim();
+    let word = str::from_utf8(word).map_err(|_| wrong())?.trim();
     if word.is_empty() {
         return Ok(0);
     }
@@ -181,26 +181,28 @@ pub(super) fn number(header: &[u8; BLOCK], at: Field) -> io::Result<i64> {
     i64::from_str_radix(word, 8).map_err(|_| wrong())
 }
 
+/// The sums that the checksum of a header may be. The checksum itself counts as blanks.
+fn sums(header: &[u8; BLOCK]) -> [i64; 2] {
+    let add = |bytes: &[u8]| -> i32 { bytes.iter().map(|&byte| i32::from(byte)).sum() };
+    let large = |bytes: &[u8]| -> i32 { bytes.iter().map(|&byte| i32::from(byte >> 7)).sum() };
+    let own = field(header, CHECKSUM);
+    let blanks = add(&[b' '; CHECKSUM.end - CHECKSUM.start]);
+    let sum = add(header) - add(own) + blanks;
+    // Some writers of old add signed bytes.
+    let signed = sum - 256 * (large(header) - large(own));
+    [sum.into(), signed.into()]
+}
+
 /// The member that a header describes by itself.
 pub(super) fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
-    let sums = |signed: bool| -> i64 {
-        let bytes = header.iter().enumerate();
-        let value = |(i, &byte): (usize, &u8)| match byte {
-            _ if CHECKSUM.contains(&i) => i64::from(b' '),
-            byte if signed => i64::from(byte.cast_signed()),
-            byte => i64::from(byte),
-        };
-        bytes.map(value).sum()
-    };
     let sum = number(header, CHECKSUM).map_err(|_| bad("no header of an archive"))?;
-    // Some writers of old add signed bytes.
-    if sum != sums(false) && sum != sums(true) {
+    if !sums(header).contains(&sum) {
         return Err(bad("no header of an archive: its checksum is wrong"));
     }
-    let mut name = text(field(header, NAME));
+    let mut name = text(field(header, NAME)).to_vec();
     let prefix = text(field(header, PREFIX));
     if field(header, MAGIC) == b"ustar\x0000" && !prefix.is_empty() {
-        name = [&prefix, &b"/"[..], &name].concat();
+        name = [prefix, b"/", &name].concat();
     }
     let kind = match header[KIND] {
         0 | kind::CONTIGUOUS => kind::REGULAR,
@@ -216,7 +218,7 @@ pub(super) fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
     Ok(Member {
         kind,
         name,
-        link: text(field(header, LINK)),
+        link: text(field(header, LINK)).to_vec(),
         mode: small(MODE)? & 0o7777,
         uid: small(UID)?,
         gid: small(GID)?,
@@ -229,4 +231,29 @@ pub(super) fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
         minor: if device { small(MINOR)? } else { 0 },
         ..Member::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header with a byte above 127 and the checksum `sum`.
+    fn header(sum: i64) -> [u8; BLOCK] {
+        let mut header = [0; BLOCK];
+        header[..3].copy_from_slice(&[b'a', 0xC4, b'b']);
+        header[KIND] = b'0';
+        header[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        header
+    }
+
+    #[test]
+    fn a_header_is_known_by_the_sum_of_its_bytes_with_or_without_signs() {
+        let sum: i64 = 97 + 0xC4 + 98 + 48 + 8 * 32;
+        for good in [sum, sum - 256] {
+            assert_eq!(plain(&header(good)).unwrap().name, [b'a', 0xC4, b'b']);
+        }
+        for wrong in [sum + 1, sum - 255, sum - 512] {
+            assert!(plain(&header(wrong)).is_err());
+        }
+    }
 }

@@ -114,8 +114,8 @@ impl<R: Input> Reader<R> {
                     let lines = self.extra(member.size)?;
                     self.globals.learn(&lines)?;
                 }
-                kind::GNU_NAME => name = Some(text(&self.extra(member.size)?)),
-                kind::GNU_LINK => link = Some(text(&self.extra(member.size)?)),
+                kind::GNU_NAME => name = Some(text(&self.extra(member.size)?).to_vec()),
+                kind::GNU_LINK => link = Some(text(&self.extra(member.size)?).to_vec()),
                 _ => {
                     member.name = name.unwrap_or(member.name);
                     member.link = link.unwrap_or(member.link);
