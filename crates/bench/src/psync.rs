@@ -3,11 +3,12 @@
 //!
 //! `read/hole` reads a file without blocks, `read/ram` one that is not cached, from a device in
 //! RAM; `read/cache` one that is. `write/cache` writes with so much memory that nothing is written
-//! back by itself, to a new file or over an old one that is not cached; `write/ram` with writeback
-//! at work, or with an fsync after each write; `stream` has one fsync at the end. `writeback/null`
-//! times an fsync of a file written 1 MiB at a time, on a device that forgets the data: what
-//! everything above the device costs. `disk` is an image in a file, past the host's cache, and
-//! `disk-cached` the same through it.
+//! back by itself, to a new file or over an old one that is not cached. `write/ram` is written with
+//! an fsync after each write, or with writeback at work until all of it is on the device, so that
+//! every variant writes the same bytes; `stream` ends likewise, and has room for all of it in the
+//! cache. `writeback/null` times an fsync of a file written 1 MiB at a time, on a device that
+//! forgets the data: what everything above the device costs. `disk` is an image in a file, past the
+//! host's cache, and `disk-cached` the same through it.
 
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,17 @@ enum ReadFrom {
     Cache,
 }
 
+/// When written data has to be on the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    /// Never within the sample.
+    Never,
+    /// After each write.
+    Each,
+    /// At the end of the sample.
+    AtEnd,
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     for (word, from) in [
@@ -52,28 +64,41 @@ pub(crate) fn cases() -> Vec<Case> {
             });
         }
     }
-    for (word, setup, new, synced) in [
-        ("cache/new", Setup::Cache, true, false),
-        ("cache/overwrite", Setup::Cache, false, false),
-        ("ram/new+writeback", Setup::Writeback, true, false),
-        ("ram/new+sync", Setup::Writeback, true, true),
-        ("ram/overwrite+writeback", Setup::Writeback, false, false),
-        ("ram/overwrite+sync", Setup::Writeback, false, true),
+    for (word, setup, new, durable) in [
+        ("write/cache/new", Setup::Cache, true, Durable::Never),
+        ("write/cache/overwrite", Setup::Cache, false, Durable::Never),
+        (
+            "write/ram/new+writeback",
+            Setup::Writeback,
+            true,
+            Durable::AtEnd,
+        ),
+        ("write/ram/new+sync", Setup::Writeback, true, Durable::Each),
+        (
+            "write/ram/overwrite+writeback",
+            Setup::Writeback,
+            false,
+            Durable::AtEnd,
+        ),
+        (
+            "write/ram/overwrite+sync",
+            Setup::Writeback,
+            false,
+            Durable::Each,
+        ),
+        ("stream/write+fsync", Setup::Cache, true, Durable::AtEnd),
     ] {
-        for (size_word, size) in SIZES {
+        let sizes = match durable {
+            Durable::AtEnd if setup == Setup::Cache => &SIZES[1..],
+            _ => &SIZES[..],
+        };
+        for (size_word, size) in sizes.iter().copied() {
             all.push(case(
-                format!("write/{word}/{size_word}"),
+                format!("{word}/{size_word}"),
                 setup,
-                move |bed, plan| write(bed, plan, new, synced, size),
+                move |bed, plan| write(bed, plan, new, durable, size),
             ));
         }
-    }
-    for (size_word, size) in &SIZES[1..] {
-        all.push(case(
-            format!("stream/write+fsync/{size_word}"),
-            Setup::Cache,
-            move |bed, plan| stream(bed, plan, *size),
-        ));
     }
     all.push(case("writeback/null/1M".into(), Setup::Null, writeback));
     all
@@ -117,16 +142,16 @@ pub(crate) fn disk_cases() -> Vec<Case> {
                 move |bed: &mut TestBed, plan: &Plan| read(bed, plan, ReadFrom::Device, size);
             all.push(case(name, setup, read));
         }
-        for (what, new, synced) in [
-            ("new+writeback", true, false),
-            ("new+sync", true, true),
-            ("overwrite+writeback", false, false),
-            ("overwrite+sync", false, true),
+        for (what, new, durable) in [
+            ("new+writeback", true, Durable::AtEnd),
+            ("new+sync", true, Durable::Each),
+            ("overwrite+writeback", false, Durable::AtEnd),
+            ("overwrite+sync", false, Durable::Each),
         ] {
             for (size_word, size) in sizes.iter().copied() {
                 let name = format!("write/{word}/{what}/{size_word}");
                 let write =
-                    move |bed: &mut TestBed, plan: &Plan| write(bed, plan, new, synced, size);
+                    move |bed: &mut TestBed, plan: &Plan| write(bed, plan, new, durable, size);
                 all.push(case(name, setup, write));
             }
         }
@@ -186,7 +211,13 @@ fn read(bed: &mut TestBed, plan: &Plan, from: ReadFrom, size: usize) -> Result<O
     })
 }
 
-fn write(bed: &mut TestBed, plan: &Plan, new: bool, synced: bool, size: usize) -> Result<Outcome> {
+fn write(
+    bed: &mut TestBed,
+    plan: &Plan,
+    new: bool,
+    durable: Durable,
+    size: usize,
+) -> Result<Outcome> {
     let chunk = vec![6; size];
     let name = if new { "new" } else { "data" };
     if new {
@@ -194,10 +225,17 @@ fn write(bed: &mut TestBed, plan: &Plan, new: bool, synced: bool, size: usize) -
     } else {
         bed.file(name, |file| lay_out(file, plan))?.cool()?;
     }
+    let each = durable == Durable::Each;
     let outcome = timed(bed, |bed| {
         let file = bed.file(name, |_| Ok(()))?;
-        let done = file.stream_out(&chunk, plan.stream_bytes, synced, plan.stream_limit(synced))?;
-        Ok(Outcome::throughput(done.0 / size as u64, done.0, done.1))
+        let limit = plan.stream_limit(each);
+        let (bytes, mut time) = file.stream_out(&chunk, plan.stream_bytes, each, limit)?;
+        if durable == Durable::AtEnd {
+            let start = Instant::now();
+            file.sync()?;
+            time += start.elapsed();
+        }
+        Ok(Outcome::throughput(bytes / size as u64, bytes, time))
     })?;
     // Nothing of it may be written while another variant is measured.
     if new {
@@ -205,26 +243,6 @@ fn write(bed: &mut TestBed, plan: &Plan, new: bool, synced: bool, size: usize) -
     } else {
         bed.file(name, |_| Ok(()))?.sync()?;
     }
-    Ok(outcome)
-}
-
-/// A new file, and one fsync at its end.
-fn stream(bed: &mut TestBed, plan: &Plan, size: usize) -> Result<Outcome> {
-    let chunk = vec![6; size];
-    bed.fresh("new")?;
-    let outcome = timed(bed, |bed| {
-        let file = bed.file("new", |_| Ok(()))?;
-        let start = Instant::now();
-        let (bytes, _) =
-            file.stream_out(&chunk, plan.stream_bytes, false, plan.stream_limit(false))?;
-        file.sync()?;
-        Ok(Outcome::throughput(
-            bytes / size as u64,
-            bytes,
-            start.elapsed(),
-        ))
-    })?;
-    bed.clear("new")?;
     Ok(outcome)
 }
 
