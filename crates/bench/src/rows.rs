@@ -89,7 +89,7 @@ impl Rows {
                 let figures = &samples.figures;
                 Some(json!({
                     "bench": bench, "case": case, "variant": variant, "unit": unit.name(),
-                    "median": median(figures)?, "runs": figures.len(),
+                    "median": median(figures)?, "runs": figures.len(), "samples": figures,
                     "min": figures.iter().copied().fold(f64::INFINITY, f64::min),
                     "max": figures.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                     "counters": samples.counters, "times": samples.times.json(),
@@ -130,6 +130,7 @@ mod tests {
             ("create".into(), "a".into())
         );
         assert_eq!((of(0, "median"), of(0, "runs")), (2.0.into(), 3.into()));
+        assert_eq!(of(0, "samples"), json!([3.0, 1.0, 2.0]));
         assert_eq!((of(0, "min"), of(0, "max")), (1.0.into(), 3.0.into()));
         assert_eq!((of(2, "unit"), of(2, "times")), ("ns".into(), Value::Null));
         assert_eq!(json[2]["counters"]["calls"], 5);

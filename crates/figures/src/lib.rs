@@ -9,6 +9,7 @@ mod page;
 mod part;
 mod picture;
 mod report;
+mod seeds;
 mod tables;
 
 pub use page::{Filled, between_marks, fill};

@@ -11,17 +11,28 @@ use serde_json::{Map, Value};
 
 use crate::part::{Part, html, markdown, text};
 use crate::picture::{self, Picture};
+use crate::seeds::beside_seeds;
 use crate::tables::{Family, explained, faults, figures, histograms, ratios};
 
 /// Variants whose counters are listed.
-const EXPLAINED: [&str; 6] = [
+const EXPLAINED: [&str; 8] = [
     "iomap",
     "notrim",
+    "noslots",
+    "noslots-notrim",
     "bufferhead",
     "bufferhead-fullwalk",
     "base",
     "base-dirty-inode",
 ];
+
+/// The text in front of ratios.
+const RATIOS: &str = "Ratios; above 1 the first is better, `=`: their runs overlap.";
+
+/// The text in front of ratios that a seed has, too.
+const BESIDE: &str = "The pairs that the seeds compare, on Linux and on other machines: the ratio \
+    of the medians, the least and the largest of a round, and the seed's own. `same code`: both \
+    data paths read by the same code. Counters are per call, of throughputs per GiB.";
 
 /// A report that cannot be read, or that is of a run which ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,8 +228,11 @@ impl Report {
         all.push(Part::Table(figures(family)));
         let table = ratios(family);
         if table.len() > 1 {
-            let about = "Ratios; above 1 the first is better, `=`: their runs overlap.";
-            all.extend([Part::Text(about.into()), Part::Table(table)]);
+            all.extend([Part::Text(RATIOS.into()), Part::Table(table)]);
+        }
+        let table = beside_seeds(family);
+        if table.len() > 1 {
+            all.extend([Part::Text(BESIDE.into()), Part::Table(table)]);
         }
         for variant in EXPLAINED {
             let table = explained(family, variant);

@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 use crate::part::Table;
 
 /// Pairs of variants whose ratio is shown: the first against the second.
-const PAIRS: [(&str, &str); 21] = [
+const PAIRS: [(&str, &str); 22] = [
     ("iomap", "notrim"),
     ("iomap", "noslots"),
+    ("noslots", "noslots-notrim"),
     ("iomap", "nojoint"),
     ("iomap", "memcpy"),
     ("iomap", "memset"),
@@ -37,6 +38,14 @@ const DIVISORS: [&str; 2] = ["calls", "bytes"];
 
 /// Variants that nothing can be faster than.
 const LIMITS: [&str; 2] = ["memcpy", "memset"];
+
+/// Variants of the buffer-head path, which reads as the other one does.
+const BY_PATH: [&str; 4] = [
+    "bufferhead",
+    "bufferhead-fullwalk",
+    "base",
+    "base-dirty-inode",
+];
 
 /// A case and the unit of its figures.
 pub(crate) struct Case<'a> {
@@ -164,6 +173,22 @@ impl<'a> Family<'a> {
         })
     }
 
+    /// A counter of a variant in a case: per call for calls, per GiB for streams. None where
+    /// nothing was counted.
+    pub(crate) fn counted(&self, case: &Case<'_>, variant: &str, counter: &str) -> Option<f64> {
+        let counters = self.row(case.name, variant)?["counters"].as_object()?;
+        let (_, divisor) = per(case.unit, counters);
+        (divisor > 0.0).then(|| counter_of(counters, counter) / divisor)
+    }
+
+    /// The samples of a case and variant, in the order of the rounds.
+    fn samples(&self, case: &str, variant: &str) -> Vec<f64> {
+        let samples = self.row(case, variant);
+        let samples = samples.and_then(|row| row["samples"].as_array());
+        let samples = samples.into_iter().flatten();
+        samples.filter_map(Value::as_f64).collect()
+    }
+
     fn row(&self, case: &str, variant: &str) -> Option<&'a Value> {
         let mut rows = self.rows.iter();
         rows.find(|row| row["case"] == case && row["variant"] == variant)
@@ -243,7 +268,8 @@ pub(crate) fn ratios(family: &Family<'_>) -> Table {
     for Case { name, unit } in family.cases() {
         let of = |(a, b): &&(&str, &str)| {
             let both = family.figure(name, a).zip(family.figure(name, b));
-            both.map_or(String::new(), |(a, b)| ratio(unit, &a, &b))
+            let same = || same_code(name, (a, b)).to_owned();
+            both.map_or_else(same, |(a, b)| ratio(unit, &a, &b))
         };
         table.push(
             [quoted(name)]
@@ -256,11 +282,50 @@ pub(crate) fn ratios(family: &Family<'_>) -> Table {
 }
 
 fn ratio(unit: &str, a: &Figure, b: &Figure) -> String {
-    let ratio = match is_throughput(unit) {
-        true => a.middle() / b.middle(),
-        false => b.middle() / a.middle(),
-    };
+    let ratio = quotient(unit, a.middle(), b.middle());
     format!("{ratio:.2}{}", if a.overlaps(b) { " =" } else { "" })
+}
+
+/// The gain of `a` over `b`, above 1 where `a` is better.
+fn quotient(unit: &str, a: f64, b: f64) -> f64 {
+    match is_throughput(unit) {
+        true => a / b,
+        false => b / a,
+    }
+}
+
+/// The gain of the first of a pair over the second: of their medians, and beside it the least and
+/// the largest of a round, where both were measured in each.
+pub(crate) fn pair_cell(family: &Family<'_>, case: &Case<'_>, (a, b): (&str, &str)) -> String {
+    let both = family.figure(case.name, a).zip(family.figure(case.name, b));
+    let Some((of_a, of_b)) = both else {
+        return same_code(case.name, (a, b)).to_owned();
+    };
+    let (each_a, each_b) = (family.samples(case.name, a), family.samples(case.name, b));
+    if each_a.len() != each_b.len() || each_a.len() < 2 {
+        return ratio(case.unit, &of_a, &of_b);
+    }
+    let each = each_a.iter().zip(&each_b);
+    let each = each.map(|(a, b)| quotient(case.unit, *a, *b));
+    let (least, most) = each.fold((f64::INFINITY, 0.0_f64), |(least, most), gain| {
+        (least.min(gain), most.max(gain))
+    });
+    let gain = quotient(case.unit, of_a.middle(), of_b.middle());
+    let same = if least <= 1.0 && most >= 1.0 {
+        " ="
+    } else {
+        ""
+    };
+    format!("{gain:.2} ({least:.2}–{most:.2}){same}")
+}
+
+/// Stands for a ratio that is not measured, where both data paths read by the same code.
+fn same_code(case: &str, pair: (&str, &str)) -> &'static str {
+    let reads = case.split('/').any(|word| word == "read");
+    match reads && BY_PATH.contains(&pair.0) && BY_PATH.contains(&pair.1) {
+        true => "same code",
+        false => "",
+    }
 }
 
 /// The times of single steps, in nanoseconds, as the seed shows them.
@@ -315,16 +380,12 @@ pub(crate) fn explained(family: &Family<'_>, variant: &str) -> Table {
             .row(name, variant)
             .and_then(|row| row["counters"].as_object());
         let counters = counters.unwrap_or(&none);
-        let counted = |name: &str| counters.get(name).and_then(Value::as_f64).unwrap_or(0.0);
-        let (per, divisor) = match is_throughput(unit) {
-            true => ("GiB", counted("bytes") / f64::from(1 << 30)),
-            false => ("call", counted("calls")),
-        };
+        let (per, divisor) = per(unit, counters);
         if divisor > 0.0 {
             let listed = counters
                 .keys()
                 .filter(|name| !DIVISORS.contains(&name.as_str()));
-            let each = listed.map(|name| (name, counted(name) / divisor));
+            let each = listed.map(|name| (name, counter_of(counters, name) / divisor));
             let each = each.filter(|(_, value)| *value >= 0.01);
             let each: Vec<String> = each
                 .map(|(name, value)| format!("{name} {}", number(value)))
@@ -333,6 +394,18 @@ pub(crate) fn explained(family: &Family<'_>, variant: &str) -> Table {
         }
     }
     table
+}
+
+/// The divisor of a case's counters in a table: its name, and how many of it there were.
+fn per(unit: &str, counters: &Map<String, Value>) -> (&'static str, f64) {
+    match is_throughput(unit) {
+        true => ("GiB", counter_of(counters, "bytes") / f64::from(1 << 30)),
+        false => ("call", counter_of(counters, "calls")),
+    }
+}
+
+fn counter_of(counters: &Map<String, Value>, name: &str) -> f64 {
+    counters.get(name).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
 /// Three digits that matter.
@@ -345,14 +418,14 @@ pub(crate) fn number(v: f64) -> String {
 }
 
 /// The name of a case, as code unless it is a phrase.
-fn quoted(case: &str) -> String {
+pub(crate) fn quoted(case: &str) -> String {
     match case.contains(' ') {
         true => case.to_owned(),
         false => format!("`{case}`"),
     }
 }
 
-fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+pub(crate) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
