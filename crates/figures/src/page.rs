@@ -14,12 +14,15 @@
 //!
 //! The first line names the report. `picture:` draws the rows as well, `medians:` leaves out the
 //! spreads and the link to the report. Each other line is a case, with a name for the reader
-//! or without; a case that several families have is `FAMILY:CASE`.
+//! or without; a case that several families have is `FAMILY:CASE`. A column `A / B` is the gain of
+//! one variant over another, `seed: A / B` that which a seed reports, and `COUNTER of VARIANT` a
+//! counter per call, of throughputs per GiB.
 
 use crate::part::{Table, rows};
 use crate::picture::{Bars, draw};
 use crate::report::{Fault, Report};
-use crate::tables::Figure;
+use crate::seeds;
+use crate::tables::{Case, Family, Figure, number, pair_cell};
 
 /// Marks around the part of a page that a run replaces.
 const BEGIN: &str = "<!-- measured: begin -->";
@@ -28,6 +31,9 @@ const END: &str = "<!-- measured: end -->";
 /// Marks of a table.
 const TABLE: &str = "<!-- figures: ";
 const TABLE_END: &str = "<!-- figures: end -->";
+
+/// The beginning of a column of what a seed reports.
+const SEED: &str = "seed: ";
 
 /// Figures of nanoseconds that are all above this are shown in microseconds.
 const MANY_NS: f64 = 10_000.0;
@@ -160,8 +166,15 @@ impl<'a> Shown<'a> {
         table[0].extend(self.columns.iter().map(|c| c.shown().replace('`', "")));
         let mut bars = Vec::new();
         for case in &self.cases {
-            let of = self.bars(&report, case)?;
-            table.push(self.line(&of));
+            let (family, name) = found(&report, case)?;
+            let of = self.bars(&family, &name, case);
+            let line = self.line(&of, &family, &name);
+            let cells = self.columns.iter().zip(&line[2..]);
+            let mut measured = cells.filter(|(column, _)| !column.name.starts_with(SEED));
+            if measured.all(|(_, cell)| cell.is_empty()) {
+                return Err(missing(case));
+            }
+            table.push(line);
             bars.push(of);
         }
         let mut out = rows(&table);
@@ -172,27 +185,22 @@ impl<'a> Shown<'a> {
         Ok(out)
     }
 
-    /// The figures of a case. A case without any is a mistake, one without some is not.
-    fn bars(&self, report: &Report, case: &Named<'_>) -> Result<Bars, Fault> {
-        let missing = || Fault(format!("no figures of {}", case.name));
-        let (family, name) = case.name.split_once(':').unwrap_or(("", case.name));
-        let family = report.family_of(family, name).ok_or_else(missing)?;
-        let cases = family.cases();
-        let unit = cases.iter().find(|known| known.name == name);
+    /// The figures of a case.
+    fn bars(&self, family: &Family<'_>, of: &Case<'_>, case: &Named<'_>) -> Bars {
         let figures = self.columns.iter().filter_map(|column| {
-            let figure = family.figure(name, column.name)?;
+            let figure = family.figure(of.name, column.name)?;
             let label = column.shown().replace('`', "");
             Some((label, column.name.to_owned(), figure))
         });
         let mut bars = Bars {
             case: case.shown(),
-            unit: unit.map_or(String::new(), |case| case.unit.to_owned()),
+            unit: of.unit.to_owned(),
             bars: figures.collect(),
         };
-        if bars.bars.is_empty() {
-            return Err(missing());
-        }
-        if bars.unit == "ns" && bars.bars.iter().all(|(.., f)| f.middle() > MANY_NS) {
+        if bars.unit == "ns"
+            && !bars.bars.is_empty()
+            && bars.bars.iter().all(|(.., f)| f.middle() > MANY_NS)
+        {
             bars.unit = "µs".into();
             for (.., figure) in &mut bars.bars {
                 let [_, min, max] = figure.map(|ns| ns / 1000.0);
@@ -206,11 +214,14 @@ impl<'a> Shown<'a> {
                 };
             }
         }
-        Ok(bars)
+        bars
     }
 
-    fn line(&self, bars: &Bars) -> Vec<String> {
+    fn line(&self, bars: &Bars, family: &Family<'_>, case: &Case<'_>) -> Vec<String> {
         let cell = |column: &Named<'_>| {
+            if let Some(cell) = made_cell(column.name, family, case) {
+                return cell;
+            }
             let found = bars
                 .bars
                 .iter()
@@ -226,6 +237,38 @@ impl<'a> Shown<'a> {
             .chain(cells)
             .collect()
     }
+}
+
+fn missing(case: &Named<'_>) -> Fault {
+    Fault(format!("no figures of {}", case.name))
+}
+
+/// The family and the case that a line of a comment names. A case without figures is a mistake, one
+/// without some is not.
+fn found<'a>(report: &'a Report, case: &Named<'a>) -> Result<(Family<'a>, Case<'a>), Fault> {
+    let (family, name) = case.name.split_once(':').unwrap_or(("", case.name));
+    let family = report.family_of(family, name);
+    let family = family.ok_or_else(|| missing(case))?;
+    let found = family.cases().into_iter().find(|known| known.name == name);
+    Ok((family, found.ok_or_else(|| missing(case))?))
+}
+
+/// The cell of a column that is made of more than one variant's figure; `None` for other columns.
+fn made_cell(column: &str, family: &Family<'_>, case: &Case<'_>) -> Option<String> {
+    if let Some((counter, variant)) = column.split_once(" of ") {
+        let counted = family.counted(case, variant, counter);
+        return Some(counted.map_or(String::new(), number));
+    }
+    let (pair, is_of_seed) = match column.strip_prefix(SEED) {
+        Some(pair) => (pair, true),
+        None => (column, false),
+    };
+    let pair = pair.split_once(" / ")?;
+    if is_of_seed {
+        let gain = seeds::gain(case.name, pair);
+        return Some(gain.map_or(String::new(), number));
+    }
+    Some(pair_cell(family, case, pair))
 }
 
 #[cfg(test)]
@@ -296,6 +339,32 @@ mod tests {
     }
 
     #[test]
+    fn gains_have_the_seeds_and_counters_beside_them() {
+        let row = |variant: &str, ns: f64, visits: u32| {
+            json!({ "bench": "b", "case": "write_u1k", "variant": variant, "unit": "ns",
+                    "median": ns, "counters": { "calls": 10, "commit_visits": visits } })
+        };
+        let rows = [
+            row("bufferhead", 100.0, 10),
+            row("bufferhead-fullwalk", 300.0, 2560),
+        ];
+        let read = |_: &str| Ok(Report::new(json!({ "rows": rows })));
+        let pair = "bufferhead / bufferhead-fullwalk";
+        let counter = "commit_visits of bufferhead-fullwalk = visits";
+        let page = format!(
+            "<!-- figures: r.json\ncolumns: {pair} | seed: {pair} = the seed | {counter}\n\
+             write_u1k\n-->\n<!-- figures: end -->"
+        );
+        let page = fill(&page, "", &read).unwrap().page;
+        let head = format!("| unit | {pair} | the seed | visits |");
+        assert!(page.contains(&head), "{page}");
+        assert!(
+            page.contains("| `write_u1k` | ns | 3.00 | 4.16 | 256 |"),
+            "{page}"
+        );
+    }
+
+    #[test]
     fn a_table_of_nothing_is_a_mistake() {
         for (from, to) in [
             ("there.json", "nowhere.json"),
@@ -303,6 +372,7 @@ mod tests {
             ("\nb\n", "\nother:b\n"),
             ("columns: x = ours | y", "columns: z"),
             ("columns: x = ours | y\n", ""),
+            ("columns: x = ours | y", "columns: seed: iomap / base"),
             ("<!-- figures: end -->", ""),
             ("\n-->", ""),
         ] {
