@@ -172,6 +172,18 @@ pub fn took(rank: Rank) -> Held {
     }
 }
 
+/// Number of locks of this rank that this thread has taken so far, for tests that count them. Where
+/// nothing is checked, it is 0.
+pub fn taken_by_this_thread(rank: Rank) -> u64 {
+    #[cfg(all(debug_assertions, not(extant_shuttle)))]
+    return checked::taken(rank);
+    #[cfg(not(all(debug_assertions, not(extant_shuttle))))]
+    {
+        let _ = rank;
+        0
+    }
+}
+
 /// Switches the check off on this thread, where no thread can wait in the opposite order: code of a
 /// caller's that runs under locks of ours and uses another file system, or a check of everything
 /// while nothing else runs.
@@ -221,6 +233,8 @@ mod checked {
     thread_local! {
         /// How many locks of each rank this thread holds.
         static COUNTS: [Cell<u32>; RANKS.len()] = const { [const { Cell::new(0) }; RANKS.len()] };
+        /// How many it has taken so far.
+        static TAKEN: [Cell<u64>; RANKS.len()] = const { [const { Cell::new(0) }; RANKS.len()] };
         static EXEMPTIONS: Cell<u32> = const { Cell::new(0) };
     }
 
@@ -230,6 +244,15 @@ mod checked {
             let count = &counts[rank as usize];
             count.set(count.get() + 1);
         });
+        let _ = TAKEN.try_with(|taken| {
+            let taken = &taken[rank as usize];
+            taken.set(taken.get() + 1);
+        });
+    }
+
+    pub(super) fn taken(rank: Rank) -> u64 {
+        let taken = TAKEN.try_with(|taken| taken[rank as usize].get());
+        taken.unwrap_or(0)
     }
 
     fn remove(rank: Rank) {
@@ -375,8 +398,10 @@ mod tests {
     #[test]
     fn trying_is_always_allowed_and_counts() {
         let _folio = taking(Rank::Folio);
+        let before = taken_by_this_thread(Rank::Range);
         let tried = took(Rank::Range);
         drop(tried);
+        assert_eq!(taken_by_this_thread(Rank::Range), before + 1);
         let _status = took(Rank::Status);
         assert!(panics(|| drop(taking(Rank::Map))));
         let _free = exempt();

@@ -44,6 +44,8 @@ pub(crate) const fn stripped(mode: u16, outsider: bool) -> u16 {
 /// # Errors
 /// The failure to clear what must be cleared: the write must fail.
 pub(crate) fn file_modified(fs: &Fs, inode: &Arc<Inode>, cred: &Cred) -> Result<()> {
+    #[cfg(test)]
+    calls::CALLS.set(calls::CALLS.get() + 1);
     remove_privileges(fs, inode, cred)?;
     inode::touch_mtime(fs, inode);
     Ok(())
@@ -94,6 +96,17 @@ fn take_bits(fs: &Fs, h: &mut Handle, inode: &Inode, new_mode: Option<u16>) -> R
         }
         inode::changed(core, inode::now());
     })
+}
+
+/// Calls of [`file_modified`], for tests that count them.
+#[cfg(test)]
+pub(crate) mod calls {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Those of this thread.
+        pub(crate) static CALLS: Cell<u32> = const { Cell::new(0) };
+    }
 }
 
 #[cfg(test)]

@@ -155,6 +155,26 @@ fn iomap_24_journalled_data_takes_the_other_path() {
     rig.end();
 }
 
+/// The series excludes journalled files from large folios. Here they have them: what is logged of a
+/// folio goes into as many transactions as it needs.
+#[test]
+fn large_09_journalled_files_have_large_folios_too() {
+    for args in ["-b 4096", "-b 1024"] {
+        let rig = Rig::tuned(&image(32, args), "data=journal", |_| ());
+        let node = rig.create("f");
+        let bytes = content::fill(9, 0, 3 << 20);
+        let counted = rig.counted(|| {
+            rig.write(&node, 0, &bytes);
+            rig.volume.fsync(&node, false).unwrap();
+        });
+        let orders = ["folio_order_9", "folio_order_8", "folio_order_0"].map(|name| counted[name]);
+        assert_eq!(orders, [1, 1, 0], "{args}: {counted:?}");
+        assert_eq!(counted["credit_overflow"], 0, "{args}: {counted:?}");
+        assert!(rig.content_after_crash("f") == bytes, "{args}");
+        rig.end();
+    }
+}
+
 #[test]
 fn iomap_25_folios_are_as_large_as_writes_and_reads_allow() {
     let rig = Rig::new("-b 1024");

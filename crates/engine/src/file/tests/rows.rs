@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extant_blockdev::MemoryDevice;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{IomapOp, IomapOps, Source, WritebackControl};
+use extant_lock_order::Rank;
 use extant_testkit::Image;
 use extant_units::{Blocks, Lblk, Pos};
 
@@ -12,13 +13,14 @@ use crate::api::inspect::verifier::Verifier;
 use crate::config::{MountOptions, Tuning};
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::writeback::writeback_range;
-use crate::file::{ReadMode, WriteAt, data_path, fsync, read, truncate, write};
+use crate::file::{ReadMode, WriteAt, data_path, fallocate, fsync, read, truncate, write};
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::InodeRef;
 use crate::state::map::{AllocateMode, MapState};
-use crate::types::Cred;
 use crate::types::error::Error;
+use crate::types::{Cred, FallocateMode};
 use crate::volume::{Fs, credits};
+use crate::xattr::privileges::calls;
 use crate::{alloc, map, mount, namei};
 
 fn mounted(args: &str, order: u8) -> Arc<Fs> {
@@ -483,5 +485,55 @@ fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
         assert_eq!(after.1 > before.1, to == BufferHead, "{before:?} {after:?}");
         check(&fs, false);
         mount::unmount(&fs).unwrap();
+    }
+}
+
+/// The dispatcher alone notes the modification and takes the file's lock, and the invalidate lock
+/// of all but plain allocation: once each, whatever the operation does. A refusal by a check under
+/// the lock notes nothing.
+#[test]
+fn iomap_02_09_a_range_operation_notes_and_locks_once() {
+    let keep = FallocateMode::Allocate { keep_size: true };
+    let zero = FallocateMode::ZeroRange { keep_size: false };
+    let (punch, collapse, insert) = (
+        FallocateMode::PunchHole,
+        FallocateMode::CollapseRange,
+        FallocateMode::InsertRange,
+    );
+    for options in ["", "nobuffered_iomap", "data=journal"] {
+        let fs = mounted_with("-b 1024", 9, options);
+        let inode = file(&fs, "f");
+        put(&fs, &inode, 0, &[1; 100_000]);
+        for (mode, at, expected) in [
+            (keep, 90_001, (1, 1, 0)),
+            (punch, 5001, (1, 1, 1)),
+            (zero, 40_001, (1, 1, 1)),
+            (insert, 8192, (1, 1, 1)),
+            (collapse, 8192, (1, 1, 1)),
+            // Beyond the end.
+            (collapse, 1 << 20, (0, 1, 0)),
+        ] {
+            let counts = || {
+                let taken = extant_lock_order::taken_by_this_thread;
+                let modified = u64::from(calls::CALLS.get());
+                [modified, taken(Rank::Inode), taken(Rank::Invalidate)]
+            };
+            let before = counts();
+            let done = fallocate(&fs, &inode, mode, (at, 20_480), &Cred::root());
+            assert_eq!(
+                done.is_ok(),
+                expected.0 == 1,
+                "{options} {mode:?}: {done:?}"
+            );
+            let after = counts();
+            let got = std::array::from_fn(|i| after[i] - before[i]);
+            let [modified, inodes, invalidates] = got;
+            assert_eq!(
+                (modified, inodes, invalidates),
+                expected,
+                "{options} {mode:?} {at}"
+            );
+        }
+        check(&fs, false);
     }
 }
