@@ -46,6 +46,11 @@ impl TestBed {
         self.known(name)
     }
 
+    /// Returns whether no sample has had a file of this name.
+    pub(crate) fn is_new(&self, name: &str) -> bool {
+        !self.files.contains_key(name)
+    }
+
     fn known(&mut self, name: &str) -> Result<&mut dyn Data> {
         match self.files.get_mut(name) {
             Some(file) => Ok(&mut **file),

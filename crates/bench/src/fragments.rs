@@ -62,7 +62,7 @@ fn sample(setup: Setup, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
 }
 
 /// Gives `node` all space that a file can get. Returns how many bytes are free all the same.
-fn take_all(volume: &Volume, node: &Node) -> Result<u64> {
+pub(crate) fn take_all(volume: &Volume, node: &Node) -> Result<u64> {
     let mode = FallocateMode::Allocate { keep_size: false };
     let mut at = 0;
     let mut len = volume.statfs()?.blocks_free * BLOCK;

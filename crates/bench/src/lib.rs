@@ -41,6 +41,7 @@ mod scale;
 mod small_files;
 mod target;
 mod times;
+mod trims;
 mod variant;
 
 pub use extant_figures::{Report, between_marks};

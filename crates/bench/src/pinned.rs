@@ -12,6 +12,13 @@ pub(crate) fn processor_time() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
+/// The processor time that this process has used so far, all its threads and the kernel's for it.
+pub(crate) fn processor_time_of_all() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    // A clock of the processor is never negative.
+    Duration::try_from(now).unwrap_or_default()
+}
+
 /// Runs `work`; returns the processor time that it took on this thread, in nanoseconds.
 pub(crate) fn processor_nanos<E>(work: impl FnOnce() -> Result<(), E>) -> Result<u64, E> {
     let before = processor_time();

@@ -103,6 +103,9 @@ impl Bench {
             Bench::Randwrite => {
                 "fio's `randwrite` in process, four jobs with 16 requests of 4 KiB each; \
                  `randwrite/4K/unlock` is the time in which a request gives back its range; \
+                 `randwrite/sparse` are the seed's 12 jobs with 64 requests each and its sparse \
+                 file, `randwrite/shared` 12 jobs whose calls of 4 MiB unlock their range piece by \
+                 piece; \
                  `clear` and `lock` are the I/O tree alone; `buffered` are 64 threads that write \
                  the blocks of a sparse file in random order, and an fsync; `fragments` is a \
                  stream into free space of small pieces; `follow` are two threads that write one \
@@ -156,8 +159,14 @@ impl Bench {
     }
 }
 
-/// The longest that a stream of [`Bench::Large`] lasts.
-const LARGE_SAMPLE: Duration = Duration::from_secs(12);
+/// The longest that a stream of [`Bench::Large`] lasts: the seeds' minute.
+const LARGE_SAMPLE: Duration = Duration::from_secs(60);
+
+/// The sparse file of the seed of the trims.
+const SPARSE_BYTES: u64 = 8 << 30;
+
+/// A third of that seed's minute: a full run has three rounds.
+const SPARSE_SAMPLE: Duration = Duration::from_secs(20);
 
 /// How much a run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -289,6 +298,22 @@ impl Plan {
             sample: LARGE_SAMPLE,
             runs: 1,
             ..self.clone()
+        }
+    }
+
+    /// The length of the sparse file for random direct writes.
+    pub(crate) fn sparse_bytes(&self) -> u64 {
+        match self.size {
+            Size::Full => SPARSE_BYTES,
+            _ => 4 * self.stream_bytes,
+        }
+    }
+
+    /// The longest that a sample of random direct writes to it lasts.
+    pub(crate) fn sparse_sample(&self) -> Duration {
+        match self.size {
+            Size::Full => SPARSE_SAMPLE,
+            _ => self.sample,
         }
     }
 

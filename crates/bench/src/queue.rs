@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use extant_blockdev::{BlockDevice, Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
 use extant_host::{Result, Rng, ensure};
 use extant_units::DevOff;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
+use crate::pinned::processor_time_of_all;
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
 use crate::variant::Setup;
@@ -45,14 +45,14 @@ pub(crate) fn cases() -> Vec<Case> {
 fn sample(op: IoOp, depth: usize, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let device = bed.device()?;
     counted(bed, |_| {
-        let before = processor_time();
+        let before = processor_time_of_all();
         let start = Instant::now();
         let requests = match depth {
             0 => calls(&*device, op, plan)?,
             depth => queued(&device, op, depth, plan)?,
         };
         let took = start.elapsed();
-        let cost = processor_time().saturating_sub(before);
+        let cost = processor_time_of_all().saturating_sub(before);
         let bytes = requests * CHUNK;
         Ok(Outcome {
             beside: vec![("cpu", Unit::Nanoseconds, per_request(cost, requests))],
@@ -142,11 +142,4 @@ fn submit(queue: &mut dyn IoQueue, op: IoOp, offset: DevOff, buf: IoBuf, tag: u6
     };
     ensure!(queue.submit(request).is_ok(), "a queue is full early");
     Ok(())
-}
-
-/// Processor time that this process has used, all its threads and the kernel's for it.
-fn processor_time() -> Duration {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    // A clock of the processor is never negative.
-    Duration::try_from(now).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Random direct writes of 4 KiB to one file, many in flight: fio's `randwrite` with `direct=1`, as
-//! the seed of the trims has it.
+//! Random direct writes of 4 KiB to one file, many in flight: fio's `randwrite` with `direct=1`.
+//! The sizes of the seed of the trims are in [`trims`](crate::trims).
 //!
-//! Four jobs (in `randwrite/4K/1` one, in `randwrite/4K/64` sixty-four, which is the seed's number)
+//! Four jobs (in `randwrite/4K/1` one, in `randwrite/4K/64` sixty-four, many more than processors)
 //! keep sixteen requests each in flight, in this process, on a device that has no cost: requests of
 //! the queue end at once, and data that is written back is forgotten. `randwrite/4K` overwrites a
 //! file that has its blocks. `randwrite/4K/unlock` does the same while the time is taken in which
@@ -16,6 +16,7 @@ use extant_host::{Error, Result, Rng, ensure};
 
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
+use crate::null_data::marked;
 use crate::plan::{Plan, Size};
 use crate::rows::Unit;
 use crate::target::Data;
@@ -23,7 +24,7 @@ use crate::times;
 use crate::variant::{LONGER, Setup, is_about_locks};
 
 const JOBS: u64 = 4;
-/// As many as the seed's.
+/// Many more than processors.
 const MANY: u64 = 64;
 const DEPTH: usize = 16;
 pub(crate) const BLOCK_BYTES: usize = 4096;
@@ -78,7 +79,7 @@ fn overwrite(setup: Setup, number: u64, bed: &mut TestBed, plan: &Plan) -> Resul
             let mut rng = Rng::new(job);
             all.wait();
             let end = Instant::now() + long;
-            write(&volume, &node, |finished| {
+            write(&volume, &node, DEPTH, |finished| {
                 let more = finished == 0 || Instant::now() < end;
                 more.then(|| rng.below(len / BLOCK))
             })
@@ -97,7 +98,7 @@ fn fill(bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
         let (calls, took) = jobs(JOBS, |job, all| {
             let mut next = scattered(blocks, job, JOBS);
             all.wait();
-            write(&volume, &node, |_| next.next())
+            write(&volume, &node, DEPTH, |_| next.next())
         })?;
         ensure!(calls == blocks, "{calls} writes of {blocks}");
         Ok(Outcome::throughput(calls, calls * BLOCK, took))
@@ -151,11 +152,16 @@ pub(crate) fn jobs(
 }
 
 /// Writes the blocks that `next` names, which is told how many have been written, until it names
-/// none; keeps [`DEPTH`] in flight. Returns how many there were.
-fn write(volume: &Volume, node: &Node, mut next: impl FnMut(u64) -> Option<u64>) -> Result<u64> {
-    let mut queue = volume.direct_queue(DEPTH, &Cred::root());
-    let mut free: Vec<IoBuf> = (0..DEPTH).map(|_| IoBuf::zeroed(BLOCK_BYTES)).collect();
-    let (mut finished, mut written, mut more) = (Vec::with_capacity(DEPTH), 0, true);
+/// none; keeps `depth` in flight. Returns how many there were.
+pub(crate) fn write(
+    volume: &Volume,
+    node: &Node,
+    depth: usize,
+    mut next: impl FnMut(u64) -> Option<u64>,
+) -> Result<u64> {
+    let mut queue = volume.direct_queue(depth, &Cred::root());
+    let mut free: Vec<IoBuf> = (0..depth).map(|_| marked(BLOCK_BYTES)).collect();
+    let (mut finished, mut written, mut more) = (Vec::with_capacity(depth), 0, true);
     while more || queue.outstanding() > 0 {
         while more && let Some(buf) = free.pop() {
             match next(written) {

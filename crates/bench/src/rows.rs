@@ -15,6 +15,8 @@ pub(crate) enum Unit {
     Nanoseconds,
     /// MiB per second: more is better.
     MibPerSecond,
+    /// Requests per second, in thousands: more is better.
+    ThousandPerSecond,
     /// Memory at its peak.
     Mebibytes,
     /// Requests per operation.
@@ -28,6 +30,7 @@ impl Unit {
             Unit::Milliseconds => "ms",
             Unit::Nanoseconds => "ns",
             Unit::MibPerSecond => "MiB/s",
+            Unit::ThousandPerSecond => "thousand/s",
             Unit::Mebibytes => "MiB",
             Unit::RoundTrips => "requests",
         }

@@ -21,7 +21,7 @@ use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
 use crate::{
     append, buffered, clears, direct, follow, fragments, images, meta, overwrite, parallel, peers,
-    psync, queue, randwrite, scale, small_files,
+    psync, queue, randwrite, scale, small_files, trims,
 };
 
 /// One measurement at a time in a process: two would measure each other.
@@ -91,6 +91,7 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
         Bench::Randwrite => [
             clears::cases(),
             randwrite::cases(),
+            trims::cases(),
             buffered::cases(),
             fragments::cases(),
             follow::cases(),
@@ -246,7 +247,7 @@ impl Beds {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(TestBed::new(variant.target(plan, setup)?)),
         };
-        if warm_up {
+        if warm_up && setup.is_warmed_up() {
             (case.sample)(bed, plan)?;
         }
         Ok(Some((case.sample)(bed, plan)?))

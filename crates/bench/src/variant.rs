@@ -31,6 +31,8 @@ pub(crate) enum Setup {
     Direct,
     /// The same, and the time of each clear in an I/O tree is taken.
     DirectTimed,
+    /// As [`Setup::DirectTimed`], with room for a file of the seed's size.
+    Sparse,
     /// As [`Setup::Cache`], with inodes for many files.
     Names,
     /// An I/O tree and nothing else.
@@ -44,6 +46,12 @@ pub(crate) enum Setup {
 }
 
 impl Setup {
+    /// Returns whether a first sample is thrown away. One that begins with an empty file, and lasts
+    /// long, needs none before it.
+    pub(crate) fn is_warmed_up(self) -> bool {
+        self != Setup::Sparse
+    }
+
     /// Returns whether the device is a file of the disk.
     fn on_disk(self) -> bool {
         matches!(self, Setup::Disk | Setup::DiskCached)
@@ -129,19 +137,27 @@ pub(crate) const ALL: &[Variant] = &[
         about: "the same with a record in the I/O tree for every direct request",
     },
     Variant {
+        name: "noslots-notrim",
+        kind: Kind::Library(|tuning| {
+            tuning.lock_slots = false;
+            tuning.trim_on_clear = false;
+        }),
+        about: "the same without trims",
+    },
+    Variant {
         name: "nofronts",
         kind: Kind::Library(|tuning| tuning.release_fronts = false),
-        about: "the same with long writes that unlock their range at its end, as a whole",
+        about: "iomap with long writes that unlock their range at its end, as a whole",
     },
     Variant {
         name: "nojoint",
         kind: Kind::Library(|tuning| tuning.joint_writeback = false),
-        about: "the same with new small files that are written back one by one",
+        about: "iomap with new small files that are written back one by one",
     },
     Variant {
         name: "iomap-order0",
         kind: Kind::Library(|tuning| tuning.max_folio_order = 0),
-        about: "the same with folios of 4 KiB",
+        about: "iomap with folios of 4 KiB",
     },
     Variant {
         name: "bufferhead",
@@ -277,9 +293,10 @@ impl Variant {
         if matches!(self.kind, Kind::Library(_)) {
             match bench {
                 Bench::Scale => return self.name == "iomap",
-                Bench::Large => return ["iomap", "base"].contains(&self.name),
+                Bench::Large => return self.is_of_large(case),
                 Bench::Meta | Bench::Direct => return self.name == "iomap",
-                Bench::Disk => return ["iomap", "bufferhead", "base"].contains(&self.name),
+                Bench::Disk if self.name == "bufferhead" => return !reads,
+                Bench::Disk => return ["iomap", "base"].contains(&self.name),
                 _ => {}
             }
         }
@@ -287,15 +304,34 @@ impl Variant {
         if self.is_over_rings() {
             return matches!(bench, Bench::Peers | Bench::Meta | Bench::Psync);
         }
-        if matches!(bench, Bench::Scale | Bench::Large) {
-            let fuse2fs = bench == Bench::Scale && self.name == "fuse2fs";
-            return fuse2fs || ["mount", "kernel-ext4"].contains(&self.name);
+        if bench == Bench::Scale {
+            return ["mount", "kernel-ext4", "fuse2fs"].contains(&self.name);
         }
+        if bench == Bench::Large {
+            return self.is_of_large(case);
+        }
+        let sparse = case.starts_with("randwrite/sparse/");
         match self.name {
-            "notrim" | "noslots" | "nofronts" => bench == Bench::Randwrite,
+            "notrim" => bench == Bench::Randwrite && !sparse,
+            "noslots-notrim" => bench == Bench::Randwrite && sparse,
+            "noslots" | "nofronts" => bench == Bench::Randwrite,
             "bufferhead" | "bufferhead-fullwalk" => !reads,
             "base-dirty-inode" => !reads,
             _ => true,
+        }
+    }
+
+    /// Returns whether a case of the seeds' sizes is measured with it: the pairs of the seeds, and
+    /// beside them Linux and the mount where neither takes long.
+    fn is_of_large(&self, case: &str) -> bool {
+        let appends = case.contains("/append/");
+        match self.name {
+            "iomap" | "base" => true,
+            "bufferhead" => !appends && !case.contains("read/"),
+            "base-dirty-inode" => appends,
+            "kernel-ext4" => !case.ends_with("sync/64K"),
+            "mount" => !case.contains("sync/") && !case.contains("overwrite+"),
+            _ => false,
         }
     }
 
@@ -406,6 +442,7 @@ fn medium(plan: &Plan, setup: Setup) -> Medium {
     Medium {
         mib: match setup {
             Setup::Names => 1024,
+            Setup::Sparse => (plan.sparse_bytes() >> 20) * 9 / 8 + 768,
             Setup::Direct | Setup::DirectTimed => mib * LONGER,
             _ => mib,
         },
@@ -429,13 +466,14 @@ fn library(
     let mut tuning = Tuning::default();
     tuning.page_cache_bytes = Some(match setup {
         Setup::Writeback | Setup::WritebackTimed => plan.stream_bytes,
-        Setup::Direct | Setup::DirectTimed => plan.stream_bytes,
+        Setup::Direct | Setup::DirectTimed | Setup::Sparse => plan.stream_bytes,
         Setup::Disk | Setup::DiskCached => plan.stream_bytes,
         _ => plan.stream_bytes * 16,
     });
     let timed = [
         Setup::CacheTimed,
         Setup::DirectTimed,
+        Setup::Sparse,
         Setup::TreeTimed,
         Setup::WritebackTimed,
     ];
@@ -453,7 +491,7 @@ fn library(
             trim_on_clear: tuning.trim_on_clear,
             clear_probe: tuning.clear_probe,
         })),
-        Setup::Null | Setup::Direct | Setup::DirectTimed => {
+        Setup::Null | Setup::Direct | Setup::DirectTimed | Setup::Sparse => {
             Box::new(over(Arc::new(NullData(device()?)))?)
         }
         Setup::Cache
