@@ -306,6 +306,39 @@ impl Acl {
         ((mode & !0o777) | (owner << 6) | (group << 3) | other, plain)
     }
 
+    /// Returns whether the ACL of a file of the group `group` grants all of `wanted` to the user
+    /// `uid`, which does not own it. As in Linux's `posix_acl_permission`, the first entry that
+    /// fits decides, of several groups one that grants all. `in_group` says whether the user is in
+    /// a group; it is asked only where that decides.
+    pub fn grants(
+        &self,
+        uid: u32,
+        group: u32,
+        wanted: u16,
+        in_group: &mut dyn FnMut(u32) -> bool,
+    ) -> bool {
+        let all = |perm: u16| perm & wanted == wanted;
+        let mask = self.entries.iter().find(|e| e.tag == AclTag::Mask);
+        let mask = mask.map_or(7, |entry| entry.perm);
+        let mut is_member = false;
+        for entry in &self.entries {
+            let gid = match entry.tag {
+                AclTag::User(id) if id == uid => return all(entry.perm & mask),
+                AclTag::Other => return !is_member && all(entry.perm),
+                AclTag::GroupObj => group,
+                AclTag::Group(id) => id,
+                AclTag::UserObj | AclTag::User(_) | AclTag::Mask => continue,
+            };
+            if in_group(gid) {
+                is_member = true;
+                if all(entry.perm) {
+                    return all(mask);
+                }
+            }
+        }
+        false
+    }
+
     /// Takes over the permission bits of a `chmod` to `mode`: the group's go to the mask, if there
     /// is one.
     pub fn chmod(&mut self, mode: u16) {
@@ -399,6 +432,31 @@ mod tests {
             Acl::from_posix(&[2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]),
             Err(AclError::Tag { found: 3 })
         );
+    }
+
+    #[test]
+    fn the_first_entry_that_fits_decides() {
+        let acl = sample();
+        let grants = |uid, groups: &[u32], wanted| {
+            acl.grants(uid, 50, wanted, &mut |gid| groups.contains(&gid))
+        };
+        // Named users are bound by the mask, and their groups add nothing.
+        assert!(grants(1000, &[], 6) && !grants(1000, &[], 1));
+        assert!(grants(1001, &[70_000], 4) && !grants(1001, &[70_000], 2));
+        // Of the groups one has to grant all: two that grant a part each do not.
+        assert!(grants(5, &[50], 4) && !grants(5, &[50], 2));
+        assert!(!grants(5, &[50], 1), "the mask");
+        assert!(grants(5, &[50, 70_000], 6));
+        // Members of a group get nothing as others.
+        assert!(grants(5, &[], 1) && !grants(5, &[], 4));
+        let closed = Acl::new(vec![
+            entry(AclTag::UserObj, 7),
+            entry(AclTag::GroupObj, 0),
+            entry(AclTag::Other, 7),
+        ]);
+        assert!(!closed.grants(5, 50, 4, &mut |gid| gid == 50));
+        assert!(closed.grants(5, 50, 7, &mut |_| false));
+        assert!(!Acl::default().grants(5, 50, 0, &mut |_| true));
     }
 
     #[test]

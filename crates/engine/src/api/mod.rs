@@ -22,6 +22,7 @@ pub(crate) mod inspect;
 mod label;
 mod node;
 mod options;
+mod permission;
 mod resizing;
 mod vectored;
 mod volume;

@@ -71,6 +71,17 @@ pub(crate) fn get(fs: &Fs, inode: &Inode, kind: AclKind) -> Result<Option<Vec<u8
     Ok(read(fs, inode, kind)?.map(|acl| acl.to_posix()))
 }
 
+/// The access ACL, if there is one and ACLs are served.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn access(fs: &Fs, inode: &Inode) -> Result<Option<Acl>> {
+    if !fs.options.acl() {
+        return Ok(None);
+    }
+    read(fs, inode, AclKind::Access)
+}
+
 /// Returns whether the inode has an access ACL.
 ///
 /// # Errors
