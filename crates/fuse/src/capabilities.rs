@@ -1,4 +1,4 @@
-//! The capabilities of a caller, which a request does not carry.
+//! The capabilities and the groups of a caller, which a request does not carry.
 //!
 //! # Invariants
 //! - Only capabilities in the user namespace of this process count: in a namespace of its own any
@@ -19,22 +19,46 @@ use rustix::thread::CapabilitySet;
 /// `/proc` does not say: it is not there, it is that of other processes, or the thread is that of a
 /// user with more privileges than this process has.
 pub(crate) fn of_thread(tid: u32) -> io::Result<CapabilitySet> {
+    let namespace = file_of(tid, "ns/user")?;
+    if fs::read_link(namespace)? != fs::read_link("/proc/self/ns/user")? {
+        return Ok(CapabilitySet::empty());
+    }
+    let status = fs::read(file_of(tid, "status")?)?;
+    effective(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Returns whether `gid` is one of the supplementary groups of the thread `tid`, which waits for
+/// the reply to a request.
+///
+/// # Errors
+/// `/proc` does not say.
+pub(crate) fn is_in_group(tid: u32, gid: u32) -> io::Result<bool> {
+    let status = fs::read(file_of(tid, "status")?)?;
+    let groups = line_of(&status, b"Groups:\t").ok_or(io::ErrorKind::InvalidData)?;
+    let mut groups = groups.split(|&byte| byte == b' ');
+    Ok(groups.any(|group| group == gid.to_string().as_bytes()))
+}
+
+/// The path of a file of `/proc` that describes the thread.
+fn file_of(tid: u32, name: &str) -> io::Result<PathBuf> {
     let own = fs::read_link("/proc/self")?;
     // A `/proc` of another namespace has other processes under the same numbers.
     if own.as_os_str() != OsStr::new(&std::process::id().to_string()) {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let of = |name: &str| PathBuf::from(format!("/proc/{tid}/{name}"));
-    if fs::read_link(of("ns/user"))? != fs::read_link("/proc/self/ns/user")? {
-        return Ok(CapabilitySet::empty());
-    }
-    effective(&fs::read(of("status"))?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    Ok(PathBuf::from(format!("/proc/{tid}/{name}")))
 }
 
-/// The line of them in the status of a thread, whose name may hold any bytes but newlines.
-fn effective(status: &[u8]) -> Option<CapabilitySet> {
+/// The rest of the line that begins so in the status of a thread, whose name may hold any bytes but
+/// newlines.
+fn line_of<'a>(status: &'a [u8], begins: &[u8]) -> Option<&'a [u8]> {
     let mut lines = status.split(|&byte| byte == b'\n');
-    let digits = lines.find_map(|line| line.strip_prefix(b"CapEff:\t"))?;
+    lines.find_map(|line| line.strip_prefix(begins))
+}
+
+/// The capabilities in the status of a thread.
+fn effective(status: &[u8]) -> Option<CapabilitySet> {
+    let digits = line_of(status, b"CapEff:\t")?;
     let bits = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16);
     Some(CapabilitySet::from_bits_retain(bits.ok()?))
 }
@@ -49,6 +73,18 @@ mod tests {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         assert_eq!(of_thread(tid.cast_unsigned()).unwrap(), own);
         assert!(of_thread(0).is_err(), "a caller that cannot be seen");
+    }
+
+    #[test]
+    fn the_groups_of_this_thread_are_found() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let tid = tid.cast_unsigned();
+        let own = rustix::process::getgroups().unwrap();
+        for gid in own.iter().map(|gid| gid.as_raw()) {
+            assert!(is_in_group(tid, gid).unwrap());
+        }
+        assert!(!is_in_group(tid, u32::MAX - 1).unwrap());
+        assert!(is_in_group(0, 0).is_err(), "a caller that cannot be seen");
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | [`IS_THERE`] | looks whether the mount is on its directory |
 //! | [`DETACH`], [`DETACH_LAZILY`] | takes it off, and no other mount |
 //! | [`CAPABILITIES`] and a thread's number | looks what that thread may do, as bits |
+//! | [`MEMBERSHIP`], a thread's number and a group | looks whether that thread is in the group |
 //! | [`FAREWELL`] | ends; a daemon that hangs up without it has died |
 //! | [`WRITE_BACK`], on the second socket | has the kernel write back the mount's dirty pages |
 //! | [`DIALS`], with a third socket, once | hears questions there as well |
@@ -54,6 +55,7 @@ pub(crate) const DETACH: u8 = b'U';
 pub(crate) const DETACH_LAZILY: u8 = b'Z';
 pub(crate) const WRITE_BACK: u8 = b'W';
 pub(crate) const CAPABILITIES: u8 = b'C';
+pub(crate) const MEMBERSHIP: u8 = b'G';
 pub(crate) const DIALS: u8 = b'S';
 pub(crate) const DIAL: u8 = b'D';
 pub(crate) const FAREWELL: u8 = b'Q';
@@ -65,7 +67,7 @@ pub(crate) const FAILED: u8 = b'!';
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// The longest question in bytes.
-pub(crate) const QUESTION_LEN: usize = 1 + size_of::<u32>();
+pub(crate) const QUESTION_LEN: usize = 1 + 2 * size_of::<u32>();
 /// The longest answer in bytes.
 pub(crate) const ANSWER_LEN: usize = 1024;
 

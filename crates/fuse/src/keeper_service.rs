@@ -14,7 +14,7 @@ use crate::capabilities;
 use crate::fd_passing::{receive, send};
 use crate::keeper::{
     ANSWER_LEN, CAPABILITIES, DETACH, DETACH_LAZILY, DIAL, DIALS, DONE, FAILED, FAREWELL, IS_THERE,
-    MOUNT, MOUNT_READ_ONLY, NOT, QUESTION_LEN, SET_LIMITS, WRITE_BACK,
+    MEMBERSHIP, MOUNT, MOUNT_READ_ONLY, NOT, QUESTION_LEN, SET_LIMITS, WRITE_BACK,
 };
 use crate::mount::{self, Attached, MountOptions, MountPoint};
 
@@ -137,12 +137,10 @@ impl Service {
                 return (self.dial)(patience).map(with);
             }
             [CAPABILITIES, tid @ ..] => capabilities_of(tid),
+            [MEMBERSHIP, asked @ ..] => is_in_group(asked).map(yes_or_no),
             [SET_LIMITS] => self.point()?.set_limits().map(with_number),
             [DIALS] => self.take_dials(given).map(|()| vec![DONE]),
-            &[question] => {
-                let done = on(self.point()?, question);
-                done.map(|yes| vec![if yes { DONE } else { NOT }])
-            }
+            &[question] => on(self.point()?, question).map(yes_or_no),
             _ => Err(Errno::INVAL.into()),
         };
         Ok((bytes?, None))
@@ -202,6 +200,17 @@ fn number(bytes: &[u8]) -> io::Result<u32> {
 fn capabilities_of(tid: &[u8]) -> io::Result<Vec<u8>> {
     let found = capabilities::of_thread(number(tid)?)?;
     Ok(with_number(found.bits()))
+}
+
+/// Returns whether the thread with the number in the first half of `asked` is in the group with
+/// that in the second.
+fn is_in_group(asked: &[u8]) -> io::Result<bool> {
+    let (tid, gid) = asked.split_at_checked(4).ok_or(Errno::INVAL)?;
+    capabilities::is_in_group(number(tid)?, number(gid)?)
+}
+
+fn yes_or_no(yes: bool) -> Vec<u8> {
+    vec![if yes { DONE } else { NOT }]
 }
 
 /// An answer that says a number.
@@ -273,12 +282,18 @@ mod tests {
         let apart = [WRITE_BACK, DIAL];
         assert!(answers(Purpose::Mount, &apart).iter().all(|s| refused(s)));
         let others = [MOUNT, SET_LIMITS, IS_THERE, DETACH, CAPABILITIES, DIALS];
+        let others = [&others[..], &[MEMBERSHIP]].concat();
         for (purpose, other) in [(Purpose::WriteBack, DIAL), (Purpose::Dial, WRITE_BACK)] {
             let said = answers(purpose, &[&others[..], &[other]].concat());
             assert!(said.iter().all(|s| refused(s)), "{purpose:?}: {said:?}");
         }
         let (line, _) = keeper("/".as_ref(), Purpose::Mount);
         assert!(refused(&said(&line, &[DIAL, 255, 255, 255, 255], None)));
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        let of_this = [&[MEMBERSHIP][..], &own.to_le_bytes()].concat();
+        let of_group = |gid: u32| [&of_this[..], &gid.to_le_bytes()].concat();
+        assert_eq!(said(&line, &of_group(u32::MAX - 1), None), "-");
+        assert!(refused(&said(&line, &of_this, None)));
         let (dials, its) = Line::pair().unwrap();
         assert_eq!(said(&line, &[DIALS], Some(its.as_fd())), "+");
         let (_second, its) = Line::pair().unwrap();
