@@ -164,6 +164,12 @@ pub(crate) fn mount_options(args: &Mount) -> Result<MountOptions, Failure> {
     if args.read_only {
         options.set_read_only();
     }
+    options.check().map_err(Failure::new)?;
+    if args.fuse_fd.is_some() && !options.kernel_checks() {
+        // The launcher has mounted, for whichever users it chose, and nothing can be asked of one.
+        let what = "mount option nodefault_permissions: not for a mount that was handed over";
+        return Err(Failure::new(what));
+    }
     Ok(options)
 }
 

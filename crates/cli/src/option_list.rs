@@ -103,8 +103,9 @@ pub(crate) const LINUX: &[OptionText] = &[
 pub(crate) const FRONT_END: &[OptionText] = &[
     ("allow_other", "Other users may use the mount."),
     (
-        "default_permissions",
-        "The kernel checks permissions. Always on.",
+        "default_permissions, nodefault_permissions",
+        "Let the kernel check permissions (the default), or the file system, with fewer requests; \
+         not together with allow_other.",
     ),
     (
         "suid, nosuid, dev, nodev, exec, noexec",

@@ -50,6 +50,7 @@ pub(crate) mod op {
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
     pub(crate) const FSYNCDIR: u32 = 30;
+    pub(crate) const ACCESS: u32 = 34;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
@@ -253,6 +254,7 @@ wire! {
         ctime: i64, atimensec: u32, mtimensec: u32, ctimensec: u32, mode: u32, unused4: u32,
         uid: u32, gid: u32, unused5: u32,
     }
+    AccessIn = 8 { mask: u32, padding: u32 }
     GetattrIn = 16 { getattr_flags: u32, dummy: u32, fh: u64 }
     ReleaseIn = 24 { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
     OpenIn = 8 { flags: u32, open_flags: u32 }

@@ -55,6 +55,8 @@ pub(crate) struct Agreed {
     /// The kernel takes the set-group-id bit from the mode of what is made in a set-group-id
     /// directory, unless the caller may give it: it knows all groups of the caller.
     pub(crate) checks_set_gid: bool,
+    /// The kernel checks permissions, not the server.
+    pub(crate) kernel_checks: bool,
 }
 
 /// Features that the mount asks for, where it has a choice.
@@ -64,6 +66,8 @@ pub(crate) struct RequestedFeatures {
     pub(crate) writeback: bool,
     /// Requests are to come over rings, if the kernel has that.
     pub(crate) rings: bool,
+    /// The kernel is to check permissions.
+    pub(crate) kernel_checks: bool,
     /// The finest time an inode can hold, in nanoseconds: the kernel's own times are no finer.
     pub(crate) time_gran: u32,
 }
@@ -137,7 +141,6 @@ fn negotiate(init: &abi::InitIn, upper: u32, requested: RequestedFeatures) -> (I
         | InitFlags::READDIRPLUS_AUTO
         | InitFlags::NO_OPEN_SUPPORT
         | InitFlags::PARALLEL_DIROPS
-        | InitFlags::POSIX_ACL
         | InitFlags::MAX_PAGES
         | InitFlags::CACHE_SYMLINKS
         | InitFlags::NO_OPENDIR_SUPPORT
@@ -145,6 +148,10 @@ fn negotiate(init: &abi::InitIn, upper: u32, requested: RequestedFeatures) -> (I
         | InitFlags::HANDLE_KILLPRIV_V2
         | InitFlags::SETXATTR_EXT
         | InitFlags::INIT_EXT;
+    if requested.kernel_checks {
+        // The kernel takes its default_permissions along.
+        wanted |= InitFlags::POSIX_ACL;
+    }
     if requested.writeback {
         wanted |= InitFlags::WRITEBACK_CACHE;
     }
@@ -175,6 +182,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, requested: RequestedFeatures) -> (I
         no_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
         rings,
         checks_set_gid: init.minor >= CHECKS_SET_GID,
+        kernel_checks: requested.kernel_checks,
     };
     (out, agreed)
 }
@@ -187,6 +195,7 @@ mod tests {
         RequestedFeatures {
             writeback,
             rings: false,
+            kernel_checks: true,
             time_gran: 1,
         }
     }
@@ -217,6 +226,14 @@ mod tests {
         assert!(agreed.rings && u64::from(out.flags2) == InitFlags::OVER_IO_URING.bits() >> 32);
         assert_eq!(out.max_background, u16::MAX, "none is held back");
         assert!(!negotiate(&everything, 0, ringed).1.rings);
+        let acls = u32::try_from(InitFlags::POSIX_ACL.bits()).unwrap();
+        assert!(out.flags & acls != 0 && agreed.kernel_checks);
+        let unchecked = RequestedFeatures {
+            kernel_checks: false,
+            ..requested(true)
+        };
+        let (out, agreed) = negotiate(&everything, 0, unchecked);
+        assert!(out.flags & acls == 0 && !agreed.kernel_checks);
         let (_, agreed) = negotiate(&everything, 0, requested(false));
         assert!(!agreed.writeback);
         let coarse = RequestedFeatures {

@@ -137,6 +137,14 @@ impl Keeper {
         Ok(CapabilitySet::from_bits_retain(bits))
     }
 
+    /// Returns whether the thread `tid`, which waits for the reply to a request, is in a group.
+    pub(crate) fn is_in_group(&self, tid: u32, gid: u32) -> io::Result<bool> {
+        let (tid, gid) = (tid.to_le_bytes(), gid.to_le_bytes());
+        let question = [&[MEMBERSHIP][..], &tid, &gid].concat();
+        let (answer, _) = self.questions.ask(&question, None)?;
+        Ok(answer == [DONE])
+    }
+
     fn ask_for_number(&self, question: &[u8]) -> io::Result<u64> {
         let (answer, _) = self.questions.ask(question, None)?;
         let number = answer.get(1..).and_then(|number| number.try_into().ok());

@@ -32,6 +32,10 @@ pub(crate) enum Op<'a> {
         handle: Option<u64>,
     },
     Statx,
+    /// The caller wants to know whether it may read (4), write (2) or execute (1).
+    Access {
+        mask: u32,
+    },
     Setattr(&'a abi::SetattrIn),
     Readlink,
     Symlink {
@@ -191,6 +195,7 @@ impl<'a> Request<'a> {
             | op::IOCTL => body.data_op(opcode)?,
             op::GETATTR
             | op::STATX
+            | op::ACCESS
             | op::SETATTR
             | op::SETXATTR
             | op::GETXATTR
@@ -439,6 +444,9 @@ impl<'a> Body<'a> {
                 }
             }
             op::STATX => Op::Statx,
+            op::ACCESS => Op::Access {
+                mask: self.take::<abi::AccessIn>()?.mask,
+            },
             op::SETATTR => Op::Setattr(self.take()?),
             op::SETXATTR => {
                 let (size, flags, extra) = if setxattr_ext {

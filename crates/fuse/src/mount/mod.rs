@@ -213,6 +213,15 @@ impl MountPoint {
         }
     }
 
+    /// Returns whether the thread `tid`, which waits for the reply to a request, is in a group.
+    pub(crate) fn is_in_group(&self, tid: u32, gid: u32) -> io::Result<bool> {
+        match &self.access {
+            MountAccess::Own { .. } => capabilities::is_in_group(tid, gid),
+            MountAccess::Keeper(keeper) => keeper.is_in_group(tid, gid),
+            MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Sets the limits that the kernel has for the mount, as far as that is permitted. Returns the
     /// bytes that it then holds dirty at most.
     pub(crate) fn set_limits(&self) -> io::Result<u64> {

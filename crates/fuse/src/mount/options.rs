@@ -25,6 +25,8 @@ pub struct MountOptions {
     /// Words for `fusermount3`, which makes flags of them.
     flag_words: Vec<String>,
     allow_other: bool,
+    /// The kernel checks permissions, not the server.
+    kernel_checks: bool,
     fs_name: Option<String>,
     subtype: Option<String>,
     max_read: Option<u32>,
@@ -45,6 +47,9 @@ pub enum OptionError {
     /// Known, but not done here.
     #[error("mount option {0}: not supported, use {1}")]
     Unsupported(String, &'static str),
+    /// Two words that exclude each other.
+    #[error("mount option {0}: not together with {1}")]
+    Excluded(&'static str, &'static str),
 }
 
 /// Words with a flag of mount(2), and whether they set it.
@@ -86,25 +91,9 @@ const LATE_FLAGS: MountFlags = MountFlags::NODIRATIME
     .union(MountFlags::LAZYTIME);
 
 /// Words for mount(8), fstab and systemd.
-const IGNORED: [&str; 18] = [
-    "",
-    "defaults",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "nousers",
-    "owner",
-    "noowner",
-    "group",
-    "nogroup",
-    "_netdev",
-    "nofail",
-    "nonempty",
-    "default_permissions",
-    "silent",
-    "loud",
+const IGNORED: [&str; 17] = [
+    "", "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "noowner",
+    "group", "nogroup", "_netdev", "nofail", "nonempty", "silent", "loud",
 ];
 /// Beginnings of more of them.
 const IGNORED_PREFIXES: [&str; 5] = ["x-", "X-", "comment=", "uhelper=", "helper="];
@@ -117,6 +106,7 @@ impl Default for MountOptions {
             flags: MountFlags::NOSUID | MountFlags::NODEV,
             flag_words: Vec::new(),
             allow_other: false,
+            kernel_checks: true,
             fs_name: None,
             subtype: None,
             max_read: None,
@@ -144,6 +134,21 @@ impl MountOptions {
         Ok(())
     }
 
+    /// Checks that the words go together. Call it after the last of them was added.
+    ///
+    /// # Errors
+    /// [`OptionError::Excluded`]: a path that the kernel has cached is walked without a check by
+    /// the server, so no other user may be on such a mount.
+    pub fn check(&self) -> Result<(), OptionError> {
+        match !self.kernel_checks && self.allow_other {
+            true => Err(OptionError::Excluded(
+                "nodefault_permissions",
+                "allow_other",
+            )),
+            false => Ok(()),
+        }
+    }
+
     fn add_word(&mut self, word: &str) -> Result<(), OptionError> {
         let (key, value) = word
             .split_once('=')
@@ -153,6 +158,8 @@ impl MountOptions {
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("allow_other", None) => self.allow_other = true,
+            ("default_permissions", None) => self.kernel_checks = true,
+            ("nodefault_permissions", None) => self.kernel_checks = false,
             ("allow_root", None) => {
                 return Err(OptionError::Unsupported(word.to_owned(), "allow_other"));
             }
@@ -264,6 +271,11 @@ impl MountOptions {
         self.engine.join(",")
     }
 
+    /// Returns whether the kernel checks permissions. Where nothing can be changed it always does.
+    pub fn kernel_checks(&self) -> bool {
+        self.kernel_checks || self.read_only
+    }
+
     pub(crate) fn writeback(&self) -> bool {
         self.writeback
     }
@@ -292,7 +304,10 @@ impl MountOptions {
 
     /// Options of the connection, as mount(2)'s data has them.
     pub(super) fn connection_words(&self) -> Vec<String> {
-        let mut words = vec!["default_permissions".to_owned()];
+        let mut words = Vec::new();
+        if self.kernel_checks() {
+            words.push("default_permissions".to_owned());
+        }
         if self.allow_other {
             words.push("allow_other".to_owned());
         }
@@ -364,6 +379,24 @@ mod tests {
             options.connection_words(),
             ["default_permissions", "allow_other"]
         );
+    }
+
+    #[test]
+    fn permissions_are_left_to_the_server_of_one_user() {
+        let options = parse("nodefault_permissions");
+        assert_eq!(options.connection_words(), Vec::<String>::new());
+        assert!(options.check().is_ok() && options.engine().is_empty());
+        let options = parse("nodefault_permissions,default_permissions,allow_other");
+        assert!(options.check().is_ok() && options.kernel_checks());
+        for words in [
+            "allow_other,nodefault_permissions",
+            "nodefault_permissions,allow_other",
+        ] {
+            let error = parse(words).check().unwrap_err().to_string();
+            assert!(error.ends_with("not together with allow_other"), "{error}");
+        }
+        let options = parse("nodefault_permissions,ro");
+        assert_eq!(options.connection_words(), ["default_permissions"]);
     }
 
     #[test]

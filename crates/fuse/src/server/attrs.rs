@@ -21,6 +21,9 @@ const STATX_BTIME: u32 = 0x800;
 /// The prefix of attributes for privileged callers alone.
 const TRUSTED: &[u8] = b"trusted.";
 
+/// The attribute with a file's access ACL.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
 /// What the kernel sends when it reports the time of writes that it cached: no system call sets
 /// just these through a file.
 const WRITTEN: SetattrValid = SetattrValid::MTIME
@@ -50,12 +53,18 @@ fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
 
 /// Returns whether both times become "now". Where the kernel keeps the times it sends its own one
 /// as the time of modification, and the same as that of the change: one that a user chose differs.
-fn is_touch(valid: SetattrValid, wire: &abi::SetattrIn) -> bool {
+pub(super) fn is_touch(valid: SetattrValid, wire: &abi::SetattrIn) -> bool {
     const TOUCH: SetattrValid = SetattrValid::ATIME
         .union(SetattrValid::ATIME_NOW)
         .union(SetattrValid::MTIME)
         .union(SetattrValid::CTIME);
     valid.contains(TOUCH) && (wire.mtime, wire.mtimensec) == (wire.ctime, wire.ctimensec)
+}
+
+/// Returns whether the kernel reports the times of a change that it has made: of writes, with a
+/// handle if one is open, or of a name that came or went.
+pub(super) fn is_report_of_times(valid: SetattrValid) -> bool {
+    valid.union(SetattrValid::FH) == WRITTEN
 }
 
 impl Server<'_> {
@@ -137,10 +146,12 @@ impl Server<'_> {
             keep_priv,
             noted: valid == WRITTEN || is_touch(valid, wire),
         };
-        // Whether the caller may set the set-group-id bit the kernel has found out: it knows all
-        // their groups.
+        // Whether the caller may set the set-group-id bit the kernel has found out, if it checks
+        // permissions: it knows all their groups.
         let mut cred = super::cred(header, 0);
-        cred.privileged |= changes.perm.is_some();
+        if let Some(perm) = changes.perm {
+            cred.privileged = self.keeps_set_gid(header, node, perm)?;
+        }
         let attr = self.volume.setattr(node, &changes, &cred)?;
         // Of files with a cache for writes the kernel keeps the time that it has sent.
         let kept = writeback && node.kind() == FileKind::Regular;
@@ -215,8 +226,13 @@ impl Server<'_> {
         // Whether the caller may keep the set-group-id bit the kernel has found out: it knows all
         // their groups.
         let mut cred = super::cred(header, 0);
-        cred.privileged = !kill_sgid;
+        let perm = self.volume.getattr(node)?.perm;
+        cred.privileged = !kill_sgid && self.keeps_set_gid(header, node, perm)?;
         self.volume.setxattr(node, name, value, mode, &cred)?;
+        if !self.settings.agreed.kernel_checks && name == ACCESS_ACL {
+            // The mode may have changed, which a kernel without ACLs does not expect.
+            self.notify_inval_attributes(header.nodeid);
+        }
         Ok(Completion::Reply)
     }
 

@@ -109,7 +109,8 @@ impl Server<'_> {
     }
 
     pub(super) fn opendir(&self, reply: &mut ReplyBuf) -> Outcome {
-        if self.settings.agreed.no_opendir {
+        let agreed = &self.settings.agreed;
+        if agreed.no_opendir && agreed.kernel_checks {
             return Err(Errno::NOSYS);
         }
         reply.put(&open_reply(abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR, 0))?;

@@ -150,7 +150,7 @@ impl Server<'_> {
     }
 
     /// The caller's capabilities; none where they cannot be found out.
-    fn capabilities(&self, header: &InHeader) -> CapabilitySet {
+    pub(super) fn capabilities(&self, header: &InHeader) -> CapabilitySet {
         let found = self.settings.point.capabilities_of(header.pid);
         found.unwrap_or_else(|error| {
             debug!("what thread {} may do is not known: {error}", header.pid);

@@ -10,13 +10,15 @@
 //! kernel's knowledge notifies it.
 //!
 //! Permissions are checked by the kernel (`default_permissions`): what arrives here is allowed,
-//! except for what ext4 itself refuses.
+//! except for what ext4 itself refuses. On a mount with `nodefault_permissions` each request is
+//! checked first (`permissions`).
 
 mod attrs;
 mod data;
 mod gate;
 mod ioctls;
 mod names;
+mod permissions;
 mod planted;
 #[cfg(test)]
 mod simulated_kernel;
@@ -83,7 +85,7 @@ pub(crate) struct Server<'a> {
 impl Settings {
     /// Returns whether opens are to reach the server.
     fn kernel_sends_open(&self) -> bool {
-        self.strict_open || !self.agreed.no_open
+        self.strict_open || !self.agreed.no_open || !self.agreed.kernel_checks
     }
 }
 
@@ -127,6 +129,9 @@ impl<'a> Server<'a> {
     fn handle(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
         let header = request.header;
         let op = request.op(self.settings.agreed.setxattr_ext)?;
+        if !self.settings.agreed.kernel_checks {
+            self.check_permission(header, &op)?;
+        }
         match op {
             Op::Forget { count } => {
                 self.forget(header.nodeid, count);
@@ -149,6 +154,7 @@ impl<'a> Server<'a> {
                 self.interrupt(unique);
                 Ok(Completion::Silent)
             }
+            Op::Access { .. } => self.access(),
             Op::Destroy => Ok(Completion::Reply),
             Op::Lookup { .. }
             | Op::Readdir { .. }

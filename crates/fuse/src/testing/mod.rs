@@ -75,6 +75,7 @@ pub fn with_server<T>(
             no_opendir: true,
             rings: true,
             checks_set_gid: true,
+            kernel_checks: true,
         },
         strict_open: true,
         control: b"control".to_vec(),

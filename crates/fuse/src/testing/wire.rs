@@ -104,6 +104,7 @@ fn settings(writeback: bool) -> io::Result<Settings> {
             no_opendir: true,
             rings: true,
             checks_set_gid: true,
+            kernel_checks: true,
         },
         strict_open: true,
         control: b"control".to_vec(),

@@ -192,6 +192,7 @@ impl Course<'_> {
         let requested = RequestedFeatures {
             writeback: false,
             rings: true,
+            kernel_checks: true,
             time_gran: 1,
         };
         assert!(handshake(&device, requested).unwrap().rings);

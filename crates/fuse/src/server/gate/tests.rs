@@ -99,6 +99,7 @@ fn with_point(
             no_opendir: true,
             rings: false,
             checks_set_gid: true,
+            kernel_checks: true,
         },
         strict_open: true,
         control: Vec::new(),

@@ -72,6 +72,7 @@ fn settings(shape: &Shape) -> Settings {
             no_opendir: true,
             rings: shape.rings.is_some(),
             checks_set_gid: true,
+            kernel_checks: true,
         },
         strict_open: true,
         control: Vec::new(),
