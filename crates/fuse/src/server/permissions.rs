@@ -253,3 +253,6 @@ impl Server<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

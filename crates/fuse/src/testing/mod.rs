@@ -59,6 +59,15 @@ pub fn with_server<T>(
     volume: &Volume,
     work: impl FnOnce(&mut FuzzServer<'_>) -> T,
 ) -> io::Result<T> {
+    with_server_beside(volume, true, work)
+}
+
+/// As [`with_server`], of a mount whose kernel checks permissions or not.
+pub(crate) fn with_server_beside<T>(
+    volume: &Volume,
+    kernel_checks: bool,
+    work: impl FnOnce(&mut FuzzServer<'_>) -> T,
+) -> io::Result<T> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = Device::new(open("/dev/null", flags, Mode::empty())?)?;
     let traffic = Traffic::new(1, 1)?;
@@ -75,7 +84,7 @@ pub fn with_server<T>(
             no_opendir: true,
             rings: true,
             checks_set_gid: true,
-            kernel_checks: true,
+            kernel_checks,
         },
         strict_open: true,
         control: b"control".to_vec(),
