@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use extant_testkit::{Image, Mount, Need, Result, Subject, ensure, need, report};
-use rustix::fs::{XattrFlags, getxattr, lstat, setxattr, stat};
+use rustix::fs::{Access, XattrFlags, getxattr, lstat, setxattr, stat};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 /// Times that each call is made. What the kernel sends by itself at times is far less.
@@ -156,6 +156,54 @@ fn a_call_costs_no_more_than_the_kernel_makes_it_cost() -> Result<()> {
     })?;
     let linked = "getattr 1 lookup 1 symlink 1";
     check(&mount, "symlink", linked, |path, _| {
+        Ok(symlink("target", path.with_extension("s"))?)
+    })?;
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// A kernel that leaves permissions to the daemon asks for no attributes of a directory that it has
+/// changed.
+#[test]
+fn a_change_is_a_request_less_where_the_daemon_checks() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = roomy()?;
+    let mount = Subject::Extant.mount(image.path(), "nodefault_permissions")?;
+    fs::create_dir(mount.join("d"))?;
+    check(&mount, "create", "create 1 lookup 1", |path, _| {
+        File::create_new(path)?;
+        Ok(())
+    })?;
+    check(&mount, "access", "access 1", |path, _| {
+        Ok(rustix::fs::access(path, Access::READ_OK)?)
+    })?;
+    check(
+        &mount,
+        "rename",
+        "lookup 1 rename 1 setattr 1",
+        |path, _| Ok(fs::rename(path, path.with_extension("r"))?),
+    )?;
+    check(&mount, "unlink", "setattr 1 unlink 1", |path, _| {
+        Ok(fs::remove_file(path.with_extension("r"))?)
+    })?;
+    check(&mount, "mkdir", "lookup 1 mkdir 1", |path, _| {
+        Ok(fs::create_dir(path)?)
+    })?;
+    check(
+        &mount,
+        "list",
+        "opendir 1 readdir 1 readdirplus 1 releasedir 1",
+        |path, _| {
+            ensure!(fs::read_dir(path)?.next().is_none(), "entries");
+            Ok(())
+        },
+    )?;
+    check(&mount, "rmdir", "rmdir 1", |path, _| {
+        Ok(fs::remove_dir(path)?)
+    })?;
+    check(&mount, "symlink", "lookup 1 symlink 1", |path, _| {
         Ok(symlink("target", path.with_extension("s"))?)
     })?;
     mount.unmount()?;
