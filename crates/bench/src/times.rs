@@ -129,6 +129,11 @@ impl Times {
         self.sum / self.count.max(1) as f64
     }
 
+    /// The median; 0 of none.
+    pub(crate) fn median(&self) -> u64 {
+        self.at(50)
+    }
+
     /// The least time that `hundredths` of all are not above.
     fn at(&self, hundredths: u64) -> u64 {
         let mut left = (self.count * hundredths).div_ceil(100).max(1);
@@ -197,6 +202,7 @@ mod tests {
         times.add(&more);
         let json = times.json();
         assert_eq!((&json["count"], &json["min"]), (&json!(2002), &json!(1)));
+        assert_eq!(times.median(), 501);
         assert_eq!((&json["median"], &json["p99"]), (&json!(501), &json!(991)));
         let buckets = times.buckets();
         assert_eq!(buckets.len(), 10);

@@ -12,7 +12,8 @@
 //! its clears but the last trim.
 //!
 //! The time of each clear is taken in the same samples: its mean is the row `clear`. Of the
-//! counters, `clear_ns` is the sum of these times, and `processor_ns` the time of all processors.
+//! counters, `processor_ns` is the time of all processors, and `clear_ns` the part of it that clears
+//! take: each at the median, as the mean has those whose thread lost its processor meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -148,18 +149,13 @@ fn measured(
 }
 
 /// Adds the requests per second, the mean clear, and where the time went.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "sums of some minutes, in nanoseconds"
-)]
+#[allow(clippy::cast_precision_loss, reason = "a count")]
 fn with_clears(outcome: Outcome, took: Duration, used: Duration, times: Times) -> Outcome {
     let thousands = outcome.calls as f64 / took.as_secs_f64().max(1e-9) / 1e3;
-    let clears = (times.mean() * times.count as f64) as u64;
+    let used = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
     let counters = [
-        ("clear_ns".to_owned(), clears),
-        ("processor_ns".to_owned(), used.as_nanos() as u64),
+        ("clear_ns".to_owned(), times.median() * times.count),
+        ("processor_ns".to_owned(), used),
     ];
     Outcome {
         beside: vec![
