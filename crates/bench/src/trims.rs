@@ -12,8 +12,8 @@
 //! its clears but the last trim.
 //!
 //! The time of each clear is taken in the same samples: its mean is the row `clear`. Of the
-//! counters, `processor_ns` is the time of all processors, and `clear_ns` the part of it that clears
-//! take: each at the median, as the mean has those whose thread lost its processor meanwhile.
+//! counters, `processor_ns` is the time of all processors, and `clear_ns` the part of it that
+//! clears take: each at the median, as the mean has the waits of threads that lost the processor.
 
 use std::time::{Duration, Instant};
 
