@@ -105,7 +105,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Cases that are measured at the seeds' size.
-const LARGE: [&str; 12] = [
+const LARGE: [&str; 11] = [
     "read/ram/64K",
     "read/ram/1M",
     "write/cache/new/64K",
@@ -113,7 +113,6 @@ const LARGE: [&str; 12] = [
     "write/cache/overwrite/1M",
     "write/ram/new+writeback/1M",
     "write/ram/overwrite+writeback/1M",
-    "write/ram/new+sync/64K",
     "write/ram/new+sync/1M",
     "write/ram/overwrite+sync/64K",
     "write/ram/overwrite+sync/1M",

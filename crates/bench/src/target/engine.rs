@@ -1,12 +1,16 @@
 //! The library, in this process, over a device in memory.
 
-use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
+use std::io::{IoSlice, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use extant::{Cred, Error as FsError, File, Filesystem, Node, Tuning, Volume};
 use extant_blockdev::{BlockDevice, FileDevice, FileIo, MemoryDevice, OpenMode};
 use extant_host::{Image, Result, ensure};
 use extant_units::DevOff;
+use rustix::fs::{self, seek};
+use rustix::io::Errno;
 
 use super::data::{Appender, Data, VECTORS};
 use super::interface::{Counters, Target};
@@ -54,16 +58,37 @@ impl Engine {
 
     /// An image of `mib` MiB in memory. Memory that holds nothing is not touched.
     pub(crate) fn device(image: &Image, mib: u64) -> Result<MemoryDevice> {
-        let mut file = std::fs::File::open(image.path())?;
+        let file = std::fs::File::open(image.path())?;
         let device = MemoryDevice::new(mib << 20);
         let mut piece = vec![0; PIECE];
-        for at in (0..device.len()).step_by(PIECE) {
-            file.read_exact(&mut piece)?;
-            if piece.iter().any(|b| *b != 0) {
-                device.write_at(DevOff::new(at), &piece)?;
+        for range in data_of(&file)? {
+            for at in range.clone().step_by(PIECE) {
+                let len = PIECE.min(usize::try_from(range.end - at)?);
+                let Some(piece) = piece.get_mut(..len) else {
+                    continue;
+                };
+                file.read_exact_at(piece, at)?;
+                if piece.iter().any(|b| *b != 0) {
+                    device.write_at(DevOff::new(at), piece)?;
+                }
             }
         }
         Ok(device)
+    }
+}
+
+/// The ranges of a file that hold data: an image of some GiB is holes but for some MiB.
+fn data_of(file: &std::fs::File) -> Result<Vec<Range<u64>>> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    loop {
+        match seek(file, fs::SeekFrom::Data(at)) {
+            Ok(start) => {
+                at = seek(file, fs::SeekFrom::Hole(start))?;
+                all.push(start..at);
+            }
+            Err(Errno::NXIO) => return Ok(all),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
