@@ -476,3 +476,52 @@ fn ino_of(nodeid: u64) -> Option<extant_engine::Ino> {
         _ => u32::try_from(nodeid).ok().and_then(extant_engine::Ino::new),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FuzzServer, with_server_beside};
+    use extant_engine::VolumeOptions;
+    use extant_testkit::{Image, Need, need};
+    use zerocopy::{FromBytes, IntoBytes};
+
+    /// Requests that are not spoken here: that after the last, one for devices, and the largest.
+    const UNKNOWN: [u32; 5] = [0, abi::op::STATX + 1, 63, 4096, u32::MAX];
+
+    /// A kernel sends a request that it has learned since once, and no more after this answer.
+    #[test]
+    fn requests_of_newer_kernels_are_declined_at_once() {
+        if !need(&[Need::Tool("mke2fs")]) {
+            return;
+        }
+        let image = Image::of_mib(16).make().unwrap();
+        let volume = VolumeOptions::new().write(true).open(image.path()).unwrap();
+        for (kernel_checks, body_len) in [(true, 0), (false, 4096)] {
+            let work = |server: &mut FuzzServer<'_>| {
+                for opcode in UNKNOWN {
+                    let header = InHeader {
+                        len: u32::try_from(size_of::<InHeader>() + body_len).unwrap(),
+                        opcode,
+                        unique: 7,
+                        // Not one that is known, nor looked at.
+                        nodeid: u64::MAX,
+                        ..InHeader::default()
+                    };
+                    let request = [header.as_bytes(), &vec![0xff; body_len]].concat();
+                    assert!(
+                        !server.may_block(&request),
+                        "{opcode}: another worker wakes up"
+                    );
+                    let reply = server.by_device(&request).unwrap();
+                    let out = abi::OutHeader::read_from_bytes(&reply).unwrap();
+                    assert_eq!(
+                        (out.unique, out.error),
+                        (7, Errno::NOSYS.negative()),
+                        "{opcode}"
+                    );
+                }
+            };
+            with_server_beside(&volume, kernel_checks, work).unwrap();
+        }
+    }
+}

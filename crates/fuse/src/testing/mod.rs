@@ -101,6 +101,12 @@ pub(crate) fn with_server_beside<T>(
 }
 
 impl FuzzServer<'_> {
+    /// Returns whether another worker is woken before this request is served.
+    #[cfg(test)]
+    pub(crate) fn may_block(&self, request: &[u8]) -> bool {
+        self.server.may_block(request)
+    }
+
     /// Serves what a read of `/dev/fuse` brought. Returns the reply, if there is one now.
     pub fn by_device(&mut self, request: &[u8]) -> Option<Vec<u8>> {
         let mut reply = self.space.start();
