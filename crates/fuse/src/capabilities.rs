@@ -34,9 +34,7 @@ pub(crate) fn of_thread(tid: u32) -> io::Result<CapabilitySet> {
 /// `/proc` does not say.
 pub(crate) fn is_in_group(tid: u32, gid: u32) -> io::Result<bool> {
     let status = fs::read(file_of(tid, "status")?)?;
-    let groups = line_of(&status, b"Groups:\t").ok_or(io::ErrorKind::InvalidData)?;
-    let mut groups = groups.split(|&byte| byte == b' ');
-    Ok(groups.any(|group| group == gid.to_string().as_bytes()))
+    has_group(&status, gid).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The path of a file of `/proc` that describes the thread.
@@ -54,6 +52,13 @@ fn file_of(tid: u32, name: &str) -> io::Result<PathBuf> {
 fn line_of<'a>(status: &'a [u8], begins: &[u8]) -> Option<&'a [u8]> {
     let mut lines = status.split(|&byte| byte == b'\n');
     lines.find_map(|line| line.strip_prefix(begins))
+}
+
+/// Returns whether the status of a thread lists a group.
+fn has_group(status: &[u8], gid: u32) -> Option<bool> {
+    let groups = line_of(status, b"Groups:\t")?;
+    let mut groups = groups.split(|&byte| byte == b' ');
+    Some(groups.any(|group| group == gid.to_string().as_bytes()))
 }
 
 /// The capabilities in the status of a thread.
@@ -85,6 +90,15 @@ mod tests {
         }
         assert!(!is_in_group(tid, u32::MAX - 1).unwrap());
         assert!(is_in_group(0, 0).is_err(), "a caller that cannot be seen");
+    }
+
+    #[test]
+    fn each_group_of_a_line_counts() {
+        let status = b"Name:\tGroups:\t7\nGroups:\t4 24 1000 \nNStgid:\t24\n";
+        let listed = [4, 24, 1000, 7, 2, 0].map(|gid| has_group(status, gid));
+        assert_eq!(listed, [true, true, true, false, false, false].map(Some));
+        assert_eq!(has_group(b"Groups:\t \n", 0), Some(false));
+        assert_eq!(has_group(b"Name:\tx\n", 0), None);
     }
 
     #[test]
