@@ -5,6 +5,9 @@
 //!   process has all of them.
 //! - A thread that waits for the reply to a request that was read can neither end nor change its
 //!   credentials, so its number stays its own until the reply.
+//! - What `/proc` says of a thread counts only while the thread acts as the user that the request
+//!   names. A server in the kernel (of NFS) acts for its clients, with fewer privileges than its
+//!   thread has.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,28 +16,63 @@ use std::path::PathBuf;
 
 use rustix::thread::CapabilitySet;
 
-/// The effective capabilities of the thread `tid`, which waits for the reply to a request.
+use crate::abi::InHeader;
+
+/// A thread that waits for the reply to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Caller {
+    /// Its number.
+    pub(crate) tid: u32,
+    /// The user that it acts as, by the request.
+    pub(crate) uid: u32,
+}
+
+impl Caller {
+    /// That of a request.
+    pub(crate) fn of(header: &InHeader) -> Self {
+        Self {
+            tid: header.pid,
+            uid: header.uid,
+        }
+    }
+}
+
+/// The effective capabilities of a caller; none if its thread acts as another user than it is.
 ///
 /// # Errors
 /// `/proc` does not say: it is not there, it is that of other processes, or the thread is that of a
 /// user with more privileges than this process has.
-pub(crate) fn of_thread(tid: u32) -> io::Result<CapabilitySet> {
-    let namespace = file_of(tid, "ns/user")?;
+pub(crate) fn of_caller(caller: Caller) -> io::Result<CapabilitySet> {
+    let namespace = file_of(caller.tid, "ns/user")?;
     if fs::read_link(namespace)? != fs::read_link("/proc/self/ns/user")? {
         return Ok(CapabilitySet::empty());
     }
-    let status = fs::read(file_of(tid, "status")?)?;
+    let status = fs::read(file_of(caller.tid, "status")?)?;
+    if acts_as(&status) != Some(caller.uid) {
+        return Ok(CapabilitySet::empty());
+    }
     effective(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Returns whether `gid` is one of the supplementary groups of the thread `tid`, which waits for
-/// the reply to a request.
+/// Returns whether `gid` is one of the supplementary groups of a caller.
 ///
 /// # Errors
-/// `/proc` does not say.
-pub(crate) fn is_in_group(tid: u32, gid: u32) -> io::Result<bool> {
-    let status = fs::read(file_of(tid, "status")?)?;
+/// `/proc` does not say; the thread acts as another user than it is; `gid` stands for every group
+/// that this user namespace does not know.
+pub(crate) fn is_in_group(caller: Caller, gid: u32) -> io::Result<bool> {
+    let status = fs::read(file_of(caller.tid, "status")?)?;
+    if acts_as(&status) != Some(caller.uid) || stands_for_others(gid)? {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     has_group(&status, gid).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Returns whether groups without a number in this user namespace are shown as `gid`.
+fn stands_for_others(gid: u32) -> io::Result<bool> {
+    let known = fs::read_to_string("/proc/self/gid_map")?;
+    let all = known.split_whitespace().eq(["0", "0", "4294967295"]);
+    let other = fs::read_to_string("/proc/sys/kernel/overflowgid")?;
+    Ok(!all && other.trim() == gid.to_string())
 }
 
 /// The path of a file of `/proc` that describes the thread.
@@ -52,6 +90,13 @@ fn file_of(tid: u32, name: &str) -> io::Result<PathBuf> {
 fn line_of<'a>(status: &'a [u8], begins: &[u8]) -> Option<&'a [u8]> {
     let mut lines = status.split(|&byte| byte == b'\n');
     lines.find_map(|line| line.strip_prefix(begins))
+}
+
+/// The user as whom a thread uses files: the last of four in its status.
+fn acts_as(status: &[u8]) -> Option<u32> {
+    let users = line_of(status, b"Uid:\t")?;
+    let last = users.rsplit(|&byte| byte == b'\t').next()?;
+    std::str::from_utf8(last).ok()?.parse().ok()
 }
 
 /// Returns whether the status of a thread lists a group.
@@ -76,20 +121,46 @@ mod tests {
     fn the_capabilities_of_this_thread_are_found() {
         let own = rustix::thread::capabilities(None).unwrap().effective;
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
-        assert_eq!(of_thread(tid.cast_unsigned()).unwrap(), own);
-        assert!(of_thread(0).is_err(), "a caller that cannot be seen");
+        let caller = Caller {
+            tid: tid.cast_unsigned(),
+            uid: rustix::process::geteuid().as_raw(),
+        };
+        assert_eq!(of_caller(caller).unwrap(), own);
+        let for_another = Caller {
+            uid: caller.uid + 1,
+            ..caller
+        };
+        assert_eq!(of_caller(for_another).unwrap(), CapabilitySet::empty());
+        let unseen = Caller { tid: 0, ..caller };
+        assert!(of_caller(unseen).is_err(), "a caller that cannot be seen");
     }
 
     #[test]
     fn the_groups_of_this_thread_are_found() {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
-        let tid = tid.cast_unsigned();
+        let caller = Caller {
+            tid: tid.cast_unsigned(),
+            uid: rustix::process::geteuid().as_raw(),
+        };
         let own = rustix::process::getgroups().unwrap();
         for gid in own.iter().map(|gid| gid.as_raw()) {
-            assert!(is_in_group(tid, gid).unwrap());
+            assert!(is_in_group(caller, gid).unwrap());
         }
-        assert!(!is_in_group(tid, u32::MAX - 1).unwrap());
-        assert!(is_in_group(0, 0).is_err(), "a caller that cannot be seen");
+        assert!(!is_in_group(caller, u32::MAX - 1).unwrap());
+        let unseen = Caller { tid: 0, ..caller };
+        assert!(is_in_group(unseen, 0).is_err());
+        let for_another = Caller {
+            uid: caller.uid + 1,
+            ..caller
+        };
+        assert!(is_in_group(for_another, 0).is_err());
+    }
+
+    #[test]
+    fn the_user_that_files_are_used_as_is_the_last() {
+        let status = b"Name:\tUid:\t9\nUid:\t0\t1\t2\t1000\nGid:\t5\t5\t5\t5\n";
+        assert_eq!(acts_as(status), Some(1000));
+        assert_eq!(acts_as(b"Uid:\tx\n"), None);
     }
 
     #[test]

@@ -15,8 +15,8 @@
 //! | [`SET_LIMITS`] | sets the kernel's limits of the mount; the bytes that may be dirty |
 //! | [`IS_THERE`] | looks whether the mount is on its directory |
 //! | [`DETACH`], [`DETACH_LAZILY`] | takes it off, and no other mount |
-//! | [`CAPABILITIES`] and a thread's number | looks what that thread may do, as bits |
-//! | [`MEMBERSHIP`], a thread's number and a group | looks whether that thread is in the group |
+//! | [`CAPABILITIES`], a thread's number and its user | looks what that thread may do, as bits |
+//! | [`MEMBERSHIP`], the same and a group | looks whether that thread is in the group |
 //! | [`FAREWELL`] | ends; a daemon that hangs up without it has died |
 //! | [`WRITE_BACK`], on the second socket | has the kernel write back the mount's dirty pages |
 //! | [`DIALS`], with a third socket, once | hears questions there as well |
@@ -45,6 +45,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, so
 use rustix::thread::CapabilitySet;
 use tracing::debug;
 
+use crate::capabilities::Caller;
 use crate::fd_passing::{receive, send};
 
 pub(crate) const MOUNT: u8 = b'M';
@@ -67,7 +68,7 @@ pub(crate) const FAILED: u8 = b'!';
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// The longest question in bytes.
-pub(crate) const QUESTION_LEN: usize = 1 + 2 * size_of::<u32>();
+pub(crate) const QUESTION_LEN: usize = 1 + 3 * size_of::<u32>();
 /// The longest answer in bytes.
 pub(crate) const ANSWER_LEN: usize = 1024;
 
@@ -130,17 +131,17 @@ impl Keeper {
         self.write_backs.ask(&[WRITE_BACK], None).map(drop)
     }
 
-    /// The capabilities of the thread `tid`, which waits for the reply to a request.
-    pub(crate) fn capabilities_of(&self, tid: u32) -> io::Result<CapabilitySet> {
-        let [a, b, c, d] = tid.to_le_bytes();
-        let bits = self.ask_for_number(&[CAPABILITIES, a, b, c, d])?;
+    /// The capabilities of a caller.
+    pub(crate) fn capabilities_of(&self, caller: Caller) -> io::Result<CapabilitySet> {
+        let (tid, uid) = (caller.tid.to_le_bytes(), caller.uid.to_le_bytes());
+        let bits = self.ask_for_number(&[&[CAPABILITIES][..], &tid, &uid].concat())?;
         Ok(CapabilitySet::from_bits_retain(bits))
     }
 
-    /// Returns whether the thread `tid`, which waits for the reply to a request, is in a group.
-    pub(crate) fn is_in_group(&self, tid: u32, gid: u32) -> io::Result<bool> {
-        let (tid, gid) = (tid.to_le_bytes(), gid.to_le_bytes());
-        let question = [&[MEMBERSHIP][..], &tid, &gid].concat();
+    /// Returns whether a caller is in a group.
+    pub(crate) fn is_in_group(&self, caller: Caller, gid: u32) -> io::Result<bool> {
+        let (tid, uid) = (caller.tid.to_le_bytes(), caller.uid.to_le_bytes());
+        let question = [&[MEMBERSHIP][..], &tid, &uid, &gid.to_le_bytes()].concat();
         let (answer, _) = self.questions.ask(&question, None)?;
         Ok(answer == [DONE])
     }

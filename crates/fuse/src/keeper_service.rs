@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tracing::debug;
 
-use crate::capabilities;
+use crate::capabilities::{self, Caller};
 use crate::fd_passing::{receive, send};
 use crate::keeper::{
     ANSWER_LEN, CAPABILITIES, DETACH, DETACH_LAZILY, DIAL, DIALS, DONE, FAILED, FAREWELL, IS_THERE,
@@ -136,7 +136,7 @@ impl Service {
                 let patience = Duration::from_millis(number(millis)?.into());
                 return (self.dial)(patience).map(with);
             }
-            [CAPABILITIES, tid @ ..] => capabilities_of(tid),
+            [CAPABILITIES, asked @ ..] => capabilities_of(asked),
             [MEMBERSHIP, asked @ ..] => is_in_group(asked).map(yes_or_no),
             [SET_LIMITS] => self.point()?.set_limits().map(with_number),
             [DIALS] => self.take_dials(given).map(|()| vec![DONE]),
@@ -196,17 +196,27 @@ fn number(bytes: &[u8]) -> io::Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// The answer about the thread with the number in `tid`.
-fn capabilities_of(tid: &[u8]) -> io::Result<Vec<u8>> {
-    let found = capabilities::of_thread(number(tid)?)?;
+/// The caller that `asked` begins with, and the rest.
+fn caller(asked: &[u8]) -> io::Result<(Caller, &[u8])> {
+    let (tid, rest) = asked.split_at_checked(4).ok_or(Errno::INVAL)?;
+    let (uid, rest) = rest.split_at_checked(4).ok_or(Errno::INVAL)?;
+    let (tid, uid) = (number(tid)?, number(uid)?);
+    Ok((Caller { tid, uid }, rest))
+}
+
+/// The answer about the caller in `asked`.
+fn capabilities_of(asked: &[u8]) -> io::Result<Vec<u8>> {
+    let (caller, []) = caller(asked)? else {
+        return Err(Errno::INVAL.into());
+    };
+    let found = capabilities::of_caller(caller)?;
     Ok(with_number(found.bits()))
 }
 
-/// Returns whether the thread with the number in the first half of `asked` is in the group with
-/// that in the second.
+/// Returns whether the caller in `asked` is in the group behind it.
 fn is_in_group(asked: &[u8]) -> io::Result<bool> {
-    let (tid, gid) = asked.split_at_checked(4).ok_or(Errno::INVAL)?;
-    capabilities::is_in_group(number(tid)?, number(gid)?)
+    let (caller, gid) = caller(asked)?;
+    capabilities::is_in_group(caller, number(gid)?)
 }
 
 fn yes_or_no(yes: bool) -> Vec<u8> {
@@ -290,7 +300,8 @@ mod tests {
         let (line, _) = keeper("/".as_ref(), Purpose::Mount);
         assert!(refused(&said(&line, &[DIAL, 255, 255, 255, 255], None)));
         let own = rustix::thread::gettid().as_raw_nonzero().get();
-        let of_this = [&[MEMBERSHIP][..], &own.to_le_bytes()].concat();
+        let user = rustix::process::geteuid().as_raw();
+        let of_this = [&[MEMBERSHIP][..], &own.to_le_bytes(), &user.to_le_bytes()].concat();
         let of_group = |gid: u32| [&of_this[..], &gid.to_le_bytes()].concat();
         assert_eq!(said(&line, &of_group(u32::MAX - 1), None), "-");
         assert!(refused(&said(&line, &of_this, None)));

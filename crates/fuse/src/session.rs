@@ -176,7 +176,9 @@ impl Mount {
         let requested = RequestedFeatures {
             writeback: options.writeback() && !read_only,
             rings: rings.is_some(),
-            kernel_checks: options.kernel_checks() || read_only,
+            kernel_checks: options.kernel_checks()
+                || read_only
+                || attachment.point.was_handed_over(),
             time_gran: volume.time_granularity(),
         };
         let agreed = init::handshake(&device, requested).map_err(failed)?;

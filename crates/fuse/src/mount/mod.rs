@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::CapabilitySet;
 
-use crate::capabilities;
+use crate::capabilities::{self, Caller};
 use crate::descriptors::unshare_and_close_descriptors;
 use crate::keeper::Keeper;
 pub use dead::{is_dead, take_off_dead, would_replace_dead};
@@ -70,6 +70,8 @@ enum MountAccess {
 
 /// Attaches a new connection to `dir`, in the place of a dead mount of the same `source`.
 pub(crate) fn attach(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Attached> {
+    let excluded = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+    options.check().map_err(excluded)?;
     take_off_dead(source.as_ref(), dir)?;
     let dir = dir.canonicalize()?;
     let metadata = dir.metadata()?;
@@ -204,20 +206,25 @@ impl MountPoint {
         }
     }
 
-    /// The capabilities of the thread `tid`, which waits for the reply to a request.
-    pub(crate) fn capabilities_of(&self, tid: u32) -> io::Result<CapabilitySet> {
+    /// Returns whether another process has mounted, which alone knows for whom.
+    pub(crate) fn was_handed_over(&self) -> bool {
+        matches!(self.access, MountAccess::Parent)
+    }
+
+    /// The capabilities of a caller.
+    pub(crate) fn capabilities_of(&self, caller: Caller) -> io::Result<CapabilitySet> {
         match &self.access {
-            MountAccess::Own { .. } => capabilities::of_thread(tid),
-            MountAccess::Keeper(keeper) => keeper.capabilities_of(tid),
+            MountAccess::Own { .. } => capabilities::of_caller(caller),
+            MountAccess::Keeper(keeper) => keeper.capabilities_of(caller),
             MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Returns whether the thread `tid`, which waits for the reply to a request, is in a group.
-    pub(crate) fn is_in_group(&self, tid: u32, gid: u32) -> io::Result<bool> {
+    /// Returns whether a caller is in a group.
+    pub(crate) fn is_in_group(&self, caller: Caller, gid: u32) -> io::Result<bool> {
         match &self.access {
-            MountAccess::Own { .. } => capabilities::is_in_group(tid, gid),
-            MountAccess::Keeper(keeper) => keeper.is_in_group(tid, gid),
+            MountAccess::Own { .. } => capabilities::is_in_group(caller, gid),
+            MountAccess::Keeper(keeper) => keeper.is_in_group(caller, gid),
             MountAccess::Parent => Err(io::ErrorKind::Unsupported.into()),
         }
     }

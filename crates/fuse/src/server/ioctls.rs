@@ -23,6 +23,7 @@ use tracing::debug;
 
 use super::{Completion, Outcome, Server};
 use crate::abi::{InHeader, IoctlOut};
+use crate::capabilities::Caller;
 use crate::errno::Errno;
 use crate::reply::ReplyBuf;
 use crate::resize;
@@ -151,7 +152,7 @@ impl Server<'_> {
 
     /// The caller's capabilities; none where they cannot be found out.
     pub(super) fn capabilities(&self, header: &InHeader) -> CapabilitySet {
-        let found = self.settings.point.capabilities_of(header.pid);
+        let found = self.settings.point.capabilities_of(Caller::of(header));
         found.unwrap_or_else(|error| {
             debug!("what thread {} may do is not known: {error}", header.pid);
             CapabilitySet::empty()

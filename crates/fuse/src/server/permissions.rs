@@ -8,8 +8,9 @@
 //! execution.
 //!
 //! # Invariants
-//! - The mount has one user: the kernel lets no process in whose user and group ids are not all
-//!   those of the mount's.
+//! - The mount has one user: the kernel lets no process in whose real, effective and saved ids are
+//!   not all those of the mount's. (A server in the kernel, of NFS, passes as root and acts for
+//!   others: what `/proc` says of its thread does not count.)
 //! - Groups and capabilities are looked up where mode and ACL do not decide without them. What
 //!   cannot be looked up grants nothing.
 //! - Times that the kernel reports of a file that it has changed are never refused: the error would
@@ -22,6 +23,7 @@ use tracing::debug;
 use super::attrs::{is_report_of_times, is_touch};
 use super::{Completion, Outcome, Server};
 use crate::abi::{InHeader, SetattrIn, SetattrValid};
+use crate::capabilities::Caller;
 use crate::errno::Errno;
 use crate::request::Op;
 
@@ -37,6 +39,9 @@ const FMODE_EXEC: u32 = 0x20;
 /// Execution by any class.
 const ANY_EXECUTE: u16 = 0o111;
 const SET_GID: u16 = 0o2000;
+
+/// The prefix of ACLs, which the owner sets. (Linux checks it by itself from 6.2 on.)
+const ACLS: &[u8] = b"system.posix_acl_";
 
 /// The prefix of attributes that the permissions for a file's content are for.
 const USER: &[u8] = b"user.";
@@ -117,6 +122,9 @@ impl Server<'_> {
             Op::Setxattr { name, .. } | Op::Removexattr { name } if name.starts_with(USER) => {
                 is_allowed(WRITE)
             }
+            Op::Setxattr { name, .. } | Op::Removexattr { name } if name.starts_with(ACLS) => {
+                self.check_owns(header, &node()?)
+            }
             _ => Ok(()),
         }
     }
@@ -176,7 +184,7 @@ impl Server<'_> {
         if header.gid == gid {
             return Some(true);
         }
-        let found = self.settings.point.is_in_group(header.pid, gid);
+        let found = self.settings.point.is_in_group(Caller::of(header), gid);
         found
             .inspect_err(|error| debug!("groups of thread {} are not known: {error}", header.pid))
             .ok()
@@ -190,6 +198,29 @@ impl Server<'_> {
             _ if self.grants(header, node, wanted)? => Ok(()),
             _ => Err(Errno::ACCESS),
         }
+    }
+
+    fn check_owns(&self, header: &InHeader, node: &Node) -> Result<(), Errno> {
+        match self.volume.getattr(node)?.uid == header.uid {
+            true => Ok(()),
+            false => self.check_has(header, CapabilitySet::FOWNER),
+        }
+    }
+
+    /// Returns whether a request that reports the times of a file, as the kernel does of one that it
+    /// has written, is to be ignored: it may be a user's who may neither set nor write it. An error
+    /// would be that of a later fsync.
+    pub(super) fn ignores_times(
+        &self,
+        header: &InHeader,
+        node: &Node,
+        valid: SetattrValid,
+    ) -> bool {
+        !self.settings.agreed.kernel_checks
+            && is_report_of_times(valid)
+            && !valid.contains(SetattrValid::FH)
+            && self.check_owns(header, node).is_err()
+            && self.check(header, node, WRITE).is_err()
     }
 
     /// A further name of a file is for its owner and for callers that may read and write it, as
