@@ -92,7 +92,7 @@ fn line_of<'a>(status: &'a [u8], begins: &[u8]) -> Option<&'a [u8]> {
     lines.find_map(|line| line.strip_prefix(begins))
 }
 
-/// The user as whom a thread uses files: the last of four in its status.
+/// The user that a thread uses files as: the last of four in its status.
 fn acts_as(status: &[u8]) -> Option<u32> {
     let users = line_of(status, b"Uid:\t")?;
     let last = users.rsplit(|&byte| byte == b'\t').next()?;

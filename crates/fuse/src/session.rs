@@ -140,6 +140,13 @@ pub enum MountError {
     FileSystem(#[from] extant_engine::Error),
 }
 
+/// Returns whether the kernel is to check permissions: unless the options leave that to the server,
+/// and always where nothing changes, or where another process has mounted, which alone knows for
+/// which users.
+fn kernel_checks(volume: &Volume, point: &MountPoint, options: &MountOptions) -> bool {
+    options.kernel_checks() || volume.read_only() || point.was_handed_over()
+}
+
 impl Mount {
     /// Serves `volume` over `connection`. Clones of `volume` keep the image locked after the mount
     /// has ended.
@@ -176,9 +183,7 @@ impl Mount {
         let requested = RequestedFeatures {
             writeback: options.writeback() && !read_only,
             rings: rings.is_some(),
-            kernel_checks: options.kernel_checks()
-                || read_only
-                || attachment.point.was_handed_over(),
+            kernel_checks: kernel_checks(&volume, &attachment.point, options),
             time_gran: volume.time_granularity(),
         };
         let agreed = init::handshake(&device, requested).map_err(failed)?;

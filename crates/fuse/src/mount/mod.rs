@@ -206,7 +206,7 @@ impl MountPoint {
         }
     }
 
-    /// Returns whether another process has mounted, which alone knows for whom.
+    /// Returns whether another process has mounted, which alone knows the users it is for.
     pub(crate) fn was_handed_over(&self) -> bool {
         matches!(self.access, MountAccess::Parent)
     }

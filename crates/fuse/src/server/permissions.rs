@@ -207,9 +207,9 @@ impl Server<'_> {
         }
     }
 
-    /// Returns whether a request that reports the times of a file, as the kernel does of one that it
-    /// has written, is to be ignored: it may be a user's who may neither set nor write it. An error
-    /// would be that of a later fsync.
+    /// Returns whether a request that reports the times of a file, as the kernel does of one that
+    /// it has written, is to be ignored: it may come from a caller that may neither set nor write
+    /// the file. An error would be that of a later fsync.
     pub(super) fn ignores_times(
         &self,
         header: &InHeader,
