@@ -200,6 +200,13 @@ impl Superblock {
         self.group_count.div_ceil(exact_u32(per_block as u64))
     }
 
+    /// With `meta_bg`: the first of the meta groups, as many groups as a block has descriptors,
+    /// whose descriptors lie in their own groups.
+    pub fn first_meta_bg(&self) -> Option<u32> {
+        let meta_bg = self.features().has_incompat(Incompat::META_BG);
+        meta_bg.then(|| self.raw.first_meta_bg.get())
+    }
+
     /// Blocks reserved behind the descriptor table for its growth.
     pub fn reserved_gdt_blocks(&self) -> u32 {
         u32::from(self.raw.reserved_gdt_blocks.get())

@@ -24,14 +24,15 @@ pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
             "journal_dev (this device is an external journal, not a file system)".into(),
         ));
     }
-    let unknown = features.incompat.difference(Incompat::SUPPORTED);
+    let unwritten = features.incompat.difference(Incompat::SUPPORTED);
+    let unknown = unwritten.difference(Incompat::READABLE);
     if !unknown.is_empty() {
         return Err(Error::UnsupportedFeature(list(unknown.names())));
     }
-    let mut read_only: Vec<String> = features
-        .ro_compat
-        .difference(RoCompat::SUPPORTED)
+    let foreign = features.ro_compat.difference(RoCompat::SUPPORTED);
+    let mut read_only: Vec<String> = unwritten
         .names()
+        .chain(foreign.names())
         .map(|name| name.to_string())
         .collect();
     if features.has_ro_compat(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
@@ -106,6 +107,8 @@ mod tests {
         for (bit, name) in Incompat::NAMED {
             let verdict = if Incompat::SUPPORTED.contains(*bit) {
                 "full"
+            } else if Incompat::READABLE.contains(*bit) {
+                "read-only"
             } else {
                 "refused"
             };

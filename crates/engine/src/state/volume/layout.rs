@@ -53,6 +53,8 @@ pub(crate) struct Layout {
     /// Blocks of the descriptor table at the mount. A grow takes them from the reserve: the sum
     /// stays.
     pub(crate) desc_blocks: u32,
+    /// With `meta_bg`: the first meta group whose descriptors lie in its own groups.
+    pub(crate) first_meta_bg: Option<u32>,
     /// Blocks reserved behind the descriptor table for its growth, at the mount.
     pub(crate) reserved_gdt_blocks: u32,
     /// log2 of the groups per flex group; 0 without flex_bg.
@@ -110,6 +112,7 @@ impl Layout {
             want_extra_isize: sb.want_extra_isize(),
             desc_size: sb.desc_size(),
             desc_blocks: sb.desc_blocks(),
+            first_meta_bg: sb.first_meta_bg(),
             reserved_gdt_blocks: sb.reserved_gdt_blocks(),
             flex_bits: sb.log_groups_per_flex(),
             group_checksum,
@@ -279,16 +282,21 @@ impl Layout {
     /// Blocks at the start of `group` that hold superblock, descriptors and the room for their
     /// growth.
     pub(crate) fn head_blocks(&self, group: Group) -> u32 {
-        if !self.has_superblock(group) {
-            return 0;
-        }
-        let boot = self
-            .descriptor_start
-            .distance_from(self.first_data_block)
-            .filter(|&start| start > 1 && group.get() == 0);
-        let boot = u32::from(boot.is_some());
-        let full = (1 + boot + self.desc_blocks).saturating_add(self.reserved_gdt_blocks);
-        full.min(self.group_blocks(group))
+        let superblock = self.has_superblock(group);
+        let per_block = self.descs_per_block();
+        let (meta_group, index) = (group.get() / per_block, group.get() % per_block);
+        let descriptors = match self.first_meta_bg {
+            // A copy in the second group of a meta group, and one in its last.
+            Some(first) if meta_group >= first => u32::from(index <= 1 || index == per_block - 1),
+            _ if superblock => self
+                .tabled_desc_blocks()
+                .saturating_add(self.reserved_gdt_blocks),
+            _ => 0,
+        };
+        let before = u32::from(superblock) + exact_u32(self.boot_blocks(group));
+        before
+            .saturating_add(descriptors)
+            .min(self.group_blocks(group))
     }
 
     /// The geometry at the mount, from which that of each later size follows.
@@ -296,11 +304,35 @@ impl Layout {
         Geometry::of(&self.superblock)
     }
 
+    /// Descriptors of a block, which are the groups of a meta group.
+    fn descs_per_block(&self) -> u32 {
+        exact_u32((self.block_size.bytes() / self.desc_size) as u64)
+    }
+
     /// The location of `group`'s descriptor in the primary table: block, and offset in it.
     pub(crate) fn desc_location(&self, group: Group) -> (Pblk, usize) {
-        let per_block = self.block_size.bytes() / self.desc_size;
-        let index = group.index();
-        let block = self.descriptor_start.plus(index as u64 / per_block as u64);
-        (block, index % per_block * self.desc_size)
+        let per_block = self.descs_per_block();
+        let (table, index) = (group.get() / per_block, group.get() % per_block);
+        let block = if table < self.tabled_desc_blocks() {
+            self.descriptor_start.plus(table.into())
+        } else {
+            let first = Group::new(group.get() - index);
+            let superblock = u64::from(self.has_superblock(first)) + self.boot_blocks(first);
+            self.group_start(first).plus(superblock)
+        };
+        (block, index as usize * self.desc_size)
+    }
+
+    /// Descriptor blocks behind the superblock and each copy of it: all, or with `meta_bg` those
+    /// before the first meta group that has its own.
+    fn tabled_desc_blocks(&self) -> u32 {
+        self.first_meta_bg
+            .map_or(self.desc_blocks, |first| first.min(self.desc_blocks))
+    }
+
+    /// Blocks before the superblock: the boot block, where `group` begins with it.
+    fn boot_blocks(&self, group: Group) -> u64 {
+        let start = self.descriptor_start.distance_from(self.first_data_block);
+        u64::from(group.get() == 0 && start.is_some_and(|start| start > 1))
     }
 }

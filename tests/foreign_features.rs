@@ -1,0 +1,122 @@
+//! Volumes with features that Extant reads and does not write: what Linux puts there, Extant shows
+//! as Linux does, and it leaves the image as it was.
+
+use extant_testkit::odd::{self, Limits};
+use extant_testkit::tree::Compare;
+use extant_testkit::{Cmd, Image, Mount, Need, Result, Subject, Tree, ensure, need, report, tools};
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Fuse,
+    Need::Loop,
+    Need::Tool("mke2fs"),
+    Need::Tool("setfacl"),
+];
+
+/// Has Linux fill a volume, and compares what it shows with what Extant shows.
+fn read_as_linux_does(
+    image: &Image,
+    feature: &str,
+    fill: impl FnOnce(&Mount) -> Result<()>,
+) -> Result<()> {
+    let linux = Subject::Ext4.mount(image.path(), "")?;
+    fill(&linux)?;
+    linux.unmount()?;
+    let linux = Subject::Ext4.mount(image.path(), "ro")?;
+    let by_linux = Tree::take(linux.dir())?;
+    linux.unmount()?;
+    let features = image.header("Filesystem features")?;
+    ensure!(features.contains(feature), "{features}");
+    let before = image.fingerprint()?;
+
+    let place = format!("{}:/new", image.path().display());
+    let refused = Cmd::new(tools::extant()?).arg("mkdir").arg(place).run()?;
+    ensure!(
+        refused.code == Some(1) && refused.err.contains(feature),
+        "{}",
+        refused.describe()
+    );
+
+    let mount = Subject::Extant.mount(image.path(), "ro")?;
+    let one_image = Compare {
+        one_image: true,
+        ..Compare::default()
+    };
+    by_linux.expect_equal(&Tree::take(mount.dir())?, one_image)?;
+    mount.unmount()?;
+    ensure!(image.fingerprint()? == before, "the image was changed");
+    report(&format!(
+        "{feature}: {} entries as by Linux",
+        by_linux.len()
+    ));
+    Ok(())
+}
+
+fn oddities(mount: &Mount) -> Result<()> {
+    odd::make(&mount.join("odd"), Limits::ext4(1024, 256), 500)
+}
+
+/// Descriptors that lie in the groups they are about: of all groups, and of those behind a table.
+#[test]
+fn meta_bg() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for (size, args) in [
+        (64, "-O meta_bg,^resize_inode -b 1024 -g 256"),
+        (256, "-O meta_bg,^resize_inode,^flex_bg"),
+        (
+            64,
+            "-O meta_bg,^resize_inode,^64bit -b 1024 -g 256 -E packed_meta_blocks=0",
+        ),
+    ] {
+        let image = Image::of_mib(size).args(args).make()?;
+        read_as_linux_does(&image, "meta_bg", oddities)?;
+    }
+    Ok(())
+}
+
+/// An index of three levels: every name is listed and found, and no other.
+#[test]
+fn large_dir() -> Result<()> {
+    /// More names of 240 bytes than an index of two levels has room for in blocks of 1 KiB.
+    const NAMES: u32 = 64_000;
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let name = |number: u32| format!("{number:0>240}");
+    let image = Image::of_mib(256).args("-O large_dir -b 1024").make()?;
+    let linux = Subject::Ext4.mount(image.path(), "")?;
+    let dir = linux.join("many");
+    std::fs::create_dir(&dir)?;
+    std::fs::write(dir.join(name(0)), "one of many")?;
+    for number in 1..NAMES {
+        std::fs::hard_link(dir.join(name(0)), dir.join(name(number)))?;
+    }
+    linux.unmount()?;
+    let index = image.debugfs("htree_dump /many")?;
+    ensure!(
+        index.contains("Indirect levels: 2"),
+        "{} bytes",
+        index.len()
+    );
+
+    let mount = Subject::Extant.mount(image.path(), "ro")?;
+    let dir = mount.join("many");
+    let mut listed = Vec::new();
+    for entry in std::fs::read_dir(&dir)? {
+        listed.push(entry?.file_name().into_string());
+    }
+    listed.sort_unstable();
+    ensure!(listed.len() == NAMES as usize, "{} names", listed.len());
+    for (number, listed) in (0..).zip(listed) {
+        ensure!(listed == Ok(name(number)), "{listed:?}");
+        if number % 97 == 0 {
+            let text = std::fs::read_to_string(dir.join(name(number)))?;
+            ensure!(text == "one of many", "{number}: {text}");
+        }
+    }
+    ensure!(!dir.join(name(NAMES)).exists(), "a name that is not there");
+    mount.unmount()?;
+    Ok(())
+}
