@@ -3,7 +3,11 @@
 
 use extant_testkit::odd::{self, Limits};
 use extant_testkit::tree::Compare;
-use extant_testkit::{Cmd, Image, Mount, Need, Result, Subject, Tree, ensure, need, report, tools};
+use extant_testkit::{
+    Cmd, Image, Mount, Need, Result, Subject, Tree, content, ensure, need, report, tools,
+};
+use rustix::fs::{XattrFlags, setxattr};
+use std::path::Path;
 
 const NEEDS: &[Need] = &[
     Need::Root,
@@ -53,7 +57,15 @@ fn read_as_linux_does(
 }
 
 fn oddities(mount: &Mount) -> Result<()> {
-    odd::make(&mount.join("odd"), Limits::ext4(1024, 256), 500)
+    odd::make(&mount.join("odd"), Limits::ext4(1024, 256), 200)
+}
+
+fn index(len: u64) -> Result<usize> {
+    Ok(usize::try_from(len)?)
+}
+
+fn set_attribute(file: &Path, name: &str, value: &[u8]) -> Result<()> {
+    Ok(setxattr(file, name, value, XattrFlags::CREATE)?)
 }
 
 /// Descriptors that lie in the groups they are about: of all groups, and of those behind a table.
@@ -118,5 +130,78 @@ fn large_dir() -> Result<()> {
     }
     ensure!(!dir.join(name(NAMES)).exists(), "a name that is not there");
     mount.unmount()?;
+    Ok(())
+}
+
+/// Values of attributes in inodes of their own, some of them shared.
+#[test]
+fn ea_inode() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for args in ["-O ea_inode", "-O ea_inode,^metadata_csum -b 1024"] {
+        let image = Image::of_mib(64).args(args).make()?;
+        read_as_linux_does(&image, "ea_inode", |linux| {
+            oddities(linux)?;
+            for number in 0..20 {
+                let file = linux.join(format!("file{number}"));
+                std::fs::write(&file, format!("{number}"))?;
+                for len in [10, 3000, 5000, 60_000] {
+                    // Every second file has the same values.
+                    let value = content::fill(number % 2, len, index(len)?);
+                    set_attribute(&file, &format!("user.of-{len}"), &value)?;
+                }
+                std::os::unix::fs::symlink(
+                    "x".repeat(index(number)? * 5 + 1),
+                    linux.join(format!("link{number}")),
+                )?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Files, directories and links inside of their inodes, and those that have grown out.
+#[test]
+fn inline_data() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for args in [
+        "-O inline_data",
+        "-O inline_data,^metadata_csum,^has_journal -I 1024",
+        "-O inline_data -b 1024 -I 512",
+    ] {
+        let image = Image::of_mib(64).args(args).make()?;
+        read_as_linux_does(&image, "inline_data", |linux| {
+            oddities(linux)?;
+            for len in (0..400).step_by(9) {
+                let bytes = content::fill(len, 0, index(len)?);
+                std::fs::write(linux.join(format!("file{len}")), bytes)?;
+            }
+            for entries in (0..40).step_by(3) {
+                let dir = linux.join(format!("dir{entries}"));
+                std::fs::create_dir(&dir)?;
+                for entry in 0..entries {
+                    let path = dir.join(format!("{entry}"));
+                    match entry % 3 {
+                        0 => std::fs::create_dir(path)?,
+                        1 => std::os::unix::fs::symlink("..", path)?,
+                        _ => std::fs::write(path, "inside")?,
+                    }
+                }
+                if entries % 2 == 0 {
+                    let _ = std::fs::remove_file(dir.join("2"));
+                }
+            }
+            let file = linux.join("with attributes");
+            std::fs::write(&file, "short")?;
+            set_attribute(&file, "user.one", &[1; 20])?;
+            let sparse = std::fs::File::create(linux.join("sparse"))?;
+            sparse.set_len(100)?;
+            Ok(())
+        })?;
+    }
     Ok(())
 }

@@ -156,6 +156,10 @@ fn walk(entries: Entries<'_>, place: Location, findings: &Findings) {
     for entry in entries {
         match entry {
             Ok(entry) => {
+                if let Err(error) = entry.value_here() {
+                    findings.add(place, error);
+                    return;
+                }
                 let unhashed = !in_block && entry.hash == 0;
                 if !unhashed && entry.hash != entry.computed_hash() {
                     findings.add_alone(place, AttributeDamage::Hash);

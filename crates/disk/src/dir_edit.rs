@@ -237,6 +237,22 @@ impl DirFormat {
         self.put(block, DOT_LEN, dotdot_len, &dot(b"..", parent));
     }
 
+    /// Puts the records `entries`, as another place stores them, behind the "." and ".." of a block
+    /// without a checksum, and free space behind them. False if there is no room.
+    pub fn follow_dots(&self, block: &mut [u8], entries: &[u8]) -> bool {
+        debug_assert_eq!(self.seed, None, "nothing is sealed");
+        let start = 2 * DOT_LEN;
+        let end = start + entries.len();
+        let rest = self.entries_end().saturating_sub(end);
+        if rest < rec_len_for(1) || !rest.is_multiple_of(4) {
+            return false;
+        }
+        self.set_rec_len(block, DOT_LEN, DOT_LEN);
+        block[start..end].copy_from_slice(entries);
+        self.put_free(block, end, rest);
+        true
+    }
+
     /// The entries of a block.
     pub(crate) fn entries<'a>(&self, block: &'a [u8]) -> Result<Vec<NewEntry<'a>>, DirentError> {
         let mut entries = Vec::new();

@@ -166,7 +166,11 @@ impl Incompat {
         .union(Self::CSUM_SEED);
 
     /// The features that Extant reads and does not write: a volume with one of them is only read.
-    pub const READABLE: Self = Self::META_BG.union(Self::LARGEDIR);
+    pub const READABLE: Self = Self::META_BG
+        .union(Self::LARGEDIR)
+        .union(Self::EA_INODE)
+        .union(Self::INLINE_DATA)
+        .union(Self::CASEFOLD);
 }
 
 impl RoCompat {

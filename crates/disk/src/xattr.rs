@@ -19,7 +19,7 @@ mod tests;
 mod xattr_error;
 
 pub use block::{BlockHeader, XATTR_REFCOUNT_MAX, block_checksum, check_block, seal_block};
-pub use entries::{Entries, Entry, area_entries, block_entries};
+pub use entries::{Entries, Entry, ValueInode, area_entries, block_entries};
 pub use name::{NameIndex, XattrName};
 pub use set::{Fit, XattrSet};
 pub use xattr_error::XattrError;

@@ -36,6 +36,7 @@ mod config;
 mod dir;
 mod file;
 mod grow;
+mod inline_data;
 mod inode;
 mod map;
 mod mount;

@@ -37,6 +37,7 @@ damage! {
         DirectorySize { size: u64, blocks: u64 } =>
             "directory of {size} bytes with blocks up to {blocks}",
         DirectoryUnwritten => "directory with unwritten blocks",
+        PastInlineData => "longer than the data inside of it",
         SymlinkWithoutBlock => "symbolic link without a block",
         SymlinkTarget => "symbolic link with an empty target or a NUL in it",
         SymlinkTargetSize { size: u64 } => "symbolic link with a bad target of {size} bytes",

@@ -41,20 +41,61 @@ pub(super) const fn padded(len: usize) -> usize {
     len.div_ceil(PAD) * PAD
 }
 
+/// A value in an inode of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueInode {
+    /// Byte at which the attribute's entry starts.
+    pub offset: usize,
+    /// `e_value_inum`, not zero.
+    pub inode: u32,
+    /// Bytes of the value.
+    pub size: u32,
+    /// The stored hash of name and value.
+    pub hash: u32,
+}
+
 /// One attribute, in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     /// Its name.
     pub name: XattrName<'a>,
-    /// Its value.
+    /// Its value; nothing if an inode of its own has it.
     pub value: &'a [u8],
+    /// The inode that has the value, with the feature `ea_inode`.
+    pub elsewhere: Option<ValueInode>,
     /// The value with the bytes that pad it, which the hash covers.
     padded: &'a [u8],
     /// The stored hash.
     pub hash: u32,
 }
 
-impl Entry<'_> {
+impl ValueInode {
+    /// That the attribute keeps its value there, as damage.
+    pub fn damage(&self) -> XattrError {
+        XattrError::ValueInode {
+            offset: self.offset,
+            inode: self.inode,
+        }
+    }
+
+    /// The hash of the attribute `name` whose value has the hash `value`.
+    pub fn computed_hash(name: &XattrName<'_>, value: u32) -> u32 {
+        super::block::entry_hash(name.rest, &value.to_le_bytes())
+    }
+}
+
+impl<'a> Entry<'a> {
+    /// The value, for callers that know no other inodes.
+    ///
+    /// # Errors
+    /// The value is in an inode of its own.
+    pub fn value_here(&self) -> Result<&'a [u8], XattrError> {
+        match self.elsewhere {
+            None => Ok(self.value),
+            Some(elsewhere) => Err(elsewhere.damage()),
+        }
+    }
+
     /// The hash of name and value. In a block it must be the stored one; in an inode zero stands
     /// for "no hash".
     pub fn computed_hash(&self) -> u32 {
@@ -134,15 +175,15 @@ impl<'a> Entries<'a> {
         if rest.contains(&0) || (raw.name_index == 0 && rest.is_empty()) {
             return Err(XattrError::Name { offset });
         }
-        if raw.value_inum.get() != 0 {
-            return Err(XattrError::ValueInode {
-                offset,
-                inode: raw.value_inum.get(),
-            });
-        }
         let size = raw.value_size.get();
+        let elsewhere = (raw.value_inum.get() != 0).then(|| ValueInode {
+            offset,
+            inode: raw.value_inum.get(),
+            size,
+            hash: raw.hash.get(),
+        });
         let wrong = XattrError::Value { offset, size };
-        let (value, padded) = if size == 0 {
+        let (value, padded) = if size == 0 || elsewhere.is_some() {
             (&[][..], &[][..])
         } else {
             let from = self.base + usize::from(raw.value_offs.get());
@@ -162,20 +203,21 @@ impl<'a> Entries<'a> {
                 rest,
             },
             value,
+            elsewhere,
             padded,
             hash: raw.hash.get(),
         })
     }
 
-    /// The value of `name`, if it is there.
+    /// The attribute called `name`, if it is there.
     ///
     /// # Errors
     /// An entry up to the wanted one is out of bounds.
-    pub fn find(self, name: &XattrName<'_>) -> Result<Option<&'a [u8]>, XattrError> {
+    pub fn find(self, name: &XattrName<'_>) -> Result<Option<Entry<'a>>, XattrError> {
         for entry in self {
             let entry = entry?;
             if entry.name == *name {
-                return Ok(Some(entry.value));
+                return Ok(Some(entry));
             }
         }
         Ok(None)

@@ -56,7 +56,8 @@ impl XattrSet {
         for entry in entries {
             let entry = entry?;
             // Values may overlap; a sum past the limit is damage.
-            total = total.saturating_add(entry.value.len());
+            let value = entry.value_here()?;
+            total = total.saturating_add(value.len());
             if total > LIMIT {
                 return Err(XattrError::Value {
                     offset: 0,
@@ -66,7 +67,7 @@ impl XattrSet {
             set.entries.push(Owned {
                 index: entry.name.index,
                 rest: entry.name.rest.into(),
-                value: entry.value.into(),
+                value: value.into(),
             });
         }
         Ok(set)

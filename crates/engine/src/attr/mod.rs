@@ -61,6 +61,11 @@ pub(crate) fn stored(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Att
         FileKind::BlockDevice | FileKind::CharDevice => devnum::decode(&core.i_block),
         _ => 0,
     };
+    // A file whose data is inside of the inode has some, as programs see that by its blocks.
+    let inside = match core.flags.contains(InodeFlags::INLINE_DATA) {
+        true if kind == FileKind::Regular => core.disk_size.div_ceil(512),
+        _ => 0,
+    };
     Attr {
         ino,
         generation: core.generation,
@@ -71,7 +76,7 @@ pub(crate) fn stored(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Att
         gid: core.gid,
         rdev,
         size: core.disk_size,
-        blocks: core.sectors,
+        blocks: core.sectors.saturating_add(inside),
         blksize: extant_units::exact_u32(fs.layout.block_size.bytes_u64()),
         atime: core.atime.into(),
         mtime: core.mtime.into(),

@@ -37,6 +37,8 @@ pub(super) struct Profile {
     pub(super) dir_index: bool,
     /// Levels of nodes that an index may have between root and leaves: 1, or 2 with `large_dir`.
     pub(super) max_levels: u8,
+    /// The hashes of an index are those of folded names (`casefold`).
+    pub(super) folded: bool,
     /// The hash of new indexes (`s_def_hash_version`).
     pub(super) new_index: HashAlgorithm,
     /// Hashes take bytes as unsigned (`s_flags`).

@@ -11,16 +11,18 @@ use extant_disk::htree::IndexKind;
 use extant_units::{Ino, Lblk};
 
 use super::dir_store::{Shape, Store};
-use super::slot::Slot;
+use super::slot::{self, Slot};
 use super::{htree, linear};
 use crate::types::error::{Error, Result};
 
 /// Finds `name`, which is neither "." nor "..".
 pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
-    if store.indexed() {
-        htree::find(store, name)
-    } else {
+    if !store.indexed() {
         linear::find(store, name)
+    } else if store.profile().folded {
+        htree::scan(store, |lblk, leaf| slot::find_in(store, lblk, leaf, name))
+    } else {
+        htree::find(store, name)
     }
 }
 

@@ -140,7 +140,8 @@ impl<'a> FsStore<'a> {
     }
 }
 
-fn profile(fs: &Fs, inode: &Inode) -> Profile {
+/// What the directory `inode` depends on.
+pub(super) fn profile(fs: &Fs, inode: &Inode) -> Profile {
     let layout = &fs.layout;
     let features = &layout.features;
     let large_dir = features.has_incompat(Incompat::LARGEDIR);
@@ -153,6 +154,7 @@ fn profile(fs: &Fs, inode: &Inode) -> Profile {
         },
         dir_index: features.has_compat(Compat::DIR_INDEX),
         max_levels: if large_dir { 2 } else { 1 },
+        folded: inode.flags().contains(InodeFlags::CASEFOLD),
         new_index: HashAlgorithm::from_version(layout.hash_version)
             .unwrap_or(HashAlgorithm::HalfMd4),
         hash_unsigned: layout.hash_unsigned,

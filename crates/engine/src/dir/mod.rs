@@ -3,7 +3,8 @@
 //! The format of a directory is in `extant-disk`. This module finds, adds, removes and lists
 //! entries; what they mean is [`crate::namei`]'s.
 //!
-//! - [`dir_store`] is the border to the file system, with [`fs_store`] behind it;
+//! - [`dir_store`] is the border to the file system, with [`fs_store`] behind it, or
+//!   [`inline_store`] for entries inside of the inode;
 //! - [`entries`] chooses between [`linear`] and [`htree`];
 //! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
@@ -34,6 +35,7 @@ mod distinct_blocks;
 mod entries;
 mod fs_store;
 mod htree;
+mod inline_store;
 mod linear;
 mod listing;
 mod position;
@@ -45,10 +47,12 @@ use extant_disk::dir_edit::NewEntry;
 use extant_jbd2::{Block, Handle};
 use extant_units::Ino;
 
-use self::dir_store::Store as _;
+use self::dir_store::Store;
 use self::fs_store::FsStore;
+use self::inline_store::InlineStore;
 pub(crate) use self::listing::Batch;
 use self::slot::Slot;
+use crate::inline_data::is_inline;
 use crate::inode::ExclusiveInode;
 use crate::inode::LockedInode;
 use crate::state::inode::Inode;
@@ -62,11 +66,17 @@ use crate::volume::Fs;
 /// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage;
 /// [`crate::Error::Interrupted`].
 pub(crate) fn lookup(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Ino>> {
-    let store = FsStore::open_to_walk(fs, &dir)?;
+    if is_inline(&dir) {
+        return look(&InlineStore::open(fs, &dir)?, &dir, name);
+    }
+    look(&FsStore::open_to_walk(fs, &dir)?, &dir, name)
+}
+
+fn look<S: Store>(store: &S, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     match name {
         b"." => Ok(Some(dir.ino)),
-        b".." => Ok(Some(entries::dots(&store)?.1)),
-        _ => Ok(entries::find(&store, name)?.map(|slot| slot.ino)),
+        b".." => Ok(Some(entries::dots(store)?.1)),
+        _ => Ok(entries::find(store, name)?.map(|slot| slot.ino)),
     }
 }
 
@@ -173,6 +183,9 @@ pub(crate) fn init_new(
 /// # Errors
 /// Damage.
 pub(crate) fn parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Ino> {
+    if is_inline(&dir) {
+        return Ok(entries::dots(&InlineStore::open(fs, &dir)?)?.1);
+    }
     Ok(entries::dots(&FsStore::open(fs, &dir)?)?.1)
 }
 
@@ -242,5 +255,8 @@ pub(crate) fn read(
 /// As [`read`].
 pub(crate) fn read_batch(fs: &Fs, dir: &Inode, from: u64) -> Result<Batch> {
     let shared = dir.lock_shared();
+    if is_inline(dir) {
+        return listing::batch(&InlineStore::open(fs, dir)?, from);
+    }
     listing::batch(&FsStore::open_to_walk(fs, &shared.inode())?, from)
 }

@@ -8,12 +8,13 @@ use extant_iomap::{
     Miss, Payload, ReadView, Source, SourceTail, Stopped, Target, WritebackControl,
 };
 use extant_pagecache::{Readahead, RecentFolios};
-use extant_units::{BlockSize, Pos, index};
+use extant_units::{BlockSize, Pos, at_most_usize, index};
 
 use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{self, FileRangeGuard, WriteAt};
+use crate::inline_data;
 use crate::types::error::{Error, Result};
 
 /// Bytes of an edit that are copied at a time, where it cannot be done in place.
@@ -42,6 +43,9 @@ pub(super) fn read(
     pos: Pos,
     buf: &mut (impl Target + ?Sized),
 ) -> Result<usize> {
+    if cx.flags.contains(InodeFlags::INLINE_DATA) {
+        return read_inline(cx, pos, buf);
+    }
     require_data_in_blocks(cx.flags)?;
     // Both data paths find cached blocks alike, and fill the cache by ranges: the records of the
     // buffer-head path hear of it.
@@ -49,6 +53,15 @@ pub(super) fn read(
         Ok(done) => Ok(done),
         Err(stopped) => partial(stopped.done, stopped.error),
     }
+}
+
+/// Read of data that is inside of the inode.
+fn read_inline(cx: &FileContext<'_>, pos: Pos, buf: &mut (impl Target + ?Sized)) -> Result<usize> {
+    let data = inline_data::read(cx.fs, cx.inode)?;
+    let from = at_most_usize(pos.get()).min(data.len());
+    let len = buf.len().min(data.len() - from);
+    buf.put(0, &data[from..from + len]);
+    Ok(len)
 }
 
 /// Tries a buffered write of what is cached already, as one step and without the file's lock: below

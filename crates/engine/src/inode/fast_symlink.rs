@@ -2,17 +2,22 @@
 //! and sets targets.
 
 use extant_disk::damage::InodeDamage;
+use extant_disk::features::Incompat;
 use extant_disk::inode::BLOCK_AREA;
 use extant_units::Ino;
 
-use super::InodeCore;
+use super::{InodeCore, InodeFlags};
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-/// Returns whether the target is inside the inode: no blocks but those of attributes.
+/// Returns whether the target is inside the inode: no blocks but those of attributes. (Values of
+/// attributes may have any number of blocks, where they are in inodes of their own.)
 pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
+    if fs.layout.features.has_incompat(Incompat::EA_INODE) {
+        return core.disk_size < BLOCK_AREA as u64;
+    }
     let attributes = if core.file_acl.get() == 0 {
         0
     } else {
@@ -36,6 +41,10 @@ pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
     let damaged = |damage: InodeDamage| Err(Error::corrupt(Location::Inode(ino), damage));
     if core.links == 0 && core.disk_size == 0 {
         // Already truncated, on its way to eviction.
+        return Ok(());
+    }
+    if core.flags.contains(InodeFlags::INLINE_DATA) {
+        // Its length is checked where it is read.
         return Ok(());
     }
     if is_fast(fs, core) {

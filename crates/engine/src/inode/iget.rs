@@ -31,6 +31,14 @@ impl Fs {
         self.inodes.get(self, ino, Asker::Internal)
     }
 
+    /// An inode that holds the value of an attribute.
+    ///
+    /// # Errors
+    /// As [`Fs::iget`], but one with the flag of such inodes is valid.
+    pub(crate) fn iget_value(&self, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::Attribute)
+    }
+
     /// An inode that may have lost its last link, to finish what a crash interrupted.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Reading an inode's record and checking it; writing it back.
 
 use extant_disk::damage::InodeDamage;
+use extant_disk::features::Incompat;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
@@ -20,6 +21,8 @@ pub(super) enum Asker {
     Internal,
     /// Orphan processing: an inode that may have no link.
     Orphans,
+    /// An attribute, for the inode of its value.
+    Attribute,
 }
 
 /// Fails for numbers that `asker` must not get: reserved ones and the orphan file for users, any
@@ -27,7 +30,7 @@ pub(super) enum Asker {
 pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
     let layout = &fs.layout;
     let fine = match asker {
-        Asker::User | Asker::Orphans => {
+        Asker::User | Asker::Orphans | Asker::Attribute => {
             layout.is_user_inode(ino)
                 && layout.orphan_file_inode != Some(ino)
                 && layout.journal_inode != Some(ino)
@@ -80,7 +83,7 @@ fn kind_of(fs: &Fs, ino: Ino, asker: Asker, core: &InodeCore) -> Result<FileKind
         let damage = InodeDamage::Mode { mode: core.mode };
         Error::corrupt(Location::Inode(ino), damage)
     })?;
-    judge(fs, ino, kind, core)?;
+    judge(fs, ino, asker, kind, core)?;
     Ok(kind)
 }
 
@@ -130,12 +133,32 @@ fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
 }
 
 /// Checks a decoded inode against the rest of the file system.
-fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
+fn judge(fs: &Fs, ino: Ino, asker: Asker, kind: FileKind, core: &InodeCore) -> Result<()> {
     let damaged = |damage: InodeDamage| Err(Error::corrupt(Location::Inode(ino), damage));
-    // Volumes with these features are not mounted, so no inode may have the flags.
-    let foreign =
-        InodeFlags::INLINE_DATA | InodeFlags::EA_INODE | InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
-    if core.flags.intersects(foreign) {
+    let features = &fs.layout.features;
+    let foreign = [
+        (
+            InodeFlags::INLINE_DATA,
+            features.has_incompat(Incompat::INLINE_DATA),
+        ),
+        (
+            InodeFlags::ENCRYPT,
+            features.has_incompat(Incompat::ENCRYPT),
+        ),
+        (
+            InodeFlags::CASEFOLD,
+            features.has_incompat(Incompat::CASEFOLD),
+        ),
+        // Without a name.
+        (
+            InodeFlags::EA_INODE,
+            asker == Asker::Attribute && features.has_incompat(Incompat::EA_INODE),
+        ),
+    ];
+    if foreign
+        .iter()
+        .any(|(flag, known)| !known && core.flags.contains(*flag))
+    {
         return damaged(InodeDamage::ForeignFlags);
     }
     let acl = core.file_acl;

@@ -87,6 +87,9 @@ pub(super) fn on_disk<G>(fs: &Fs, map: &LockedMap<'_, G>, lblk: Lblk) -> Result<
         let core = inode.core.read();
         (core.i_block, core.flags)
     };
+    if flags.contains(InodeFlags::INLINE_DATA) {
+        return Err(Error::NotSupported("a map of inline data"));
+    }
     let nodes = DiskNodes::of(fs, map, root);
     if !flags.contains(InodeFlags::EXTENTS) {
         return indirect::find(&nodes, lblk);

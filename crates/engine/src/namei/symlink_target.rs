@@ -10,6 +10,7 @@ use extant_disk::inode::BLOCK_AREA;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
+use crate::inline_data;
 use crate::inode::InodeFlags;
 use crate::inode::fast_symlink::{fast_target, is_fast};
 use crate::map;
@@ -27,6 +28,16 @@ use crate::volume::Fs;
 pub(crate) fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
     if inode.kind != FileKind::Symlink {
         return Err(Error::Invalid);
+    }
+    if inline_data::is_inline(inode) {
+        let target = inline_data::read(fs, inode)?;
+        if target.is_empty() || target.contains(&0) {
+            let damage = InodeDamage::SymlinkTarget;
+            let error = Error::corrupt(Location::Inode(inode.ino), damage);
+            fs.fault.report(fs, &error);
+            return Err(error);
+        }
+        return Ok(target);
     }
     let len = {
         let core = inode.core.read();

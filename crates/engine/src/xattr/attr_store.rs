@@ -9,7 +9,7 @@ use extant_units::Pblk;
 
 use super::attr_block::read_block;
 use super::locked_attrs::{ExclusiveAttrs, LockedAttrs, SharedAttrs};
-use super::shared_blocks;
+use super::{shared_blocks, value_inode};
 use crate::inode;
 use crate::state::inode::Inode;
 use crate::types::Cred;
@@ -63,12 +63,26 @@ pub(super) fn find<G, R>(
     name: &XattrName<'_>,
     f: impl Fn(&[u8]) -> R,
 ) -> Result<Option<R>> {
-    let inside = with_area(fs, attrs, |entries| Ok(entries.find(name)?.map(&f)))?;
-    if inside.is_some() {
-        return Ok(inside);
+    let look = |entries: Entries<'_>| {
+        let found = entries.find(name)?;
+        Ok(found.map(|entry| match entry.elsewhere {
+            None => Ok(f(entry.value)),
+            Some(elsewhere) => Err(elsewhere),
+        }))
+    };
+    let inside = with_area(fs, attrs, look)?;
+    let found = match inside {
+        Some(found) => Some(found),
+        None => with_block(fs, attrs, look)?.flatten(),
+    };
+    match found {
+        Some(Err(at)) => {
+            let value = value_inode::read(fs, attrs.inode(), name, &at)?;
+            Ok(Some(f(&value)))
+        }
+        Some(Ok(found)) => Ok(Some(found)),
+        None => Ok(None),
     }
-    let outside = with_block(fs, attrs, |entries| Ok(entries.find(name)?.map(&f)))?;
-    Ok(outside.flatten())
 }
 
 /// Calls `f` with every name, those in the inode first.

@@ -24,12 +24,13 @@ pub(crate) mod privileges;
 mod shared_blocks;
 #[cfg(test)]
 mod tests;
+mod value_inode;
 
 use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
 use extant_jbd2::Handle;
 
 use self::acl::AclKind;
-pub(crate) use self::attr_store::{exists, release, set_stored};
+pub(crate) use self::attr_store::{exists, get_stored, release, set_stored};
 use self::locked_attrs::{ExclusiveAttrs, SharedAttrs};
 use crate::alloc;
 use crate::inode::InodeFlags;

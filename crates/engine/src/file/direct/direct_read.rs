@@ -15,7 +15,7 @@ use crate::state::file::OpenState;
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
-use crate::{file, inode, map};
+use crate::{file, inline_data, inode, map};
 
 /// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes
 /// read. Data that goes through the journal is read through the cache instead. Notes the access.
@@ -53,6 +53,9 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     let end = pos + want as u64;
     let held = lock_range(fs, inode, round_out_to_blocks(bs, pos, end))?;
     let cx = FileContext::new(fs, inode);
+    if inline_data::is_inline(inode) {
+        return Ok(None);
+    }
     data_path::require_data_in_blocks(cx.flags)?;
     if cx.data_path.journalled {
         return Ok(None);

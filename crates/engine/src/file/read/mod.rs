@@ -12,6 +12,7 @@ use crate::file::Whence;
 use crate::file::data_path;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
+use crate::inline_data;
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
@@ -96,6 +97,14 @@ pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -
     fs.fault.check_alive()?;
     require_regular(inode)?;
     let _shared = inode.lock_shared();
+    if inline_data::is_inline(inode) {
+        let size = inode.size();
+        return match whence {
+            _ if pos >= size => Err(Error::NoSuchAddress),
+            Whence::Data => Ok(pos),
+            Whence::Hole => Ok(size),
+        };
+    }
     let cx = FileContext::new(fs, inode);
     let found = extant_iomap::seek(&cx, whence, Pos::new(pos))?;
     found.map(Pos::get).ok_or(Error::NoSuchAddress)

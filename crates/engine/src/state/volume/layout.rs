@@ -38,6 +38,8 @@ pub(crate) struct Layout {
     pub(crate) inode_size: u16,
     /// The seed of all metadata checksums; `None` without metadata_csum.
     pub(crate) csum_seed: Option<Crc32c>,
+    /// The seed of the hashes of values in inodes of their own.
+    pub(crate) value_seed: Crc32c,
     /// The feature bits.
     pub(crate) features: FeatureSets,
     /// First inode that is not reserved.
@@ -105,6 +107,7 @@ impl Layout {
             inodes_per_group: sb.inodes_per_group(),
             inode_size,
             csum_seed: sb.features().metadata_csum().then(|| sb.checksum_seed()),
+            value_seed: sb.checksum_seed(),
             features: sb.features(),
             first_inode: sb.first_inode(),
             itable_blocks: sb.inodes_per_group().div_ceil(inodes_per_block),
