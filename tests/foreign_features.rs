@@ -4,7 +4,8 @@
 use extant_testkit::odd::{self, Limits};
 use extant_testkit::tree::Compare;
 use extant_testkit::{
-    Cmd, Image, Mount, Need, Result, Subject, Tree, content, ensure, need, report, tools,
+    Cmd, Image, LoopDevice, Mount, Need, Result, Subject, TempDir, Tree, content, ensure, need,
+    report, tools,
 };
 use rustix::fs::{XattrFlags, setxattr};
 use std::path::Path;
@@ -203,5 +204,130 @@ fn inline_data() -> Result<()> {
             Ok(())
         })?;
     }
+    Ok(())
+}
+
+/// Names in encrypted directories, and targets of links there, as those without the key see them.
+#[test]
+fn encrypt() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let shape = |mount: &Mount| -> Result<String> {
+        let find = Cmd::new("find").arg(mount.dir());
+        // The size of a link is that of its text for Linux, and that of its bytes here.
+        let find = find.args(["-printf", "%P %y %m %n %l\n"]).ok()?;
+        let mut lines: Vec<&str> = find.out.lines().collect();
+        lines.sort_unstable();
+        Ok(lines.join("\n"))
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("encrypted.py");
+    for args in ["-O encrypt", "-O encrypt,^dir_index -b 1024"] {
+        let image = Image::of_mib(64).args(args).make()?;
+        let linux = Subject::Ext4.mount(image.path(), "")?;
+        oddities(&linux)?;
+        Cmd::new("python3").arg(&script).arg(linux.dir()).ok()?;
+        linux.unmount()?;
+        let linux = Subject::Ext4.mount(image.path(), "ro")?;
+        let by_linux = shape(&linux)?;
+        linux.unmount()?;
+        let mount = Subject::Extant.mount(image.path(), "ro")?;
+        let shown = shape(&mount)?;
+        ensure!(shown == by_linux, "Linux:\n{by_linux}\nshown:\n{shown}");
+        let secret = mount.join("secret");
+        let files = Cmd::new("find").arg(&secret).args(["-type", "f"]).ok()?;
+        let first = files.out.lines().next().expect("an encrypted file");
+        ensure!(std::fs::read(first).is_err(), "{first} was read");
+        mount.unmount()?;
+        report(&format!(
+            "encrypt: {} entries as by Linux",
+            shown.lines().count()
+        ));
+    }
+    Ok(())
+}
+
+/// A journal on another device, which is not asked for.
+#[test]
+fn external_journal() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let log = Image::of_mib(16).args("-O journal_dev -b 4096").make()?;
+    let device = LoopDevice::over(log.path(), 512)?;
+    let args = format!("-b 4096 -J device={}", device.path().display());
+    let image = Image::of_mib(64).args(&args).make()?;
+    let linux = Subject::Ext4.mount(image.path(), "")?;
+    oddities(&linux)?;
+    linux.unmount()?;
+    let linux = Subject::Ext4.mount(image.path(), "ro")?;
+    let by_linux = Tree::take(linux.dir())?;
+    linux.unmount()?;
+    let one_image = Compare {
+        one_image: true,
+        ..Compare::default()
+    };
+    for options in ["ro", "ro,noload"] {
+        let mount = Subject::Extant.mount(image.path(), options)?;
+        by_linux.expect_equal(&Tree::take(mount.dir())?, one_image)?;
+        mount.unmount()?;
+    }
+    let place = format!("{}:/new", image.path().display());
+    let refused = Cmd::new(tools::extant()?).arg("mkdir").arg(place).run()?;
+    ensure!(
+        refused.code == Some(1) && refused.err.contains("another device"),
+        "{}",
+        refused.describe()
+    );
+    Ok(())
+}
+
+/// An index by folded names, which this side cannot fold: names are listed, and found as they are
+/// written. (e2fsprogs makes it: few kernels have the tables.)
+#[test]
+fn casefold() -> Result<()> {
+    /// In several leaves of an index.
+    const NAMES: u32 = 1000;
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64)
+        .args("-O casefold -E encoding=utf8 -b 1024")
+        .make()?;
+    let name = |number: u32| format!("Name-of-Ä-{number}");
+    let source = TempDir::new("casefold")?;
+    let empty = source.join("empty");
+    std::fs::write(&empty, "")?;
+    let mut script = String::from("mkdir /folded\nset_inode_field /folded flags 0x40080000\n");
+    for number in 0..NAMES {
+        script += &format!("write {} /folded/{}\n", empty.display(), name(number));
+    }
+    let commands = source.join("commands");
+    std::fs::write(&commands, script)?;
+    let debugfs = Cmd::new("debugfs").args(["-w", "-f"]).arg(&commands);
+    debugfs.arg(image.path()).ok()?;
+    let index = Cmd::new("e2fsck").args(["-fyD"]).arg(image.path()).run()?;
+    ensure!(index.code == Some(0), "{}", index.describe());
+    let flags = image.debugfs("stat /folded")?;
+    ensure!(flags.contains("Flags: 0x40081000"), "{flags}");
+
+    let mount = Subject::Extant.mount(image.path(), "ro")?;
+    let folded = mount.join("folded");
+    let mut listed = Vec::new();
+    for entry in std::fs::read_dir(&folded)? {
+        listed.push(entry?.file_name().into_string());
+    }
+    listed.sort_unstable();
+    let mut expected: Vec<_> = (0..NAMES).map(|number| Ok(name(number))).collect();
+    expected.sort_unstable();
+    ensure!(listed == expected, "{} names", listed.len());
+    for number in (0..NAMES).step_by(50) {
+        ensure!(folded.join(name(number)).exists(), "{number}");
+    }
+    ensure!(
+        !folded.join(name(NAMES)).exists(),
+        "a name that is not there"
+    );
+    mount.unmount()?;
     Ok(())
 }

@@ -170,7 +170,8 @@ impl Incompat {
         .union(Self::LARGEDIR)
         .union(Self::EA_INODE)
         .union(Self::INLINE_DATA)
-        .union(Self::CASEFOLD);
+        .union(Self::CASEFOLD)
+        .union(Self::ENCRYPT);
 }
 
 impl RoCompat {

@@ -175,20 +175,23 @@ const SHAPES: &[Shape] = &[
         "-b 1024 -N 64 -O ^has_journal,quota",
         Then::Leave,
     ),
-    refused(
+    shape(
         "meta_bg",
         1024,
         "-b 1024 -g 256 -N 64 -O ^has_journal,^resize_inode,meta_bg",
+        Then::Leave,
     ),
-    refused(
+    shape(
         "inline data",
         1024,
         "-b 1024 -N 64 -O ^has_journal,inline_data",
+        Then::Leave,
     ),
-    refused(
+    shape(
         "folded case",
         1024,
         "-b 1024 -N 64 -O ^has_journal,casefold",
+        Then::Leave,
     ),
     refused("16k", 2048, "-b 16384 -N 64 -O ^has_journal"),
 ];

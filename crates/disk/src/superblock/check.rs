@@ -226,10 +226,18 @@ fn check_descriptors(sb: &Superblock) -> Result<(), SuperblockError> {
     // Superblock and descriptors lie in front of group 0's data (meta_bg spreads them instead).
     let first = sb.first_data_block().get();
     let start = sb.descriptor_start().get() - first;
-    let table = u64::from(sb.desc_blocks()) + u64::from(reserved) + start;
+    let tabled = sb.first_meta_bg().unwrap_or(sb.desc_blocks());
+    if tabled > sb.desc_blocks() {
+        return Err(bad(
+            "first_meta_bg",
+            tabled,
+            "more than there are blocks of descriptors",
+        ));
+    }
+    let table = u64::from(tabled) + u64::from(reserved) + start;
     let blocks = sb.blocks_count().get() - first;
     let room = blocks.min(u64::from(sb.blocks_per_group()));
-    if !sb.features().has_incompat(Incompat::META_BG) && table > room {
+    if table > room {
         return Err(bad(
             "blocks_count",
             sb.blocks_count().get(),

@@ -243,6 +243,11 @@ impl Superblock {
         Ino::new(self.raw.journal_inum.get())
     }
 
+    /// Returns whether the journal is on another device.
+    pub fn has_journal_elsewhere(&self) -> bool {
+        self.features().has_compat(Compat::HAS_JOURNAL) && self.journal_inode().is_none()
+    }
+
     /// The orphan file's inode, if there is one.
     pub fn orphan_file_inode(&self) -> Option<Ino> {
         if !self.features().has_compat(Compat::ORPHAN_FILE) {

@@ -104,11 +104,20 @@ pub fn seal_block(seed: Option<Crc32c>, pblk: Pblk, block: &mut [u8]) {
 
 /// The hash of one entry: its name's bytes, then its value's words, the last one padded with zeros.
 pub(super) fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
+    hash_by(name, value, u32::from)
+}
+
+/// The same, with the name's bytes as numbers with signs.
+pub(super) fn signed_entry_hash(name: &[u8], value: &[u8]) -> u32 {
+    hash_by(name, value, |c| i32::from(c.cast_signed()).cast_unsigned())
+}
+
+fn hash_by(name: &[u8], value: &[u8], number: impl Fn(u8) -> u32) -> u32 {
     const NAME_SHIFT: u32 = 5;
     const VALUE_SHIFT: u32 = 16;
-    let of_name = name.iter().fold(0_u32, |hash, &c| {
-        hash.rotate_left(NAME_SHIFT) ^ u32::from(c)
-    });
+    let of_name = name
+        .iter()
+        .fold(0_u32, |hash, &c| hash.rotate_left(NAME_SHIFT) ^ number(c));
     value.chunks(4).fold(of_name, |hash, chunk| {
         let mut word = [0; 4];
         for (to, from) in word.iter_mut().zip(chunk) {

@@ -78,9 +78,12 @@ impl ValueInode {
         }
     }
 
-    /// The hash of the attribute `name` whose value has the hash `value`.
-    pub fn computed_hash(name: &XattrName<'_>, value: u32) -> u32 {
-        super::block::entry_hash(name.rest, &value.to_le_bytes())
+    /// Returns whether the stored hash is that of the attribute `name` whose value has the hash
+    /// `value`: of the name's bytes, or as Linux had it before 6.2, of bytes with signs.
+    pub fn is_hash_of(&self, name: &XattrName<'_>, value: u32) -> bool {
+        let value = value.to_le_bytes();
+        let signed = super::block::signed_entry_hash(name.rest, &value);
+        [super::block::entry_hash(name.rest, &value), signed].contains(&self.hash)
     }
 }
 

@@ -111,7 +111,7 @@ impl Volume {
     /// snapshot without a copy. At most [`crate::MAX_VIEW`] bytes. See [`ReadView`].
     ///
     /// # Errors
-    /// As [`Volume::read`].
+    /// As [`Volume::read`]; [`crate::Error::NotSupported`] for data inside of the inode.
     pub fn view(&self, node: &Node, pos: u64, len: usize) -> Result<ReadView> {
         file::view(self.fs(), node.inode(), node.open(self.fs()), pos, len)
     }

@@ -39,6 +39,8 @@ pub(super) struct Profile {
     pub(super) max_levels: u8,
     /// The hashes of an index are those of folded names (`casefold`).
     pub(super) folded: bool,
+    /// Names are encrypted, and there is no key.
+    pub(super) encrypted: bool,
     /// The hash of new indexes (`s_def_hash_version`).
     pub(super) new_index: HashAlgorithm,
     /// Hashes take bytes as unsigned (`s_flags`).

@@ -6,7 +6,7 @@
 
 use extant_disk::damage::DirectoryDamage;
 use extant_disk::dir_edit::NewEntry;
-use extant_disk::dirent::FileType;
+use extant_disk::dirent::{FileType, Record};
 use extant_disk::htree::IndexKind;
 use extant_units::{Ino, Lblk};
 
@@ -20,10 +20,39 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
     if !store.indexed() {
         linear::find(store, name)
     } else if store.profile().folded {
-        htree::scan(store, |lblk, leaf| slot::find_in(store, lblk, leaf, name))
+        scan(store, |lblk, leaf| slot::find_in(store, lblk, leaf, name))
     } else {
         htree::find(store, name)
     }
+}
+
+/// Calls `visit` with each block of entries until it returns an answer.
+fn scan<S: Store, R>(
+    store: &S,
+    visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,
+) -> Result<Option<R>> {
+    match store.indexed() {
+        true => htree::scan(store, visit),
+        false => linear::scan(store, visit),
+    }
+}
+
+/// The inode that the first entry leads to which `is_wanted` knows, "." and ".." left out.
+pub(super) fn find_where<S: Store>(
+    store: &S,
+    is_wanted: impl Fn(&Record<'_>) -> bool,
+) -> Result<Option<Ino>> {
+    scan(store, |lblk, block| {
+        let data = store.data(&block);
+        for record in store.profile().format.records(&data) {
+            let record = store.check(lblk, record)?;
+            let is_dot = matches!(record.name, b"." | b"..");
+            if record.ino.is_some() && !is_dot && is_wanted(&record) {
+                return Ok(record.ino);
+            }
+        }
+        Ok(None)
+    })
 }
 
 /// Adds an entry whose name the directory does not have.
@@ -125,12 +154,7 @@ pub(super) fn is_empty<S: Store>(store: &S) -> Result<bool> {
         }
         Ok(None)
     };
-    let found = if store.indexed() {
-        htree::scan(store, has_entry)?
-    } else {
-        linear::scan(store, has_entry)?
-    };
-    Ok(found.is_none())
+    Ok(scan(store, has_entry)?.is_none())
 }
 
 /// Writes the first block of a new directory.

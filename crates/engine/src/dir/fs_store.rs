@@ -155,6 +155,7 @@ pub(super) fn profile(fs: &Fs, inode: &Inode) -> Profile {
         dir_index: features.has_compat(Compat::DIR_INDEX),
         max_levels: if large_dir { 2 } else { 1 },
         folded: inode.flags().contains(InodeFlags::CASEFOLD),
+        encrypted: inode.flags().contains(InodeFlags::ENCRYPT),
         new_index: HashAlgorithm::from_version(layout.hash_version)
             .unwrap_or(HashAlgorithm::HalfMd4),
         hash_unsigned: layout.hash_unsigned,

@@ -10,16 +10,17 @@
 //! than [`MAX_ENTRIES`] it keeps the first and leaves the rest to the next batch, so memory stays
 //! bounded.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use extant_disk::damage::IndexDamage;
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{FileType, Record};
-use extant_units::{Ino, Lblk};
+use extant_units::{Ino, Lblk, Pos};
 
 use super::dir_store::{Shape, Store};
 use super::htree::IndexPath;
-use super::{entries, position};
+use super::{entries, nokey_name, position};
 use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
 
@@ -159,6 +160,8 @@ pub(super) fn batch<S: Store>(store: &S, from: u64) -> Result<Batch> {
             next: position::END,
             ..Batch::default()
         });
+    } else if store.indexed() && store.profile().folded {
+        folded_leaf(store, from)?
     } else if store.indexed() {
         leaves(store, from)?
     } else if store.profile().dir_index && store.blocks() == 1 {
@@ -189,7 +192,8 @@ fn only_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
     let mut batch = Batch::default();
     each_entry(store, Lblk::ZERO, |ino, record| {
         let at = position::of_name(&hasher, record.name);
-        batch.push(ino, record.file_type, record.name, at, 0);
+        let name = shown(store, Some(&hasher), record.name);
+        batch.push(ino, record.file_type, &name, at, 0);
         Ok(())
     })?;
     Ok(batch.finish(from, position::END))
@@ -242,7 +246,8 @@ fn leaf<S: Store>(
             return Err(store.corrupt(lblk, damage.into()));
         }
         if at >= first {
-            batch.push(ino, record.file_type, record.name, at, 0);
+            let name = shown(store, Some(hasher), record.name);
+            batch.push(ino, record.file_type, &name, at, 0);
         }
         Ok(())
     })
@@ -252,7 +257,7 @@ fn leaf<S: Store>(
 fn linear_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
     let block_size = store.profile().format.block_size;
     let mut batch = Batch::default();
-    let lblk = block_size.lblk(extant_units::Pos::new(from));
+    let lblk = block_size.lblk(Pos::new(from));
     let Some(lblk) = lblk.filter(|lblk| lblk.get() < store.blocks()) else {
         batch.next = position::END;
         return Ok(batch);
@@ -262,12 +267,54 @@ fn linear_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
         let at = start + record.offset as u64;
         if at >= from {
             let next = at + record.rec_len as u64;
-            batch.push(ino, record.file_type, record.name, at, next);
+            batch.push(
+                ino,
+                record.file_type,
+                &shown(store, None, record.name),
+                at,
+                next,
+            );
         }
         Ok(())
     })?;
     batch.next = start + block_size.bytes_u64();
     Ok(batch)
+}
+
+/// The name of an entry as callers see it. `hasher` is that of the directory's hash order, if it
+/// has one.
+fn shown<'a, S: Store>(store: &S, hasher: Option<&DirHasher>, name: &'a [u8]) -> Cow<'a, [u8]> {
+    if !store.profile().encrypted {
+        return Cow::Borrowed(name);
+    }
+    let hash = hasher.map(|hasher| hasher.hash(name));
+    let (major, minor) = hash.map_or((0, 0), |hash| (hash.major, hash.minor));
+    Cow::Owned(nokey_name::shown(major, minor, name))
+}
+
+/// The next leaf of an index whose hashes are those of folded names, in the order of blocks: a
+/// position is a byte offset.
+fn folded_leaf<S: Store>(store: &S, from: u64) -> Result<Batch> {
+    let block_size = store.profile().format.block_size;
+    let first = block_size.lblk(Pos::new(from));
+    let mut path = IndexPath::probe(store, |_| 0)?;
+    let mut found: Option<Lblk> = None;
+    loop {
+        let leaf = path.leaf()?;
+        if first.is_some_and(|first| leaf >= first) && found.is_none_or(|found| leaf < found) {
+            found = Some(leaf);
+        }
+        if !path.advance()? {
+            break;
+        }
+    }
+    match found {
+        Some(leaf) => linear_block(store, from.max(block_size.pos(leaf).get())),
+        None => Ok(Batch {
+            next: position::END,
+            ..Batch::default()
+        }),
+    }
 }
 
 /// Calls `visit` with every entry of a block of entries, except for the dots.
@@ -282,7 +329,9 @@ fn each_entry<S: Store>(
         if let Some(ino) = record.ino
             && !matches!(record.name, b"." | b"..")
         {
-            store.check(lblk, record.check_name())?;
+            if !store.profile().encrypted {
+                store.check(lblk, record.check_name())?;
+            }
             visit(ino, &record)?;
         }
     }

@@ -8,6 +8,7 @@
 //! - [`entries`] chooses between [`linear`] and [`htree`];
 //! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
+//! - [`nokey_name`] is how names in encrypted directories are shown;
 //! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice.
 //!   The directory's size is checked when its inode is loaded.
 //!
@@ -38,6 +39,7 @@ mod htree;
 mod inline_store;
 mod linear;
 mod listing;
+pub(crate) mod nokey_name;
 mod position;
 mod slot;
 #[cfg(test)]
@@ -76,6 +78,10 @@ fn look<S: Store>(store: &S, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     match name {
         b"." => Ok(Some(dir.ino)),
         b".." => Ok(Some(entries::dots(store)?.1)),
+        _ if store.profile().encrypted => match nokey_name::Stored::of(name) {
+            Some(stored) => entries::find_where(store, |record| stored.holds(record.name)),
+            None => Ok(None),
+        },
         _ => Ok(entries::find(store, name)?.map(|slot| slot.ino)),
     }
 }

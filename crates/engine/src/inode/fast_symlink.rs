@@ -26,10 +26,11 @@ pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
     core.sectors <= attributes
 }
 
-/// Returns whether the inode's content is in blocks that a map names. False for short links, device
-/// nodes, pipes and sockets.
+/// Returns whether the inode's content is in blocks that a map names. False for data inside of the
+/// inode, short links, device nodes, pipes and sockets.
 pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
     match inode.kind {
+        _ if inode.flags().contains(InodeFlags::INLINE_DATA) => false,
         FileKind::Regular | FileKind::Directory => true,
         FileKind::Symlink => !is_fast(fs, &inode.core.read()),
         _ => false,
@@ -43,8 +44,11 @@ pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
         // Already truncated, on its way to eviction.
         return Ok(());
     }
-    if core.flags.contains(InodeFlags::INLINE_DATA) {
-        // Its length is checked where it is read.
+    if core
+        .flags
+        .intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT)
+    {
+        // They are checked where they are read.
         return Ok(());
     }
     if is_fast(fs, core) {

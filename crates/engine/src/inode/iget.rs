@@ -59,7 +59,13 @@ impl InodeCache {
                     if asker == Asker::User && inode.is_unlinked() {
                         return Err(Error::Stale);
                     }
-                    return reference(inode).ok_or(Error::Stale);
+                    if asker != Asker::User || !inode.holds_value() {
+                        return reference(inode).ok_or(Error::Stale);
+                    }
+                    drop(state);
+                    let error = Error::corrupt(Location::Inode(ino), InodeDamage::ForeignFlags);
+                    fs.fault.report(fs, &error);
+                    return Err(error);
                 }
                 Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
                 None => break,
@@ -96,7 +102,9 @@ impl InodeCache {
     pub(crate) fn in_memory(&self, ino: Ino) -> Option<InodeRef> {
         let state = self.shard(ino).state.lock();
         match state.slot(ino) {
-            Some(CacheSlot::Ready(inode)) if !inode.is_unlinked() => reference(inode),
+            Some(CacheSlot::Ready(inode)) if !inode.is_unlinked() && !inode.holds_value() => {
+                reference(inode)
+            }
             _ => None,
         }
     }

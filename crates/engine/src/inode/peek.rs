@@ -50,7 +50,7 @@ impl InodeCache {
             let state = shard.state.lock();
             match state.slot(ino) {
                 None => state.arrivals(),
-                Some(CacheSlot::Ready(inode)) if !inode.is_unlinked() => {
+                Some(CacheSlot::Ready(inode)) if !inode.is_unlinked() && !inode.holds_value() => {
                     return reference(inode).map(Seen::Inode);
                 }
                 Some(_) => return None,

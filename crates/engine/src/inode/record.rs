@@ -76,7 +76,8 @@ pub(super) fn peek<R>(
 /// system.
 fn kind_of(fs: &Fs, ino: Ino, asker: Asker, core: &InodeCore) -> Result<FileKind> {
     // A free or unlinked inode is no damage of the inode: the entry that led here is wrong.
-    if core.mode == 0 || (core.links == 0 && asker == Asker::User) {
+    let by_link = matches!(asker, Asker::User | Asker::Attribute);
+    if core.mode == 0 || (core.links == 0 && by_link) {
         return Err(Error::Stale);
     }
     let kind = FileKind::from_mode(core.mode).ok_or_else(|| {

@@ -62,14 +62,14 @@ mod tests {
     fn every_unknown_incompat_feature_is_named() {
         let features = FeatureSets {
             incompat: Incompat::EXTENTS
-                | Incompat::INLINE_DATA
+                | Incompat::COMPRESSION
                 | Incompat::from_bits_retain(1 << 29),
             ..FeatureSets::default()
         };
         let error = judge(&features).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unsupported feature: inline_data, FEATURE_I29"
+            "unsupported feature: compression, FEATURE_I29"
         );
     }
 

@@ -47,7 +47,9 @@ impl FoundJournal {
         }
         let Some(ino) = layout.journal_inode else {
             return Err(Error::UnsupportedFeature(
-                "has_journal with a journal on another device".into(),
+                "has_journal with a journal on another device (the options ro,noload read the \
+                 volume without it)"
+                    .into(),
             ));
         };
         let cache = BlockCache::new(Arc::clone(dev), layout.block_size, CACHE_BYTES);

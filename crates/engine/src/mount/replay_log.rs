@@ -26,6 +26,12 @@ pub(super) fn replay(
         return Ok((sb, None));
     }
     let layout = Layout::new(&sb);
+    let flagged = sb.features().has_incompat(Incompat::RECOVER);
+    if sb.has_journal_elsewhere() && options.read_only() && !flagged {
+        tracing::warn!("the journal is on another device; the volume needs no replay");
+        read_superblock::confirm(dev, options)?;
+        return Ok((sb, None));
+    }
     let Some(found) = FoundJournal::find(dev, &sb, &layout)? else {
         read_superblock::confirm(dev, options)?;
         return Ok((sb, None));
@@ -41,7 +47,6 @@ pub(super) fn replay(
         return Err(Error::corrupt(Location::Journal, damage));
     }
     read_superblock::confirm(dev, options)?;
-    let flagged = sb.features().has_incompat(Incompat::RECOVER);
     if recovery.was_clean && recovery.errno == 0 && !flagged {
         return Ok((sb, Some(found)));
     }

@@ -10,6 +10,7 @@ use extant_disk::inode::BLOCK_AREA;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
+use crate::dir::nokey_name;
 use crate::inline_data;
 use crate::inode::InodeFlags;
 use crate::inode::fast_symlink::{fast_target, is_fast};
@@ -29,43 +30,56 @@ pub(crate) fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
     if inode.kind != FileKind::Symlink {
         return Err(Error::Invalid);
     }
+    let encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
+    let target = stored(fs, inode, encrypted).and_then(|bytes| {
+        let target = match encrypted {
+            true => without_key(&bytes),
+            false => Some(bytes).filter(|bytes| !bytes.is_empty() && !bytes.contains(&0)),
+        };
+        target.ok_or_else(|| damaged(inode, InodeDamage::SymlinkTarget))
+    });
+    target.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+fn damaged(inode: &Inode, damage: InodeDamage) -> Error {
+    Error::corrupt(Location::Inode(inode.ino), damage)
+}
+
+/// The target as it is stored; with `encrypted` all bytes of its place.
+fn stored(fs: &Fs, inode: &Inode, encrypted: bool) -> Result<Vec<u8>> {
     if inline_data::is_inline(inode) {
-        let target = inline_data::read(fs, inode)?;
-        if target.is_empty() || target.contains(&0) {
-            let damage = InodeDamage::SymlinkTarget;
-            let error = Error::corrupt(Location::Inode(inode.ino), damage);
-            fs.fault.report(fs, &error);
-            return Err(error);
-        }
-        return Ok(target);
+        return inline_data::read(fs, inode);
     }
     let len = {
         let core = inode.core.read();
         if is_fast(fs, &core) {
-            return fast_target(&core).map(<[u8]>::to_vec).ok_or(Error::Stale);
+            let target = match encrypted {
+                true => Some(&core.i_block[..]),
+                false => fast_target(&core),
+            };
+            return target.map(<[u8]>::to_vec).ok_or(Error::Stale);
         }
         usize::try_from(core.disk_size).map_err(|_| Error::Invalid)?
     };
-    let result = read_block(fs, inode, len);
-    if let Err(error) = &result {
-        fs.fault.report(fs, error);
-    }
-    result
-}
-
-fn read_block(fs: &Fs, inode: &Inode, len: usize) -> Result<Vec<u8>> {
-    let damaged = |damage: InodeDamage| Error::corrupt(Location::Inode(inode.ino), damage);
     let MapState::Written(pblk) = map::lookup(fs, inode, Lblk::ZERO, 1)?.state else {
-        return Err(damaged(InodeDamage::SymlinkWithoutBlock));
+        return Err(damaged(inode, InodeDamage::SymlinkWithoutBlock));
     };
     let key = CheckKind::Symlink.of_inode(inode.ino);
     let block = fs.cache.read(pblk, key, |_| Ok::<(), Error>(()))?;
     let bytes = block.data();
-    let target = bytes.get(..len).unwrap_or_default();
-    if target.is_empty() || target.contains(&0) {
-        return Err(damaged(InodeDamage::SymlinkTarget));
-    }
+    let target = if encrypted {
+        &bytes[..]
+    } else {
+        bytes.get(..len).unwrap_or_default()
+    };
     Ok(target.to_vec())
+}
+
+/// An encrypted target as those without the key see it. Its length comes before it.
+fn without_key(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (len, rest) = bytes.split_first_chunk::<2>()?;
+    let target = rest.get(..usize::from(u16::from_le_bytes(*len)))?;
+    (!target.is_empty()).then(|| nokey_name::shown(0, 0, target))
 }
 
 /// Gives a new link its target, in the inode or in a block. Credits:

@@ -27,7 +27,7 @@ pub(super) fn read(
     let read = value_of(fs, at).and_then(|value| {
         let crc = fs.layout.value_seed.feed(&value).raw();
         // Zero stands for "no hash", in an inode.
-        let known = at.hash == 0 || at.hash == ValueInode::computed_hash(name, crc);
+        let known = at.hash == 0 || at.is_hash_of(name, crc);
         if known {
             Ok(value)
         } else {

@@ -42,6 +42,7 @@ impl MemoryDir {
                 dir_index: true,
                 max_levels: 1,
                 folded: false,
+                encrypted: false,
                 new_index,
                 hash_unsigned: false,
                 hash_seed: [1, 2, 3, 4],

@@ -254,6 +254,11 @@ impl Inode {
         self.life.doomed.load(Ordering::Acquire)
     }
 
+    /// Returns whether it holds the value of an attribute, so that no name leads to it.
+    pub(crate) fn holds_value(&self) -> bool {
+        self.flags().contains(InodeFlags::EA_INODE)
+    }
+
     /// Returns whether its eviction has begun, or it left the cache.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
