@@ -316,12 +316,14 @@ impl Layout {
     pub(crate) fn desc_location(&self, group: Group) -> (Pblk, usize) {
         let per_block = self.descs_per_block();
         let (table, index) = (group.get() / per_block, group.get() % per_block);
-        let block = if table < self.tabled_desc_blocks() {
-            self.descriptor_start.plus(table.into())
-        } else {
-            let first = Group::new(group.get() - index);
-            let superblock = u64::from(self.has_superblock(first)) + self.boot_blocks(first);
-            self.group_start(first).plus(superblock)
+        // Without `meta_bg` the table goes on into the blocks reserved for it as a mount grows.
+        let block = match self.first_meta_bg {
+            Some(first_meta_bg) if table >= first_meta_bg => {
+                let first = Group::new(group.get() - index);
+                let superblock = u64::from(self.has_superblock(first)) + self.boot_blocks(first);
+                self.group_start(first).plus(superblock)
+            }
+            _ => self.descriptor_start.plus(table.into()),
         };
         (block, index as usize * self.desc_size)
     }
