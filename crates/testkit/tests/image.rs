@@ -37,6 +37,28 @@ fn damage_is_noticed_and_a_repair_is_not_taken_for_a_replay() {
     i.fsck_clean().unwrap();
 }
 
+/// An orphan with a block of attributes, as a power cut leaves it in the middle of a truncation.
+#[test]
+fn an_orphan_that_e2fsck_miscounts_is_replayed() {
+    if !need(TOOLS) {
+        return;
+    }
+    let i = Image::of_mib(16).args("-b 4096 -I 128").make().unwrap();
+    let requests = [
+        "write /dev/null file",
+        "ea_set file user.name value",
+        "set_super_value last_orphan 12",
+    ];
+    for request in requests {
+        i.debugfs_write(request).unwrap();
+    }
+    assert!(i.debugfs("stat <12>").unwrap().contains("Blockcount: 8"));
+    i.copy().unwrap().fsck_replay().unwrap();
+    i.debugfs_write("set_inode_field <11> links_count 7")
+        .unwrap();
+    assert!(i.fsck_replay().is_err(), "another repair beside it");
+}
+
 #[test]
 fn junk_fills_what_mke2fs_leaves_alone() {
     if !need(TOOLS) {
