@@ -140,7 +140,7 @@ impl<'a> FsStore<'a> {
     }
 }
 
-/// What the directory `inode` depends on.
+/// The properties of the file system that the directory `inode` depends on.
 pub(super) fn profile(fs: &Fs, inode: &Inode) -> Profile {
     let layout = &fs.layout;
     let features = &layout.features;
