@@ -4,8 +4,8 @@
 //! Each model runs under random schedules and under ones with few, well-placed switches. The
 //! checker prints one that fails, to be replayed.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 
 /// Schedules of each kind in which a broken model has to fail. Most fail in one of the first ten.
 const TO_FAIL: usize = 40_000;
@@ -37,15 +37,20 @@ pub fn check(usual: usize, model: impl Fn() + Send + Sync + 'static) {
 
 /// Runs a broken `model`, which must fail under one of many schedules.
 ///
+/// The checker fails a schedule at the first panic that leaves a task, also while another task
+/// unwinds. It leaves that one's stack where it is, and the thread is panicking from then on: so
+/// each run has a thread of its own.
+///
 /// # Panics
 /// It does not fail.
 pub fn check_fails(model: impl Fn() + Send + Sync + 'static) {
     let model: Model = Arc::new(model);
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let fails =
-        |run: fn(&Model, usize)| catch_unwind(AssertUnwindSafe(|| run(&model, TO_FAIL))).is_err();
-    let failed = fails(random) || fails(few_switches);
-    std::panic::set_hook(quiet);
-    assert!(failed, "no schedule shows what is broken");
+    let fails = |run: fn(&Model, usize)| {
+        let model = Arc::clone(&model);
+        thread::spawn(move || run(&model, TO_FAIL)).join().is_err()
+    };
+    assert!(
+        fails(random) || fails(few_switches),
+        "no schedule shows what is broken"
+    );
 }
