@@ -104,3 +104,22 @@ fn what_was_not_handed_over_is_refused() -> Result<()> {
     ensure!(o.code == Some(2), "{}", o.describe());
     Ok(())
 }
+
+/// The launcher alone knows which users the mount is for, and the daemon cannot find out what they
+/// may do.
+#[test]
+fn a_mount_that_was_handed_over_is_checked_by_the_kernel() -> Result<()> {
+    const MOUNT: &str = "exec \"$0\" mount -f -o \"$1\" --image-fd 3 --fuse-fd 4 \
+        3<>/dev/null 4<>/dev/null";
+    let extant = tools::extant()?;
+    for (options, refused) in [
+        ("nodefault_permissions", true),
+        ("default_permissions", false),
+    ] {
+        let cmd = Cmd::new("sh").args(["-c", MOUNT]).arg(&extant);
+        let o = cmd.arg(options).run()?;
+        let named = o.err.contains("nodefault_permissions: not for a mount");
+        ensure!(o.code != Some(0) && named == refused, "{}", o.describe());
+    }
+    Ok(())
+}

@@ -315,6 +315,31 @@ mod tests {
         assert!(refused(&said(&dials, &[DIALS], None)));
     }
 
+    /// A thread of the kernel's server of NFS is root's and acts for a client: what it may do says
+    /// nothing of what the user of its request may.
+    #[test]
+    fn a_thread_that_acts_as_another_user_has_no_privileges() {
+        let (line, _) = keeper("/".as_ref(), Purpose::Mount);
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let uid = rustix::process::geteuid().as_raw();
+        let own = rustix::thread::capabilities(None).unwrap().effective;
+        let gid = rustix::process::getegid().as_raw();
+        for (uid, expected) in [(uid, own.bits()), (uid + 1, 0)] {
+            let of = [&tid.to_le_bytes()[..], &uid.to_le_bytes()].concat();
+            let (found, _) = line
+                .ask(&[&[CAPABILITIES][..], &of].concat(), None)
+                .unwrap();
+            assert_eq!(found, with_number(expected), "as {uid}");
+        }
+        let question = |uid: u32| {
+            let of = [&tid.to_le_bytes()[..], &uid.to_le_bytes()].concat();
+            [&[MEMBERSHIP][..], &of, &gid.to_le_bytes()].concat()
+        };
+        assert!(["+", "-"].contains(&said(&line, &question(uid), None).as_str()));
+        let refused = said(&line, &question(uid + 1), None);
+        assert!(refused.contains("unsupported"), "{refused}");
+    }
+
     /// Mounts below and above its own are not the keeper's.
     #[test]
     fn only_the_own_mount_is_taken_off() {

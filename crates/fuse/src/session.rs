@@ -397,3 +397,37 @@ impl Requests {
         self.0.list()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_engine::VolumeOptions;
+    use extant_testkit::{Image, Need, need};
+
+    /// Of a mount that was handed over no caller can be looked up, and its launcher alone knows for
+    /// which users it is.
+    #[test]
+    fn the_kernel_checks_where_the_server_cannot() {
+        if !need(&[Need::Tool("mke2fs")]) {
+            return;
+        }
+        let image = Image::of_mib(16).make().unwrap();
+        let own = MountPoint::new("/nowhere".into(), false);
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let given = Connection::handed_over(null.into(), "/nowhere".as_ref());
+        let given = given.0.point;
+        let mut unchecked = MountOptions::default();
+        unchecked.add("nodefault_permissions").unwrap();
+        for (write, point, options, expected) in [
+            (true, &own, &unchecked, false),
+            (true, &given, &unchecked, true),
+            (false, &own, &unchecked, true),
+            (true, &own, &MountOptions::default(), true),
+        ] {
+            let mut opening = VolumeOptions::new();
+            let volume = opening.write(write).open(image.path()).unwrap();
+            assert_eq!(kernel_checks(&volume, point, options), expected, "{write}");
+            volume.unmount().unwrap();
+        }
+    }
+}

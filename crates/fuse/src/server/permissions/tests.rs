@@ -3,7 +3,7 @@ use extant_testkit::{Image, Need, need};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
-use crate::abi::{AccessIn, CreateIn, OpenIn, OutHeader, ROOT_ID, op};
+use crate::abi::{AccessIn, CreateIn, OpenIn, OutHeader, ROOT_ID, SetxattrIn, op};
 use crate::testing::{FuzzServer, with_server_beside};
 
 const OWNER: u32 = 1000;
@@ -150,4 +150,93 @@ fn reports_of_times_are_no_requests() {
     let now = SetattrValid::ATIME | SetattrValid::ATIME_NOW;
     assert!(!is_now(now) && !is_now(now | SetattrValid::MTIME));
     assert!(is_now(now | SetattrValid::MTIME | SetattrValid::MTIME_NOW));
+}
+
+/// An access ACL that a mode cannot stand for: a named user has an entry.
+fn acl() -> Vec<u8> {
+    const NO_ID: u32 = u32::MAX;
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in [
+        (1_u16, 7_u16, NO_ID),
+        (2, 7, OWNER + 2),
+        (4, 7, NO_ID),
+        (16, 7, NO_ID),
+        (32, 7, NO_ID),
+    ] {
+        value.extend(tag.to_le_bytes());
+        value.extend(perm.to_le_bytes());
+        value.extend(id.to_le_bytes());
+    }
+    value
+}
+
+/// Before Linux 6.2 the kernel leaves it to the file system that an ACL is the owner's to change,
+/// whatever the mode grants to others.
+#[test]
+fn acls_are_the_owners_to_change() {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return;
+    }
+    let image = Image::of_mib(16).make().unwrap();
+    let volume = owned(&image, GROUP, 0o777);
+    let (name, value) = (b"system.posix_acl_access\0", acl());
+    let head = SetxattrIn {
+        size: u32::try_from(value.len()).unwrap(),
+        ..SetxattrIn::default()
+    };
+    let set = [head.as_bytes(), name, &value].concat();
+    let refused = Errno::PERM.negative();
+    // The last one finds an ACL to remove, and none could be made before.
+    for (uid, expected) in [
+        (OWNER + 1, refused),
+        (OWNER + 2, refused),
+        (0, refused),
+        (OWNER, 0),
+    ] {
+        let told = with_server_beside(&volume, false, |server| {
+            [
+                asked(server, uid, op::SETXATTR, &set),
+                asked(server, uid, op::REMOVEXATTR, name),
+            ]
+        });
+        assert_eq!(told.unwrap(), [expected; 2], "by {uid}");
+    }
+    volume.unmount().unwrap();
+}
+
+/// The kernel reports the times of a change that it has made, and takes no refusal. From a caller
+/// that may neither set nor write the file such a report changes nothing.
+#[test]
+fn reported_times_of_a_file_that_the_caller_may_not_write_are_ignored() {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return;
+    }
+    let image = Image::of_mib(16).make().unwrap();
+    let report = SetattrValid::MTIME | SetattrValid::CTIME;
+    let through_handle = report | SetattrValid::FH;
+    for (time, (uid, mode, valid, kernel_checks, is_stored)) in (1000..).zip([
+        (OWNER + 1, 0o755, report, false, false),
+        (0, 0o755, report, false, false),
+        (OWNER + 1, 0o775, report, false, true),
+        (OWNER, 0o555, report, false, true),
+        // A handle that may write was checked when it was made.
+        (OWNER + 1, 0o755, through_handle, false, true),
+        (OWNER + 1, 0o755, report, true, true),
+    ]) {
+        let volume = owned(&image, GROUP, mode);
+        let times = SetattrIn {
+            valid: valid.bits(),
+            mtime: time,
+            ctime: time,
+            ..SetattrIn::default()
+        };
+        let told = with_server_beside(&volume, kernel_checks, |server| {
+            asked(server, uid, op::SETATTR, times.as_bytes())
+        });
+        assert_eq!(told.unwrap(), 0, "{mode:o}, by {uid}: refused");
+        let root = volume.root().unwrap();
+        let stored = volume.getattr(&root).unwrap().mtime.secs == time;
+        assert_eq!(stored, is_stored, "{mode:o}, by {uid}, {valid:?}");
+        volume.unmount().unwrap();
+    }
 }
