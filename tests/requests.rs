@@ -6,6 +6,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use extant_testkit::{Image, Mount, Need, Result, Subject, ensure, need, report};
 use rustix::fs::{Access, XattrFlags, getxattr, lstat, setxattr, stat};
@@ -261,6 +262,46 @@ fn what_was_listed_or_read_once_is_not_asked_for_again() -> Result<()> {
         ensure!(!path.with_extension("x").exists(), "it is there");
         Ok(())
     })?;
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// The time between two notes to the kernel that a file has got blocks.
+const PACE: Duration = Duration::from_millis(10);
+
+/// A file that gets blocks with each write, as a log: the kernel asks for its attributes and its
+/// privileges once after each note.
+#[test]
+fn a_write_and_an_fsync_are_two_requests_each() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = roomy()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    let mut file = File::create(mount.join("log"))?;
+    let (before, begun) = (counters(&mount)?, Instant::now());
+    for _ in 0..TIMES {
+        file.write_all(&[7; 8192])?;
+        file.sync_all()?;
+    }
+    let notes = 2 + u64::try_from(begun.elapsed().as_millis() / PACE.as_millis())?;
+    let after = counters(&mount)?;
+    let count = |kind: &str| {
+        let name = format!("requests_{kind}");
+        let of = |all: &Counters| all.get(&name).copied().unwrap_or(0);
+        of(&after) - of(&before)
+    };
+    let [write, fsync] = ["write", "fsync"].map(count);
+    ensure!(write == TIMES && fsync == TIMES, "{write} {fsync}");
+    let [getattr, getxattr] = ["getattr", "getxattr"].map(count);
+    // Reading the counters is a GETXATTR, and the first write asks for privileges.
+    ensure!(getattr <= notes, "{getattr} GETATTR, {notes} notes at most");
+    ensure!(
+        getxattr <= notes + 2,
+        "{getxattr} GETXATTR, {notes} notes at most"
+    );
+    report(&format!("{TIMES} writes with an fsync: {getattr} GETATTR"));
+    drop(file);
     mount.unmount()?;
     image.fsck_clean()
 }

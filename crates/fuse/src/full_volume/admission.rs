@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::shown_blocks::{BlocksNote, ShownBlocks};
 use crate::errno::Errno;
 
 /// Bytes that one write is assumed to dirty at most.
@@ -137,8 +138,7 @@ struct OpenFile {
     wrong: bool,
     /// How often the kernel was asked to drop it since it was closed.
     prunes: u32,
-    /// Bytes on the volume that the kernel was told of.
-    shown: u64,
+    blocks: ShownBlocks,
 }
 
 /// A write that was let pass.
@@ -247,7 +247,7 @@ impl Admission {
     pub(crate) fn open(&mut self, node: u64, handle: u64, taken: u64) {
         let file = self.files.entry(node).or_default();
         if file.handles.is_empty() {
-            file.shown = taken;
+            file.blocks = ShownBlocks::known(taken);
         }
         let fresh = Handle {
             told: file.failures,
@@ -460,11 +460,34 @@ impl Admission {
         files.map(|(&node, _)| node).collect()
     }
 
-    /// Notes that the kernel is about to be told that `node` has `taken` bytes, if that is new to
-    /// it; returns whether it is. Of files that are not open for writing it knows.
-    pub(crate) fn shows(&mut self, node: u64, taken: u64) -> bool {
+    /// Notes that `node` has `taken` bytes after an fsync, and returns when the kernel is to be
+    /// told. Of files that are not open for writing it knows.
+    pub(crate) fn show(&mut self, node: u64, taken: u64, now: Moment) -> BlocksNote {
         let file = self.files.get_mut(&node);
-        file.is_some_and(|file| std::mem::replace(&mut file.shown, taken) != taken)
+        file.map_or(BlocksNote::None, |file| file.blocks.show(taken, now))
+    }
+
+    /// Notes that a caller looks at the attributes of `node`.
+    pub(crate) fn looked_at(&mut self, node: u64) {
+        if let Some(file) = self.files.get_mut(&node) {
+            file.blocks.looked_at();
+        }
+    }
+
+    /// Files whose blocks the kernel is to be told of now, and the time until others are due.
+    pub(crate) fn due_blocks(&mut self, now: Moment) -> (Vec<u64>, Option<Duration>) {
+        let (mut due, mut next) = (Vec::new(), None);
+        for (&node, file) in &mut self.files {
+            match file.blocks.until_due(now) {
+                None => {}
+                Some(left) if left.is_zero() => {
+                    file.blocks.sent(now);
+                    due.push(node);
+                }
+                Some(left) => next = Some(next.map_or(left, |next: Duration| next.min(left))),
+            }
+        }
+        (due, next)
     }
 
     /// Notes that the kernel has something of `node` wrong that it keeps with the inode. It is to

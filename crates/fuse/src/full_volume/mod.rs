@@ -36,3 +36,4 @@ pub(crate) mod parking;
 #[cfg(test)]
 mod sequences;
 pub(crate) mod shared;
+pub(crate) mod shown_blocks;

@@ -69,6 +69,7 @@ pub(super) fn is_report_of_times(valid: SetattrValid) -> bool {
 
 impl Server<'_> {
     pub(super) fn getattr(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
+        self.note_look(id);
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
         reply.put(&self.attr_out(&attr))?;
         Ok(Completion::Reply)
@@ -76,6 +77,7 @@ impl Server<'_> {
 
     /// As GETATTR, plus the time of creation.
     pub(super) fn statx(&self, id: u64, reply: &mut ReplyBuf) -> Outcome {
+        self.note_look(id);
         let attr = self.volume.getattr(&self.nodes.get(id)?)?;
         let time = |t: Timestamp| StatxTime {
             secs: t.secs,

@@ -29,6 +29,7 @@ use crate::errno::Errno;
 use crate::full_volume::admission::{Admission, GRACE, Host, Occasion, Question, Verdict, Writer};
 use crate::full_volume::drainer::Drainer;
 use crate::full_volume::parking::{Turn, Waiting, Wants};
+use crate::full_volume::shown_blocks::BlocksNote;
 use crate::reply::{ReplyBuf, ReplyMemory};
 
 /// The unit of [`Attr::blocks`] in bytes.
@@ -141,13 +142,38 @@ impl Server<'_> {
         }
     }
 
-    /// Tells the kernel to ask for the attributes of `node` if their number of blocks is news.
+    /// Tells the kernel to ask for the attributes of `node` if their number of blocks is news: now,
+    /// or in a while if it was told just now and has not looked since.
     pub(super) fn show_blocks(&self, id: u64, node: &Node) -> Result<(), Errno> {
         let taken = self.volume.getattr(node)?.blocks * BLOCK;
-        if self.step(|admission| admission.shows(id, taken)) {
-            self.notify_inval_attributes(id);
+        let now = self.full.begun.elapsed();
+        match self.step(|admission| admission.show(id, taken, now)) {
+            BlocksNote::None => {}
+            BlocksNote::Now => self.notify_inval_attributes(id),
+            BlocksNote::Later => self.full.parking.wake(),
         }
         Ok(())
+    }
+
+    /// Tells the kernel of blocks that it was not told of at once. Returns the time until there are
+    /// others to tell of.
+    fn show_due_blocks(&self) -> Option<Duration> {
+        if self.planted.is(Mistake::DueBlocksForgotten) {
+            return None;
+        }
+        let now = self.full.begun.elapsed();
+        let (due, next) = self.full.admission.lock().due_blocks(now);
+        for node in due {
+            self.notify_inval_attributes(node);
+        }
+        next
+    }
+
+    /// Notes that a caller looks at the attributes of a file.
+    pub(super) fn note_look(&self, node: u64) {
+        if self.settings.agreed.writeback {
+            self.full.admission.lock().looked_at(node);
+        }
     }
 
     /// Bytes that are left free, and that an operation on `node` may take.
@@ -252,13 +278,14 @@ impl Server<'_> {
     }
 
     /// The thread of the gates: drains, serves the operations again that wait for space, answers
-    /// the writers that wait, and has the kernel forget what it has wrong. Returns after
+    /// the writers that wait, and has the kernel forget what it has wrong or old. Returns after
     /// [`Server::stop`].
     pub(crate) fn answer_writers(&self) {
         let mut space = ReplyMemory::new(LATE_REPLY_LEN);
         let mut pause = None;
         while let Some(round) = self.full.parking.next_round(pause) {
-            pause = self.prune().then_some(PRUNE);
+            let prune = self.prune().then_some(PRUNE);
+            pause = prune.into_iter().chain(self.show_due_blocks()).min();
             let serve = || {
                 self.have_all_ask();
                 if !round.is_empty() {

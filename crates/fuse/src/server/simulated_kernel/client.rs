@@ -428,18 +428,14 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// After an fsync the kernel knows how many blocks a file has, or has been told that it does
-    /// not.
+    /// After an fsync the kernel knows how many blocks a file has, or is told before long that it
+    /// does not.
     fn compare_blocks(&self, id: u64) {
-        let known = self.kernel.inode(id, |inode| inode.blocks);
-        let Some(known) = known else {
-            return;
-        };
-        let getattr = GetattrIn::default();
-        let of = (id, self.task());
-        let reply = self.kernel.call(op::GETATTR, of, getattr.as_bytes(), None);
-        let (attr, _) = AttrOut::read_from_prefix(&reply.unwrap()).unwrap();
-        assert_eq!(attr.attr.blocks, known, "the blocks of node {id} are old");
+        let blocks = self.world.blocks_of(id);
+        let known = || self.kernel.inode(id, |inode| inode.blocks);
+        let is_right = || known().is_none_or(|known| known == blocks);
+        self.world
+            .wait(is_right, || format!("the blocks of node {id} are old"));
     }
 
     fn make_directory(&mut self) {

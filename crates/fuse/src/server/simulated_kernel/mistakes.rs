@@ -94,5 +94,6 @@ found! {
     a_writer_without_an_answer_is_found: InterruptedWriterUnanswered, "waits for ever", tight;
     a_loss_that_is_not_told_is_found: LossNotTold, "told", |shape, _| shape;
     blocks_that_are_not_shown_are_found: BlocksNotShown, "are old", plenty;
+    blocks_that_are_due_and_forgotten_are_found: DueBlocksForgotten, "are old", plenty;
     lookups_that_are_not_forgotten_are_found: ForgetCountsOne, "lookups of node", |shape, _| shape;
 }

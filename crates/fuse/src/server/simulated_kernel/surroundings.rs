@@ -44,6 +44,12 @@ impl Surroundings<'_> {
         self.server.full.admission.lock().failures(id)
     }
 
+    /// Blocks that a file has on the volume.
+    pub(super) fn blocks_of(&self, id: u64) -> u64 {
+        let node = self.server.nodes.get(id).unwrap();
+        self.volume.getattr(&node).unwrap().blocks
+    }
+
     /// The server counts as many lookups of a node as the kernel, once it has heard of all that the
     /// kernel has forgotten.
     pub(super) fn check_lookups(&self, id: u64) {
