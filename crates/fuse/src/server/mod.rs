@@ -20,6 +20,7 @@ mod ioctls;
 mod names;
 mod permissions;
 mod planted;
+mod service_times;
 #[cfg(test)]
 mod simulated_kernel;
 mod takers;
@@ -29,6 +30,7 @@ use std::time::Instant;
 
 use extant_engine::{Attr, Cred, DirtyBound, Node, Volume};
 use planted::{Mistake, Planted};
+use service_times::ServiceTimes;
 use tracing::error;
 
 use crate::abi::{self, InHeader, ROOT_ID};
@@ -79,6 +81,7 @@ pub(crate) struct Server<'a> {
     /// Data that the kernel may hold dirty, as the engine knows it.
     dirty: DirtyBound,
     full: FullVolume,
+    times: ServiceTimes,
     planted: Planted,
 }
 
@@ -119,6 +122,7 @@ impl<'a> Server<'a> {
             full,
             dirty,
             settings,
+            times: ServiceTimes::default(),
             planted: Planted::default(),
         };
         // What may be dirty counts from the beginning.
@@ -351,19 +355,19 @@ impl Serve for Server<'_> {
             return false;
         };
         match request.header.opcode {
-            op::FSYNC
-            | op::FSYNCDIR
+            op::FSYNCDIR
             | op::SYNCFS
             | op::STATFS
             | op::FALLOCATE
             | op::COPY_FILE_RANGE
             | op::DESTROY => true,
-            op::WRITE => request.header.len as usize > MUCH_DATA,
-            // Before a write it may wait until other writes are done.
+            op::FSYNC => self.times.is_long(op::FSYNC),
+            op::WRITE => has_much_data(request.header) && self.times.is_long(op::WRITE),
+            // Before a write, where space is short, it looks whether what is dirty fits.
             op::GETATTR => match request.op(false) {
                 Ok(Op::Getattr {
                     handle: Some(handle),
-                }) => self.may_write(handle),
+                }) => self.may_write(handle) && self.is_short(),
                 _ => false,
             },
             op::READ => match request.op(false) {
@@ -381,7 +385,11 @@ impl Serve for Server<'_> {
         };
         let begun = Instant::now();
         let (mut outcome, wants_space) = self.handle_within_bound(&request, reply);
-        self.counters.count(request.header.opcode, begun.elapsed());
+        let (opcode, took) = (request.header.opcode, begun.elapsed());
+        self.counters.count(opcode, took);
+        if opcode != abi::op::WRITE || has_much_data(request.header) {
+            self.times.note(opcode, took);
+        }
         if wants_space {
             if self.try_park_for_space(&request, bytes, reply.queue()) {
                 return Ok(Completion::Deferred);
@@ -425,6 +433,11 @@ impl Serve for Server<'_> {
             }
         }
     }
+}
+
+/// Returns whether a WRITE has so much data that it may take long.
+fn has_much_data(header: &InHeader) -> bool {
+    header.len as usize > MUCH_DATA
 }
 
 /// The caller's credentials, as the kernel gives them.
