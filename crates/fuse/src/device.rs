@@ -19,7 +19,7 @@
 //! pause. A repeated reply is never lost: either the kernel has not matched the first one to its
 //! request and takes the second, or it has answered the request with EIO and says ENOENT.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -75,6 +75,14 @@ impl Drop for MaybeWrite<'_> {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+/// The zeros of every hole that is sent: few enough to stay in a processor's cache.
+static ZEROS: [u8; ZEROS_LEN] = [0; ZEROS_LEN];
+const ZEROS_LEN: usize = 16 << 10;
+/// The most zeros that are sent: those of the largest READ.
+pub(crate) const MAX_ZEROS: usize = 1 << 20;
+/// Pieces of a reply that ends with zeros: the first is what comes before them.
+const PIECES: usize = 1 + MAX_ZEROS.div_ceil(ZEROS_LEN);
 
 /// Pause before a call is repeated for which the kernel lacked memory.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -207,6 +215,15 @@ impl Device {
         rustix::io::write(&self.fd, message)
     }
 
+    fn write_pieces(&self, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        #[cfg(test)]
+        if let Some(kernel) = &self.kernel {
+            let message: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            return kernel.write(&message);
+        }
+        rustix::io::writev(&self.fd, pieces)
+    }
+
     /// Rings are to carry the requests.
     pub(crate) fn use_rings(&self, traffic: Arc<Traffic>) {
         // There is one set of rings for each mount.
@@ -326,6 +343,22 @@ impl Device {
     /// meanwhile, or be gone altogether.
     pub(crate) fn send(&self, reply: &[u8]) -> io::Result<bool> {
         let write = || self.write(reply);
+        Ok(retry_syscall(&self.closed, after_write, write)?.is_ok())
+    }
+
+    /// Sends a reply that ends with so many zeros behind `reply`, as [`Device::send`].
+    pub(crate) fn send_with_zeros(&self, reply: &[u8], zeros: usize) -> io::Result<bool> {
+        if zeros == 0 {
+            return self.send(reply);
+        }
+        let mut pieces = [IoSlice::new(&ZEROS); PIECES];
+        let last = zeros.div_ceil(ZEROS_LEN);
+        let pieces = pieces.get_mut(..=last);
+        // Not reached: no reply outgrows the largest READ.
+        let pieces = pieces.ok_or(io::ErrorKind::InvalidInput)?;
+        pieces[0] = IoSlice::new(reply);
+        pieces[last] = IoSlice::new(&ZEROS[..zeros - (last - 1) * ZEROS_LEN]);
+        let write = || self.write_pieces(pieces);
         Ok(retry_syscall(&self.closed, after_write, write)?.is_ok())
     }
 
@@ -466,6 +499,25 @@ mod tests {
             .unwrap();
         assert_eq!(traffic.take_replies(0), [(0, b"by the ring".to_vec())]);
         assert_eq!(rustix::io::read(&kernel, &mut reply), Err(Sys::AGAIN));
+    }
+
+    #[test]
+    fn a_reply_ends_with_as_many_zeros_as_it_says() {
+        let kind = rustix::net::SocketType::SEQPACKET;
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let family = rustix::net::AddressFamily::UNIX;
+        let (ours, kernel) = rustix::net::socketpair(family, kind, flags, None).unwrap();
+        let device = Device::new(ours).unwrap();
+        let mut message = vec![9; 128 << 10];
+        for zeros in [0, 1, ZEROS_LEN, ZEROS_LEN + 1, 5 * ZEROS_LEN - 1] {
+            assert!(device.send_with_zeros(b"header", zeros).unwrap());
+            let len = rustix::io::read(&kernel, &mut message[..]).unwrap();
+            assert_eq!((len, &message[..6]), (6 + zeros, &b"header"[..]));
+            assert!(message[6..len].iter().all(|&byte| byte == 0), "{zeros}");
+            message.fill(9);
+        }
+        let too_many = MAX_ZEROS + ZEROS_LEN;
+        assert!(device.send_with_zeros(b"header", too_many).is_err());
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::abi::{self, InitFlags, InitOut, MAJOR, MINOR, MINOR_OLDEST};
-use crate::device::{Device, Received};
+use crate::device::{Device, MAX_ZEROS, Received};
 use crate::errno::Errno;
 use crate::reply::ReplyMemory;
 use crate::request::Request;
 
 /// The most data in one READ or WRITE, in bytes.
 pub(crate) const MAX_IO: u32 = 1 << 20;
+const _: () = assert!(MAX_IO as usize <= MAX_ZEROS, "a hole is sent whole");
 /// Bytes of a request at most.
 pub(crate) const REQUEST_LEN: usize = MAX_IO as usize + abi::REQUEST_OVERHEAD;
 /// Bytes behind the header of a reply at most: a READ; directory listings and attributes are

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use crate::abi::op;
 use crate::device::{Device, MaybeWrite, Received};
 use crate::in_flight::InFlight;
-use crate::reply::{ReplyMemory, zeroed};
+use crate::reply::{ReplyBuf, ReplyMemory, zeroed};
 use crate::request::Request;
 use crate::serve::{Completion, Serve, serve_one};
 
@@ -191,11 +191,12 @@ impl<'a, S: Serve> Pool<'a, S> {
                 self.wake_parked_worker();
             }
             let mut reply = reply.start();
+            reply.let_zeros_follow();
             let is_write = Request::new(request).is_some_and(|r| r.header.opcode == op::WRITE);
             let maybe_write = is_write.then_some(maybe_write);
             let slot = (self.in_flight, number);
             let served = serve_one(self.server, slot, request, &mut reply)
-                .and_then(|done| self.answer(done, reply.bytes()));
+                .and_then(|done| self.answer(done, &reply));
             drop(maybe_write);
             self.served.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = served {
@@ -207,8 +208,9 @@ impl<'a, S: Serve> Pool<'a, S> {
     }
 
     /// Sends the reply, if there is one now.
-    fn answer(&self, done: Completion, reply: &[u8]) -> io::Result<()> {
-        if !matches!(done, Completion::Silent | Completion::Deferred) && !self.device.send(reply)? {
+    fn answer(&self, done: Completion, reply: &ReplyBuf<'_>) -> io::Result<()> {
+        let send = || self.device.send_with_zeros(reply.bytes(), reply.zeros());
+        if !matches!(done, Completion::Silent | Completion::Deferred) && !send()? {
             self.server.undo_undelivered(done);
         }
         Ok(())

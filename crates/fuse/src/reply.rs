@@ -2,7 +2,8 @@
 //!
 //! The memory is as large as the largest reply (a READ of the agreed size) and is made once: a
 //! worker at `/dev/fuse` has its own ([`ReplyMemory`]), a ring's worker uses that of the ring. Data
-//! that was read goes right behind the header, so that a READ copies it once.
+//! that was read goes right behind the header, so that a READ copies it once. The zeros of a hole
+//! are nowhere in that memory if the sender has some ([`ReplyBuf::let_zeros_follow`]).
 
 use std::io;
 use std::mem::size_of;
@@ -51,6 +52,10 @@ pub(crate) struct ReplyBuf<'a> {
     bytes: &'a mut [u8],
     len: usize,
     queue: Option<u16>,
+    /// The sender has zeros to send behind the bytes.
+    may_zeros_follow: bool,
+    /// How many it is to send.
+    zeros: usize,
 }
 
 /// Bytes that a directory entry's record is padded to.
@@ -64,7 +69,24 @@ impl<'a> ReplyBuf<'a> {
             bytes,
             len: OUT_HEADER,
             queue: None,
+            may_zeros_follow: false,
+            zeros: 0,
         }
+    }
+
+    /// The sender is going to send [`ReplyBuf::zeros`] behind the bytes.
+    pub(crate) fn let_zeros_follow(&mut self) {
+        self.may_zeros_follow = true;
+    }
+
+    /// Returns whether zeros at the end of the reply take no memory.
+    pub(crate) fn may_zeros_follow(&self) -> bool {
+        self.may_zeros_follow
+    }
+
+    /// How many zeros follow the bytes.
+    pub(crate) fn zeros(&self) -> usize {
+        self.zeros
     }
 
     /// The request came by this queue of a ring.
@@ -84,7 +106,18 @@ impl<'a> ReplyBuf<'a> {
 
     /// Forgets what was put in.
     pub(crate) fn clear(&mut self) {
-        self.len = OUT_HEADER;
+        (self.len, self.zeros) = (OUT_HEADER, 0);
+    }
+
+    /// Ends the reply with `len` zeros, which the sender has. [`Errno::INVAL`] if they did not fit
+    /// the buffer, which no reply outgrows.
+    pub(crate) fn end_with_zeros(&mut self, len: usize) -> Result<(), Errno> {
+        debug_assert!(self.may_zeros_follow, "the sender has zeros");
+        if len > self.bytes.len() - self.len {
+            return Err(Errno::INVAL);
+        }
+        self.zeros = len;
+        Ok(())
     }
 
     /// Appends a structure.
@@ -153,12 +186,9 @@ impl<'a> ReplyBuf<'a> {
             }
         };
         // The buffer is far below 4 GiB. The kernel would refuse a length of 0.
-        debug_assert!(
-            u32::try_from(self.len).is_ok(),
-            "a reply of {} bytes",
-            self.len
-        );
-        let len = u32::try_from(self.len).unwrap_or(0);
+        let len = self.len + self.zeros;
+        debug_assert!(u32::try_from(len).is_ok(), "a reply of {len} bytes");
+        let len = u32::try_from(len).unwrap_or(0);
         let header = OutHeader { len, error, unique };
         self.bytes[..OUT_HEADER].copy_from_slice(header.as_bytes());
         &self.bytes[..self.len]
@@ -198,6 +228,22 @@ mod tests {
         let (header, rest) = OutHeader::read_from_prefix(&bytes).unwrap();
         assert_eq!((header.len, header.error, header.unique), (16, -38, 77));
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn zeros_count_and_take_no_memory() {
+        let mut space = ReplyMemory::new(64);
+        let mut reply = space.start();
+        assert!(!reply.may_zeros_follow());
+        reply.let_zeros_follow();
+        assert_eq!(reply.end_with_zeros(65), Err(Errno::INVAL));
+        reply.end_with_zeros(64).unwrap();
+        let bytes = reply.finish(7, Ok(())).to_vec();
+        let header = OutHeader::read_from_bytes(&bytes).unwrap();
+        assert_eq!((header.len, reply.zeros()), (16 + 64, 64));
+        // An error has none.
+        reply.finish(7, Err(Errno::IO));
+        assert_eq!(reply.zeros(), 0);
     }
 
     #[test]

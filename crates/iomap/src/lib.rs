@@ -49,7 +49,7 @@ pub use iter::{Stopped, apply};
 pub use joint::JointWrite;
 pub use map::{Iomap, IomapKind};
 pub use ops::{DeviceFault, DeviceRequest, IomapOp, IomapOps, Outcome, WritebackOps};
-pub use read::{Miss, read};
+pub use read::{Miss, hole_at, read};
 pub use seek::{Whence, seek};
 pub use view::{MAX_VIEW, ReadView, edit, view};
 pub use write::{try_extend, try_overwrite, usable_after_short_copy, write};

@@ -226,6 +226,22 @@ fn put_zeros(buf: &mut (impl Target + ?Sized), offset: usize, len: usize) {
     }
 }
 
+/// The number of bytes that a read of `len` bytes at `pos` finds, if all of them are zero because
+/// neither the cache nor the device has them; zero otherwise.
+///
+/// # Errors
+/// The file system has no mapping for them.
+pub fn hole_at<O: IomapOps + ?Sized>(ops: &O, pos: Pos, len: usize) -> Result<usize, O::Error> {
+    let left = ops.size().saturating_sub(pos.get());
+    let want = index(left.min(len as u64));
+    if want == 0 {
+        return Ok(0);
+    }
+    let zeros = zeros_at(ops, pos, want)?;
+    debug_assert!(zeros <= want, "{zeros} of {want} bytes");
+    Ok(if zeros == want { want } else { 0 })
+}
+
 /// The number of the `want` bytes at `pos` that are zero because neither the cache nor the device
 /// has them: whole pages of them.
 pub(crate) fn zeros_at<O: IomapOps + ?Sized>(

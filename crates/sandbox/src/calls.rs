@@ -30,7 +30,10 @@ pub(crate) const ALLOWED: &[(Call, &str)] = &[
     (SYS_read, "requests of the kernel, the bell of an eventfd"),
     (SYS_write, "replies to the kernel, the bell, standard error"),
     (SYS_readv, "a server's replies"),
-    (SYS_writev, "requests to a server"),
+    (
+        SYS_writev,
+        "requests to a server, replies that end with zeros",
+    ),
     (SYS_pread64, "the image"),
     (SYS_pwrite64, "the image"),
     (SYS_preadv, "the image, into several folios"),

@@ -32,6 +32,17 @@ impl Volume {
         self.read_as(ReadMode::Uncached, node, pos, buf)
     }
 
+    /// Reads `len` bytes from byte `pos` on without a buffer, if they are a hole. Returns the
+    /// number of bytes that [`Volume::read`] would find, if all of them are zeros that take no
+    /// space and are not cached; zero if they are not, or the file has ended. A front end answers
+    /// with zeros that it has once.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_hole(&self, node: &Node, pos: u64, len: usize) -> Result<usize> {
+        file::read_hole(self.fs(), node.inode(), pos, len)
+    }
+
     fn read_as(&self, mode: ReadMode, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
         let open = node.open(self.fs());
         file::read(self.fs(), node.inode(), open, mode, pos, buf)

@@ -55,6 +55,16 @@ pub(super) fn read(
     }
 }
 
+/// The number of bytes that a read of `len` bytes at `pos` finds, if all of them are zeros of a
+/// hole; zero otherwise.
+pub(super) fn hole_at(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<usize> {
+    if cx.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(0);
+    }
+    require_data_in_blocks(cx.flags)?;
+    extant_iomap::hole_at(cx, pos, len)
+}
+
 /// Read of data that is inside of the inode.
 fn read_inline(cx: &FileContext<'_>, pos: Pos, buf: &mut (impl Target + ?Sized)) -> Result<usize> {
     let data = inline_data::read(cx.fs, cx.inode)?;

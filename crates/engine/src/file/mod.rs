@@ -71,7 +71,7 @@ pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::WriteAt;
 pub(crate) use self::range_lock::lock_whole_file;
 pub(crate) use self::read::view::{edit, view};
-pub(crate) use self::read::{ReadMode, read, read_vectored, seek};
+pub(crate) use self::read::{ReadMode, read, read_hole, read_vectored, seek};
 pub(crate) use self::relocate::defrag::defragment;
 pub(crate) use self::relocate::move_extents::move_extents;
 pub(crate) use self::size::{max_size, max_size_of_any_map};

@@ -34,6 +34,9 @@ fn is_aligned(offset: u64, len: u64) -> bool {
     (offset | len).is_multiple_of(SECTOR)
 }
 
+/// Bytes of a READ that are worth a look whether they are a hole, whose zeros need not be made.
+const LONG_HOLE: u32 = 32 << 10;
+
 /// The most that one COPY_FILE_RANGE copies, so that a caller can be interrupted.
 const COPIED_AT_ONCE: u64 = 64 << 20;
 
@@ -128,6 +131,13 @@ impl Server<'_> {
         let len = u64::from(size);
         if direct && !is_aligned(offset, len) && offset < self.volume.getattr(node)?.size {
             return Err(Errno::INVAL);
+        }
+        if !direct && size >= LONG_HOLE && reply.may_zeros_follow() {
+            let zeros = self.volume.read_hole(node, offset, size as usize)?;
+            if zeros > 0 {
+                reply.end_with_zeros(zeros)?;
+                return Ok(Completion::Reply);
+            }
         }
         reply.fill(size as usize, |buf| {
             let read = if direct {
@@ -369,3 +379,6 @@ impl Server<'_> {
         Ok(Completion::Reply)
     }
 }
+
+#[cfg(test)]
+mod tests;

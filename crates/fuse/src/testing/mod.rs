@@ -118,6 +118,23 @@ impl FuzzServer<'_> {
         }
     }
 
+    /// As [`FuzzServer::by_device`], for a sender that has zeros or not: also how many follow.
+    #[cfg(test)]
+    pub(crate) fn by_sender(
+        &mut self,
+        request: &[u8],
+        sends_zeros: bool,
+    ) -> Option<(Vec<u8>, usize)> {
+        let mut reply = self.space.start();
+        if sends_zeros {
+            reply.let_zeros_follow();
+        }
+        match self.server.serve(request, &mut reply).ok()? {
+            Completion::Deferred | Completion::Silent => None,
+            _ => Some((reply.bytes().to_vec(), reply.zeros())),
+        }
+    }
+
     /// Serves what an entry of a ring holds. Returns the reply, if there is one now.
     pub fn by_ring(&mut self, entry: InEntry<'_>) -> Option<Vec<u8>> {
         let InEntry {

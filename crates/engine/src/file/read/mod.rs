@@ -46,6 +46,24 @@ pub(crate) fn read(
     read_into(fs, inode, open, mode, pos, buf)
 }
 
+/// The number of bytes that a read of `len` bytes from `pos` on finds, if all of them are zeros
+/// that take no space and are not cached: a read without a buffer. Zero if they are not, or there
+/// are none. Notes the access in the first case.
+///
+/// # Errors
+/// As [`read()`].
+pub(crate) fn read_hole(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, len: usize) -> Result<usize> {
+    fs.fault.check_alive()?;
+    require_regular(inode)?;
+    let cx = FileContext::new(fs, inode);
+    let found = data_path::hole_at(&cx, Pos::new(pos), len);
+    let found = found.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))?;
+    if found > 0 {
+        inode::touch_atime(fs, inode);
+    }
+    Ok(found)
+}
+
 /// [`read()`] into several buffers, one after the other, as one read.
 ///
 /// # Errors
