@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use extant_engine::VolumeOptions;
+use extant_engine::{Cred, VolumeOptions};
 use extant_testkit::Image;
 
 /// The names in the first column of the tables of `page`; `a_0` to `a_9` stands for ten.
@@ -48,4 +48,32 @@ fn every_counter_is_documented() {
     );
     assert!(gone.is_empty(), "in COUNTERS.md alone: {gone:?}");
     volume.unmount().unwrap();
+}
+
+/// An fsync waits for no other thread: it makes the commit that it needs, and none that it does not
+/// need.
+#[test]
+fn an_fsync_commits_by_itself() {
+    let image = Image::of_mib(16).make().unwrap();
+    let volume = VolumeOptions::new().write(true).open(image.path()).unwrap();
+    let (root, cred) = (volume.root().unwrap(), Cred::root());
+    let file = volume.create(&root, b"f", 0o600, &cred).unwrap();
+    let counters = || {
+        let all = volume.stats();
+        ["commits", "own_commits", "commit_waits"]
+            .map(|name| all.iter().find(|(one, _)| *one == name).unwrap().1)
+    };
+    let before = counters();
+    for round in 1..=3 {
+        let end = (round - 1) * 8192;
+        volume.write(&file, end, &[7; 8192], &cred).unwrap();
+        volume.fsync(&file, true).unwrap();
+        volume.fsync(&file, true).unwrap();
+        let now = counters();
+        for (now, before) in now.into_iter().zip(before) {
+            assert_eq!(now - before, round, "{now:?}");
+        }
+    }
+    volume.unmount().unwrap();
+    image.fsck_clean().unwrap();
 }

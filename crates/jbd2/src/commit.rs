@@ -1,4 +1,18 @@
-//! Committing: the commit thread, the threads that wait for it, and the steps of one commit.
+//! Committing: the commit thread, the threads that wait for a commit, and the steps of one commit.
+//!
+//! # Concurrency
+//! One thread commits at a time, the *committer* (`State::has_committer`): the commit thread, or
+//! one that waits for the commit and holds no lock ([`Committer::Caller`]), which saves the way to
+//! the commit thread and back.
+//!
+//! 1. A request to the commit thread, while another thread commits, stays noted in the running
+//!    transaction. The committer looks for it under the lock of the state as it ends, and wakes the
+//!    commit thread (`Shared::finish`).
+//! 2. A caller that finds a committer requests nothing. It waits for `commit_done`, which the
+//!    committer signals after it has cleared `has_committer`, and commits if its transaction still
+//!    runs.
+//! 3. An error or a panic leaves `has_committer` set. The journal has stopped then, and every wait
+//!    ends.
 //!
 //! # Invariants
 //! The states RUNNING and LOCKED are in `running.rs`. A commit then takes these steps, in this
@@ -38,6 +52,16 @@ use crate::shared::{Shared, count};
 use crate::state::{Committing, State};
 use crate::transaction::{Parts, take_snapshots};
 
+/// The thread that makes a commit which a caller waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Committer {
+    /// The commit thread.
+    Thread,
+    /// The caller, unless another thread commits. It holds no lock that a commit, ordered data or a
+    /// callback takes.
+    Caller,
+}
+
 impl Shared {
     /// Requests the commit of `tid` if it is the running transaction.
     pub(crate) fn request_commit(&self, tid: Tid) {
@@ -47,9 +71,9 @@ impl Shared {
         }
     }
 
-    /// Waits until `tid` neither runs nor commits. Returns whether that commit flushed the device,
-    /// at a time after this call began.
-    pub(crate) fn wait_for(&self, tid: Tid) -> Result<bool, JournalError> {
+    /// Waits until `tid` neither runs nor commits, after a commit by `by` if it runs. Returns
+    /// whether that commit flushed the device, at a time after this call began.
+    pub(crate) fn wait_for(&self, tid: Tid, by: Committer) -> Result<bool, JournalError> {
         self.assert_no_handle_here();
         self.check_alive()?;
         let mut state = self.state.lock();
@@ -59,13 +83,36 @@ impl Shared {
         }
         while state.is_live(tid) {
             self.check_alive()?;
-            if state.running_tid() == Some(tid) {
-                self.request_running(&mut state);
+            match by {
+                _ if state.running_tid() != Some(tid) => {}
+                Committer::Thread => self.request_running(&mut state),
+                Committer::Caller if state.has_committer => {}
+                Committer::Caller => {
+                    self.commit_here(state)?;
+                    state = self.state.lock();
+                    continue;
+                }
             }
             self.commit_done.wait(&mut state);
         }
         self.check_alive()?;
         Ok(covered)
+    }
+
+    /// Commits the running transaction on this thread. A panic stops the journal, as one of the
+    /// commit thread does.
+    fn commit_here(&self, mut state: MutexGuard<'_, State>) -> Result<(), JournalError> {
+        if let Some(running) = &mut state.running {
+            running.commit_requested = true;
+        }
+        count(&self.counters.own_commits, 1);
+        match catch_unwind(AssertUnwindSafe(|| self.commit_running(state))) {
+            Ok(Ok(())) => {}
+            // If an earlier fault made the commit fail, that one stays the reason.
+            Ok(Err(error)) => self.abort_on_fault(error),
+            Err(_) => self.abort("internal error: a commit panicked"),
+        }
+        self.check_alive()
     }
 
     /// With [`commit_each_handle`](crate::Config::commit_each_handle), commits the handles so far.
@@ -79,7 +126,9 @@ impl Shared {
             let running = state.running.as_ref().map(|running| &running.transaction);
             running.filter(|t| t.is_dirty()).map(|t| t.tid)
         };
-        tid.map_or(Ok(()), |tid| self.wait_for(tid).map(drop))
+        tid.map_or(Ok(()), |tid| {
+            self.wait_for(tid, Committer::Thread).map(drop)
+        })
     }
 
     /// Waits until no commit is under way or requested, or the journal has stopped.
@@ -143,29 +192,42 @@ impl Shared {
         }
     }
 
-    /// Waits until the commit of the running transaction is requested or due. False when the thread
-    /// is to end.
+    /// Waits until the commit of the running transaction is requested or due, and no other thread
+    /// commits. False when the thread is to end.
     fn wait_for_work(&self, state: &mut MutexGuard<'_, State>) -> bool {
         loop {
             if state.stopping || self.check_alive().is_err() {
                 return false;
             }
+            let has_committer = state.has_committer;
             let Some(running) = &mut state.running else {
                 self.commit_work.wait(state);
                 continue;
             };
-            if running.commit_requested {
-                return true;
-            }
             let now = Instant::now();
             match running.since.checked_add(self.config.commit_interval) {
+                _ if running.commit_requested => {}
                 Some(due) if due > now => {
+                    state.watches_age = true;
                     self.commit_work.wait_until(state, due);
+                    state.watches_age = false;
+                    continue;
                 }
-                Some(_) if running.transaction.is_dirty() => return true,
-                Some(_) => running.since = now,
-                None => self.commit_work.wait(state),
+                Some(_) if running.transaction.is_dirty() => running.commit_requested = true,
+                Some(_) => {
+                    running.since = now;
+                    continue;
+                }
+                None => {
+                    self.commit_work.wait(state);
+                    continue;
+                }
             }
+            if !has_committer {
+                return true;
+            }
+            // It wakes this thread at its end, as a commit is requested.
+            self.commit_work.wait(state);
         }
     }
 
@@ -178,10 +240,14 @@ impl Shared {
         }
     }
 
-    /// Locks the running transaction, waits for its handles and commits it.
+    /// Locks the running transaction, waits for its handles and commits it. After an error, which
+    /// stops the journal, no thread becomes the committer.
     fn commit_running(&self, mut state: MutexGuard<'_, State>) -> Result<(), JournalError> {
+        let is_first = !std::mem::replace(&mut state.has_committer, true);
+        ensure(is_first, "two threads commit at a time")?;
         self.lock_running(&mut state)?;
         let Some(running) = state.running.take() else {
+            self.finish(state);
             return Ok(());
         };
         let tid = running.transaction.tid;
@@ -240,11 +306,18 @@ impl Shared {
         self.check_alive()
     }
 
-    /// Wakes the threads that wait for the end of a commit.
-    fn finish(&self, state: MutexGuard<'_, State>) {
+    /// Ends a commit: wakes the threads that wait for that, and the commit thread if another commit
+    /// was requested.
+    fn finish(&self, mut state: MutexGuard<'_, State>) {
+        state.has_committer = false;
+        let running = state.running.as_ref();
+        let is_requested = running.is_some_and(|running| running.commit_requested);
         drop(state);
         self.running_changed.notify_all();
         self.commit_done.notify_all();
+        if is_requested {
+            self.commit_work.notify_one();
+        }
     }
 
     /// Makes the transaction durable: through the log, or at its blocks' home locations.

@@ -255,9 +255,9 @@ impl Handle {
         Ok(())
     }
 
-    /// Has the commit thread call `f` once, when this transaction is durable; never if the journal
-    /// stops first. `f` must not start a handle or wait for a commit, and must not take a lock
-    /// whose holders do.
+    /// Has the thread that commits call `f` once, when this transaction is durable; never if the
+    /// journal stops first. `f` must not start a handle or wait for a commit, and must not take a
+    /// lock whose holders do.
     pub fn on_commit(&mut self, f: Box<dyn FnOnce() + Send>) {
         if self.joined {
             let added = self.transaction.add(|parts| parts.callbacks.push(f));

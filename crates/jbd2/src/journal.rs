@@ -7,8 +7,9 @@
 //!
 //! # Concurrency
 //! `jbd2-commit` commits: on request, when the running transaction reaches the commit interval, and
-//! at the end. `jbd2-checkpoint` (only with a log) checkpoints what fills more than half of the
-//! log. [`Journal::close`] ends both. A panic in either stops the journal, not the process.
+//! at the end. [`Journal::sync_here`] commits on the calling thread. `jbd2-checkpoint` (only with a
+//! log) checkpoints what fills more than half of the log. [`Journal::close`] ends both. A panic in
+//! either stops the journal, not the process.
 //!
 //! # Locks
 //! `threads` is a leaf. For the others see `shared.rs`.
@@ -26,6 +27,7 @@ use extant_units::{Pblk, Tid};
 
 use crate::block::BlockData;
 use crate::cache::BlockCache;
+use crate::commit::Committer;
 use crate::config::Config;
 use crate::error::JournalError;
 use crate::log::Log;
@@ -118,7 +120,7 @@ impl Journal {
     /// # Errors
     /// The journal has stopped, during this call or before it.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
-        self.shared.wait_for(tid).map(|_| ())
+        self.shared.wait_for(tid, Committer::Thread).map(|_| ())
     }
 
     /// [`Journal::commit`], and makes everything durable that was written to the device before this
@@ -127,7 +129,21 @@ impl Journal {
     /// # Errors
     /// See [`Journal::commit`]; or the device failed to flush.
     pub fn sync(&self, tid: Tid) -> Result<(), JournalError> {
-        if self.shared.wait_for(tid)? {
+        self.sync_by(tid, Committer::Thread)
+    }
+
+    /// [`Journal::sync`], with the commit made by the calling thread if no other one commits: it
+    /// waits for no other thread to wake up. It holds no lock that a commit, ordered data or a
+    /// callback takes ([`crate::Handle::on_commit`]).
+    ///
+    /// # Errors
+    /// See [`Journal::sync`].
+    pub fn sync_here(&self, tid: Tid) -> Result<(), JournalError> {
+        self.sync_by(tid, Committer::Caller)
+    }
+
+    fn sync_by(&self, tid: Tid, by: Committer) -> Result<(), JournalError> {
+        if self.shared.wait_for(tid, by)? {
             return Ok(());
         }
         self.shared.flush()
@@ -190,7 +206,7 @@ impl Journal {
             _ => return Ok(false),
         };
         drop(state);
-        self.shared.wait_for(tid)?;
+        self.shared.wait_for(tid, Committer::Thread)?;
         Ok(true)
     }
 

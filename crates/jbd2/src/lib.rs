@@ -13,7 +13,7 @@
 //!    revoke record if the log has a copy of it.
 //! 3. Dropping the handle ends its part. The transaction runs on, for up to five seconds or a
 //!    quarter of the log.
-//! 4. The commit thread locks the transaction: new handles wait, open ones end. It then makes it
+//! 4. A commit locks the transaction: new handles wait, open ones end. It then makes it
 //!    the committing transaction, and new handles start another one. It writes revoke blocks,
 //!    descriptors, copies and last the commit record, with a flush before and after the record. Now
 //!    the transaction is durable, and freed blocks may be reused ([`Handle::on_commit`]).

@@ -14,8 +14,8 @@ pub trait OrderedData: Send + Sync {
     /// Writes the data that was registered under transaction `tid`, as far as its blocks are
     /// allocated, and waits until the device has completed the writes.
     ///
-    /// Runs on the commit thread. It must not start a handle, wait for one or wait for a commit,
-    /// and it must not take a lock whose holders do. The implementation records failures for the
-    /// owner of the data.
+    /// Runs on the thread that commits. It must not start a handle, wait for one or wait for a
+    /// commit, and it must not take a lock whose holders do. The implementation records failures
+    /// for the owner of the data.
     fn write_and_wait(&self, tid: Tid);
 }

@@ -1,8 +1,8 @@
 //! The running transaction: joining, extending, leaving.
 //!
 //! # Invariants
-//! - RUNNING: handles start and end. LOCKED: the commit thread has ended this; open handles finish,
-//!   new ones wait. Then the transaction becomes the committing one (`commit.rs`), and the next
+//! - RUNNING: handles start and end. LOCKED: a commit has ended this; open handles finish, new ones
+//!   wait. Then the transaction becomes the committing one (`commit.rs`), and the next
 //!   start makes a new running one. As blocks are copied on write, LOCKED is the only state that a
 //!   modification waits for.
 //! - A running transaction is made only while the log has room for one of the largest size besides
@@ -74,7 +74,9 @@ impl Shared {
         if self.log_has_room(needed) {
             state.start_transaction();
             // The commit thread begins to watch the age of the new transaction.
-            self.commit_work.notify_one();
+            if !state.watches_age {
+                self.commit_work.notify_one();
+            }
             return Ok(());
         }
         count(&self.counters.space_waits, 1);

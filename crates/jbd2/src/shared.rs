@@ -2,8 +2,8 @@
 //!
 //! # Locks
 //! Outermost first: the checkpoint lock, `state`, a block, a transaction's parts, the log's index.
-//! The journal's superblock is locked under the checkpoint lock or by the commit thread, with
-//! nothing inside. No thread waits for the checkpoint lock with `state` held. Device I/O happens
+//! The journal's superblock is locked under the checkpoint lock or by the committer, with nothing
+//! inside. No thread waits for the checkpoint lock with `state` held. Device I/O happens
 //! only under the checkpoint lock, the superblock's lock and the lock of a block that is read.
 //!
 //! # Errors
@@ -58,6 +58,7 @@ pub(crate) struct Counters {
     pub(crate) ordered: Counter,
     pub(crate) commits: Counter,
     pub(crate) commit_waits: Counter,
+    pub(crate) own_commits: Counter,
     pub(crate) blocks_logged: Counter,
     pub(crate) log_blocks_written: Counter,
     pub(crate) revokes: Counter,
@@ -194,6 +195,7 @@ impl Shared {
             handles: get(&c.handles),
             commits: get(&c.commits),
             commit_waits: get(&c.commit_waits),
+            own_commits: get(&c.own_commits),
             blocks_logged: get(&c.blocks_logged),
             log_blocks_written: get(&c.log_blocks_written),
             revokes: get(&c.revokes),

@@ -64,6 +64,12 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     /// Set once: the commit thread ends.
     pub(crate) stopping: bool,
+    /// A thread has begun to commit, and has not ended: the commit thread, or one that waits for
+    /// the commit. No other one locks the running transaction.
+    pub(crate) has_committer: bool,
+    /// The commit thread waits for the age of a transaction: of the running one, or of an earlier
+    /// one, which comes first. It looks at the running one then.
+    pub(crate) watches_age: bool,
 }
 
 /// The running transaction.
@@ -99,6 +105,8 @@ impl State {
             barriers: 0,
             closed: false,
             stopping: false,
+            has_committer: false,
+            watches_age: false,
         }
     }
 

@@ -9,6 +9,8 @@ pub struct JournalStats {
     pub commits: u64,
     /// Calls that waited for a commit of a live transaction.
     pub commit_waits: u64,
+    /// Commits that such a call made by itself, without the commit thread.
+    pub own_commits: u64,
     /// Metadata blocks written to the log.
     pub blocks_logged: u64,
     /// All blocks written to the log: copies, descriptors, revoke blocks and commit records.

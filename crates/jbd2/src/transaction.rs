@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! While the transaction runs, handles add to it. Once it is locked and its last handle has ended,
-//! nothing adds to it, and the commit thread takes its parts.
+//! nothing adds to it, and the thread that commits takes its parts.
 //!
 //! # Locks
 //! `parts` is held for a push at most and nests inside a block's lock.

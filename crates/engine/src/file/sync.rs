@@ -13,6 +13,7 @@ use crate::state::file::OpenState;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
+use crate::types::interrupt::Interrupt;
 use crate::volume::Fs;
 
 /// Makes an inode's data durable with what is needed to find it; without `datasync`, all of its
@@ -50,13 +51,17 @@ pub(crate) fn fsync(
     committed
 }
 
-/// Makes durable what was written and logged so far.
+/// Makes durable what was written and logged so far. The caller holds no lock and no handle: the
+/// commit is made on its thread. The transaction has changes of other calls as well, so a request
+/// to end this call early does not reach the commit.
+#[track_caller]
 fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
+    extant_lock_order::assert_none_held();
     if !datasync {
         inode::flush_times(fs, inode)?;
     }
     match inode.last_change(datasync) {
-        Some(tid) => fs.journal.sync(tid)?,
+        Some(tid) => Interrupt::new().during(|| fs.journal.sync_here(tid))?,
         None => fs.journal.flush()?,
     }
     Ok(())

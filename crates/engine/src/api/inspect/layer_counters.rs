@@ -20,8 +20,9 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     let mut all = fs.stats.all();
     let journal = fs.journal.stats();
     add!(all, journal:
-        handles commits commit_waits blocks_logged log_blocks_written revokes blocks_checkpointed
-        tail_updates space_waits cow_copies credit_overflow = credit_overflows
+        handles commits commit_waits own_commits blocks_logged log_blocks_written revokes
+        blocks_checkpointed tail_updates space_waits cow_copies
+        credit_overflow = credit_overflows
         block_cache_hits = cache_hits block_cache_misses = cache_misses
         block_cache_evictions = cache_evictions);
     let data = fs.files.stats.snapshot();

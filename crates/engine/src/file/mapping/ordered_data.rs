@@ -5,7 +5,7 @@
 //! transaction, and its commit has the data written first.
 //!
 //! # Locks
-//! [`submit_and_wait_ordered`] runs on the commit thread. It takes folio locks and waits for
+//! [`submit_and_wait_ordered`] runs on the thread that commits. It takes folio locks and waits for
 //! data that a writeback pass has handed to the device. It takes no lock that is held while a
 //! handle is started, and no pass waits for a handle between `Flight::begin` and `Flight::end`
 //! (`ordered_ranges`).
@@ -15,8 +15,8 @@ use extant_units::{Pos, Tid};
 use crate::file::error_reporting::record_writeback_error;
 use crate::file::mapping::iomap_ops::FileContext;
 
-/// Writes what the commit of `tid` waits for, and waits until the device has it. Runs on the commit
-/// thread.
+/// Writes what the commit of `tid` waits for, and waits until the device has it. Runs on the thread
+/// that commits.
 pub(in crate::file) fn submit_and_wait_ordered(cx: &FileContext<'_>, tid: Tid) {
     if let Some((start, end)) = cx.state.ordered.range_of(tid) {
         if let Err(error) = extant_bufferhead::write_ordered(cx, start, end) {
