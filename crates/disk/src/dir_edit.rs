@@ -12,9 +12,8 @@ use extant_units::Ino;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::dirent::{
-    DOT_LEN, DirEntryHeader, DirFormat, DirentError, FileType, MAX_NAME_LEN, rec_len_for,
-};
+use crate::dir_gap::{Gap, needed};
+use crate::dirent::{DOT_LEN, DirEntryHeader, DirFormat, DirentError, FileType, rec_len_for};
 
 /// An entry to be written: a name of 1 to 255 bytes and where it leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,14 +38,6 @@ pub struct LeafSplit {
 }
 
 impl DirFormat {
-    /// Returns whether some free space of the block holds `entry` as it is, without moving others.
-    ///
-    /// # Errors
-    /// As [`DirFormat::insert`].
-    pub fn has_room(&self, block: &[u8], entry: &NewEntry<'_>) -> Result<bool, DirentError> {
-        Ok(self.gap_for(block, needed(entry)?)?.is_some())
-    }
-
     /// Puts `entry` into the first free space that holds it. Returns where, or `None` if there is
     /// none.
     ///
@@ -58,34 +49,35 @@ impl DirFormat {
         entry: &NewEntry<'_>,
     ) -> Result<Option<usize>, DirentError> {
         self.check_size(block)?;
-        let Some((offset, used, rec_len)) = self.gap_for(block, needed(entry)?)? else {
-            return Ok(None);
-        };
-        if used > 0 {
-            self.set_rec_len(block, offset, used);
-        }
-        self.put(block, offset + used, rec_len - used, entry);
-        self.seal_leaf(block);
-        Ok(Some(offset + used))
+        let gap = self.find_gap(block, entry.name)?;
+        Ok(gap.map(|gap| self.fill(block, gap, entry)))
     }
 
-    /// The first record with `need` free bytes: its offset, the bytes it uses, its length.
-    fn gap_for(
+    /// Puts `entry` into `gap`, which a search for its name found. Returns where, or `None` if the
+    /// gap is not there any more.
+    ///
+    /// # Errors
+    /// A name that is empty or too long.
+    pub fn insert_into(
         &self,
-        block: &[u8],
-        need: usize,
-    ) -> Result<Option<(usize, usize, usize)>, DirentError> {
-        self.scan(block, |glimpse| {
-            let used = if glimpse.in_use {
-                rec_len_for(glimpse.name_len)
-            } else {
-                0
-            };
-            // A record that is too short for its name has no room.
-            let free = glimpse.rec_len.checked_sub(used);
-            let fits = free.is_some_and(|free| free >= need);
-            fits.then_some((glimpse.offset, used, glimpse.rec_len))
-        })
+        block: &mut [u8],
+        gap: Gap,
+        entry: &NewEntry<'_>,
+    ) -> Result<Option<usize>, DirentError> {
+        self.check_size(block)?;
+        let fits = gap.len() >= needed(entry.name)? && self.has_gap(block, gap);
+        Ok(fits.then(|| self.fill(block, gap, entry)))
+    }
+
+    /// Puts `entry` into `gap`, which the block has. Returns where.
+    fn fill(&self, block: &mut [u8], gap: Gap, entry: &NewEntry<'_>) -> usize {
+        if gap.used > 0 {
+            self.set_rec_len(block, gap.offset, gap.used);
+        }
+        let at = gap.offset + gap.used;
+        self.put(block, at, gap.len(), entry);
+        self.seal_leaf(block);
+        at
     }
 
     /// Removes the entry at `offset`: its space goes to the record before it, or becomes a free
@@ -166,7 +158,7 @@ impl DirFormat {
     /// # Errors
     /// A broken record, or a name that is empty or too long.
     pub fn fits_compacted(&self, block: &[u8], entry: &NewEntry<'_>) -> Result<bool, DirentError> {
-        Ok(self.free_bytes(block)? >= needed(entry)?)
+        Ok(self.free_bytes(block)? >= needed(entry.name)?)
     }
 
     /// Divides the entries of `source`, and `incoming`, by hash over two blocks.
@@ -185,7 +177,7 @@ impl DirFormat {
         hash: impl Fn(&[u8]) -> u32,
     ) -> Result<LeafSplit, DirentError> {
         self.check_size(source)?;
-        needed(incoming)?;
+        needed(incoming.name)?;
         let mut entries: Vec<_> = self
             .entries(source)?
             .into_iter()
@@ -360,14 +352,6 @@ const fn dot(name: &[u8], ino: Ino) -> NewEntry<'_> {
 fn header_mut(block: &mut [u8], offset: usize) -> Option<&mut DirEntryHeader> {
     let (header, _) = DirEntryHeader::mut_from_prefix(block.get_mut(offset..)?).ok()?;
     Some(header)
-}
-
-/// The record length that `entry` needs.
-fn needed(entry: &NewEntry<'_>) -> Result<usize, DirentError> {
-    if entry.name.is_empty() || entry.name.len() > MAX_NAME_LEN {
-        return Err(DirentError::Name { offset: 0 });
-    }
-    Ok(rec_len_for(entry.name.len()))
 }
 
 #[cfg(test)]

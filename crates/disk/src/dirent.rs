@@ -353,7 +353,7 @@ impl DirFormat {
 
     /// The header of the record at `offset`, if the record ends by `end`.
     #[inline]
-    fn glimpse(&self, block: &[u8], offset: usize, end: usize) -> Option<Glimpse> {
+    pub(crate) fn glimpse(&self, block: &[u8], offset: usize, end: usize) -> Option<Glimpse> {
         let header: &[u8; size_of::<DirEntryHeader>()] = block.get(offset..)?.first_chunk()?;
         let [i0, i1, i2, i3, r0, r1, name_len, _] = *header;
         let rec_len = self.decode_rec_len(u16::from_le_bytes([r0, r1]));
@@ -429,7 +429,17 @@ impl DirFormat {
         block: &'a [u8],
         name: &[u8],
     ) -> Result<Option<Record<'a>>, DirentError> {
-        let end = self.entries_end();
+        self.find_past(block, name, |_| ())
+    }
+
+    /// As [`DirFormat::find`]; calls `pass` with each record that is not the entry.
+    #[inline]
+    pub(crate) fn find_past<'a>(
+        &self,
+        block: &'a [u8],
+        name: &[u8],
+        mut pass: impl FnMut(&Glimpse),
+    ) -> Result<Option<Record<'a>>, DirentError> {
         let at = self.scan(block, |glimpse| {
             let start = glimpse.offset + size_of::<DirEntryHeader>();
             let found = glimpse.in_use
@@ -437,8 +447,12 @@ impl DirFormat {
                 // The last byte first: names in one directory often begin alike.
                 && block.get(start + name.len() - 1) == name.last()
                 && block.get(start..start + name.len()) == Some(name);
+            if !found {
+                pass(&glimpse);
+            }
             found.then_some(glimpse.offset)
         })?;
+        let end = self.entries_end();
         at.map(|at| self.record_at(block, at, end)).transpose()
     }
 

@@ -12,6 +12,7 @@ pub mod bitmap;
 pub mod csum;
 pub mod damage;
 pub mod dir_edit;
+pub mod dir_gap;
 pub mod dir_hash;
 pub mod dirent;
 pub mod extent;

@@ -43,8 +43,8 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
     let profile = store.profile();
     let format = &profile.format;
     let added = scan(store, |lblk, block| {
-        let room = store.check(lblk, format.has_room(&store.data(&block), entry))?;
-        Ok(room.then_some((lblk, block)))
+        let gap = store.check(lblk, format.find_gap(&store.data(&block), entry.name))?;
+        Ok(gap.is_some().then_some((lblk, block)))
     })?;
     if let Some((lblk, block)) = added {
         let done = store.modify(h, &block, |bytes| format.insert(bytes, entry))?;

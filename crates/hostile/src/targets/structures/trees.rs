@@ -1,6 +1,7 @@
 //! Nodes of extent trees, directory leaves, index blocks.
 
 use extant_disk::dir_edit::NewEntry;
+use extant_disk::dir_gap::NameOrGap;
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{DirFormat, DirentError, FileType};
 use extant_disk::extent::{self, Expect, Extent, Index, Node, NodeMut, ROOT_BYTES};
@@ -138,7 +139,9 @@ pub(super) fn leaf(how: u8, feed: &mut Feed<'_>) {
     };
     match how >> 4 & 3 {
         0 => {
+            let before = block.clone();
             if let Ok(Some(at)) = format.insert(&mut block, &entry) {
+                into_gap(&format, before, &entry, &block);
                 let found = format.records(&block).flatten().find(|r| r.offset == at);
                 assert!(found.is_some_and(|r| r.name == name && r.ino == Some(ino)));
                 if sound {
@@ -168,11 +171,22 @@ pub(super) fn leaf(how: u8, feed: &mut Feed<'_>) {
             }
         }
     }
-    let _: Result<_, DirentError> = format.has_room(&block, &entry);
+    let _: Result<_, DirentError> = format.find_gap(&block, name);
     let _ = format.fits_compacted(&block, &entry);
     let seed = [feed.u32(), 0, 7, feed.u32()];
     if let Ok(hasher) = DirHasher::new(how % 7, how & 128 != 0, seed) {
         let _ = hasher.hash(name);
+    }
+}
+
+/// An insertion into the gap that a search met leads to the same block, and works once.
+fn into_gap(format: &DirFormat, mut block: Vec<u8>, entry: &NewEntry<'_>, after: &[u8]) {
+    if let Ok(NameOrGap::Gap(gap)) = format.find_or_gap(&block, entry.name) {
+        let gap = gap.expect("the gap of the insertion");
+        let mut insert = || format.insert_into(&mut block, gap, entry);
+        assert!(matches!(insert(), Ok(Some(_))));
+        assert_eq!(insert(), Ok(None));
+        assert_eq!(block, after);
     }
 }
 
