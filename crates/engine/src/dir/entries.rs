@@ -11,6 +11,7 @@ use extant_disk::htree::IndexKind;
 use extant_units::{Ino, Lblk};
 
 use super::dir_store::{Shape, Store};
+use super::room::{NameOrRoom, Room};
 use super::slot::{self, Slot};
 use super::{htree, linear};
 use crate::types::error::{Error, Result};
@@ -55,9 +56,30 @@ pub(super) fn find_where<S: Store>(
     })
 }
 
-/// Adds an entry whose name the directory does not have.
-pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
+/// Searches for `name` and for the room that [`insert`] uses, in one walk.
+pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoom<S::Block>> {
+    debug_assert!(!store.profile().folded, "no name is added");
+    if store.indexed() {
+        htree::find_or_room(store, name)
+    } else {
+        linear::find_or_room(store, name)
+    }
+}
+
+/// Adds an entry whose name the directory does not have: into `room`, if the search for the name
+/// met some, else where there is space or can be made.
+pub(super) fn insert<S: Store>(
+    store: &S,
+    h: &mut S::Handle,
+    entry: &NewEntry<'_>,
+    room: Option<&Room<S::Block>>,
+) -> Result<()> {
     drop_stale_index(store, h)?;
+    if let Some(room) = room
+        && room.fill(store, h, entry)?
+    {
+        return Ok(());
+    }
     if store.indexed() {
         htree::insert(store, h, entry)
     } else {

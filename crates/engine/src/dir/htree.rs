@@ -19,6 +19,7 @@ use extant_disk::htree::{HashIndex, IndexKind};
 use extant_units::Lblk;
 
 use super::dir_store::{Shape, Store};
+use super::room::{self, NameOrRoom};
 use super::slot::{self, Slot};
 use crate::types::error::{Error, Result};
 
@@ -242,6 +243,31 @@ impl<'a, S: Store> IndexPath<'a, S> {
 
 /// Finds `name` in an indexed directory.
 pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+    scan_hash(store, name, |lblk, leaf| {
+        slot::find_in(store, lblk, leaf, name)
+    })
+}
+
+/// Searches an indexed directory for `name` and, on the way, for the room that its entry has in the
+/// leaf where [`insert`] puts it.
+pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoom<S::Block>> {
+    let mut first = None;
+    let found = scan_hash(store, name, |lblk, leaf| {
+        match room::search_in(store, lblk, leaf, name)? {
+            NameOrRoom::Name => return Ok(Some(())),
+            NameOrRoom::Room(room) => first = first.take().or(Some(room)),
+        }
+        Ok(None)
+    })?;
+    Ok(NameOrRoom::of(found, first.flatten()))
+}
+
+/// Calls `visit` with each leaf that may hold `name` until it returns an answer.
+fn scan_hash<S: Store, R>(
+    store: &S,
+    name: &[u8],
+    mut visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,
+) -> Result<Option<R>> {
     let mut wanted = 0;
     let mut path = IndexPath::probe(store, |hasher| {
         wanted = hasher.hash(name).major;
@@ -249,10 +275,8 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
     })?;
     loop {
         let lblk = path.leaf()?;
-        let leaf = store.read(lblk, Shape::Leaf)?;
-        let found = slot::find_in(store, lblk, leaf, name)?;
-        if found.is_some() {
-            return Ok(found);
+        if let Some(answer) = visit(lblk, store.read(lblk, Shape::Leaf)?)? {
+            return Ok(Some(answer));
         }
         let continues = path.next_key()?.is_some_and(|key| key & !1 == wanted);
         if !continues || !path.advance()? {

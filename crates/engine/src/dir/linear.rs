@@ -8,6 +8,7 @@ use extant_disk::dir_edit::NewEntry;
 use extant_units::Lblk;
 
 use super::dir_store::{Shape, Store};
+use super::room::{self, NameOrRoom};
 use super::slot::{self, Slot};
 use crate::types::error::Result;
 
@@ -37,18 +38,30 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
     scan(store, |lblk, block| slot::find_in(store, lblk, block, name))
 }
 
+/// Searches a linear directory for `name` and, on the way, for the first room of its entry.
+pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoom<S::Block>> {
+    let mut first = None;
+    let found = scan(store, |lblk, block| {
+        match room::search_in(store, lblk, block, name)? {
+            NameOrRoom::Name => return Ok(Some(())),
+            NameOrRoom::Room(room) => first = first.take().or(room),
+        }
+        Ok(None)
+    })?;
+    Ok(NameOrRoom::of(found, first))
+}
+
 /// Adds a name to a linear directory that does not have it: into the first free space, else into an
 /// index if the directory may have one, else into a new block.
 pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
     let profile = store.profile();
     let format = &profile.format;
-    let added = scan(store, |lblk, block| {
-        let gap = store.check(lblk, format.find_gap(&store.data(&block), entry.name))?;
-        Ok(gap.is_some().then_some((lblk, block)))
+    let first = scan(store, |lblk, block| {
+        room::room_in(store, lblk, block, entry.name)
     })?;
-    if let Some((lblk, block)) = added {
-        let done = store.modify(h, &block, |bytes| format.insert(bytes, entry))?;
-        store.check(lblk, done)?;
+    if let Some(room) = first
+        && room.fill(store, h, entry)?
+    {
         return Ok(());
     }
     if profile.dir_index && store.blocks() == 1 {

@@ -41,6 +41,7 @@ mod linear;
 mod listing;
 pub(crate) mod nokey_name;
 mod position;
+mod room;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -53,10 +54,10 @@ use self::dir_store::Store;
 use self::fs_store::FsStore;
 use self::inline_store::InlineStore;
 pub(crate) use self::listing::Batch;
+use self::room::{NameOrRoom, Room};
 use self::slot::Slot;
 use crate::inline_data::is_inline;
-use crate::inode::ExclusiveInode;
-use crate::inode::LockedInode;
+use crate::inode::{ExclusiveInode, InodeFlags, LockedInode};
 use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
@@ -86,9 +87,49 @@ fn look<S: Store>(store: &S, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     }
 }
 
-/// Adds `name`, which the directory does not have: the caller looked. Needs
-/// [`crate::volume::credits::dir_insert`] credits. With `privileged`, a new block may come from
-/// root's reserve.
+/// A name that a directory does not have. The directory stays locked, so no other thread adds it.
+pub(crate) struct Vacancy<'a> {
+    dir: ExclusiveInode<'a>,
+    name: &'a [u8],
+    /// Where its entry goes, if the search for the name met free space. It keeps its block in
+    /// memory.
+    room: Option<Room<Block>>,
+}
+
+impl<'a> Vacancy<'a> {
+    /// The vacancy of a name that `dir` is known not to have, without a search.
+    pub(crate) fn known(dir: ExclusiveInode<'a>, name: &'a [u8]) -> Self {
+        Self {
+            dir,
+            name,
+            room: None,
+        }
+    }
+}
+
+/// Searches for `name`, which is to be added. `None` if `dir` has it.
+///
+/// # Errors
+/// As [`lookup`].
+pub(crate) fn find_vacancy<'a>(
+    fs: &Fs,
+    dir: ExclusiveInode<'a>,
+    name: &'a [u8],
+) -> Result<Option<Vacancy<'a>>> {
+    let read_only = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
+    if is_inline(&dir) || dir.flags().intersects(read_only) {
+        let found = lookup(fs, dir.shared(), name)?;
+        return Ok(found.is_none().then(|| Vacancy::known(dir, name)));
+    }
+    let store = FsStore::open_to_walk(fs, &dir)?;
+    Ok(match entries::find_or_room(&store, name)? {
+        NameOrRoom::Name => None,
+        NameOrRoom::Room(room) => Some(Vacancy { dir, name, room }),
+    })
+}
+
+/// Adds the name of `vacancy`, once. Needs [`crate::volume::credits::dir_insert`] credits. With
+/// `privileged`, a new block may come from root's reserve.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], also when an index has all the levels it may have. The directory is
@@ -96,19 +137,18 @@ fn look<S: Store>(store: &S, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
 pub(crate) fn insert(
     fs: &Fs,
     h: &mut Handle,
-    dir: ExclusiveInode<'_>,
-    name: &[u8],
+    vacancy: &Vacancy<'_>,
     target: (Ino, FileKind),
     privileged: bool,
 ) -> Result<()> {
     let entry = NewEntry {
-        name,
+        name: vacancy.name,
         ino: target.0,
         file_type: target.1.file_type(),
     };
-    let store = FsStore::open_to_grow(fs, &dir, privileged)?;
-    fs.names.forget(dir.ino, name);
-    entries::insert(&store, h, &entry)
+    let store = FsStore::open_to_grow(fs, &vacancy.dir, privileged)?;
+    fs.names.forget(vacancy.dir.ino, vacancy.name);
+    entries::insert(&store, h, &entry, vacancy.room.as_ref())
 }
 
 /// An entry that was found. It keeps its block in memory, so that a change of the entry reads

@@ -170,9 +170,7 @@ fn make(
     let (inode, pending) = alloc::retry_unlocked(fs, || {
         let exclusive = dir.lock_exclusively();
         let locked = exclusive.inode();
-        if known_names::number(fs, locked.shared(), name)?.is_some() {
-            return Err(Error::Exists);
-        }
+        let vacancy = known_names::find_vacancy(fs, locked, name)?.ok_or(Error::Exists)?;
         may_create(locked.shared())?;
         if wanted.target.len() >= fs.layout.block_size.bytes() {
             return Err(Error::NameTooLong);
@@ -184,7 +182,7 @@ fn make(
         let mut h = fs.start(make_credits(fs, wanted.kind))?;
         let inode = make_under(fs, &mut h, dir, &wanted, cred, |h, inode| {
             let to = (inode.ino, wanted.kind);
-            dir::insert(fs, h, locked, name, to, cred.privileged)?;
+            dir::insert(fs, h, &vacancy, to, cred.privileged)?;
             known_names::enter(fs, locked.shared(), name, inode);
             let now = inode::now();
             dir.update_held(fs, h, &record, |core| {

@@ -2,7 +2,8 @@
 //!
 //! Its crate has the rules, and argues why they are enough. Here they are kept like this:
 //!
-//! - **Fill.** [`enter`] and [`number`] put what a directory says while its `lock` is held.
+//! - **Fill.** [`enter`] and [`number`] put what a directory says while its `lock` is held. A name
+//!   that is about to be added is not put ([`find_vacancy`]): the operation enters it when it is.
 //! - **Forget.** `dir::insert`, `dir::remove` and `dir::retarget` forget the name before they
 //!   change the directory, so no caller can leave it out. A rename changes two names, and forgets
 //!   both first ([`forget`]). The operation then enters what it has made.
@@ -28,12 +29,13 @@ use extant_name_cache::{Entry, Target, Ticket};
 use extant_units::Ino;
 
 use super::name_checks::{check_length, is_dot};
+use crate::attr;
+use crate::dir::{self, Vacancy};
 use crate::inode::{ExclusiveInode, LockedInode, Seen};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Location, Result};
 use crate::types::{Attr, FileKind};
 use crate::volume::Fs;
-use crate::{attr, dir};
 
 /// Answer of the cache for a name.
 pub(super) enum Known {
@@ -254,6 +256,28 @@ pub(super) fn number(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Optio
             Ok(Some(to.ino))
         }
         None => search(fs, dir, name),
+    }
+}
+
+/// The vacancy of `name`, which is to be added; `None` if `dir` has it.
+pub(super) fn find_vacancy<'a>(
+    fs: &Fs,
+    dir: ExclusiveInode<'a>,
+    name: &'a [u8],
+) -> Result<Option<Vacancy<'a>>> {
+    match get(fs, &dir, name) {
+        Some((Entry::Absent, _)) => {
+            fs.stats.name_negative_hits.bump();
+            Ok(Some(Vacancy::known(dir, name)))
+        }
+        Some((Entry::Present(_), _)) => {
+            fs.stats.name_hits.bump();
+            Ok(None)
+        }
+        None => {
+            fs.stats.name_misses.bump();
+            dir::find_vacancy(fs, dir, name)
+        }
     }
 }
 

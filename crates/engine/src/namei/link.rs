@@ -33,9 +33,7 @@ pub(crate) fn link(
     let pending = alloc::retry_unlocked(fs, || {
         let guards = inode::lock_all(&[dir, inode]);
         let locked = guards.of(dir);
-        if known_names::number(fs, locked.shared(), name)?.is_some() {
-            return Err(Error::Exists);
-        }
+        let vacancy = known_names::find_vacancy(fs, locked, name)?.ok_or(Error::Exists)?;
         may_create(locked.shared())?;
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if inode.kind == FileKind::Directory || inode.flags().intersects(fixed) {
@@ -57,7 +55,7 @@ pub(crate) fn link(
         let mut h = fs.start(credits::sum([credits::dir_insert(fs), inodes]))?;
         all_or_abort(&mut h, |h| {
             let to = (inode.ino, inode.kind);
-            dir::insert(fs, h, locked, name, to, cred.privileged)?;
+            dir::insert(fs, h, &vacancy, to, cred.privileged)?;
             known_names::enter(fs, locked.shared(), name, inode);
             let now = inode::now();
             inode.update_held(fs, h, &record, |core| {

@@ -15,7 +15,7 @@ use super::links::{add_subdir, drop_link, drop_subdir};
 use super::lookup_name::{Named, ParentAndName};
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, may_remove};
 use super::{ancestry, exchange_names, known_names};
-use crate::dir::{self, FoundEntry};
+use crate::dir::{self, FoundEntry, Vacancy};
 use crate::inode::{ExclusiveGuards, HeldRecord};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
@@ -278,7 +278,8 @@ impl Rename<'_> {
         match &self.replaced {
             Some(entry) => dir::retarget(fs, h, new_dir, (new.name, entry), to)?,
             None => {
-                dir::insert(fs, h, new_dir, new.name, to, cred.privileged)?;
+                let vacancy = Vacancy::known(new_dir, new.name);
+                dir::insert(fs, h, &vacancy, to, cred.privileged)?;
                 if old.dir.ino == new.dir.ino {
                     // Making room may have moved it.
                     moved = Some(dir::find_entry(fs, old_dir, old.name, self.source.ino)?);

@@ -10,6 +10,7 @@ use extant_disk::dirent::{DirFormat, FileType};
 use extant_units::{BlockSize, Ino, Lblk};
 
 use crate::dir::dir_store::{Profile, Shape, Store};
+use crate::dir::room::{NameOrRoom, Room};
 use crate::dir::{entries, listing, position};
 use crate::types::error::{Error, Location, Result};
 
@@ -27,6 +28,14 @@ pub(super) const OWN: u32 = 12;
 
 pub(super) fn ino(raw: u32) -> Ino {
     Ino::new(raw).unwrap()
+}
+
+pub(super) fn entry(name: &str, to: u32) -> NewEntry<'_> {
+    NewEntry {
+        name: name.as_bytes(),
+        ino: ino(to),
+        file_type: FileType::Regular,
+    }
 }
 
 impl MemoryDir {
@@ -57,12 +66,21 @@ impl MemoryDir {
     }
 
     pub(super) fn insert(&self, name: &str, to: u32) -> Result<()> {
-        let entry = NewEntry {
-            name: name.as_bytes(),
-            ino: ino(to),
-            file_type: FileType::Regular,
-        };
-        entries::insert(self, &mut (), &entry)
+        self.insert_into(name, to, None)
+    }
+
+    /// As [`MemoryDir::insert`], into the room that a search for the name met.
+    pub(super) fn insert_into(
+        &self,
+        name: &str,
+        to: u32,
+        room: Option<&Room<usize>>,
+    ) -> Result<()> {
+        entries::insert(self, &mut (), &entry(name, to), room)
+    }
+
+    pub(super) fn find_or_room(&self, name: &str) -> Result<NameOrRoom<usize>> {
+        entries::find_or_room(self, name.as_bytes())
     }
 
     pub(super) fn find(&self, name: &str) -> Result<Option<u32>> {

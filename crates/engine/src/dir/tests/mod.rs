@@ -4,3 +4,4 @@ mod dir_model;
 mod hostile_dirs;
 mod memory_dir;
 mod positions;
+mod rooms;
