@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_disk::damage::BlockDamage;
-use extant_jbd2::Handle;
+use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Group, Pblk, exact_u32};
 
 use crate::state::alloc::{AllocRequest, AllocatorCore, Claimant, Run, Stream};
@@ -366,6 +366,22 @@ impl AllocatorCore {
             blocks => self.counts.lost(blocks),
         }
         self.counts.inodes_lost(lost.inodes.swap(0, Relaxed));
+    }
+
+    /// See [`super::hold_block_bitmaps`].
+    pub(super) fn hold_block_bitmaps(&self, run: Run) -> Result<Vec<Block>> {
+        let last = run.start.plus(run.len.get().saturating_sub(1));
+        let [first, last] = [run.start, last].map(|block| self.layout.group_of_block(block));
+        let ((first, _), (last, _)) = first.zip(last).ok_or(Error::Invalid)?;
+        let hold = |group| {
+            let locked = self.groups.lock(group)?;
+            let disk = self.disk();
+            disk.read_block_bitmap(group, &locked.state.desc)
+        };
+        (first.get()..=last.get())
+            .map(Group::new)
+            .map(hold)
+            .collect()
     }
 
     /// See [`super::free_blocks`].

@@ -111,6 +111,14 @@ pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> 
     })
 }
 
+/// The bitmaps that [`free_blocks`] changes for `run`: while they are held, it reads nothing.
+///
+/// # Errors
+/// A failed read; damage; a run outside of the volume.
+pub(crate) fn hold_block_bitmaps(fs: &Fs, run: Run) -> Result<Vec<Block>> {
+    fs.alloc.core.hold_block_bitmaps(run)
+}
+
 /// Reserves `n` blocks for delayed allocation. `privileged` callers may use root's reserve.
 ///
 /// # Errors

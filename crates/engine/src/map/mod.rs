@@ -32,6 +32,7 @@ mod locked_map;
 mod lookup;
 mod migrate;
 mod raw_map;
+mod root_runs;
 mod shift_map;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,7 @@ pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_h
 pub(crate) use lookup::{evict, ranges};
 pub(crate) use migrate::to_extents;
 pub(crate) use raw_map::{RawMap, RawRun, raw_runs};
+pub(crate) use root_runs::root_runs;
 pub(crate) use shift_map::{ShiftPlan, last_end, plan, shift};
 pub(crate) use walk_bound::Walked;
 

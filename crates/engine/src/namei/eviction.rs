@@ -16,9 +16,10 @@
 use std::sync::{Arc, Weak};
 
 use extant_disk::inode::BLOCK_AREA;
+use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk, at_most_u32};
 
-use crate::inode::{InodeCore, InodeFlags};
+use crate::inode::{HeldRecord, InodeCore, InodeFlags};
 use crate::state::inode::{EvictionQueue, Inode};
 use crate::types::FileKind;
 use crate::types::error::Result;
@@ -93,8 +94,13 @@ fn run(fs: &Weak<Fs>, queue: &EvictionQueue, rounds: bool) {
 
 /// Evicts an inode from the queue. After a failure it stays on the orphan list.
 pub(crate) fn evict(fs: &Arc<Fs>, inode: &Arc<Inode>) {
-    let result = fs.check_writable().and_then(|()| delete(fs, inode));
-    match result {
+    let deleted = fs.check_writable().and_then(|()| delete(fs, inode));
+    note_deletion(fs, inode, deleted);
+}
+
+/// Counts or reports the outcome of a deletion.
+pub(super) fn note_deletion(fs: &Fs, inode: &Arc<Inode>, deleted: Result<()>) {
+    match deleted {
         Ok(()) => fs.stats.inode_deletions.bump(),
         Err(error) => {
             tracing::warn!(ino = inode.ino.get(), %error, "inode could not be deleted");
@@ -127,13 +133,35 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     let _bitmap = alloc::hold_inode_bitmap(fs, &mut h, inode.ino)?;
     all_or_abort(&mut h, |h| {
         orphan::remove(fs, h, inode)?;
-        inode.update_held(fs, h, &record, |core| clear(core, has_map))
+        clear_record(fs, h, inode, &record)
     })?;
+    free_number(fs, &mut h, inode)
+}
+
+/// Makes `record` that of an inode that is free.
+///
+/// # Errors
+/// A stopped journal.
+pub(super) fn clear_record(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    record: &HeldRecord,
+) -> Result<()> {
+    let has_map = inode::has_blocks(fs, inode);
+    inode.update_held(fs, h, record, |core| clear(core, has_map))
+}
+
+/// Frees the number of `inode`, whose record is clear.
+///
+/// # Errors
+/// Damage: the number stays taken. A stopped journal.
+pub(super) fn free_number(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     debug_assert_eq!(map::delayed_blocks(inode), 0, "nothing is reserved (J9)");
     // Out of the cache before the number is free: the next owner of the number makes a new inode of
     // it.
     fs.inodes.forget(inode);
-    alloc::free_inode(fs, &mut h, inode.ino, inode.kind == FileKind::Directory)
+    alloc::free_inode(fs, h, inode.ino, inode.kind == FileKind::Directory)
 }
 
 /// Makes `core` that of an inode that is free. `has_map` says that it has blocks of its own.

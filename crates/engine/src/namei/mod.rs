@@ -7,7 +7,8 @@
 //! checks immutable and append-only inodes, link counts, names and structure.
 //!
 //! An inode that loses its last link enters the orphan list under the same handle. It is evicted
-//! when its last reference goes, outside of every handle and lock.
+//! when its last reference goes, outside of every handle and lock. A small one that no other thread
+//! refers to is deleted under the handle of the unlink instead ([`small_inode`]).
 //!
 //! A lookup asks the cache of names first, without a lock (`known_names.rs`).
 //!
@@ -28,6 +29,7 @@ mod links;
 mod lookup_name;
 mod name_checks;
 mod rename;
+mod small_inode;
 pub(crate) mod symlink_target;
 mod unlink;
 

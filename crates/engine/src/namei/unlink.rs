@@ -6,6 +6,7 @@ use super::ancestry;
 use super::links::{drop_link, drop_subdir};
 use super::lookup_name::look;
 use super::name_checks::{check_length, is_dot, may_remove};
+use super::small_inode::{HeldSmallInode, SmallInode};
 use crate::inode::ExclusiveGuards;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
@@ -72,18 +73,30 @@ fn remove_locked(
     }
     let entry = dir::find_entry(fs, locked.of(dir), name, victim.ino)?;
     let (record, dir_record) = (victim.hold_record(fs)?, dir.hold_record(fs)?);
-    let needed = credits::DIR_REMOVE + 2 * credits::INODE_UPDATE + credits::ORPHAN;
-    let mut h = fs.start(needed)?;
-    all_or_abort(&mut h, |h| {
+    let small = SmallInode::of(fs, victim, locked.of(victim));
+    let inode = small.as_ref().map_or(0, SmallInode::credits);
+    let inode = inode.max(credits::ORPHAN);
+    let names = credits::DIR_REMOVE + 2 * credits::INODE_UPDATE;
+    let mut h = fs.start(credits::sum([names, inode]))?;
+    let small = small.and_then(|small| small.hold(&mut h));
+    let deleted = all_or_abort(&mut h, |h| {
         dir::remove(fs, h, locked.of(dir), (name, &entry))?;
         let now = inode::now();
-        drop_link(fs, h, locked, (victim, &record), now)?;
+        let deleted = small.filter(HeldSmallInode::begin);
+        match &deleted {
+            Some(small) => small.clear(h, &record)?,
+            None => drop_link(fs, h, locked, (victim, &record), now)?,
+        }
         dir.update_held(fs, h, &dir_record, |core| {
             inode::modified(core, now);
             if directory {
                 drop_subdir(core);
             }
-        })
+        })?;
+        Ok(deleted)
     })?;
+    if let Some(small) = deleted {
+        small.free(&mut h);
+    }
     Ok(PendingCommit::end(fs, h, &[dir]))
 }

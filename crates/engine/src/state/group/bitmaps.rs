@@ -73,7 +73,7 @@ impl Bitmaps<'_> {
     }
 
     /// The block bitmap of `group`, checked.
-    fn read_block_bitmap(&self, group: Group, desc: &GroupDesc) -> Result<Block> {
+    pub(crate) fn read_block_bitmap(&self, group: Group, desc: &GroupDesc) -> Result<Block> {
         let location = Location::BlockBitmap(group);
         self.cache.read(
             desc.block_bitmap,

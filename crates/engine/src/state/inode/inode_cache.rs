@@ -159,6 +159,15 @@ impl InodeCache {
         &self.shards[at]
     }
 
+    /// Begins the deletion of `inode`, whose last name goes, if the caller's reference is the only
+    /// one and the inode has no data in memory. Returns whether it did.
+    pub(crate) fn begin_deletion_of_last(&self, inode: &Inode) -> bool {
+        // Under it a count of one stays: the caller makes no second reference.
+        let _state = self.shard(inode.ino).state.lock();
+        let has_data = inode.file_state.get().is_some();
+        inode.is_counted_once() && !has_data && inode.begin_deletion()
+    }
+
     /// Takes `inode` out of the cache: its number is about to be freed.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         let mut state = self.shard(inode.ino).state.lock();
@@ -168,7 +177,10 @@ impl InodeCache {
             state.slots.remove(&inode.ino);
         }
         if inode.life.queued.load(Ordering::Acquire) {
-            state.unused.retain(|unused| !Arc::ptr_eq(unused, inode));
+            let mut unused = state.unused.iter();
+            if let Some(at) = unused.position(|unused| Arc::ptr_eq(unused, inode)) {
+                state.unused.remove(at);
+            }
         }
     }
 
