@@ -13,7 +13,9 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::dir_gap::{Gap, needed};
-use crate::dirent::{DOT_LEN, DirEntryHeader, DirFormat, DirentError, FileType, rec_len_for};
+use crate::dirent::{
+    DOT_LEN, DirEntryHeader, DirFormat, DirentError, EntrySlot, FileType, Glimpse, rec_len_for,
+};
 
 /// An entry to be written: a name of 1 to 255 bytes and where it leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,25 +89,50 @@ impl DirFormat {
     /// A broken record before it; [`DirentError::NoEntry`] if no entry starts there.
     pub fn remove(&self, block: &mut [u8], offset: usize) -> Result<(), DirentError> {
         self.check_size(block)?;
-        let mut before: Option<(usize, usize)> = None;
+        let mut before = None;
         let found = self.scan(block, |glimpse| {
             if glimpse.offset < offset {
-                before = Some((glimpse.offset, glimpse.rec_len));
+                before = Some(glimpse);
                 return None;
             }
-            let there = glimpse.offset == offset && glimpse.in_use;
-            Some(there.then_some(glimpse.rec_len))
+            Some((glimpse.offset == offset && glimpse.in_use).then_some(glimpse))
         })?;
-        let rec_len = found.flatten().ok_or(DirentError::NoEntry { offset })?;
-        if let Some(bytes) = block.get_mut(offset..offset + rec_len) {
+        let entry = found.flatten().ok_or(DirentError::NoEntry { offset })?;
+        self.take_out(block, before, entry);
+        Ok(())
+    }
+
+    /// Removes the entry at `slot`, as [`DirFormat::remove`] does, without a walk over the block.
+    ///
+    /// # Errors
+    /// As [`DirFormat::remove`], if the block is not as the search left it.
+    pub fn remove_slot(&self, block: &mut [u8], slot: EntrySlot) -> Result<(), DirentError> {
+        self.check_size(block)?;
+        let entry = self.glimpse_again(block, slot.offset);
+        let before = slot.before.map(|at| self.glimpse_again(block, at));
+        match (before, entry) {
+            (None, Some(entry)) if entry.in_use && entry.offset == 0 => {
+                self.take_out(block, None, entry);
+                Ok(())
+            }
+            (Some(Some(before)), Some(entry)) if entry.in_use && before.end() == entry.offset => {
+                self.take_out(block, Some(before), entry);
+                Ok(())
+            }
+            _ => self.remove(block, slot.offset),
+        }
+    }
+
+    /// Gives the space of `entry` to the record before it.
+    fn take_out(&self, block: &mut [u8], before: Option<Glimpse>, entry: Glimpse) {
+        if let Some(bytes) = block.get_mut(entry.offset..entry.end()) {
             bytes.fill(0); // a removed name does not linger on the disk
         }
         match before {
-            Some((start, len)) => self.set_rec_len(block, start, len + rec_len),
-            None => self.put_free(block, offset, rec_len),
+            Some(before) => self.set_rec_len(block, before.offset, entry.end() - before.offset),
+            None => self.put_free(block, entry.offset, entry.rec_len),
         }
         self.seal_leaf(block);
-        Ok(())
     }
 
     /// Lets the entry at `offset` lead to another inode.

@@ -84,9 +84,8 @@ impl DirFormat {
 
     /// Returns whether the record of `gap` is as it was when the gap was found.
     pub(crate) fn has_gap(&self, block: &[u8], gap: Gap) -> bool {
-        let end = self.entries_end();
-        let record = (gap.offset < end).then(|| self.glimpse(block, gap.offset, end));
-        record.flatten().and_then(|record| record.gap(gap.len())) == Some(gap)
+        let record = self.glimpse_again(block, gap.offset);
+        record.and_then(|record| record.gap(gap.len())) == Some(gap)
     }
 }
 

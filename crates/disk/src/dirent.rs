@@ -208,6 +208,15 @@ impl Record<'_> {
     }
 }
 
+/// An entry of a block, as the search for its name found it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntrySlot {
+    /// Byte of the block at which it starts.
+    pub offset: usize,
+    /// The same of the record before it; `None` if it is the block's first.
+    pub(crate) before: Option<usize>,
+}
+
 /// Record as a walk that looks for one of them sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Glimpse {
@@ -219,6 +228,14 @@ pub(crate) struct Glimpse {
     pub(crate) in_use: bool,
     /// The length of its name, which may be too long for the record.
     pub(crate) name_len: usize,
+}
+
+impl Glimpse {
+    /// Byte at which the next record starts.
+    #[inline]
+    pub(crate) const fn end(&self) -> usize {
+        self.offset + self.rec_len
+    }
 }
 
 /// The record length that a name of `name_len` bytes needs: header and name, rounded up to four. A
@@ -346,14 +363,20 @@ impl DirFormat {
             if let Some(answer) = visit(glimpse) {
                 return Ok(Some(answer));
             }
-            offset += glimpse.rec_len;
+            offset = glimpse.end();
         }
         Ok(None)
     }
 
+    /// The record at `offset`, where one started when the block was searched.
+    pub(crate) fn glimpse_again(&self, block: &[u8], offset: usize) -> Option<Glimpse> {
+        let end = self.entries_end();
+        (offset < end).then(|| self.glimpse(block, offset, end))?
+    }
+
     /// The header of the record at `offset`, if the record ends by `end`.
     #[inline]
-    pub(crate) fn glimpse(&self, block: &[u8], offset: usize, end: usize) -> Option<Glimpse> {
+    fn glimpse(&self, block: &[u8], offset: usize, end: usize) -> Option<Glimpse> {
         let header: &[u8; size_of::<DirEntryHeader>()] = block.get(offset..)?.first_chunk()?;
         let [i0, i1, i2, i3, r0, r1, name_len, _] = *header;
         let rec_len = self.decode_rec_len(u16::from_le_bytes([r0, r1]));
@@ -432,7 +455,24 @@ impl DirFormat {
         self.find_past(block, name, |_| ())
     }
 
-    /// As [`DirFormat::find`]; calls `pass` with each record that is not the entry.
+    /// As [`DirFormat::find`], with what [`DirFormat::remove_slot`] needs.
+    ///
+    /// # Errors
+    /// As [`DirFormat::find`].
+    pub fn find_slot<'a>(
+        &self,
+        block: &'a [u8],
+        name: &[u8],
+    ) -> Result<Option<(Record<'a>, EntrySlot)>, DirentError> {
+        let mut before = None;
+        let found = self.find_past(block, name, |passed| before = Some(passed.offset))?;
+        Ok(found.map(|record| {
+            let offset = record.offset;
+            (record, EntrySlot { offset, before })
+        }))
+    }
+
+    /// As [`DirFormat::find`]; calls `pass` with each record before the entry.
     #[inline]
     pub(crate) fn find_past<'a>(
         &self,

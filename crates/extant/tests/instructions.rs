@@ -34,7 +34,7 @@ const RECORDED: [(&str, u64); 13] = [
     ("guarded_direct", 2505),
     ("guarded_create", 53770),
     ("guarded_stat", 6590),
-    ("guarded_first_stat", 19990),
+    ("guarded_first_stat", 21020),
     ("guarded_lookup", 1650),
     ("guarded_listing", 3550),
     ("guarded_open", 6650),

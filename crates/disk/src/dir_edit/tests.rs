@@ -201,3 +201,40 @@ fn an_entry_beside_a_damaged_one_without_a_name_reads_back() {
     let found = all.iter().find(|record| record.offset == placed).unwrap();
     assert_eq!(found.name, b"y");
 }
+
+/// As the search left the block, and after a change that took the record before the entry.
+#[test]
+fn an_entry_goes_by_its_slot_as_by_its_offset() {
+    for format in [format(10, None), format(12, Some(5)), format(16, Some(6))] {
+        let mut random = Random(format.block_size.bytes_u64());
+        let mut block = vec![0; format.block_size.bytes()];
+        format.init_leaf(&mut block);
+        let slot = |block: &[u8], name: &str| {
+            let found = format.find_slot(block, name.as_bytes()).unwrap();
+            found.map(|(_, slot)| slot)
+        };
+        let (mut firsts, mut stale) = (0, 0);
+        for _ in 0..3000 {
+            let [name, other] = [(); 2].map(|()| format!("n{}", random.below(30)));
+            let Some(at) = slot(&block, &name) else {
+                format.insert(&mut block, &entry(&name, 11)).unwrap();
+                continue;
+            };
+            firsts += u32::from(at.before.is_none());
+            if random.below(4) == 0
+                && other != name
+                && let Some(other) = slot(&block, &other)
+            {
+                stale += u32::from(at.before == Some(other.offset));
+                format.remove_slot(&mut block, other).unwrap();
+            }
+            let mut expected = block.clone();
+            format.remove(&mut expected, at.offset).unwrap();
+            format.remove_slot(&mut block, at).unwrap();
+            assert_eq!(block, expected);
+            let again = format.remove_slot(&mut block, at);
+            assert_eq!(again, Err(DirentError::NoEntry { offset: at.offset }));
+        }
+        assert!(firsts > 10 && stale > 5, "{firsts} {stale}");
+    }
+}

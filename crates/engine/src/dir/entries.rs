@@ -91,7 +91,7 @@ pub(super) fn insert<S: Store>(
 pub(super) fn remove<S: Store>(store: &S, h: &mut S::Handle, slot: &Slot<S::Block>) -> Result<()> {
     drop_stale_index(store, h)?;
     let format = &store.profile().format;
-    let done = store.modify(h, &slot.block, |bytes| format.remove(bytes, slot.offset))?;
+    let done = store.modify(h, &slot.block, |bytes| format.remove_slot(bytes, slot.at))?;
     store.check(slot.lblk, done)
 }
 
@@ -104,7 +104,7 @@ pub(super) fn retarget<S: Store>(
 ) -> Result<()> {
     let format = &store.profile().format;
     let done = store.modify(h, &slot.block, |bytes| {
-        format.retarget(bytes, slot.offset, new.0, new.1)
+        format.retarget(bytes, slot.at.offset, new.0, new.1)
     })?;
     store.check(slot.lblk, done)
 }

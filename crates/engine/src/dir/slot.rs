@@ -1,6 +1,7 @@
 //! The location of an entry: its block and its offset there. Linear and indexed directories find
 //! entries in a block the same way.
 
+use extant_disk::dirent::EntrySlot;
 use extant_units::{Ino, Lblk};
 
 use super::dir_store::Store;
@@ -13,8 +14,8 @@ pub(super) struct Slot<B> {
     /// The block that holds it.
     pub(super) lblk: Lblk,
     pub(super) block: B,
-    /// Its first byte in the block.
-    pub(super) offset: usize,
+    /// Its location there.
+    pub(super) at: EntrySlot,
 }
 
 /// Finds `name` in one block of entries.
@@ -25,14 +26,12 @@ pub(super) fn find_in<S: Store>(
     name: &[u8],
 ) -> Result<Option<Slot<S::Block>>> {
     let data = store.data(&block);
-    let found = store.check(lblk, store.profile().format.find(&data, name))?;
-    let Some((record, ino)) = found.and_then(|record| Some((record, record.ino?))) else {
-        return Ok(None);
-    };
-    Ok(Some(Slot {
+    let found = store.check(lblk, store.profile().format.find_slot(&data, name))?;
+    let found = found.and_then(|(record, at)| Some((record.ino?, at)));
+    Ok(found.map(|(ino, at)| Slot {
         ino,
         lblk,
         block,
-        offset: record.offset,
+        at,
     }))
 }

@@ -150,6 +150,7 @@ pub(super) fn leaf(how: u8, feed: &mut Feed<'_>) {
             }
         }
         1 => {
+            remove_slot(&format, &block, name);
             if format.remove(&mut block, offset).is_ok() && sound {
                 sealed(&block);
             }
@@ -188,6 +189,17 @@ fn into_gap(format: &DirFormat, mut block: Vec<u8>, entry: &NewEntry<'_>, after:
         assert_eq!(insert(), Ok(None));
         assert_eq!(block, after);
     }
+}
+
+/// The removal of an entry by its slot is that by its offset.
+fn remove_slot(format: &DirFormat, block: &[u8], name: &[u8]) {
+    let Ok(Some((_, slot))) = format.find_slot(block, name) else {
+        return;
+    };
+    let (mut by_slot, mut by_offset) = (block.to_vec(), block.to_vec());
+    let removed = format.remove_slot(&mut by_slot, slot);
+    assert_eq!(removed, format.remove(&mut by_offset, slot.offset));
+    assert_eq!(by_slot, by_offset);
 }
 
 pub(super) fn index(how: u8, feed: &mut Feed<'_>) {
