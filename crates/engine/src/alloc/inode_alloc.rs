@@ -73,7 +73,9 @@ impl AllocatorCore {
         let reserved = u64::from(layout.first_inode - 1)
             .saturating_sub(u64::from(group.get()) * u64::from(inodes));
         let reserved = u32::try_from(reserved).map_or(inodes, |reserved| reserved.min(inodes));
-        let index = bitmap::next_clear(&block.data(), reserved, inodes);
+        // A scan from the front would cost more the fuller the group is.
+        let from = locked.state.first_free.clamp(reserved, inodes);
+        let index = bitmap::next_clear(&block.data(), from, inodes);
         let Some(ino) = layout.inode_at(group, index).filter(|_| index < inodes) else {
             if reserved > 0 {
                 // Only reserved inodes are left.
@@ -98,6 +100,7 @@ impl AllocatorCore {
         }
         let before = disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
         debug_assert!(!before, "inode {ino} was free while its group is locked");
+        locked.state.first_free = index + 1;
         let desc = &mut locked.state.desc;
         desc.free_inodes -= 1;
         // Saturates, as in `free_inode`.

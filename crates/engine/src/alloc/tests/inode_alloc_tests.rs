@@ -52,6 +52,23 @@ fn directories_spread_and_files_stay() {
     assert_eq!(dirs, 2 + 16 + 16);
 }
 
+/// Whatever order they were freed in.
+#[test]
+fn the_first_free_inode_is_the_next() {
+    let image = image(64, "-b 1024 -N 4096");
+    let rig = Rig::open(&image).unwrap();
+    let next = || rig.new_inode(Ino::ROOT, false, false).unwrap();
+    let made: Vec<Ino> = (0..200).map(|_| next()).collect();
+    assert!(made.is_sorted());
+    for at in [70, 3, 150, 4] {
+        rig.drop_inode(made[at], false).unwrap();
+    }
+    let again: Vec<Ino> = (0..4).map(|_| next()).collect();
+    assert_eq!(again, [3, 4, 70, 150].map(|at| made[at]));
+    assert!(next() > made[199]);
+    rig.finish();
+}
+
 #[test]
 fn all_inodes_are_given_once_and_taken_back() {
     for args in [

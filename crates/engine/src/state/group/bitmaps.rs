@@ -312,6 +312,9 @@ impl Bitmaps<'_> {
             (before, self.csum(bytes, self.inode_bitmap_bytes()))
         })?;
         state.desc.inode_bitmap_csum = csum.unwrap_or(state.desc.inode_bitmap_csum);
+        if !used {
+            state.first_free = state.first_free.min(index);
+        }
         Ok(before)
     }
 }

@@ -52,6 +52,7 @@ impl GroupCell {
                 desc: GroupDesc::default(),
                 map: None,
                 trimmed: None,
+                first_free: 0,
                 made: 0,
                 broken: false,
             }),

@@ -41,6 +41,8 @@ pub(crate) struct GroupState {
     pub(crate) map: Option<FreeMap>,
     /// The device was told of all free runs of at least this many blocks.
     pub(crate) trimmed: Option<u32>,
+    /// No inode with a lower index is free.
+    pub(crate) first_free: u32,
     /// Inodes of the group that this mount has allocated.
     pub(crate) made: u32,
     /// A bitmap of the group is damaged: nothing is allocated here any more.
