@@ -27,4 +27,5 @@ pub mod location;
 pub mod mmp;
 pub mod orphan;
 pub mod superblock;
+pub mod verity;
 pub mod xattr;
