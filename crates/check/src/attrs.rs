@@ -18,6 +18,7 @@ use crate::findings::Findings;
 use crate::remedy::Repair;
 use crate::role::Role;
 use crate::usage::Usage;
+use crate::values::Values;
 use crate::volume::Volume;
 use crate::work::Work;
 
@@ -28,6 +29,8 @@ pub(crate) struct Attributes<'a> {
     findings: &'a Findings,
     /// Attribute blocks met so far. The lock is held for a look-up.
     blocks: Mutex<HashMap<Pblk, Shared>>,
+    /// Values elsewhere.
+    values: Values,
 }
 
 /// An attribute block.
@@ -46,37 +49,48 @@ impl<'a> Attributes<'a> {
             usage,
             findings,
             blocks: Mutex::default(),
+            values: Values::default(),
         }
     }
 
-    /// Checks the attributes of one inode. Returns the blocks it owns for them: none or one.
-    pub(crate) fn inode(&self, role: Role, ino: Ino, core: &InodeCore) -> u64 {
+    /// Checks the attributes of one inode. Returns the blocks that it counts for them: its block of
+    /// attributes, and those of values that are elsewhere. `None` if some of these cannot be read.
+    pub(crate) fn inode(&self, role: Role, ino: Ino, core: &InodeCore) -> Result<Option<u64>> {
         let (volume, findings) = (self.volume, self.findings);
+        let mut values = Some(0);
         match area_entries(&core.xattrs) {
-            Ok(entries) => walk(entries, Location::Inode(ino), findings),
-            Err(error) => findings.add(Location::Inode(ino), error),
+            Ok(entries) => {
+                values = Values::blocks(volume, entries.clone())?;
+                self.walk(entries, Location::Inode(ino))?;
+            }
+            Err(error) => self.unreadable(Location::Inode(ino), error),
         }
         let pblk = core.file_acl;
         if pblk == Pblk::ZERO {
-            return 0;
+            return Ok(values);
         }
-        if !volume.sb.features().has_compat(Compat::EXT_ATTR) {
+        let damage = if !volume.sb.features().has_compat(Compat::EXT_ATTR) {
             // Then the field has no meaning, and the inode owns no block by it.
-            if role.is_read() {
-                let damage = InodeDamage::AttributesWithoutFeature { block: pblk };
-                findings.add(Location::Inode(ino), damage);
-            }
-            return 0;
+            InodeDamage::AttributesWithoutFeature { block: pblk }
+        } else if !volume.holds(pblk, 1) {
+            InodeDamage::AttributesOutside { block: pblk }
+        } else {
+            self.refer(ino, pblk);
+            let of_block = match block_entries(&volume.block(pblk)?) {
+                Ok(entries) => Values::blocks(volume, entries)?,
+                Err(_) => Some(0),
+            };
+            return Ok(values.zip(of_block).map(|(one, other)| 1 + one + other));
+        };
+        if role.is_read() {
+            findings.add(Location::Inode(ino), damage);
         }
-        if !volume.holds(pblk, 1) {
-            if role.is_read() {
-                let damage = InodeDamage::AttributesOutside { block: pblk };
-                findings.add(Location::Inode(ino), damage);
-            }
-            return 0;
-        }
-        self.refer(ino, pblk);
-        1
+        Ok(values)
+    }
+
+    fn unreadable(&self, place: Location, error: XattrError) {
+        self.values.note_unread();
+        self.findings.add(place, error);
     }
 
     /// Counts a user of the block. The first one claims it.
@@ -103,36 +117,35 @@ impl<'a> Attributes<'a> {
     }
 
     /// Checks all blocks that inodes name, and compares their reference counts, after all inodes
-    /// were scanned.
-    pub(crate) fn compare(&self, work: &Work<'_>) -> Result<()> {
+    /// were scanned. Returns the inodes that hold values; `None` if there may be others.
+    pub(crate) fn compare(&self, work: &Work<'_>) -> Result<Option<Vec<Ino>>> {
         let mut blocks: Vec<(Pblk, Shared)> = self.blocks.lock().drain().collect();
         blocks.sort_unstable_by_key(|(pblk, _)| *pblk);
         work.expect(blocks.len() as u64);
         work.spread(&blocks, |(pblk, shared), buffer| {
             self.volume.read_blocks(*pblk, 1, buffer)?;
-            self.block(*pblk, shared, buffer);
-            Ok(())
+            self.block(*pblk, shared, buffer)
         })?;
-        Ok(())
+        self.values.compare(self.volume, self.findings, work)
     }
 
     /// Checks a block.
-    fn block(&self, pblk: Pblk, shared: &Shared, block: &[u8]) {
+    fn block(&self, pblk: Pblk, shared: &Shared, block: &[u8]) -> Result<()> {
         let findings = self.findings;
         let place = Location::XattrBlock(shared.first, pblk);
         let entries = check_block(self.volume.csum_seed, pblk, block);
         match entries.and_then(|()| block_entries(block)) {
-            Ok(entries) => walk(entries, place, findings),
+            Ok(entries) => self.walk(entries, place)?,
             // With the right count below.
             Err(error @ XattrError::RefCount { .. }) => findings.add_alone(place, error),
             Err(error @ XattrError::Checksum { .. }) => match unsealed(pblk, block) {
                 Some(entries) => {
                     findings.add_repairable(place, error, || Repair::XattrChecksum(pblk));
-                    walk(entries, place, findings);
+                    self.walk(entries, place)?;
                 }
-                None => findings.add(place, error),
+                None => self.unreadable(place, error),
             },
-            Err(error) => findings.add(place, error),
+            Err(error) => self.unreadable(place, error),
         }
         // Without a header there is no count; that was reported.
         let stored = BlockHeader::of(block).map_or(0, |header| header.refcount.get());
@@ -141,6 +154,38 @@ impl<'a> Attributes<'a> {
             let repair = || Repair::XattrReferences(pblk, users);
             findings.add_repairable(place, AttributeDamage::References { stored, users }, repair);
         }
+        Ok(())
+    }
+
+    fn walk(&self, entries: Entries<'_>, place: Location) -> Result<()> {
+        let findings = self.findings;
+        // In an inode, a hash of zero means none.
+        let in_block = matches!(place, Location::XattrBlock(..));
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.values.note_unread();
+                    findings.add_alone(place, error);
+                    break;
+                }
+            };
+            if let Some(elsewhere) = &entry.elsewhere {
+                let wrong = self.values.refer(self.volume, &entry, elsewhere)?;
+                if let Some(damage) = wrong {
+                    findings.add_alone(place, damage);
+                }
+            } else {
+                let unhashed = !in_block && entry.hash == 0;
+                if !unhashed && entry.hash != entry.computed_hash() {
+                    findings.add_alone(place, AttributeDamage::Hash);
+                }
+            }
+            if in_block && entry.name.index.raw() == 0 {
+                findings.add_alone(place, AttributeDamage::NoNameKind);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -148,30 +193,4 @@ impl<'a> Attributes<'a> {
 fn unsealed(pblk: Pblk, block: &[u8]) -> Option<Entries<'_>> {
     check_block(None, pblk, block).ok()?;
     block_entries(block).ok()
-}
-
-fn walk(entries: Entries<'_>, place: Location, findings: &Findings) {
-    // In an inode, a hash of zero means none.
-    let in_block = matches!(place, Location::XattrBlock(..));
-    for entry in entries {
-        match entry {
-            Ok(entry) => {
-                if let Err(error) = entry.value_here() {
-                    findings.add(place, error);
-                    return;
-                }
-                let unhashed = !in_block && entry.hash == 0;
-                if !unhashed && entry.hash != entry.computed_hash() {
-                    findings.add_alone(place, AttributeDamage::Hash);
-                }
-                if in_block && entry.name.index.raw() == 0 {
-                    findings.add_alone(place, AttributeDamage::NoNameKind);
-                }
-            }
-            Err(error) => {
-                findings.add_alone(place, error);
-                return;
-            }
-        }
-    }
 }

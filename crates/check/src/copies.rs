@@ -30,14 +30,16 @@ impl Bad {
 /// Compares all copies with the originals: geometry and locations must be the same.
 pub(crate) fn compare(volume: &Volume, findings: &Findings, work: &Work<'_>) -> Result<()> {
     let groups = volume.group_numbers().skip(1);
-    let groups: Vec<Group> = groups
-        .filter(|group| volume.sb.has_backup(*group))
-        .collect();
+    let has_copy = |group| volume.sb.has_backup(group) || volume.descriptor_copy(group).is_some();
+    let groups: Vec<Group> = groups.filter(|group| has_copy(*group)).collect();
     work.expect(groups.len() as u64);
     let usable = work.spread(&groups, |group, buffer| {
-        Ok((superblock(volume, *group)?, table(volume, *group, buffer)?))
+        let superblock = !volume.sb.has_backup(*group) || superblock(volume, *group)?;
+        Ok((superblock, table(volume, *group, buffer)?))
     })?;
-    let copies = groups.len() as u64;
+    let count = |has: &dyn Fn(Group) -> bool| groups.iter().filter(|&&group| has(group)).count();
+    let of_superblock = count(&|group| volume.sb.has_backup(group)) as u64;
+    let of_descriptors = count(&|group| volume.descriptor_copy(group).is_some()) as u64;
     let (mut superblocks, mut descriptors) = (Bad::default(), Bad::default());
     for (group, (superblock, table)) in groups.into_iter().zip(usable) {
         if !superblock {
@@ -50,7 +52,7 @@ pub(crate) fn compare(volume: &Volume, findings: &Findings, work: &Work<'_>) -> 
     if let Some((unusable, first)) = superblocks.summary() {
         let kind = SuperblockDamage::SuperblockCopies {
             unusable,
-            copies,
+            copies: of_superblock,
             first,
         };
         let repair = Repair::SuperblockCopies(superblocks.0.into());
@@ -59,7 +61,7 @@ pub(crate) fn compare(volume: &Volume, findings: &Findings, work: &Work<'_>) -> 
     if let Some((unusable, first)) = descriptors.summary() {
         let kind = SuperblockDamage::DescriptorCopies {
             unusable,
-            copies,
+            copies: of_descriptors,
             first,
         };
         let repair = Repair::DescriptorCopies(descriptors.0.into());
@@ -83,13 +85,18 @@ fn superblock(volume: &Volume, group: Group) -> Result<bool> {
         && copy.raw().uuid == volume.sb.raw().uuid)
 }
 
-/// Returns whether the copy of the descriptors names the locations of the original.
+/// Returns whether the copy of descriptors, if there is one, names the locations of the original.
 fn table(volume: &Volume, group: Group, buffer: &mut Vec<u8>) -> Result<bool> {
     let size = volume.sb.desc_size();
-    let mut groups = volume.groups();
-    let first = volume.group_start(group) + 1;
-    for (at, count) in chunks(u64::from(volume.sb.desc_blocks())) {
-        volume.read_blocks(Pblk::new(first + at), count, buffer)?;
+    let Some((first, blocks, of)) = volume.descriptor_copy(group) else {
+        return Ok(true);
+    };
+    if !volume.holds(first, blocks) {
+        return Ok(false);
+    }
+    let mut groups = volume.groups().skip(of.index());
+    for (at, count) in chunks(blocks) {
+        volume.read_blocks(first.plus(at), count, buffer)?;
         for bytes in buffer.chunks_exact(size) {
             let Some((of, desc)) = groups.next() else {
                 return Ok(true);

@@ -1,5 +1,6 @@
 //! Pass 2: every block of every directory.
 
+use std::borrow::Cow;
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -8,7 +9,7 @@ use extant_disk::damage::{CorruptKind, DirectoryDamage, IndexDamage, LinkDamage}
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{DirFormat, DirentError, FileType, Record};
 use extant_disk::extent::Extent;
-use extant_disk::features::Compat;
+use extant_disk::features::{Compat, Incompat};
 use extant_disk::file_kind::FileKind;
 use extant_disk::htree::{HashIndex, HtreeError, IndexKind};
 use extant_disk::location::Location;
@@ -17,6 +18,7 @@ use extant_units::{Ino, Lblk, Pblk};
 
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::inline;
 use crate::inodes::{Dir, Scan};
 use crate::remedy::{DirPlace, Repair};
 use crate::volume::{Volume, chunks};
@@ -38,11 +40,11 @@ const FILE_TYPE: usize = 7;
 /// The directory at the root for inodes without a name.
 const LOST_FOUND: &[u8] = b"lost+found";
 
-/// Levels of an index below its root: one, or two with large_dir, which is not a supported feature.
-const MAX_LEVELS: u8 = 1;
-
 /// The last hash version that an index may name.
 const LAST_HASH: u8 = 2;
+
+/// The hash of names that are folded and encrypted: their entries have it.
+const SIPHASH: u8 = 6;
 
 /// Walks all directories, in parallel.
 pub(crate) fn walk(
@@ -128,7 +130,8 @@ struct Bounds {
 
 /// The index of a directory: its index blocks, and for each leaf the hashes it may hold.
 struct Htree {
-    hasher: DirHasher,
+    /// `None` where names are folded and encrypted: entries have their hashes.
+    hasher: Option<DirHasher>,
     nodes: HashMap<u32, IndexKind>,
     leaves: HashMap<u32, Bounds>,
 }
@@ -154,6 +157,10 @@ impl DirWalker<'_> {
     }
 
     fn walk(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
+        if let Some(block) = &self.dir.inside {
+            self.inside(block);
+            return Ok(());
+        }
         let htree = if self.dir.indexed {
             self.htree()?
         } else {
@@ -180,6 +187,21 @@ impl DirWalker<'_> {
             self.findings.add_hiding(place, DirectoryDamage::NoBlock);
         }
         Ok(())
+    }
+
+    /// Walks a directory inside of its inode, as the block `block` that it would fill.
+    fn inside(&mut self, block: &[u8]) {
+        self.format = inline::format(self.format);
+        let (lblk, pblk, index) = (0, Pblk::ZERO, None);
+        self.block(CurrentBlock { lblk, pblk, index }, block, None);
+        let mut names: HashSet<&[u8]> = HashSet::new();
+        let records = self.format.records(block).skip(2).map_while(|r| r.ok());
+        for record in records.filter(|record| record.ino.is_some()) {
+            if !names.insert(record.name) {
+                let name = record.name.into();
+                self.add(lblk, DirectoryDamage::RepeatedName { name });
+            }
+        }
     }
 
     /// Reads the blocks of a run, if they can be read.
@@ -273,7 +295,7 @@ impl DirWalker<'_> {
         let bounds = match htree {
             None => None,
             Some(htree) => match htree.leaves.get(&lblk) {
-                Some(bounds) => Some((&htree.hasher, *bounds)),
+                Some(bounds) => htree.hasher.as_ref().map(|hasher| (hasher, *bounds)),
                 None => {
                     self.add(lblk, IndexDamage::NoEntry);
                     None
@@ -287,14 +309,25 @@ impl DirWalker<'_> {
             let Some(ino) = record.ino else { continue };
             // A record has a whole header.
             self.entry(current, block[record.offset + FILE_TYPE], &record, ino);
-            if let Some((hasher, bounds)) = bounds {
-                let hash = hasher.hash(record.name).major;
+            if let Some((hasher, bounds)) = bounds
+                && let Some(name) = self.hashed(record.name)
+            {
+                let hash = hasher.hash(&name).major;
                 if hash < bounds.low & !1 || hash > bounds.high {
                     let name = record.name.into();
                     self.add(lblk, IndexDamage::WrongLeaf { name, hash });
                 }
             }
         }
+    }
+
+    /// The form of a name that is hashed. Of names that are folded only those of ASCII are, and
+    /// those that are no UTF-8, which stay as they are.
+    fn hashed<'n>(&self, name: &'n [u8]) -> Option<Cow<'n, [u8]>> {
+        if !self.dir.folded || str::from_utf8(name).is_err() {
+            return Some(name.into());
+        }
+        name.is_ascii().then(|| name.to_ascii_lowercase().into())
     }
 
     /// Checks the bytes of "." and "..", after `DirFormat::dots` found the two where they must be.
@@ -345,7 +378,9 @@ impl DirWalker<'_> {
         if self.dir.ino == Ino::ROOT && record.name == LOST_FOUND {
             self.seen.lost_found = Some(ino);
         }
-        if let Err(error) = record.check_name() {
+        if self.dir.encrypted {
+            // Any bytes, until they are decrypted.
+        } else if let Err(error) = record.check_name() {
             self.add(lblk, error);
         } else if matches!(record.name, b"." | b"..") {
             self.add(lblk, DirectoryDamage::RepeatedName { name: name() });
@@ -387,7 +422,7 @@ impl DirWalker<'_> {
 
     /// Checks an index block. Returns whether its entries can be read.
     fn index_block(&self, lblk: u32, pblk: Pblk, block: &[u8], kind: IndexKind) -> bool {
-        let error = match self.format.check_index(block, kind, MAX_LEVELS) {
+        let error = match self.format.check_index(block, kind, self.max_levels()) {
             Ok(()) => return true,
             Err(error) => error,
         };
@@ -416,19 +451,21 @@ impl DirWalker<'_> {
             return Ok(None);
         }
         let (Ok(info), Ok(index)) = (
-            self.format.root_info(&root, MAX_LEVELS),
+            self.format.root_info(&root, self.max_levels()),
             self.format.index(&root, IndexKind::Root),
         ) else {
             return Ok(None);
         };
-        if info.hash_version > LAST_HASH {
-            let version = info.hash_version;
+        let version = info.hash_version;
+        let siphash = self.dir.folded && self.dir.encrypted && version == SIPHASH;
+        if version > LAST_HASH && !siphash {
             self.add(0, IndexDamage::HashVersion { version });
         }
         // The superblock says whether hashes take bytes as unsigned.
         let unsigned = self.volume.sb.flags().contains(SuperFlags::UNSIGNED_HASH);
-        let hasher = match DirHasher::new(info.hash_version, unsigned, self.volume.sb.hash_seed()) {
-            Ok(hasher) => hasher,
+        let hasher = match DirHasher::new(version, unsigned, self.volume.sb.hash_seed()) {
+            _ if siphash => None,
+            Ok(hasher) => Some(hasher),
             Err(error) => {
                 self.add(0, error);
                 return Ok(None);
@@ -443,28 +480,45 @@ impl DirWalker<'_> {
             low: 0,
             high: u32::MAX,
         };
-        for (child, bounds) in children(&index, everything) {
-            if info.indirect_levels == 0 {
-                self.leaf(&mut htree, child, bounds);
-            } else if let Entry::Vacant(free) = htree.nodes.entry(child) {
-                free.insert(IndexKind::Node);
-                let Some((pblk, block)) = self.read(child)? else {
-                    continue;
-                };
-                if !self.index_block(child, pblk, &block, IndexKind::Node) {
-                    continue;
-                }
-                let Ok(index) = self.format.index(&block, IndexKind::Node) else {
-                    continue;
-                };
-                for (leaf, bounds) in children(&index, bounds) {
-                    self.leaf(&mut htree, leaf, bounds);
-                }
-            } else {
+        self.below(&mut htree, &index, everything, info.indirect_levels)?;
+        Ok(Some(htree))
+    }
+
+    /// Levels of nodes that an index may have between its root and its leaves.
+    fn max_levels(&self) -> u8 {
+        let large = self.volume.sb.features().has_incompat(Incompat::LARGEDIR);
+        1 + u8::from(large)
+    }
+
+    /// Adds all that is below an index block with `levels` levels of nodes below it: at most two.
+    fn below(
+        &self,
+        htree: &mut Htree,
+        index: &HashIndex<'_>,
+        outer: Bounds,
+        levels: u8,
+    ) -> Result<()> {
+        for (child, bounds) in children(index, outer) {
+            if levels == 0 {
+                self.leaf(htree, child, bounds);
+                continue;
+            }
+            let Entry::Vacant(free) = htree.nodes.entry(child) else {
                 self.add(child, IndexDamage::TwoEntries);
+                continue;
+            };
+            free.insert(IndexKind::Node);
+            let Some((pblk, block)) = self.read(child)? else {
+                continue;
+            };
+            if !self.index_block(child, pblk, &block, IndexKind::Node) {
+                continue;
+            }
+            if let Ok(index) = self.format.index(&block, IndexKind::Node) {
+                self.below(htree, &index, bounds, levels - 1)?;
             }
         }
-        Ok(Some(htree))
+        Ok(())
     }
 
     fn leaf(&self, htree: &mut Htree, lblk: u32, bounds: Bounds) {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use extant_disk::damage::InodeDamage;
+use extant_disk::damage::{DirectoryDamage, InodeDamage};
 use extant_disk::extent::Extent;
+use extant_disk::features::Incompat;
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, RawInode};
@@ -16,6 +17,7 @@ use crate::bad_blocks::BadBlocks;
 use crate::error::Result;
 use crate::fields::{self, Fields, full_size};
 use crate::findings::Findings;
+use crate::inline;
 use crate::maps::{self, Map, MapWalker};
 use crate::remedy::Repair;
 use crate::reserved::Reserved;
@@ -33,6 +35,8 @@ pub(crate) struct Facts {
     /// A directory with an index and one link: it may have had more subdirectories than a link
     /// count can express.
     pub(crate) overflown: bool,
+    /// It holds the value of an attribute, and has no name.
+    pub(crate) is_value: bool,
     /// The record lies on a bad block: nothing is known but that the number is not free.
     pub(crate) unreadable: bool,
     /// Entries, "." and ".." included, that lead to it, once the directories are walked.
@@ -46,6 +50,7 @@ impl Facts {
             kind: None,
             links,
             overflown: false,
+            is_value: false,
             unreadable: false,
             references: AtomicU32::new(0),
         }
@@ -77,7 +82,13 @@ pub(crate) struct Dir {
     pub(crate) generation: u32,
     pub(crate) blocks: u64,
     pub(crate) indexed: bool,
+    /// Its names are folded before they are hashed.
+    pub(crate) folded: bool,
+    /// Its names are encrypted.
+    pub(crate) encrypted: bool,
     pub(crate) runs: Vec<Extent>,
+    /// With its entries inside of the inode: as the block that they would fill.
+    pub(crate) inside: Option<Box<[u8]>>,
 }
 
 /// The outcome of the pass.
@@ -87,6 +98,9 @@ pub(crate) struct Scan {
     pub(crate) facts: Vec<Vec<Facts>>,
     /// Directories, in rising order.
     pub(crate) dirs: Vec<Dir>,
+    /// Inodes that hold values of attributes, in rising order; `None` if some attributes cannot be
+    /// read.
+    pub(crate) values: Option<Vec<Ino>>,
     inodes_per_group: u32,
 }
 
@@ -142,7 +156,7 @@ pub(crate) fn scan(
     };
     let groups: Vec<Group> = volume.group_numbers().collect();
     let per_group = work.spread(&groups, |group, buffer| table.group(*group, buffer))?;
-    attributes.compare(work)?;
+    let values = attributes.compare(work)?;
     let (mut facts, mut dirs) = (Vec::with_capacity(per_group.len()), Vec::new());
     for (of_group, dirs_of_group) in per_group {
         facts.push(of_group);
@@ -152,6 +166,7 @@ pub(crate) fn scan(
         usage,
         facts,
         dirs,
+        values,
         inodes_per_group: volume.sb.inodes_per_group(),
     })
 }
@@ -236,6 +251,8 @@ impl Table<'_> {
             return Ok(Some((facts, None)));
         };
         facts.kind = FileKind::from_mode(core.mode);
+        facts.is_value = core.flags.contains(InodeFlags::EA_INODE)
+            && self.volume.sb.features().has_incompat(Incompat::EA_INODE);
         facts.overflown = core.flags.contains(InodeFlags::INDEX) && core.links == 1;
         let inode = Found {
             ino,
@@ -331,7 +348,14 @@ impl Table<'_> {
                 _ => {}
             }
         }
-        let own = self.attributes.inode(inode.role, ino, core);
+        let of_attributes = self.attributes.inode(inode.role, ino, core)?;
+        let own = of_attributes.unwrap_or(0);
+        if self.is_inline(core) {
+            if of_attributes.is_some() {
+                self.space(ino, core, own);
+            }
+            return Ok(self.inside(inode));
+        }
         let map = match inode.kind {
             Some(FileKind::Regular | FileKind::Directory) => walker.walk(core)?,
             Some(FileKind::Symlink) if !is_fast_symlink(self.volume, core, own) => {
@@ -340,7 +364,9 @@ impl Table<'_> {
             _ => Map::default(),
         };
         let own = own + self.translator(inode, &walker);
-        self.space(ino, core, map.claimed + own);
+        if of_attributes.is_some() {
+            self.space(ino, core, map.claimed + own);
+        }
         match inode.kind {
             Some(FileKind::Symlink) => self.symlink(inode, &map)?,
             Some(FileKind::Directory) if inode.role.has_name() => {
@@ -381,8 +407,10 @@ impl Table<'_> {
         let size = full_size(inode.raw);
         let last_written = map.runs.iter().rev().find(|run| !run.unwritten);
         let at_least = last_written.map_or(0, |run| (run.end() - 1) * bs.bytes_u64());
-        // A truncation that a crash cuts short leaves an orphan, which the next mount finishes.
-        if size < at_least && !self.orphans.contains(&inode.ino) {
+        // A truncation that a crash cuts short leaves an orphan, which the next mount finishes. The
+        // Merkle tree of fs-verity lies behind the end.
+        let verity = inode.core.flags.contains(InodeFlags::VERITY);
+        if size < at_least && !verity && !self.orphans.contains(&inode.ino) {
             let written = at_least;
             let damage = InodeDamage::SizeWithinBlocks { size, written };
             self.findings.add_alone(Location::Inode(inode.ino), damage);
@@ -403,6 +431,10 @@ impl Table<'_> {
             Some(_) => Vec::new(),
         };
         let end = target.iter().position(|byte| *byte == 0);
+        let encrypted = inode.core.flags.contains(InodeFlags::ENCRYPT);
+        if encrypted && size > 0 && size <= target.len() as u64 {
+            return Ok(());
+        }
         if size == 0 || end.map(|end| end as u64) != Some(size) {
             self.findings.add_alone(
                 Location::Inode(inode.ino),
@@ -410,6 +442,72 @@ impl Table<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Returns whether the data of an inode is inside of it.
+    fn is_inline(&self, core: &InodeCore) -> bool {
+        let has_feature = self
+            .volume
+            .sb
+            .features()
+            .has_incompat(Incompat::INLINE_DATA);
+        has_feature && core.flags.contains(InodeFlags::INLINE_DATA)
+    }
+
+    /// Checks data inside of an inode.
+    fn inside(&self, inode: &Found<'_>) -> Option<Dir> {
+        let (ino, core) = (inode.ino, inode.core);
+        let damaged = |damage| self.findings.add_alone(Location::Inode(ino), damage);
+        let size = full_size(inode.raw);
+        // Attributes that cannot be read were reported.
+        let Some(data) = inline::data(core).ok()? else {
+            damaged(InodeDamage::NoInlineAttribute);
+            return None;
+        };
+        let Some(data) = usize::try_from(size).ok().and_then(|size| data.get(..size)) else {
+            damaged(InodeDamage::PastInlineData);
+            return None;
+        };
+        if core.flags.contains(InodeFlags::EXTENTS) {
+            damaged(InodeDamage::InlineExtents);
+        }
+        match inode.kind {
+            Some(FileKind::Symlink) => {
+                let encrypted = core.flags.contains(InodeFlags::ENCRYPT);
+                if size == 0 || !encrypted && data.contains(&0) {
+                    damaged(InodeDamage::SymlinkTargetSize { size });
+                }
+                None
+            }
+            Some(FileKind::Directory) => {
+                let format = inline::format(self.volume.dir_format(ino, core.generation));
+                let block = inline::as_block(&format, ino, data);
+                if block.is_none() {
+                    let damage = DirectoryDamage::NoBlock;
+                    self.findings.add_hiding(Location::Inode(ino), damage);
+                }
+                let dir = self.directory_of(core, ino, Vec::new());
+                Some(Dir {
+                    inside: block,
+                    ..dir
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The directory `ino` with the blocks `runs`.
+    fn directory_of(&self, core: &InodeCore, ino: Ino, runs: Vec<Extent>) -> Dir {
+        Dir {
+            ino,
+            generation: core.generation,
+            blocks: runs.last().map_or(0, Extent::end),
+            indexed: core.flags.contains(InodeFlags::INDEX),
+            folded: core.flags.contains(InodeFlags::CASEFOLD),
+            encrypted: core.flags.contains(InodeFlags::ENCRYPT),
+            runs,
+            inside: None,
+        }
     }
 
     fn directory(&self, inode: &Found<'_>, map: Map) -> Dir {
@@ -425,13 +523,7 @@ impl Table<'_> {
             self.findings
                 .add_hiding(Location::Inode(ino), InodeDamage::DirectoryUnwritten);
         }
-        Dir {
-            ino,
-            generation: core.generation,
-            blocks: end,
-            indexed: core.flags.contains(InodeFlags::INDEX),
-            runs: map.runs,
-        }
+        self.directory_of(core, ino, map.runs)
     }
 }
 

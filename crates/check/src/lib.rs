@@ -46,6 +46,7 @@ mod error;
 mod fields;
 mod findings;
 mod groups;
+mod inline;
 mod inodes;
 mod journal;
 mod links;
@@ -61,6 +62,7 @@ mod role;
 mod superblock;
 mod superblock_copy;
 mod usage;
+mod values;
 mod volume;
 mod work;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use extant_disk::damage::LinkDamage;
+use extant_disk::damage::{AttributeDamage, LinkDamage};
 use extant_disk::features::RoCompat;
 use extant_disk::file_kind::FileKind;
 use extant_disk::htree::IndexKind;
@@ -15,6 +15,7 @@ use crate::findings::Findings;
 use crate::inodes::{Dir, Facts, Scan};
 use crate::maps::blocks_of;
 use crate::remedy::{DirPlace, Repair};
+use crate::role::Role;
 use crate::volume::Volume;
 
 /// From this number of links on a directory's count is 1, which means "many" (`dir_nlink`).
@@ -54,8 +55,18 @@ pub(crate) fn compare(
         if stored == 0 && orphans.contains(&facts.ino) && (found == 0 || is_dir) {
             continue;
         }
-        let own = volume.sb.orphan_file_inode();
-        if own == Some(facts.ino) {
+        if matches!(
+            Role::of(&volume.sb, facts.ino),
+            Role::OrphanFile | Role::Quota
+        ) {
+            continue;
+        }
+        if facts.is_value {
+            let values = scan.values.as_ref();
+            if values.is_some_and(|values| values.binary_search(&facts.ino).is_err()) {
+                let damage = AttributeDamage::UnusedValue;
+                findings.add_alone(Location::Inode(facts.ino), damage);
+            }
             continue;
         }
         let links = LinkCount {

@@ -9,6 +9,7 @@ use std::mem::offset_of;
 use extant_disk::csum::Crc32c;
 use extant_disk::damage::{MapDamage, ReservedDamage};
 use extant_disk::extent::{self, Expect, Extent, ExtentError, Index, Node, RawHeader};
+use extant_disk::features::RoCompat;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags};
 use extant_disk::location::Location;
 use extant_units::{BlockSize, Ino, Lblk, Pblk};
@@ -73,6 +74,21 @@ impl MapWalker<'_> {
             self.findings.add(place, MapDamage::Shared { block });
             return false;
         }
+        true
+    }
+
+    /// As [`MapWalker::claim`], for data, which several files have where the volume allows it.
+    fn claim_data(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
+        let shared = self
+            .volume
+            .sb
+            .features()
+            .has_ro_compat(RoCompat::SHARED_BLOCKS);
+        if !shared || !self.volume.holds(first, u64::from(count)) {
+            return self.claim(first, count, map);
+        }
+        map.claimed += u64::from(count);
+        self.usage.share(first, u64::from(count));
         true
     }
 
@@ -173,7 +189,7 @@ impl MapWalker<'_> {
     fn node(&self, node: &Node<'_>, end: u64, map: &mut Map, pending: &mut Vec<(Index, Expect)>) {
         if node.depth() == 0 {
             for extent in node.extents() {
-                if self.claim(extent.pblk, extent.len, map) {
+                if self.claim_data(extent.pblk, extent.len, map) {
                     map.runs.push(extent);
                 }
             }
@@ -224,11 +240,13 @@ impl MapWalker<'_> {
         if level == 0 && self.spare.binary_search(&pblk.get()).is_ok() {
             return Ok(());
         }
-        if !self.claim(pblk, 1, map) {
+        if level == 0 {
+            if self.claim_data(pblk, 1, map) {
+                push(&mut map.runs, Lblk::new(start), pblk);
+            }
             return Ok(());
         }
-        if level == 0 {
-            push(&mut map.runs, Lblk::new(start), pblk);
+        if !self.claim(pblk, 1, map) {
             return Ok(());
         }
         let block = self.volume.block(pblk)?;

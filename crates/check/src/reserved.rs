@@ -60,6 +60,9 @@ impl Reserved<'_> {
             Role::Journal if kind != Some(FileKind::Regular) => {
                 self.add(ReservedDamage::JournalMode { mode });
             }
+            Role::Quota if kind != Some(FileKind::Regular) => {
+                self.add(ReservedDamage::QuotaMode { mode });
+            }
             Role::OrphanFile if kind != Some(FileKind::Regular) => {
                 self.add(ReservedDamage::OrphanFileMode { mode });
             }

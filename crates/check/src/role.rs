@@ -21,6 +21,8 @@ pub(crate) enum Role {
     Journal,
     /// The orphan file.
     OrphanFile,
+    /// Usage and limits of users, groups or projects.
+    Quota,
     /// For a feature (a quota, a journal, a resize inode) that this file system does not have:
     /// empty.
     Absent,
@@ -44,6 +46,8 @@ impl Role {
             Self::Journal
         } else if sb.orphan_file_inode() == Some(ino) {
             Self::OrphanFile
+        } else if has_quota(sb, ino) {
+            Self::Quota
         } else if ino.get() >= sb.first_inode() {
             Self::Ordinary
         } else {
@@ -51,11 +55,6 @@ impl Role {
                 Self::BAD_BLOCKS => Self::BadBlocks,
                 Self::BOOT_LOADER => Self::BootLoader,
                 Self::RESIZE if sb.features().has_compat(Compat::RESIZE_INODE) => Self::Resize,
-                Self::USER_QUOTA | Self::GROUP_QUOTA
-                    if sb.features().has_ro_compat(RoCompat::QUOTA) =>
-                {
-                    Self::Reserved
-                }
                 Self::RESIZE | Self::USER_QUOTA | Self::GROUP_QUOTA | Self::JOURNAL => Self::Absent,
                 _ => Self::Reserved,
             }
@@ -72,7 +71,7 @@ impl Role {
     pub(crate) fn is_read(self) -> bool {
         matches!(
             self,
-            Self::Ordinary | Self::Root | Self::Journal | Self::OrphanFile
+            Self::Ordinary | Self::Root | Self::Journal | Self::OrphanFile | Self::Quota
         )
     }
 
@@ -80,4 +79,11 @@ impl Role {
     pub(crate) fn is_reserved(self) -> bool {
         !matches!(self, Self::Ordinary | Self::Root)
     }
+}
+
+/// Returns whether the superblock names `ino` as a file of quotas.
+fn has_quota(sb: &Superblock, ino: Ino) -> bool {
+    let raw = sb.raw();
+    let files = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
+    sb.features().has_ro_compat(RoCompat::QUOTA) && files.iter().any(|file| file.get() == ino.get())
 }

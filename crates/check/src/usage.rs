@@ -115,6 +115,13 @@ impl Usage {
         taken
     }
 
+    /// Claims a range as [`Usage::claim`] does, for an owner that may share it.
+    pub(crate) fn share(&self, first: Pblk, count: u64) {
+        for (group, range) in self.split(first, count) {
+            self.groups[group].lock().claim(range, self.per_group);
+        }
+    }
+
     /// Returns whether a block has two owners of which one is no metadata of groups.
     pub(crate) fn is_contested(&self) -> bool {
         self.contested.load(Ordering::Relaxed)

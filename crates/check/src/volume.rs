@@ -11,15 +11,24 @@ use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::inode::{InodeCore, InodeError, InodeFormat};
 use extant_disk::location::Location;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use extant_units::{DevOff, Group, Ino, Pblk};
+use extant_units::{DevOff, Group, Ino, Pblk, exact_u32};
 
 use crate::error::{Error, Result};
 use crate::findings::Findings;
 use crate::remedy::Repair;
 
-/// Ro-compat features of volumes that are checked: those that are supported, and `read-only`, which
-/// changes nothing in the structures.
-const RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
+/// Incompat features of volumes that are checked: all that are read.
+const INCOMPAT: Incompat = Incompat::SUPPORTED.union(Incompat::READABLE);
+
+/// Ro-compat features of volumes that are checked: those that are supported, `read-only`, which
+/// changes nothing in the structures, and those that change little. Of quotas only the files are
+/// checked, not their contents.
+const RO_COMPAT: RoCompat = RoCompat::SUPPORTED
+    .union(RoCompat::READONLY)
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::PROJECT)
+    .union(RoCompat::SHARED_BLOCKS)
+    .union(RoCompat::VERITY);
 
 /// The file system as the check sees it.
 ///
@@ -46,7 +55,7 @@ impl Volume {
         let sb = Superblock::parse(&bytes)?;
         sb.check_device_len(dev.len())?;
         let features = sb.features();
-        if let Some(name) = (features.incompat - Incompat::SUPPORTED).names().next() {
+        if let Some(name) = (features.incompat - INCOMPAT).names().next() {
             return Err(Error::UnsupportedFeature(name));
         }
         if let Some(name) = (features.ro_compat - RO_COMPAT).names().next() {
@@ -78,9 +87,12 @@ impl Volume {
         let mut groups = Vec::new();
         let mut numbers = self.group_numbers();
         let first = self.sb.descriptor_start().get();
+        let tabled = self.tabled_blocks();
+        let in_table = chunks(u64::from(tabled)).map(|(at, count)| (first + at, count));
+        let elsewhere = (tabled..self.sb.desc_blocks()).map(|at| (self.spread_block(at), 1));
         let mut buffer = Vec::new();
-        for (at, count) in chunks(u64::from(self.sb.desc_blocks())) {
-            self.read_blocks(Pblk::new(first + at), count, &mut buffer)?;
+        for (block, count) in in_table.chain(elsewhere) {
+            self.read_blocks(Pblk::new(block), count, &mut buffer)?;
             for (bytes, group) in buffer.chunks_exact(size).zip(&mut numbers) {
                 groups.push(self.descriptor(bytes, group, findings)?);
             }
@@ -170,16 +182,55 @@ impl Volume {
         self.sb.block_size().blocks_for(bytes).get()
     }
 
+    /// Blocks of descriptors that lie in one table behind the superblock: all, without `meta_bg`.
+    fn tabled_blocks(&self) -> u32 {
+        let all = self.sb.desc_blocks();
+        self.sb.first_meta_bg().map_or(all, |first| first.min(all))
+    }
+
+    /// Descriptors in one block, which are those of a meta group.
+    fn descriptors_per_block(&self) -> u32 {
+        exact_u32((self.sb.block_size().bytes() / self.sb.desc_size()) as u64)
+    }
+
+    /// The block of the descriptors `at`, which are behind the table: it is in the first group that
+    /// they are of.
+    fn spread_block(&self, at: u32) -> u64 {
+        let group = Group::new(at * self.descriptors_per_block());
+        self.group_start(group) + self.superblocks_of(group)
+    }
+
+    /// Blocks at the start of a group with a superblock: one or none.
+    fn superblocks_of(&self, group: Group) -> u64 {
+        u64::from(group == Group::new(0) || self.sb.has_backup(group))
+    }
+
     /// Blocks at the start of a group that hold a superblock, descriptors and their reserve.
     pub(crate) fn backup_blocks(&self, group: Group) -> u64 {
-        if group == Group::new(0) {
-            let start = self.sb.descriptor_start().get() - self.group_start(group);
-            start + u64::from(self.sb.desc_blocks()) + u64::from(self.sb.reserved_gdt_blocks())
-        } else if self.sb.has_backup(group) {
-            1 + u64::from(self.sb.desc_blocks()) + u64::from(self.sb.reserved_gdt_blocks())
-        } else {
-            0
+        let superblocks = self.superblocks_of(group);
+        let place = group.get() % self.descriptors_per_block();
+        if group.get() / self.descriptors_per_block() >= self.tabled_blocks() {
+            let of_meta_group = [0, 1, self.descriptors_per_block() - 1].contains(&place);
+            return superblocks + u64::from(of_meta_group);
         }
+        let reserved = u64::from(self.sb.reserved_gdt_blocks());
+        superblocks * (1 + u64::from(self.tabled_blocks()) + reserved)
+    }
+
+    /// The copy of descriptors in `group`, which is not the first: where it begins, its blocks, and
+    /// the first group that it is of.
+    pub(crate) fn descriptor_copy(&self, group: Group) -> Option<(Pblk, u64, Group)> {
+        let per_block = self.descriptors_per_block();
+        let start = self.group_start(group) + self.superblocks_of(group);
+        let (meta_group, place) = (group.get() / per_block, group.get() % per_block);
+        if meta_group >= self.tabled_blocks() {
+            let copied = place == 1 || place == per_block - 1;
+            let of = Group::new(meta_group * per_block);
+            return copied.then_some((Pblk::new(start), 1, of));
+        }
+        let blocks = u64::from(self.tabled_blocks());
+        let copied = self.sb.has_backup(group);
+        copied.then_some((Pblk::new(start), blocks, Group::new(0)))
     }
 
     /// Returns whether `[first, first + count)` lies behind the boot block and on the volume.
@@ -237,6 +288,12 @@ impl Volume {
 
     /// Reads one inode, for the few that are needed before the scan.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Result<InodeCore, InodeError>> {
+        let record = self.record(ino)?;
+        Ok(InodeCore::decode(&self.format, ino, &record))
+    }
+
+    /// The record of one inode.
+    pub(crate) fn record(&self, ino: Ino) -> Result<Vec<u8>> {
         let missing = || Error::corrupt(Location::Inode(ino), InodeDamage::Missing);
         let at = ino.get() - 1;
         let group = at / self.sb.inodes_per_group();
@@ -250,7 +307,7 @@ impl Volume {
         let bytes = self.block(block)?;
         let start = offset % self.sb.block_size().bytes();
         let record = bytes.get(start..start + size).ok_or_else(missing)?;
-        Ok(InodeCore::decode(&self.format, ino, record))
+        Ok(record.to_vec())
     }
 }
 

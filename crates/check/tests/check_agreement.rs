@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use check_kit::mutants::{Mutant, Mutants, NEEDS};
-use check_kit::{BASES, base, damage, exceptions, verdict};
+use check_kit::{BASES, FeatureSet, READ_ONLY, base, damage, exceptions, verdict};
 use extant_testkit::{Context, Result, TempDir, ensure, need, report};
 
 #[derive(Default)]
@@ -23,10 +23,19 @@ struct Totals {
 
 #[test]
 fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
+    agree_on(250, BASES)
+}
+
+#[test]
+fn mutated_images_of_volumes_that_are_only_read_too() -> Result<()> {
+    agree_on(250, READ_ONLY)
+}
+
+fn agree_on(count: u64, sets: &[FeatureSet]) -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let mutants = Mutants::new(250, 2)?;
+    let mutants = Mutants::new(count, 2, sets)?;
     let count = mutants.count;
     let (seeds, totals) = (Mutex::new(mutants.seeds()), Mutex::new(Totals::default()));
     let work = || -> Result<()> {
@@ -77,7 +86,7 @@ fn each_exception_is_shown() -> Result<()> {
     let mut wrong = Vec::new();
     for exception in exceptions::OURS.iter().chain(exceptions::THEIRS) {
         let (at, request) = exception.shown_by;
-        let (_, mib, args, dirty) = BASES[at];
+        let (_, mib, args, dirty) = [BASES, READ_ONLY].concat()[at];
         let image = base(mib, args, dirty)?;
         damage(&image, request).context(|| exception.name.to_owned())?;
         let verdict = verdict(image.path())?;

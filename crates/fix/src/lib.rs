@@ -89,7 +89,9 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
         Some(_) => Primary::ALONE,
         None => primary::reseal(&overlay)?,
     };
-    let protection = Protection::read(&dev, &Image::open(&overlay)?)?;
+    let image = Image::open(&overlay)?;
+    gate::require_written_features(&image.sb)?;
+    let protection = Protection::read(&dev, &image)?;
     let log = replay::into(&overlay, memory)?;
     let mut outcome = rounds::run(&overlay, standing, options)?;
     if log.marked_only {

@@ -17,9 +17,12 @@ use extant_disk::damage::CorruptKind;
 use extant_jbd2::JournalError;
 use extant_testkit::{Cmd, Image, Result, TempDir, bail, ensure};
 
-/// Small feature sets: name, size in MiB, arguments of mke2fs, and whether the journal keeps a
+/// A small feature set: name, size in MiB, arguments of mke2fs, and whether the journal keeps a
 /// transaction.
-pub(crate) const BASES: &[(&str, u64, &str, bool)] = &[
+pub(crate) type FeatureSet = (&'static str, u64, &'static str, bool);
+
+/// Feature sets of volumes that are written.
+pub(crate) const BASES: &[FeatureSet] = &[
     ("default", 4, "-b 1024 -N 160", false),
     (
         "ext3",
@@ -48,6 +51,40 @@ pub(crate) const BASES: &[(&str, u64, &str, bool)] = &[
         false,
     ),
     ("dirty", 4, "-b 1024 -N 160 -O ^64bit", true),
+];
+
+/// Feature sets of volumes that are only read.
+pub(crate) const READ_ONLY: &[FeatureSet] = &[
+    (
+        "meta_bg",
+        4,
+        "-b 1024 -N 192 -g 1024 -O meta_bg,^resize_inode,^has_journal",
+        false,
+    ),
+    (
+        "inline_data",
+        4,
+        "-b 1024 -N 160 -I 512 -O inline_data,^metadata_csum",
+        false,
+    ),
+    (
+        "ea_inode",
+        4,
+        "-b 1024 -N 160 -O ea_inode,large_dir,^metadata_csum",
+        false,
+    ),
+    (
+        "casefold",
+        4,
+        "-b 1024 -N 160 -O casefold,encrypt,verity -E encoding=utf8",
+        false,
+    ),
+    (
+        "quota",
+        4,
+        "-b 1024 -N 160 -O quota,project -E quotatype=usrquota:grpquota:prjquota",
+        false,
+    ),
 ];
 
 /// A base image: sound for both sides, with all kinds of structures: an index, an extent tree of
@@ -86,6 +123,18 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
          ea_set file user.long {long}\nea_set sub user.long {long}\nea_set tiny user.in abc\n"
     );
     script(&image, &requests)?;
+    if args.contains("ea_inode") {
+        let value = tree.join("value");
+        std::fs::write(&value, [b'v'; 9000])?;
+        let big = value.display();
+        script(
+            &image,
+            &format!("ea_set -f {big} file user.big\nea_set -f {big} sub user.big\n"),
+        )?;
+    }
+    if args.contains("casefold") {
+        script(&image, "set_inode_field big flags 0x40080000\n")?;
+    }
     // Indexes come from e2fsck; it also counts the special files' names.
     let made = Cmd::new("e2fsck").args(["-fyD"]).arg(image.path()).run()?;
     ensure!(matches!(made.code, Some(0 | 1)), "{}", made.describe());
@@ -105,7 +154,8 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
 }
 
 /// Requests of debugfs. `{block N}` is replaced by a block of the journal, `{name FILE}` by the
-/// location of the name of the first attribute in the inode of the file.
+/// location of the name of the first attribute in the inode of the file, `{value FILE}` by that of
+/// the second byte of its value's size, `{place FILE}` of its value's offset.
 pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
     let Some((before, rest)) = request.split_once('{') else {
         return script(image, request);
@@ -116,14 +166,17 @@ pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
             let block = image.debugfs(&format!("bmap <8> {number}"))?;
             block.trim().to_owned()
         }
-        Some(("name", file)) => first_name(&image.debugfs(&format!("imap {file}"))?)?,
+        Some(("name", file)) => in_first_entry(&image.debugfs(&format!("imap {file}"))?, 16, 0)?,
+        Some(("place", file)) => in_first_entry(&image.debugfs(&format!("imap {file}"))?, 3, 255)?,
+        Some(("value", file)) => in_first_entry(&image.debugfs(&format!("imap {file}"))?, 9, 3)?,
         _ => bail!("what is {question}?"),
     };
     script(image, &format!("{before}{answer}{after}"))
 }
 
-/// One byte of zero where debugfs's `imap` says that an inode of 256 bytes lies, 180 bytes on.
-fn first_name(imap: &str) -> Result<String> {
+/// The byte `byte` in the first attribute's entry of the inode of 256 bytes that debugfs's `imap`
+/// tells of, `inside` bytes on.
+fn in_first_entry(imap: &str, inside: u64, byte: u8) -> Result<String> {
     let words: Vec<&str> = imap.split([' ', ',', '\n']).collect();
     let after = |word: &str| {
         let at = words.iter().position(|found| *found == word);
@@ -134,8 +187,11 @@ fn first_name(imap: &str) -> Result<String> {
     // "located at block N": the last "block" of the answer.
     let block = words.iter().rposition(|word| *word == "block");
     let block = block.and_then(|at| words.get(at + 1)).copied();
-    let at = offset + 128 + 32 + 4 + 16;
-    Ok(format!("-o {at} -l 1 -p 0 {}", block.unwrap_or_default()))
+    let at = offset + 128 + 32 + 4 + inside;
+    Ok(format!(
+        "-o {at} -l 1 -p {byte} {}",
+        block.unwrap_or_default()
+    ))
 }
 
 /// Requests of debugfs, one a line.

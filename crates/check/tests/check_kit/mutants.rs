@@ -5,7 +5,7 @@ use std::ops::Range;
 use extant_testkit::mutate::{Map, Script};
 use extant_testkit::{Context, Need, Result, Rng, ensure};
 
-use super::{BASES, base};
+use super::{FeatureSet, base};
 
 /// Needs of the images.
 pub(crate) const NEEDS: &[Need] = &[
@@ -33,10 +33,11 @@ pub(crate) struct Mutant {
 }
 
 impl Mutants {
-    /// Images of 1 to `most` steps of damage, `count` unless the environment says otherwise.
-    pub(crate) fn new(count: u64, most: u64) -> Result<Mutants> {
+    /// Images of 1 to `most` steps of damage, `count` unless the environment says otherwise, made
+    /// from `sets` of features.
+    pub(crate) fn new(count: u64, most: u64, sets: &[FeatureSet]) -> Result<Mutants> {
         let mut bases = Vec::new();
-        for (name, mib, args, dirty) in BASES {
+        for (name, mib, args, dirty) in sets {
             let image = base(*mib, args, *dirty).context(|| (*name).to_owned())?;
             let bytes = std::fs::read(image.path())?;
             let map = Map::of(&bytes);

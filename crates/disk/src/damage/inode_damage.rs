@@ -37,6 +37,8 @@ damage! {
         DirectorySize { size: u64, blocks: u64 } =>
             "directory of {size} bytes with blocks up to {blocks}",
         DirectoryUnwritten => "directory with unwritten blocks",
+        InlineExtents => "data inside of it, and an extent tree",
+        NoInlineAttribute => "data inside of it, without the attribute for more",
         PastInlineData => "longer than the data inside of it",
         SymlinkWithoutBlock => "symbolic link without a block",
         SymlinkTarget => "symbolic link with an empty target or a NUL in it",

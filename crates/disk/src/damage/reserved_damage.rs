@@ -16,6 +16,7 @@ damage! {
         JournalUnused => "the journal's inode is not in use",
         JournalSize { size: u64 } => "a journal of {size} bytes",
         OrphanFileMode { mode: u16 } => "the orphan file has mode {mode:#o}",
+        QuotaMode { mode: u16 } => "a file of quotas has mode {mode:#o}",
         NotMapped { block: u64 } => "block {block} of this internal file is not mapped",
         RepeatedBlock { block: Pblk } =>
             "block {block} of the volume is in this internal file twice",

@@ -1,0 +1,177 @@
+//! Values of extended attributes in inodes of their own (`ea_inode`).
+//!
+//! Such an inode is a regular file with a flag and without a name. Its time of access holds the
+//! crc32c of the value, and its time of change and its version the number of attributes that have
+//! it. Those that Lustre made are older: they name their owner, and count nothing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_disk::damage::{AttributeDamage, CorruptKind};
+use extant_disk::features::Incompat;
+use extant_disk::file_kind::FileKind;
+use extant_disk::inode::{InodeCore, InodeFlags, RawInode};
+use extant_disk::location::Location;
+use extant_disk::xattr::{Entries, Entry, ValueInode, XATTR_VALUE_MAX};
+use extant_units::{Ino, Pblk};
+use parking_lot::Mutex;
+
+use crate::error::Result;
+use crate::findings::Findings;
+use crate::maps::map_of;
+use crate::volume::Volume;
+use crate::work::Work;
+
+/// The values that attributes have elsewhere.
+#[derive(Default)]
+pub(crate) struct Values {
+    /// How many attributes have each.
+    users: Mutex<BTreeMap<Ino, u64>>,
+    /// Some attributes cannot be read: there may be more users.
+    unread: AtomicBool,
+}
+
+/// An inode that holds a value.
+struct Holder {
+    core: InodeCore,
+    /// The crc32c of the value.
+    crc: u32,
+    /// The attributes that have it; `None` for one of Lustre.
+    users: Option<u64>,
+}
+
+impl Values {
+    /// Checks the attribute `entry`, whose value is at `at`, and counts it.
+    pub(crate) fn refer(
+        &self,
+        volume: &Volume,
+        entry: &Entry<'_>,
+        at: &ValueInode,
+    ) -> Result<Option<CorruptKind>> {
+        let has_feature = volume.sb.features().has_incompat(Incompat::EA_INODE);
+        let ino = Ino::new(at.inode).filter(|ino| has_feature && *ino >= first_of(volume));
+        let damage = || Ok(Some(at.damage().into()));
+        let Some(ino) = ino.filter(|ino| ino.get() <= volume.sb.inodes_count()) else {
+            return damage();
+        };
+        let Some(holder) = Holder::read(volume, ino)? else {
+            return damage();
+        };
+        *self.users.lock().entry(ino).or_insert(0) += 1;
+        if holder.core.disk_size != u64::from(at.size) || at.size as usize > XATTR_VALUE_MAX {
+            return damage();
+        }
+        let wrong = holder.users.is_some() && !at.is_hash_of(&entry.name, holder.crc);
+        Ok(wrong.then(|| AttributeDamage::Hash.into()))
+    }
+
+    /// Blocks of the values that attributes of a table have elsewhere. Each inode that has the
+    /// attributes counts them as its own, but those of Lustre. `None` if some cannot be read.
+    pub(crate) fn blocks(volume: &Volume, entries: Entries<'_>) -> Result<Option<u64>> {
+        let mut blocks = 0;
+        if !volume.sb.features().has_incompat(Incompat::EA_INODE) {
+            return Ok(Some(blocks));
+        }
+        for entry in entries {
+            let Ok(entry) = entry else { return Ok(None) };
+            let Some(at) = entry.elsewhere else { continue };
+            let ino = Ino::new(at.inode).filter(|ino| ino.get() <= volume.sb.inodes_count());
+            let holder = ino.map(|ino| Holder::read(volume, ino)).transpose()?;
+            let Some(holder) = holder.flatten() else {
+                return Ok(None);
+            };
+            if holder.users.is_some() {
+                blocks += volume.sb.block_size().blocks_for(at.size.into()).get();
+            }
+        }
+        Ok(Some(blocks))
+    }
+
+    /// Notes that attributes of a table cannot be read.
+    pub(crate) fn note_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Compares each value with its hash, and the counts, after all attributes were counted.
+    /// Returns the inodes; `None` if there may be others.
+    pub(crate) fn compare(
+        &self,
+        volume: &Volume,
+        findings: &Findings,
+        work: &Work<'_>,
+    ) -> Result<Option<Vec<Ino>>> {
+        let known: Vec<(Ino, u64)> = std::mem::take(&mut *self.users.lock())
+            .into_iter()
+            .collect();
+        let unread = self.unread.load(Ordering::Relaxed);
+        work.expect(known.len() as u64);
+        work.spread(&known, |&(ino, users), buffer| {
+            let Some(holder) = Holder::read(volume, ino)? else {
+                return Ok(());
+            };
+            let Some(stored) = holder.users else {
+                return Ok(());
+            };
+            let place = Location::Inode(ino);
+            if stored != users && !unread {
+                findings.add_alone(place, AttributeDamage::ValueReferences { stored, users });
+            }
+            let value = value_of(volume, ino, &holder.core, buffer)?;
+            if volume.sb.checksum_seed().feed(&value).raw() != holder.crc {
+                findings.add_alone(place, AttributeDamage::ValueHash);
+            }
+            Ok(())
+        })?;
+        let inodes = known.into_iter().map(|(ino, _)| ino);
+        Ok((!unread).then(|| inodes.collect()))
+    }
+}
+
+impl Holder {
+    /// Reads inode `ino`; `None` if it holds no value.
+    fn read(volume: &Volume, ino: Ino) -> Result<Option<Self>> {
+        let record = volume.record(ino)?;
+        let (Some(raw), Ok(core)) = (
+            RawInode::of(&record),
+            InodeCore::decode(&volume.format, ino, &record),
+        ) else {
+            return Ok(None);
+        };
+        let is_one = core.links != 0
+            && core.flags.contains(InodeFlags::EA_INODE)
+            && FileKind::from_mode(core.mode) == Some(FileKind::Regular);
+        let (time, version) = (raw.ctime.get(), raw.version_lo.get());
+        let users = u64::from(time) << 32 | u64::from(version);
+        Ok(is_one.then(|| Self {
+            crc: raw.atime.get(),
+            users: (users != 0).then_some(users),
+            core,
+        }))
+    }
+}
+
+/// The first inode that may hold one.
+fn first_of(volume: &Volume) -> Ino {
+    Ino::new(volume.sb.first_inode()).unwrap_or(Ino::ROOT)
+}
+
+/// The bytes of a value: as many as its blocks have.
+fn value_of(volume: &Volume, ino: Ino, core: &InodeCore, buffer: &mut Vec<u8>) -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    let size = usize::try_from(core.disk_size).unwrap_or(usize::MAX);
+    let Ok((_, runs)) = map_of(volume, ino)? else {
+        return Ok(value);
+    };
+    for run in runs.iter().filter(|run| !run.unwritten) {
+        for at in 0..run.len {
+            if value.len() >= size {
+                break;
+            }
+            let block: Pblk = run.pblk.plus(at.into());
+            volume.read_blocks(block, 1, buffer)?;
+            let left = (size - value.len()).min(buffer.len());
+            value.extend_from_slice(&buffer[..left]);
+        }
+    }
+    Ok(value)
+}
