@@ -313,3 +313,29 @@ fn edits_and_views_beside_truncation_and_sync() {
         assert!(open(&image, path).read("/a").unwrap() == cached);
     }
 }
+
+/// Data inside of the inode has no folio: its view is a copy.
+#[test]
+fn a_view_of_inline_data_is_a_copy() {
+    let image = Image::of_mib(16)
+        .args("-O inline_data -I 512")
+        .make()
+        .unwrap();
+    let data = content::fill(3, 0, 200);
+    let source = image.path().with_extension("data");
+    std::fs::write(&source, &data).unwrap();
+    let request = format!("write {} inside", source.display());
+    image.debugfs_write(&request).unwrap();
+    let fs = Filesystem::options().open(image.path()).unwrap();
+    let file = fs.open("/inside").unwrap();
+    for (range, shown) in [
+        (0..u64::MAX, &data[..]),
+        (50..70, &data[50..70]),
+        (190..300, &data[190..]),
+        (200..300, &[]),
+    ] {
+        let view = file.view(range).unwrap();
+        assert_eq!(view.chunks().collect::<Vec<_>>().concat(), shown);
+        assert_eq!(view.shared(), 0);
+    }
+}

@@ -64,7 +64,9 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
     for part in read {
         let guard = &mut guards[part.folio];
         zero_past(guard, part.bytes.clone(), end);
-        guard.mark_uptodate(part.bytes);
+        if let Err(error) = finish(ops, guard, part.bytes) {
+            failed.get_or_insert(error);
+        }
     }
     let (Some(error), Some(needed)) = (failed, needed) else {
         return Ok(());
@@ -166,7 +168,16 @@ fn plan<O: IomapOps + ?Sized>(
             if here.has_space() {
                 guard.set_backed(folio.offset_of(here.offset)..folio.offset_of(here.end()));
             }
-            add_parts(guard, number, &here, from..to, &mut parts);
+            let mut add = |bytes, from| {
+                parts.push(FillPart {
+                    folio: number,
+                    bytes,
+                    from,
+                });
+            };
+            if let Err(error) = fill_zeros(ops, guard, &here, from..to, &mut add) {
+                return (parts, Some(error));
+            }
             at = to;
             map = Some(here);
         }
@@ -188,14 +199,15 @@ pub(crate) fn look_up<O: IomapOps + ?Sized>(
     Ok(map)
 }
 
-/// Fills the missing blocks of `bytes` that read as zero, and adds reads for the others.
-fn add_parts(
+/// Fills the missing blocks of `bytes` that read as zero, and calls `add` with the others and where
+/// the device has them.
+fn fill_zeros<O: IomapOps + ?Sized>(
+    ops: &O,
     guard: &mut FolioGuard<'_>,
-    folio: usize,
     map: &Iomap,
     bytes: Range<usize>,
-    parts: &mut Vec<FillPart>,
-) {
+    add: &mut impl FnMut(Range<usize>, DevOff),
+) -> Result<(), O::Error> {
     let mut at = bytes.start;
     while let Some(from) = guard.next_uptodate(at, false)
         && from < bytes.end
@@ -206,16 +218,25 @@ fn add_parts(
         at = to;
         let pos = guard.folio().pos_of(from);
         if let (IomapKind::Mapped(_), Some(device)) = (&map.kind, map.device_at(pos)) {
-            parts.push(FillPart {
-                folio,
-                bytes: from..to,
-                from: device,
-            });
+            add(from..to, device);
             continue;
         }
         guard.bytes_mut()[from..to].fill(0);
-        guard.mark_uptodate(from..to);
+        finish(ops, guard, from..to)?;
     }
+    Ok(())
+}
+
+/// Marks whole blocks of a folio uptodate, which are there, unless the file system refuses them.
+fn finish<O: IomapOps + ?Sized>(
+    ops: &O,
+    guard: &mut FolioGuard<'_>,
+    bytes: Range<usize>,
+) -> Result<(), O::Error> {
+    let pos = guard.folio().pos_of(bytes.start);
+    ops.check_filled(pos, &guard.bytes()[bytes.clone()])?;
+    guard.mark_uptodate(bytes);
+    Ok(())
 }
 
 /// Reads all parts, one vectored read for each run on the device; returns the parts that were read.

@@ -144,6 +144,22 @@ pub trait IomapOps: Sync {
         true
     }
 
+    /// Returns whether what is read has to pass [`IomapOps::check_filled`]: then all of it goes
+    /// through the cache, holes too. Never changes.
+    fn checks_fills(&self) -> bool {
+        false
+    }
+
+    /// Checks whole blocks from `pos` on before they count as uptodate: what the device has, zeros
+    /// for holes, and zeros behind the end of the file.
+    ///
+    /// # Errors
+    /// They are not what the file system vouches for.
+    fn check_filled(&self, pos: Pos, bytes: &[u8]) -> Result<(), Self::Error> {
+        let _ = (pos, bytes);
+        Ok(())
+    }
+
     /// Returns whether a fill needs a [`FillGuard`], as the file may be written directly. It
     /// becomes true before the first direct write (the file system may set it for a direct read,
     /// too) and stays so; a write need not be under way. The thread that sets it then takes the

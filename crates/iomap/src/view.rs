@@ -80,6 +80,15 @@ impl ReadView {
         shared.sum()
     }
 
+    /// A view of bytes that the cache does not have.
+    pub fn of_copy(bytes: Vec<u8>) -> Self {
+        let (mut view, len) = (Self::default(), bytes.len());
+        if len > 0 {
+            view.push(Chunk::Cached(bytes.into()), len);
+        }
+        view
+    }
+
     fn push(&mut self, chunk: Chunk, len: usize) {
         self.chunks.push(chunk);
         self.len += len;

@@ -45,6 +45,16 @@ impl Pinned {
     }
 }
 
+/// Bytes that are not the cache's.
+impl From<Vec<u8>> for Pinned {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self {
+            range: 0..bytes.len(),
+            bytes: PinnedBytes::Copy(bytes.into()),
+        }
+    }
+}
+
 impl Deref for Pinned {
     type Target = [u8];
 

@@ -4,7 +4,7 @@ use super::{
     AclError, AttributeDamage, BitmapDamage, BlockDamage, DirectoryDamage, DirentError,
     ExtentError, GroupDamage, GroupDescError, HashError, HtreeError, IndexDamage, InodeDamage,
     InodeError, JournalDamage, JournalSuperblockError, LinkDamage, MapDamage, MmpError,
-    OrphanDamage, ReservedDamage, SuperblockDamage, SuperblockError, XattrError,
+    OrphanDamage, ReservedDamage, SuperblockDamage, SuperblockError, VerityError, XattrError,
 };
 
 /// Kind of damage, by the structure that has it. The display is the message; the location stands
@@ -42,6 +42,9 @@ pub enum CorruptKind {
     /// An inode with a fixed number or an internal use.
     #[error(transparent)]
     Reserved(#[from] ReservedDamage),
+    /// What a file with fs-verity keeps behind its data.
+    #[error(transparent)]
+    Verity(#[from] VerityError),
     /// A node of an extent tree.
     #[error(transparent)]
     ExtentNode(#[from] ExtentError),

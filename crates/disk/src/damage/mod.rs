@@ -53,6 +53,7 @@ pub use crate::jbd2::superblock::JournalSuperblockError;
 pub use crate::mmp::MmpError;
 pub use crate::orphan::OrphanError;
 pub use crate::superblock::SuperblockError;
+pub use crate::verity::VerityError;
 pub use crate::xattr::XattrError;
 pub use attribute_damage::AttributeDamage;
 pub use bitmap_damage::{BitRuns, BitmapDamage};

@@ -14,25 +14,32 @@ use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{self, FileRangeGuard, WriteAt};
+use crate::file::verity;
 use crate::inline_data;
 use crate::types::error::{Error, Result};
 
 /// Bytes of an edit that are copied at a time, where it cannot be done in place.
 const EDIT_CHUNK_BYTES: usize = 64 << 10;
 
-/// Fails for files whose contents are not the plain bytes of their blocks: inline, encrypted or
-/// verity data.
+/// Fails for files whose contents are not the plain bytes of their blocks: inline or encrypted
+/// data.
 pub(super) fn require_data_in_blocks(flags: InodeFlags) -> Result<()> {
-    let what = if flags.contains(InodeFlags::INLINE_DATA) {
-        "files with inline data"
-    } else if flags.contains(InodeFlags::ENCRYPT) {
-        "encrypted files"
-    } else if flags.contains(InodeFlags::VERITY) {
-        "files with verity"
-    } else {
-        return Ok(());
-    };
-    Err(Error::NotSupported(what))
+    if flags.contains(InodeFlags::INLINE_DATA) {
+        return Err(Error::NotSupported("files with inline data"));
+    }
+    match flags.contains(InodeFlags::ENCRYPT) {
+        true => Err(Error::NoKey),
+        false => Ok(()),
+    }
+}
+
+/// Fails for files whose contents cannot be changed: those, and what fs-verity protects.
+pub(super) fn require_writable_data(flags: InodeFlags) -> Result<()> {
+    require_data_in_blocks(flags)?;
+    match verity::is_protected(flags) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
 }
 
 /// Buffered read.
@@ -67,11 +74,17 @@ pub(super) fn hole_at(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<usiz
 
 /// Read of data that is inside of the inode.
 fn read_inline(cx: &FileContext<'_>, pos: Pos, buf: &mut (impl Target + ?Sized)) -> Result<usize> {
-    let data = inline_data::read(cx.fs, cx.inode)?;
-    let from = at_most_usize(pos.get()).min(data.len());
-    let len = buf.len().min(data.len() - from);
-    buf.put(0, &data[from..from + len]);
-    Ok(len)
+    let part = inline_part(cx, pos, buf.len())?;
+    buf.put(0, &part);
+    Ok(part.len())
+}
+
+/// The first `len` bytes at `pos` that are inside of the inode, or as many as there are.
+fn inline_part(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<Vec<u8>> {
+    let mut data = inline_data::read(cx.fs, cx.inode)?;
+    data.drain(..at_most_usize(pos.get()).min(data.len()));
+    data.truncate(len);
+    Ok(data)
 }
 
 /// Tries a buffered write of what is cached already, as one step and without the file's lock: below
@@ -113,7 +126,7 @@ pub(super) fn write(
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize> {
-    require_data_in_blocks(cx.flags)?;
+    require_writable_data(cx.flags)?;
     let written = match cx.data_path.kind {
         BufferedPath::Iomap => extant_iomap::write(cx, pos, len, source),
         BufferedPath::BufferHead => write_by_block(cx, pos, len, source),
@@ -243,6 +256,10 @@ pub(super) fn view(
     pos: Pos,
     len: usize,
 ) -> Result<ReadView> {
+    if cx.flags.contains(InodeFlags::INLINE_DATA) {
+        let part = inline_part(cx, pos, len)?;
+        return Ok(ReadView::of_copy(part));
+    }
     require_data_in_blocks(cx.flags)?;
     // Both data paths keep their bytes in the same folios.
     extant_iomap::view(cx, readahead, pos, len).map_err(|stopped| stopped.error)
@@ -256,7 +273,7 @@ pub(super) fn edit(
     len: usize,
     change: &mut dyn FnMut(Pos, &mut [u8]),
 ) -> Result<usize> {
-    require_data_in_blocks(cx.flags)?;
+    require_writable_data(cx.flags)?;
     if cx.data_path.kind == BufferedPath::Iomap {
         return match extant_iomap::edit(cx, readahead, pos, len, change) {
             Ok(done) => Ok(done),
@@ -289,7 +306,7 @@ pub(super) fn edit(
 
 /// Zeroes a range that has data; says whether anything changed.
 pub(super) fn zero_range(cx: &FileContext<'_>, pos: Pos, len: u64) -> Result<bool> {
-    require_data_in_blocks(cx.flags)?;
+    require_writable_data(cx.flags)?;
     let changed = extant_iomap::zero_range(cx, pos, len).map_err(|stopped| stopped.error)?;
     if changed && cx.data_path.journalled {
         // Before whatever makes the range part of the file.

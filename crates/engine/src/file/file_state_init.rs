@@ -1,6 +1,6 @@
 //! Making a file's state in memory, at its first use.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
@@ -47,6 +47,7 @@ pub(super) fn file_state<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileState {
             direct: Direct::default(),
             ordered: OrderedRanges::default(),
             flight: Flight::default(),
+            merkle_tree: OnceLock::new(),
             shared,
             callbacks,
         })

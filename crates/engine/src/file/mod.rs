@@ -51,6 +51,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod truncate;
+mod verity;
 mod write;
 mod write_through;
 mod writeback;

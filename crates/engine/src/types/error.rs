@@ -145,6 +145,9 @@ pub enum Error {
     /// A long walk was ended by [`crate::Interrupt::set`] or [`crate::Volume::interrupt_all`].
     #[error("Interrupted system call")]
     Interrupted,
+    /// The file is encrypted.
+    #[error("Required key not available")]
+    NoKey,
     /// The inode was deleted.
     #[error("Stale file handle")]
     Stale,
@@ -286,6 +289,7 @@ impl Error {
             Self::IllegalSeek => Errno::SPIPE,
             Self::NoDevice => Errno::NODEV,
             Self::NoSuchAddress => Errno::NXIO,
+            Self::NoKey => Errno::NOKEY,
             Self::Stale => Errno::STALE,
             Self::Deadlock => Errno::DEADLK,
             Self::Interrupted => Errno::INTR,
@@ -394,7 +398,7 @@ impl From<Error> for io::Error {
 }
 
 /// The errors that say no more than their errno, each with one of its own.
-static PLAIN: [Error; 26] = [
+static PLAIN: [Error; 27] = [
     Error::NotFound,
     Error::Exists,
     Error::NotDir,
@@ -418,6 +422,7 @@ static PLAIN: [Error; 26] = [
     Error::IllegalSeek,
     Error::NoDevice,
     Error::NoSuchAddress,
+    Error::NoKey,
     Error::Deadlock,
     Error::Interrupted,
     Error::Stale,

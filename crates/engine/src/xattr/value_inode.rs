@@ -26,12 +26,9 @@ pub(super) fn read(
 ) -> Result<Vec<u8>> {
     let read = value_of(fs, at).and_then(|value| {
         let crc = fs.layout.value_seed.feed(&value).raw();
-        // Zero stands for "no hash", in an inode.
-        let known = at.hash == 0 || at.is_hash_of(name, crc);
-        if known {
-            Ok(value)
-        } else {
-            Err(damaged(owner, at))
+        match at.is_hash_of(name, crc) {
+            true => Ok(value),
+            false => Err(damaged(owner, at)),
         }
     });
     read.map_err(|error| match error {

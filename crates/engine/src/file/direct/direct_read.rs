@@ -57,7 +57,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
         return Ok(None);
     }
     data_path::require_data_in_blocks(cx.flags)?;
-    if cx.data_path.journalled {
+    if cx.data_path.journalled || cx.checks_fills() {
         return Ok(None);
     }
     fs.stats.direct_reads.bump();

@@ -63,7 +63,7 @@ fn write_past_cache(
     pos: Pos,
     bytes: &[u8],
 ) -> Result<Done> {
-    data_path::require_data_in_blocks(cx.flags)?;
+    data_path::require_writable_data(cx.flags)?;
     let stats = &cx.fs.stats;
     stats.direct_writes.bump();
     let fall_back = |bytes| {

@@ -165,7 +165,7 @@ pub(in crate::file) fn take_fast_path(
         return Ok(None);
     }
     data_path::require_data_in_blocks(cx.flags)?;
-    if !is_inside_and_uncached(&cx, pos, end) {
+    if cx.checks_fills() || !is_inside_and_uncached(&cx, pos, end) {
         return Ok(None);
     }
     let Some((lblk, count)) = block_span(fs, pos, len as u64) else {

@@ -25,6 +25,7 @@ use extant_units::{DevOff, Lblk, Pblk, Pos, at_most_u32};
 use crate::config::BufferedPath;
 use crate::file::file_state_init::file_state;
 use crate::file::size::block_span;
+use crate::file::verity;
 use crate::state::file::{DataPath, FileState};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState, WriteSpan};
@@ -307,6 +308,17 @@ impl IomapOps for FileContext<'_> {
 
     fn folios_may_grow(&self) -> bool {
         self.locked_to > Pos::ZERO
+    }
+
+    fn checks_fills(&self) -> bool {
+        verity::is_protected(self.flags)
+    }
+
+    fn check_filled(&self, pos: Pos, bytes: &[u8]) -> Result<()> {
+        match self.checks_fills() {
+            true => verity::check(self.fs, self.inode, self.state, pos, bytes),
+            false => Ok(()),
+        }
     }
 
     fn fills_need_lock(&self) -> bool {

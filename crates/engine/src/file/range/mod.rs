@@ -100,7 +100,7 @@ fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> 
     if end > max_size_of_any_map(fs).min(MAX_POS) {
         return Err(Error::FileTooBig);
     }
-    data_path::require_data_in_blocks(inode.flags())?;
+    data_path::require_writable_data(inode.flags())?;
     Ok(offset..end)
 }
 

@@ -5,7 +5,7 @@
 //! file's data is first used.
 
 use extant_sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use extant_jbd2::{Handle, OrderedData};
 use extant_pagecache::{
@@ -15,7 +15,7 @@ use extant_range_lock::RangeLock;
 use extant_sync::Mutex;
 use extant_units::Pos;
 
-use crate::state::file::{DataPath, DataPathCell, Flight, OrderedRanges};
+use crate::state::file::{DataPath, DataPathCell, Flight, MerkleTree, OrderedRanges};
 
 /// The largest readahead window.
 const READAHEAD_BYTES: u64 = 2 << 20;
@@ -36,6 +36,8 @@ pub(crate) struct FileState {
     pub(crate) ordered: OrderedRanges,
     /// Data that the buffer-head path has handed to the device.
     pub(crate) flight: Flight,
+    /// What its data is checked against, where fs-verity protects it: made at the first read.
+    pub(crate) merkle_tree: OnceLock<Box<MerkleTree>>,
     /// For callers that have no state of their own.
     pub(crate) shared: OpenState,
     /// Functions that the page cache and the journal call.
