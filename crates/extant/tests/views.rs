@@ -327,7 +327,7 @@ fn a_view_of_inline_data_is_a_copy() {
     let request = format!("write {} inside", source.display());
     image.debugfs_write(&request).unwrap();
     let fs = Filesystem::options().open(image.path()).unwrap();
-    let file = fs.open("/inside").unwrap();
+    let file = fs.open_options().read(true).open("/inside").unwrap();
     for (range, shown) in [
         (0..u64::MAX, &data[..]),
         (50..70, &data[50..70]),

@@ -227,16 +227,30 @@ fn fill_zeros<O: IomapOps + ?Sized>(
     Ok(())
 }
 
-/// Marks whole blocks of a folio uptodate, which are there, unless the file system refuses them.
+/// Marks whole blocks of a folio uptodate, which are there, but those that the file system refuses.
+///
+/// # Errors
+/// Of the first of these.
 fn finish<O: IomapOps + ?Sized>(
     ops: &O,
     guard: &mut FolioGuard<'_>,
     bytes: Range<usize>,
 ) -> Result<(), O::Error> {
-    let pos = guard.folio().pos_of(bytes.start);
-    ops.check_filled(pos, &guard.bytes()[bytes.clone()])?;
-    guard.mark_uptodate(bytes);
-    Ok(())
+    if !ops.checks_fills() {
+        guard.mark_uptodate(bytes);
+        return Ok(());
+    }
+    let len = ops.address_space().block_size().bytes();
+    let mut refused = Ok(());
+    for from in bytes.step_by(len) {
+        let block = from..from + len;
+        let pos = guard.folio().pos_of(from);
+        match ops.check_filled(pos, &guard.bytes()[block.clone()]) {
+            Ok(()) => guard.mark_uptodate(block),
+            error => refused = refused.and(error),
+        }
+    }
+    refused
 }
 
 /// Reads all parts, one vectored read for each run on the device; returns the parts that were read.

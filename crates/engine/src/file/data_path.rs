@@ -81,6 +81,9 @@ fn read_inline(cx: &FileContext<'_>, pos: Pos, buf: &mut (impl Target + ?Sized))
 
 /// The first `len` bytes at `pos` that are inside of the inode, or as many as there are.
 fn inline_part(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<Vec<u8>> {
+    if verity::is_protected(cx.flags) {
+        return Err(verity::unprotected(cx.inode));
+    }
     let mut data = inline_data::read(cx.fs, cx.inode)?;
     data.drain(..at_most_usize(pos.get()).min(data.len()));
     data.truncate(len);

@@ -97,6 +97,11 @@ fn read(fs: &Fs, inode: &Inode, from: u64, buf: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
+/// The error of a protected file whose data is not where a tree could be.
+pub(in crate::file) fn unprotected(inode: &Inode) -> Error {
+    damage(inode, VerityError::Missing)
+}
+
 fn damage(inode: &Inode, error: VerityError) -> Error {
     Error::corrupt(Location::Inode(inode.ino), error)
 }

@@ -1,7 +1,7 @@
 //! Reading an inode's record and checking it; writing it back.
 
 use extant_disk::damage::InodeDamage;
-use extant_disk::features::Incompat;
+use extant_disk::features::{Incompat, RoCompat};
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
@@ -150,6 +150,7 @@ fn judge(fs: &Fs, ino: Ino, asker: Asker, kind: FileKind, core: &InodeCore) -> R
             InodeFlags::CASEFOLD,
             features.has_incompat(Incompat::CASEFOLD),
         ),
+        (InodeFlags::VERITY, features.has_ro_compat(RoCompat::VERITY)),
         // Without a name.
         (
             InodeFlags::EA_INODE,

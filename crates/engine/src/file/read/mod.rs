@@ -12,6 +12,7 @@ use crate::file::Whence;
 use crate::file::data_path;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
+use crate::file::verity;
 use crate::inline_data;
 use crate::inode;
 use crate::state::file::OpenState;
@@ -115,7 +116,8 @@ pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -
     fs.fault.check_alive()?;
     require_regular(inode)?;
     let _shared = inode.lock_shared();
-    if inline_data::is_inline(inode) {
+    // A hole of a file that fs-verity protects is verified as it is read.
+    if inline_data::is_inline(inode) || verity::is_protected(inode.flags()) {
         let size = inode.size();
         return match whence {
             _ if pos >= size => Err(Error::NoSuchAddress),
