@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use extant_disk::damage::{AttributeDamage, InodeDamage, MapDamage};
-use extant_disk::features::Compat;
+use extant_disk::features::{Compat, Incompat};
 use extant_disk::inode::InodeCore;
 use extant_disk::location::Location;
 use extant_disk::xattr::{
@@ -31,6 +31,8 @@ pub(crate) struct Attributes<'a> {
     blocks: Mutex<HashMap<Pblk, Shared>>,
     /// Values elsewhere.
     values: Values,
+    /// The blocks that the values of each attribute block have.
+    values_of_blocks: Mutex<HashMap<Pblk, Option<u64>>>,
 }
 
 /// An attribute block.
@@ -50,6 +52,7 @@ impl<'a> Attributes<'a> {
             findings,
             blocks: Mutex::default(),
             values: Values::default(),
+            values_of_blocks: Mutex::default(),
         }
     }
 
@@ -60,7 +63,7 @@ impl<'a> Attributes<'a> {
         let mut values = Some(0);
         match area_entries(&core.xattrs) {
             Ok(entries) => {
-                values = Values::blocks(volume, entries.clone())?;
+                values = self.values.blocks(volume, entries.clone())?;
                 self.walk(entries, Location::Inode(ino))?;
             }
             Err(error) => self.unreadable(Location::Inode(ino), error),
@@ -76,16 +79,32 @@ impl<'a> Attributes<'a> {
             InodeDamage::AttributesOutside { block: pblk }
         } else {
             self.refer(ino, pblk);
-            let of_block = match block_entries(&volume.block(pblk)?) {
-                Ok(entries) => Values::blocks(volume, entries)?,
-                Err(_) => Some(0),
-            };
+            let of_block = self.values_of_block(pblk)?;
             return Ok(values.zip(of_block).map(|(one, other)| 1 + one + other));
         };
         if role.is_read() {
             findings.add(Location::Inode(ino), damage);
         }
         Ok(values)
+    }
+
+    /// Blocks of the values that attributes in a block have elsewhere; `None` if they cannot be
+    /// read. A block is read once.
+    fn values_of_block(&self, pblk: Pblk) -> Result<Option<u64>> {
+        let features = self.volume.sb.features();
+        if !features.has_incompat(Incompat::EA_INODE) {
+            return Ok(Some(0));
+        }
+        let known = self.values_of_blocks.lock().get(&pblk).copied();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let blocks = match block_entries(&self.volume.block(pblk)?) {
+            Ok(entries) => self.values.blocks(self.volume, entries)?,
+            Err(_) => None,
+        };
+        self.values_of_blocks.lock().insert(pblk, blocks);
+        Ok(blocks)
     }
 
     fn unreadable(&self, place: Location, error: XattrError) {

@@ -291,17 +291,29 @@ pub(crate) fn map_of(
         Ok(core) => core,
         Err(error) => return Ok(Err(error)),
     };
+    let runs = runs_beside(volume, ino, &core, &Usage::empty(volume))?;
+    Ok(Ok((core, runs)))
+}
+
+/// The blocks of the map of `core`, which is inode `ino`, without those that have an owner in
+/// `usage`.
+pub(crate) fn runs_beside(
+    volume: &Volume,
+    ino: Ino,
+    core: &InodeCore,
+    usage: &Usage,
+) -> Result<Vec<Extent>> {
     let walker = MapWalker {
         volume,
-        usage: &Usage::empty(volume),
+        usage,
         findings: &Findings::new(0),
         ino,
         generation: core.generation,
         spare: &[],
     };
-    let mut runs = walker.walk(&core)?.runs;
+    let mut runs = walker.walk(core)?.runs;
     runs.retain(|run| volume.holds(run.pblk, u64::from(run.len)));
-    Ok(Ok((core, runs)))
+    Ok(runs)
 }
 
 /// Cuts runs behind the first `blocks` blocks of a file. Returns the first of these that has no

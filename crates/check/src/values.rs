@@ -4,7 +4,7 @@
 //! crc32c of the value, and its time of change and its version the number of attributes that have
 //! it. Those that Lustre made are older: they name their owner, and count nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_disk::damage::{AttributeDamage, CorruptKind};
@@ -13,12 +13,13 @@ use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, InodeFlags, RawInode};
 use extant_disk::location::Location;
 use extant_disk::xattr::{Entries, Entry, ValueInode, XATTR_VALUE_MAX};
-use extant_units::{Ino, Pblk};
+use extant_units::{Ino, index};
 use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::findings::Findings;
-use crate::maps::map_of;
+use crate::maps::{blocks_of, runs_beside};
+use crate::usage::Usage;
 use crate::volume::Volume;
 use crate::work::Work;
 
@@ -27,13 +28,16 @@ use crate::work::Work;
 pub(crate) struct Values {
     /// How many attributes have each.
     users: Mutex<BTreeMap<Ino, u64>>,
+    /// What was read of each inode; `None` if it holds no value.
+    holders: Mutex<HashMap<Ino, Option<Holder>>>,
     /// Some attributes cannot be read: there may be more users.
     unread: AtomicBool,
 }
 
 /// An inode that holds a value.
+#[derive(Clone, Copy)]
 struct Holder {
-    core: InodeCore,
+    size: u64,
     /// The crc32c of the value.
     crc: u32,
     /// The attributes that have it; `None` for one of Lustre.
@@ -48,17 +52,12 @@ impl Values {
         entry: &Entry<'_>,
         at: &ValueInode,
     ) -> Result<Option<CorruptKind>> {
-        let has_feature = volume.sb.features().has_incompat(Incompat::EA_INODE);
-        let ino = Ino::new(at.inode).filter(|ino| has_feature && *ino >= first_of(volume));
         let damage = || Ok(Some(at.damage().into()));
-        let Some(ino) = ino.filter(|ino| ino.get() <= volume.sb.inodes_count()) else {
-            return damage();
-        };
-        let Some(holder) = Holder::read(volume, ino)? else {
+        let Some((ino, holder)) = self.holder(volume, at)? else {
             return damage();
         };
         *self.users.lock().entry(ino).or_insert(0) += 1;
-        if holder.core.disk_size != u64::from(at.size) || at.size as usize > XATTR_VALUE_MAX {
+        if holder.size != u64::from(at.size) || at.size as usize > XATTR_VALUE_MAX {
             return damage();
         }
         let wrong = holder.users.is_some() && !at.is_hash_of(&entry.name, holder.crc);
@@ -67,17 +66,15 @@ impl Values {
 
     /// Blocks of the values that attributes of a table have elsewhere. Each inode that has the
     /// attributes counts them as its own, but those of Lustre. `None` if some cannot be read.
-    pub(crate) fn blocks(volume: &Volume, entries: Entries<'_>) -> Result<Option<u64>> {
+    pub(crate) fn blocks(&self, volume: &Volume, entries: Entries<'_>) -> Result<Option<u64>> {
         let mut blocks = 0;
-        if !volume.sb.features().has_incompat(Incompat::EA_INODE) {
+        if !has_feature(volume) {
             return Ok(Some(blocks));
         }
         for entry in entries {
             let Ok(entry) = entry else { return Ok(None) };
             let Some(at) = entry.elsewhere else { continue };
-            let ino = Ino::new(at.inode).filter(|ino| ino.get() <= volume.sb.inodes_count());
-            let holder = ino.map(|ino| Holder::read(volume, ino)).transpose()?;
-            let Some(holder) = holder.flatten() else {
+            let Some((_, holder)) = self.holder(volume, &at)? else {
                 return Ok(None);
             };
             if holder.users.is_some() {
@@ -105,25 +102,49 @@ impl Values {
             .collect();
         let unread = self.unread.load(Ordering::Relaxed);
         work.expect(known.len() as u64);
+        // No two values have a block in common, which was reported if it is so.
+        let usage = Usage::empty(volume);
         work.spread(&known, |&(ino, users), buffer| {
-            let Some(holder) = Holder::read(volume, ino)? else {
-                return Ok(());
-            };
-            let Some(stored) = holder.users else {
+            let holder = self.holders.lock().get(&ino).copied().flatten();
+            let Some((holder, stored)) = holder.and_then(|holder| Some((holder, holder.users?)))
+            else {
                 return Ok(());
             };
             let place = Location::Inode(ino);
             if stored != users && !unread {
                 findings.add_alone(place, AttributeDamage::ValueReferences { stored, users });
             }
-            let value = value_of(volume, ino, &holder.core, buffer)?;
-            if volume.sb.checksum_seed().feed(&value).raw() != holder.crc {
-                findings.add_alone(place, AttributeDamage::ValueHash);
+            // Longer ones were reported with their attributes.
+            if holder.size <= XATTR_VALUE_MAX as u64 {
+                let value = value_of(volume, ino, &usage, buffer)?;
+                if volume.sb.checksum_seed().feed(&value).raw() != holder.crc {
+                    findings.add_alone(place, AttributeDamage::ValueHash);
+                }
             }
             Ok(())
         })?;
         let inodes = known.into_iter().map(|(ino, _)| ino);
         Ok((!unread).then(|| inodes.collect()))
+    }
+
+    /// The inode that holds the value at `at`; `None` if it holds none. It is read once.
+    fn holder(&self, volume: &Volume, at: &ValueInode) -> Result<Option<(Ino, Holder)>> {
+        let last = volume.sb.inodes_count();
+        let ino = Ino::new(at.inode).filter(|_| has_feature(volume));
+        let range = volume.sb.first_inode()..=last;
+        let Some(ino) = ino.filter(|ino| range.contains(&ino.get())) else {
+            return Ok(None);
+        };
+        let known = self.holders.lock().get(&ino).copied();
+        let holder = match known {
+            Some(known) => known,
+            None => {
+                let read = Holder::read(volume, ino)?;
+                self.holders.lock().insert(ino, read);
+                read
+            }
+        };
+        Ok(holder.map(|holder| (ino, holder)))
     }
 }
 
@@ -143,35 +164,33 @@ impl Holder {
         let (time, version) = (raw.ctime.get(), raw.version_lo.get());
         let users = u64::from(time) << 32 | u64::from(version);
         Ok(is_one.then(|| Self {
+            size: core.disk_size,
             crc: raw.atime.get(),
             users: (users != 0).then_some(users),
-            core,
         }))
     }
 }
 
-/// The first inode that may hold one.
-fn first_of(volume: &Volume) -> Ino {
-    Ino::new(volume.sb.first_inode()).unwrap_or(Ino::ROOT)
+fn has_feature(volume: &Volume) -> bool {
+    volume.sb.features().has_incompat(Incompat::EA_INODE)
 }
 
-/// The bytes of a value: as many as its blocks have.
-fn value_of(volume: &Volume, ino: Ino, core: &InodeCore, buffer: &mut Vec<u8>) -> Result<Vec<u8>> {
+/// The bytes of a value, as many as its blocks have and an attribute may have.
+fn value_of(volume: &Volume, ino: Ino, usage: &Usage, buffer: &mut Vec<u8>) -> Result<Vec<u8>> {
     let mut value = Vec::new();
-    let size = usize::try_from(core.disk_size).unwrap_or(usize::MAX);
-    let Ok((_, runs)) = map_of(volume, ino)? else {
+    let Ok(core) = volume.inode(ino)? else {
         return Ok(value);
     };
-    for run in runs.iter().filter(|run| !run.unwritten) {
-        for at in 0..run.len {
-            if value.len() >= size {
-                break;
-            }
-            let block: Pblk = run.pblk.plus(at.into());
-            volume.read_blocks(block, 1, buffer)?;
-            let left = (size - value.len()).min(buffer.len());
-            value.extend_from_slice(&buffer[..left]);
+    let runs = runs_beside(volume, ino, &core, usage)?;
+    let size = index(core.disk_size.min(XATTR_VALUE_MAX as u64));
+    let blocks = runs.iter().filter(|run| !run.unwritten).flat_map(blocks_of);
+    for (_, pblk) in blocks {
+        if value.len() >= size {
+            break;
         }
+        volume.read_blocks(pblk, 1, buffer)?;
+        let left = (size - value.len()).min(buffer.len());
+        value.extend_from_slice(&buffer[..left]);
     }
     Ok(value)
 }
