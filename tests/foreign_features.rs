@@ -448,6 +448,7 @@ fn verity() -> Result<()> {
                 file.read_exact_at(&mut page, 200 << 10)?;
                 ensure!(page == data(len)?[200 << 10..][..4096], "the rest is whole");
             }
+            drop(file);
             mount.unmount()?;
         }
         report(&format!("verity: {} files, {args} {how}", SIZES.len()));

@@ -43,6 +43,7 @@ mod bad_blocks;
 mod copies;
 mod dirs;
 mod error;
+mod feature_gate;
 mod fields;
 mod findings;
 mod groups;
@@ -75,6 +76,7 @@ use extant_units::Ino;
 
 pub use error::{Error, Result};
 pub use extant_disk::damage;
+pub use feature_gate::require_written_features;
 pub use findings::Finding;
 use findings::Findings;
 use inodes::Scan;

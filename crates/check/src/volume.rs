@@ -14,21 +14,9 @@ use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_units::{DevOff, Group, Ino, Pblk, exact_u32};
 
 use crate::error::{Error, Result};
+use crate::feature_gate::require_checked_features;
 use crate::findings::Findings;
 use crate::remedy::Repair;
-
-/// Incompat features of volumes that are checked: all that are read.
-const INCOMPAT: Incompat = Incompat::SUPPORTED.union(Incompat::READABLE);
-
-/// Ro-compat features of volumes that are checked: those that are supported, `read-only`, which
-/// changes nothing in the structures, and those that change little. Of quotas only the files are
-/// checked, not their contents.
-const RO_COMPAT: RoCompat = RoCompat::SUPPORTED
-    .union(RoCompat::READONLY)
-    .union(RoCompat::QUOTA)
-    .union(RoCompat::PROJECT)
-    .union(RoCompat::SHARED_BLOCKS)
-    .union(RoCompat::VERITY);
 
 /// The file system as the check sees it.
 ///
@@ -55,12 +43,7 @@ impl Volume {
         let sb = Superblock::parse(&bytes)?;
         sb.check_device_len(dev.len())?;
         let features = sb.features();
-        if let Some(name) = (features.incompat - INCOMPAT).names().next() {
-            return Err(Error::UnsupportedFeature(name));
-        }
-        if let Some(name) = (features.ro_compat - RO_COMPAT).names().next() {
-            return Err(Error::UnsupportedFeature(name));
-        }
+        require_checked_features(features)?;
         sb.check_supported_blocks()?;
         let csum_seed = features.metadata_csum().then(|| sb.checksum_seed());
         let format = InodeFormat {

@@ -22,29 +22,11 @@
 use std::collections::{HashMap, HashSet};
 
 use extant_check::{Doubt, Finding, Remedy, Repair, Report};
-use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::location::Location;
-use extant_disk::superblock::Superblock;
 use extant_units::{Group, Ino, Lblk};
 
-use crate::error::Result;
 use crate::primary::Standing;
-
-/// Fails for a volume with a feature that Extant reads and does not write.
-///
-/// # Errors
-/// [`extant_check::Error::UnsupportedFeature`] names it.
-pub(crate) fn require_written_features(sb: &Superblock) -> Result<()> {
-    let features = sb.features();
-    let ro_compat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
-    let incompat = (features.incompat - Incompat::SUPPORTED).names();
-    let mut unwritten = incompat.chain((features.ro_compat - ro_compat).names());
-    match unwritten.next() {
-        Some(name) => Err(extant_check::Error::UnsupportedFeature(name).into()),
-        None => Ok(()),
-    }
-}
 
 /// Doubts that are left by findings that have no repair.
 struct Gate {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
-use extant_check::{Finding, Remedy, Repair, Report as Checked, check};
+use extant_check::{Finding, Remedy, Repair, Report as Checked, check, require_written_features};
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
@@ -31,6 +31,7 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
     if sb.is_revision_0() {
         return Err(Error::Unsupported("it has the oldest format (revision 0)"));
     }
+    require_written_features(&sb)?;
     let mut checked = run(Arc::clone(dev), options)?;
     refuse_damage(&checked)?;
     let waits = features.has_incompat(Incompat::RECOVER)

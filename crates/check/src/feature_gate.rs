@@ -1,0 +1,45 @@
+//! Which volumes are checked, and which may be changed, by their features.
+
+use extant_disk::features::{FeatureSets, Incompat, RoCompat};
+use extant_disk::superblock::Superblock;
+
+use crate::error::{Error, Result};
+
+/// Incompat features of volumes that are checked: all that are read.
+const CHECKED_INCOMPAT: Incompat = Incompat::SUPPORTED.union(Incompat::READABLE);
+
+/// Ro-compat features of volumes that may be changed: those that are supported, and `read-only`,
+/// which changes nothing in the structures.
+const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
+
+/// Ro-compat features of volumes that are checked: those, and some that change little. Of quotas
+/// only the files are checked, not their contents.
+const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::PROJECT)
+    .union(RoCompat::SHARED_BLOCKS)
+    .union(RoCompat::VERITY);
+
+/// Fails for a volume that cannot be checked.
+pub(crate) fn require_checked_features(features: FeatureSets) -> Result<()> {
+    require(features, CHECKED_INCOMPAT, CHECKED_RO_COMPAT)
+}
+
+/// Fails for a volume with a feature that is at most read: it may be checked, and not changed.
+///
+/// # Errors
+/// [`Error::UnsupportedFeature`] names it.
+pub fn require_written_features(sb: &Superblock) -> Result<()> {
+    require(sb.features(), Incompat::SUPPORTED, WRITTEN_RO_COMPAT)
+}
+
+fn require(features: FeatureSets, incompat: Incompat, ro_compat: RoCompat) -> Result<()> {
+    let unknown = (features.incompat - incompat).names();
+    match unknown
+        .chain((features.ro_compat - ro_compat).names())
+        .next()
+    {
+        Some(name) => Err(Error::UnsupportedFeature(name)),
+        None => Ok(()),
+    }
+}
