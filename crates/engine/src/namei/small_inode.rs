@@ -7,8 +7,8 @@
 //!
 //! # Concurrency
 //! The inode has no reference but the caller's. The cache decides that, and gives out none from
-//! then on ([`SmallInode::begin`]). An inode that another thread refers to becomes an orphan as any
-//! other.
+//! then on ([`HeldSmallInode::begin`]). An inode that another thread refers to becomes an orphan as
+//! any other.
 
 use std::sync::Arc;
 
