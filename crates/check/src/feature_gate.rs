@@ -1,4 +1,4 @@
-//! Which volumes are checked, and which may be changed, by their features.
+//! Features of volumes that are checked, and of those that may be changed.
 
 use extant_disk::features::{FeatureSets, Incompat, RoCompat};
 use extant_disk::superblock::Superblock;

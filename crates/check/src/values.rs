@@ -26,9 +26,9 @@ use crate::work::Work;
 /// The values that attributes have elsewhere.
 #[derive(Default)]
 pub(crate) struct Values {
-    /// How many attributes have each.
+    /// The number of attributes that have each.
     users: Mutex<BTreeMap<Ino, u64>>,
-    /// What was read of each inode; `None` if it holds no value.
+    /// The inodes that were read; `None` for one that holds no value.
     holders: Mutex<HashMap<Ino, Option<Holder>>>,
     /// Some attributes cannot be read: there may be more users.
     unread: AtomicBool,

@@ -42,7 +42,7 @@ pub enum CorruptKind {
     /// An inode with a fixed number or an internal use.
     #[error(transparent)]
     Reserved(#[from] ReservedDamage),
-    /// What a file with fs-verity keeps behind its data.
+    /// The descriptor and the tree that a file with fs-verity keeps behind its data.
     #[error(transparent)]
     Verity(#[from] VerityError),
     /// A node of an extent tree.

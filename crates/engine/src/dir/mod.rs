@@ -91,7 +91,7 @@ fn look<S: Store>(store: &S, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
 pub(crate) struct Vacancy<'a> {
     dir: ExclusiveInode<'a>,
     name: &'a [u8],
-    /// Where its entry goes, if the search for the name met free space. It keeps its block in
+    /// The room for its entry, if the search for the name met free space. It keeps its block in
     /// memory.
     room: Option<Room<Block>>,
 }

@@ -96,7 +96,7 @@ fn room_in_the_leaf_that_goes_on_is_not_used() {
     assert!(matches!(store.find_or_room(&name), Ok(NameOrRoom::Name)));
 }
 
-/// Where a block belongs to two directories, the other one may have used the room.
+/// A block may belong to two directories, and the other one may have used the room.
 #[test]
 fn an_entry_whose_room_is_gone_goes_elsewhere() {
     for dir_index in [false, true] {

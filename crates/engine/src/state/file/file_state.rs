@@ -36,7 +36,8 @@ pub(crate) struct FileState {
     pub(crate) ordered: OrderedRanges,
     /// Data that the buffer-head path has handed to the device.
     pub(crate) flight: Flight,
-    /// What its data is checked against, where fs-verity protects it: made at the first read.
+    /// The tree that its data is checked against, where fs-verity protects it: made at the first
+    /// read.
     pub(crate) merkle_tree: OnceLock<Box<MerkleTree>>,
     /// For callers that have no state of their own.
     pub(crate) shared: OpenState,
