@@ -14,7 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-archive", &[]),
     ("extant-figures", &[]),
     ("extant-sandbox", &[]),
-    ("extant-disk", &["extant-units"]),
+    ("extant-casefold", &[]),
+    ("extant-disk", &["extant-casefold", "extant-units"]),
     ("extant-ring", &["extant-units"]),
     (
         "extant-blockdev",
