@@ -28,6 +28,20 @@ pub fn key(name: &[u8]) -> Cow<'_, [u8]> {
     fold(name).unwrap_or(name.into())
 }
 
+/// Returns whether `name` has the key `wanted`. Mostly a few bytes tell that it does not.
+#[must_use]
+pub fn has_key(name: &[u8], wanted: &[u8]) -> bool {
+    let ascii = name.iter().take_while(|byte| byte.is_ascii()).count();
+    let (plain, rest) = name.split_at(ascii);
+    match wanted.split_at_checked(ascii) {
+        // In front of what has to be folded, a byte is one of the key.
+        Some((start, _)) if !start.eq_ignore_ascii_case(plain) => false,
+        Some((_, end)) if rest.is_empty() => end.is_empty(),
+        Some(_) => *key(name) == *wanted,
+        None => false,
+    }
+}
+
 /// The folded form of `name`; `None` if it is not UTF-8.
 ///
 /// A byte that would continue a character, where none began, stands for itself if it is not the

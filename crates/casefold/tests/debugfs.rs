@@ -1,6 +1,6 @@
 //! Keys beside the tables of e2fsprogs: debugfs hashes a name folded, and its key as it stands.
 
-use extant_casefold::{fold, is_text, key};
+use extant_casefold::{fold, has_key, is_text, key};
 use extant_testkit::need::Need;
 use extant_testkit::{Cmd, Rng, TempDir, need};
 
@@ -107,6 +107,10 @@ fn the_key_of_a_key_is_the_key() {
         let name = format!("x{c}\u{301}");
         let key_of_it = key(name.as_bytes());
         assert_eq!(key(&key_of_it), key_of_it, "{name:?}");
+        assert!(has_key(name.as_bytes(), &key_of_it), "{name:?}");
+        for other in [&key_of_it[..key_of_it.len() - 1], b"x", b"y\xcc\x81", b""] {
+            assert!(!has_key(name.as_bytes(), other), "{name:?}, {other:?}");
+        }
         assert!(key_of_it.len() <= 3 * name.len(), "{name:?}");
     }
 }

@@ -254,13 +254,14 @@ impl Volume {
         self.format.inode_seed(ino, generation)
     }
 
-    /// The layout of a directory's blocks.
+    /// The layout of a directory's blocks, of names that are not folded.
     pub(crate) fn dir_format(&self, ino: Ino, generation: u32) -> DirFormat {
         DirFormat {
             block_size: self.sb.block_size(),
             file_type: self.sb.features().has_incompat(Incompat::FILETYPE),
             max_ino: self.sb.inodes_count(),
             seed: self.owner_seed(ino, generation),
+            folded: false,
         }
     }
 

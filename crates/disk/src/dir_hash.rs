@@ -76,6 +76,7 @@ pub struct DirHasher {
     algorithm: HashAlgorithm,
     unsigned: bool,
     seed: Option<[u32; 4]>,
+    folded: bool,
 }
 
 impl DirHasher {
@@ -98,7 +99,14 @@ impl DirHasher {
             algorithm,
             unsigned,
             seed: (seed != [0; 4]).then_some(seed),
+            folded: false,
         }
+    }
+
+    /// The same of a directory that hashes the [`extant_casefold::key`]s of its names, if `folded`.
+    #[must_use]
+    pub const fn folding(self, folded: bool) -> Self {
+        Self { folded, ..self }
     }
 
     /// The algorithm in use.
@@ -109,6 +117,13 @@ impl DirHasher {
     /// The hash of `name`.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> DirHash {
+        if self.folded {
+            return self.hash_as_it_is(&extant_casefold::key(name));
+        }
+        self.hash_as_it_is(name)
+    }
+
+    fn hash_as_it_is(&self, name: &[u8]) -> DirHash {
         let (major, minor) = match self.algorithm {
             HashAlgorithm::Legacy => (self.legacy(name), 0),
             HashAlgorithm::HalfMd4 => {
@@ -170,7 +185,7 @@ impl DirHasher {
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "names have at most 255 bytes"
+            reason = "it counts where less than a step is left"
         )]
         let filler = u32::from(rest.len() as u8).wrapping_mul(0x0101_0101);
         let mut words = [filler; N];

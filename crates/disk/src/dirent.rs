@@ -16,6 +16,8 @@ use extant_units::{BlockSize, Ino};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use extant_casefold as casefold;
+
 use crate::csum::Crc32c;
 
 /// The longest name in bytes (`EXT4_NAME_LEN`).
@@ -258,6 +260,9 @@ pub struct DirFormat {
     /// With `metadata_csum`: the directory's checksum seed
     /// ([`crate::inode::InodeFormat::inode_seed`]).
     pub seed: Option<Crc32c>,
+    /// A name is found in any spelling of its case (`casefold`, the directory's flag), by its
+    /// [`casefold::key`].
+    pub folded: bool,
 }
 
 impl DirFormat {
@@ -478,15 +483,36 @@ impl DirFormat {
         &self,
         block: &'a [u8],
         name: &[u8],
+        pass: impl FnMut(&Glimpse),
+    ) -> Result<Option<Record<'a>>, DirentError> {
+        if self.folded {
+            let key = casefold::key(name);
+            return self.first_of(block, pass, |start, len| {
+                let entry = block.get(start..start + len);
+                let is_dot = matches!(entry, Some(b"." | b".."));
+                !is_dot && entry.is_some_and(|entry| casefold::has_key(entry, &key))
+            });
+        }
+        self.first_of(block, pass, |start, len| {
+            len == name.len()
+                // The last byte first: names in one directory often begin alike.
+                && block.get(start + len - 1) == name.last()
+                && block.get(start..start + len) == Some(name)
+        })
+    }
+
+    /// The first entry of which `is_wanted` knows the name, by its start and length; calls `pass`
+    /// with each record before it.
+    #[inline]
+    fn first_of<'a>(
+        &self,
+        block: &'a [u8],
         mut pass: impl FnMut(&Glimpse),
+        is_wanted: impl Fn(usize, usize) -> bool,
     ) -> Result<Option<Record<'a>>, DirentError> {
         let at = self.scan(block, |glimpse| {
             let start = glimpse.offset + size_of::<DirEntryHeader>();
-            let found = glimpse.in_use
-                && glimpse.name_len == name.len()
-                // The last byte first: names in one directory often begin alike.
-                && block.get(start + name.len() - 1) == name.last()
-                && block.get(start..start + name.len()) == Some(name);
+            let found = glimpse.in_use && is_wanted(start, glimpse.name_len);
             if !found {
                 pass(&glimpse);
             }

@@ -163,14 +163,14 @@ impl Incompat {
         .union(Self::SIXTY_FOUR_BIT)
         .union(Self::MMP)
         .union(Self::FLEX_BG)
-        .union(Self::CSUM_SEED);
+        .union(Self::CSUM_SEED)
+        .union(Self::CASEFOLD);
 
     /// The features that Extant reads and does not write: a volume with one of them is only read.
     pub const READABLE: Self = Self::META_BG
         .union(Self::LARGEDIR)
         .union(Self::EA_INODE)
         .union(Self::INLINE_DATA)
-        .union(Self::CASEFOLD)
         .union(Self::ENCRYPT);
 }
 

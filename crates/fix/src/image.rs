@@ -250,6 +250,7 @@ impl Image {
             file_type: self.sb.features().has_incompat(Incompat::FILETYPE),
             max_ino: self.sb.inodes_count(),
             seed: self.owner_seed(dir)?,
+            folded: false, // the names that it adds have no case
         })
     }
 }

@@ -51,6 +51,7 @@ impl Formats {
             file_type: self.file_type,
             max_ino: self.inodes,
             seed: self.inode.inode_seed(ino, 0),
+            folded: false,
         }
     }
 }

@@ -147,6 +147,7 @@ impl Volume {
             file_type: self.old.features.has_incompat(Incompat::FILETYPE),
             max_ino: self.old.inodes(),
             seed: self.seed(dir, &core),
+            folded: core.flags.contains(InodeFlags::CASEFOLD),
         };
         for (nth, block) in self.data_of(dir, &core)?.into_iter().enumerate() {
             let mut bytes = self.block(block)?;

@@ -87,6 +87,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "extant-check",
         &[
+            "extant-casefold",
             "extant-units",
             "extant-disk",
             "extant-blockdev",
@@ -96,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "extant-engine",
         &[
+            "extant-casefold",
             "extant-sync",
             "extant-units",
             "extant-counter",

@@ -20,6 +20,7 @@ damage! {
         Dot { ino: Ino } => "\".\" leads to inode {ino}",
         DotEnd { name: EntryName } => "\"{name}\" does not end with a zero",
         DotDotLength { bytes: usize } => "\"..\" of {bytes} bytes does not hide the index",
+        NotText { name: EntryName } => "the name \"{name}\" is not UTF-8, as names must be here",
         RepeatedName { name: EntryName } => "the name \"{name}\" stands twice",
         UnusedInode { name: EntryName, ino: Ino } =>
             "\"{name}\" leads to inode {ino}, which is not in use",

@@ -7,6 +7,7 @@ pub(crate) fn format(log2: u32, seed: Option<u32>) -> DirFormat {
         file_type: true,
         max_ino: 100_000,
         seed: seed.map(Crc32c::from_raw),
+        folded: false,
     }
 }
 

@@ -4,7 +4,7 @@ use extant_units::BlockSize;
 
 use super::raw_superblock::{RawSuperblock, join};
 use super::superblock_error::SuperblockError;
-use super::{MAGIC, Superblock};
+use super::{MAGIC, Superblock, UTF8_12_1};
 use crate::features::{FeatureSets, Incompat, RoCompat};
 
 impl Superblock {
@@ -53,6 +53,7 @@ fn check(raw: Box<RawSuperblock>) -> Result<Superblock, SuperblockError> {
     check_checksum(&sb)?;
     sb.block_size = check_block_size(&sb)?;
     check_inode_fields(&sb)?;
+    check_encoding(&sb)?;
     if sb.features().has_incompat(Incompat::JOURNAL_DEV) {
         // An external journal has no groups; the mount refuses it by its feature.
         sb.group_count = 1;
@@ -62,6 +63,15 @@ fn check(raw: Box<RawSuperblock>) -> Result<Superblock, SuperblockError> {
     sb.group_count = check_counts(&sb)?;
     check_descriptors(&sb)?;
     Ok(sb)
+}
+
+/// Checks that the encoding of names is one that can be folded.
+fn check_encoding(sb: &Superblock) -> Result<(), SuperblockError> {
+    let encoding = sb.raw.encoding.get();
+    if sb.features().has_incompat(Incompat::CASEFOLD) && encoding != UTF8_12_1 {
+        return Err(bad("encoding", encoding, "only 1 (utf8-12.1) is known"));
+    }
+    Ok(())
 }
 
 fn check_checksum(sb: &Superblock) -> Result<(), SuperblockError> {

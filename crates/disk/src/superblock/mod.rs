@@ -26,6 +26,12 @@ use crate::features::{Compat, FeatureSets, Incompat, RoCompat};
 /// `s_magic`.
 pub const MAGIC: u16 = 0xEF53;
 
+/// `s_encoding`: names are UTF-8, folded by the tables of Unicode 12.1.
+pub const UTF8_12_1: u16 = 1;
+
+/// `s_encoding_flags`: folded directories have no other names.
+pub const STRICT_NAMES: u16 = 1;
+
 /// A checked superblock.
 ///
 /// Invariants, beside those of the format: at least one group and at most 2^32 - 1; every group has
@@ -274,6 +280,12 @@ impl Superblock {
     /// The seed of directory hashes.
     pub fn hash_seed(&self) -> [u32; 4] {
         self.raw.hash_seed.map(zerocopy::little_endian::U32::get)
+    }
+
+    /// Names in folded directories must be UTF-8 (`s_encoding_flags`, with `casefold`).
+    pub fn strict_names(&self) -> bool {
+        self.features().has_incompat(Incompat::CASEFOLD)
+            && self.raw.encoding_flags.get() & STRICT_NAMES != 0
     }
 
     /// The label: bytes up to the first NUL.

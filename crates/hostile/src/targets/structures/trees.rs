@@ -107,6 +107,7 @@ fn format(how: u8) -> DirFormat {
         file_type: how & 4 != 0,
         max_ino: 5000,
         seed: (how & 8 != 0).then_some(SEED),
+        folded: how & 32 != 0,
     }
 }
 
