@@ -5,6 +5,7 @@ use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
+use extant_casefold as casefold;
 use extant_disk::damage::{CorruptKind, DirectoryDamage, IndexDamage, LinkDamage};
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{DirFormat, DirentError, FileType, Record};
@@ -61,7 +62,10 @@ pub(crate) fn walk(
             scan,
             findings,
             dir,
-            format: volume.dir_format(dir.ino, dir.generation),
+            format: DirFormat {
+                folded: dir.folds(),
+                ..volume.dir_format(dir.ino, dir.generation)
+            },
             keys: &keys,
             names: Vec::new(),
             seen: Seen::default(),
@@ -194,10 +198,10 @@ impl DirWalker<'_> {
         self.format = inline::format(self.format);
         let (lblk, pblk, index) = (0, Pblk::ZERO, None);
         self.block(CurrentBlock { lblk, pblk, index }, block, None);
-        let mut names: HashSet<&[u8]> = HashSet::new();
+        let mut names: HashSet<Cow<'_, [u8]>> = HashSet::new();
         let records = self.format.records(block).skip(2).map_while(|r| r.ok());
         for record in records.filter(|record| record.ino.is_some()) {
-            if !names.insert(record.name) {
+            if !names.insert(self.key(record.name)) {
                 let name = record.name.into();
                 self.add(lblk, DirectoryDamage::RepeatedName { name });
             }
@@ -250,8 +254,9 @@ impl DirWalker<'_> {
                     .skip(skip)
                     .map_while(|r| r.ok());
                 for record in records.filter(|record| record.ino.is_some()) {
-                    let hash = walker.keys.hash_one(record.name);
-                    if repeated.contains(&hash) && !names.insert(record.name.to_vec()) {
+                    let key = walker.key(record.name);
+                    let hash = walker.keys.hash_one(&key);
+                    if repeated.contains(&hash) && !names.insert(key.into_owned()) {
                         let name = record.name.into();
                         walker.add(lblk, DirectoryDamage::RepeatedName { name });
                     }
@@ -309,10 +314,8 @@ impl DirWalker<'_> {
             let Some(ino) = record.ino else { continue };
             // A record has a whole header.
             self.entry(current, block[record.offset + FILE_TYPE], &record, ino);
-            if let Some((hasher, bounds)) = bounds
-                && let Some(name) = self.hashed(record.name)
-            {
-                let hash = hasher.hash(&name).major;
+            if let Some((hasher, bounds)) = bounds {
+                let hash = hasher.hash(record.name).major;
                 if hash < bounds.low & !1 || hash > bounds.high {
                     let name = record.name.into();
                     self.add(lblk, IndexDamage::WrongLeaf { name, hash });
@@ -321,13 +324,12 @@ impl DirWalker<'_> {
         }
     }
 
-    /// The form of a name that is hashed. Of names that are folded only those of ASCII are, and
-    /// those that are no UTF-8, which stay as they are.
-    fn hashed<'n>(&self, name: &'n [u8]) -> Option<Cow<'n, [u8]>> {
-        if !self.dir.folded || str::from_utf8(name).is_err() {
-            return Some(name.into());
+    /// The form of a name that is the same for two of which a directory may have one.
+    fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        match self.format.folded {
+            true => casefold::key(name),
+            false => name.into(),
         }
-        name.is_ascii().then(|| name.to_ascii_lowercase().into())
     }
 
     /// Checks the bytes of "." and "..", after `DirFormat::dots` found the two where they must be.
@@ -385,7 +387,11 @@ impl DirWalker<'_> {
         } else if matches!(record.name, b"." | b"..") {
             self.add(lblk, DirectoryDamage::RepeatedName { name: name() });
         }
-        self.names.push(self.keys.hash_one(record.name));
+        let strict = self.format.folded && self.volume.sb.strict_names();
+        if strict && casefold::fold(record.name).is_none() {
+            self.add(lblk, DirectoryDamage::NotText { name: name() });
+        }
+        self.names.push(self.keys.hash_one(self.key(record.name)));
         let ordinary = ino == Ino::ROOT || ino.get() >= self.volume.sb.first_inode();
         let Some(facts) = self.scan.facts_of(ino).filter(|_| ordinary) else {
             // The inode, and what it owns, may be hidden by a flag or a count of its group.
@@ -465,7 +471,7 @@ impl DirWalker<'_> {
         let unsigned = self.volume.sb.flags().contains(SuperFlags::UNSIGNED_HASH);
         let hasher = match DirHasher::new(version, unsigned, self.volume.sb.hash_seed()) {
             _ if siphash => None,
-            Ok(hasher) => Some(hasher),
+            Ok(hasher) => Some(hasher.folding(self.format.folded)),
             Err(error) => {
                 self.add(0, error);
                 return Ok(None);

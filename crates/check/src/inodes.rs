@@ -104,6 +104,13 @@ pub(crate) struct Scan {
     inodes_per_group: u32,
 }
 
+impl Dir {
+    /// Returns whether it has a name in one spelling of its case only.
+    pub(crate) const fn folds(&self) -> bool {
+        self.folded && !self.encrypted
+    }
+}
+
 impl Scan {
     /// The facts of an inode, if it is in use.
     pub(crate) fn facts_of(&self, ino: Ino) -> Option<&Facts> {

@@ -127,6 +127,43 @@ fn a_name_that_stands_twice_is_damage() -> Result<()> {
     Ok(())
 }
 
+/// Two spellings of one name are the same where case is folded, and only there. With strict encoding
+/// names are UTF-8.
+#[test]
+fn names_that_fold_to_one_are_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let repeated = kind!(Directory(DirectoryDamage::RepeatedName { .. }));
+    for strict in ["", ",encoding_flags=strict"] {
+        let args = "-b 1024 -O casefold,^has_journal,^metadata_csum -E encoding=utf8";
+        let image = with_file(&format!("{args}{strict}"))?;
+        for dir in ["folded", "plain"] {
+            image.debugfs_write(&format!("mkdir {dir}"))?;
+            image.debugfs_write(&format!("ln f {dir}/straße_ä"))?;
+        }
+        image.debugfs_write("sif f links_count 4")?;
+        image.debugfs_write("sif folded flags 0x40080000")?;
+        image.debugfs_write("ln f plain/STRASSE_Ä")?;
+        agree_clean(&image, None)?;
+        let twice = image.copy()?;
+        twice.debugfs_write("ln f folded/STRASSE_Ä")?;
+        agree_damaged(&twice, repeated)?;
+
+        let block = image.debugfs("bmap folded 0")?.trim().parse::<u64>()?;
+        let name = b"stra\xc3\x9fe";
+        let bytes = image.bytes(block << 10, 1 << 10)?;
+        let at = bytes.windows(name.len()).position(|bytes| bytes == name);
+        let Some(at) = at else { bail!("no entry") };
+        image.patch((block << 10) + at as u64 + 5, 1, |byte| byte.fill(b'x'))?;
+        match strict {
+            "" => agree_clean(&image, None)?,
+            _ => agree_damaged(&image, kind!(Directory(DirectoryDamage::NotText { .. })))?,
+        }
+    }
+    Ok(())
+}
+
 /// As genext2fs leaves them: no copies, though each group has room for them.
 #[test]
 fn copies_that_were_never_written_are_no_damage() -> Result<()> {

@@ -77,13 +77,13 @@ pub(crate) const OURS: &[Exception] = &[
         name: "size of data inside of an inode",
         says: Says::Kinds(&[kind!(Inode(InodeDamage::PastInlineData))]),
         why: "e2fsck does not compare it with what is inside; Linux shows no more than that",
-        shown_by: (8, "sif tiny size 5000"),
+        shown_by: (9, "sif tiny size 5000"),
     },
     Exception {
         name: "size of a value in an inode of its own",
         says: Says::Kinds(&[kind!(AttributeTable(XattrError::ValueInode { .. }))]),
         why: "e2fsck does not compare it with the inode's; Linux refuses the value",
-        shown_by: (9, "zap_block {value sub}"),
+        shown_by: (10, "zap_block {value sub}"),
     },
     Exception {
         name: "resize inode",
@@ -199,14 +199,14 @@ pub(crate) const THEIRS: &[Exception] = &[
         name: "usage of quotas",
         says: Says::Text("Update quota info for quota type"),
         why: "check does not look into the files of quotas",
-        shown_by: (11, "sif file projid 19"),
+        shown_by: (12, "sif file projid 19"),
     },
     Exception {
         name: "place of an empty value",
         says: Says::Text("has INLINE_DATA_FL flag but extended attribute not found"),
         why: "a value of no bytes has no place, for Linux too",
         shown_by: (
-            8,
+            9,
             "zap_block {place big/a_rather_long_file_name_to_fill_blocks_1}",
         ),
     },

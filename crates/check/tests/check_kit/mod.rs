@@ -51,6 +51,12 @@ pub(crate) const BASES: &[FeatureSet] = &[
         false,
     ),
     ("dirty", 4, "-b 1024 -N 160 -O ^64bit", true),
+    (
+        "casefold",
+        4,
+        "-b 1024 -N 160 -O casefold -E encoding=utf8,encoding_flags=strict",
+        false,
+    ),
 ];
 
 /// Feature sets of volumes that are only read.
@@ -74,7 +80,7 @@ pub(crate) const READ_ONLY: &[FeatureSet] = &[
         false,
     ),
     (
-        "casefold",
+        "encrypt",
         4,
         "-b 1024 -N 160 -O casefold,encrypt,verity -E encoding=utf8",
         false,
@@ -106,6 +112,11 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
             &format!("big/a_rather_long_file_name_to_fill_blocks_{number}"),
             b"",
         )?;
+    }
+    if args.contains("casefold") {
+        for number in 0..20 {
+            make(&format!("big/In_GROSSEN_Buchstaben_Ä_{number}"), b"")?;
+        }
     }
     // A block here and there, so that the map has levels.
     let sparse = std::fs::File::create(tree.join("sparse"))?;
