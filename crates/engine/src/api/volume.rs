@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use extant_disk::features::Incompat;
 use extant_units::Ino;
 use tracing::error;
 
@@ -422,6 +423,13 @@ impl Volume {
         } else {
             1_000_000_000
         }
+    }
+
+    /// Returns whether directories can find names in any spelling of their case (`casefold`):
+    /// [`Node::folds_case`] says of one whether it does.
+    pub fn may_fold_case(&self) -> bool {
+        let features = &self.fs().layout.features;
+        features.has_incompat(Incompat::CASEFOLD)
     }
 
     /// Returns whether the mount refuses changes: by request, or after a fault.

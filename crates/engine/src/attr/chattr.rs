@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use extant_disk::features::RoCompat;
+use extant_disk::features::{Incompat, RoCompat};
 
-use crate::inode::InodeFlags;
 use crate::inode::kind_flags::of_kind;
+use crate::inode::{InodeFlags, LockedInode};
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, credits};
-use crate::{file, inode};
+use crate::{dir, file, inode};
 
 /// Flags that `FS_IOC_GETFLAGS` shows: all but those internal to the format.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
@@ -30,7 +30,8 @@ const CHANGEABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR)
-    .union(InodeFlags::PROJINHERIT);
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD);
 /// The flags in the numbers of `FS_IOC_GETFLAGS` (`FS_*_FL`).
 pub(crate) fn get_flags(inode: &Inode) -> u32 {
     visible(inode.flags())
@@ -49,7 +50,7 @@ pub(super) fn visible(flags: InodeFlags) -> u32 {
 /// a change of the mapping format other than [from a block map to
 /// extents](file::convert_to_extents). [`Error::NotPermitted`] for the immutable, append-only and
 /// journalled-data flags without privilege, and for any other change of an inode that is and stays
-/// immutable.
+/// immutable. [`Error::NotEmpty`] if a directory that has names is to fold their case, or not to.
 pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
     let asked = InodeFlags::from_bits_retain(flags);
@@ -69,6 +70,11 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     let lock = whole.is_none().then(|| inode.lock_exclusively());
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;
+    if let Some(lock) = &lock
+        && (old ^ new).contains(InodeFlags::CASEFOLD)
+    {
+        may_switch_folding(fs, lock.inode().shared())?;
+    }
     match whole {
         Some(whole) if switches(old, new) => {
             let on = new.contains(InodeFlags::JOURNAL_DATA);
@@ -101,9 +107,6 @@ fn decide(old: InodeFlags, asked: InodeFlags, kind: FileKind, cred: &Cred) -> Re
             "conversion between extents and block maps",
         ));
     }
-    if differs.contains(InodeFlags::CASEFOLD) {
-        return Err(Error::NotSupported("case-insensitive directories"));
-    }
     let wanted = asked & (CHANGEABLE | InodeFlags::JOURNAL_DATA);
     if of_kind(wanted, kind) != wanted {
         return Err(Error::NotSupported("flags of another kind of inode"));
@@ -115,6 +118,19 @@ fn decide(old: InodeFlags, asked: InodeFlags, kind: FileKind, cred: &Cred) -> Re
         return Err(Error::NotPermitted);
     }
     Ok(new)
+}
+
+/// Fails unless `dir` may begin or end to fold the case of its names.
+fn may_switch_folding(fs: &Fs, dir: LockedInode<'_>) -> Result<()> {
+    if !fs.layout.features.has_incompat(Incompat::CASEFOLD) {
+        return Err(Error::NotSupported(
+            "folded names without the casefold feature",
+        ));
+    }
+    match dir::is_empty(fs, dir)? {
+        true => Ok(()),
+        false => Err(Error::NotEmpty),
+    }
 }
 
 fn store(fs: &Fs, inode: &Inode, old: InodeFlags, new: InodeFlags) -> Result<()> {
@@ -213,8 +229,11 @@ mod tests {
     fn the_masks_are_the_documented_ones() {
         let all = CHANGEABLE | InodeFlags::JOURNAL_DATA | InodeFlags::EXTENTS;
         let documented = 0x604b_c0ff;
-        let obsolete = InodeFlags::EOFBLOCKS | InodeFlags::CASEFOLD;
-        assert_eq!(all.bits() | obsolete.bits(), documented);
+        assert_eq!(
+            all.bits() | InodeFlags::EOFBLOCKS.bits(),
+            documented,
+            "all but an obsolete one"
+        );
         assert_eq!(VISIBLE.bits() & !InodeFlags::DAX.bits(), 0x705b_dfff);
     }
 

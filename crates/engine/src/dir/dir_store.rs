@@ -12,7 +12,7 @@
 use std::ops::Deref;
 
 use extant_disk::damage::CorruptKind;
-use extant_disk::dir_hash::{DirHasher, HashAlgorithm};
+use extant_disk::dir_hash::{DirHasher, HashAlgorithm, HashError};
 use extant_disk::dirent::DirFormat;
 use extant_disk::htree::{HtreeError, IndexKind};
 use extant_units::Lblk;
@@ -37,10 +37,10 @@ pub(super) struct Profile {
     pub(super) dir_index: bool,
     /// Levels of nodes that an index may have between root and leaves: 1, or 2 with `large_dir`.
     pub(super) max_levels: u8,
-    /// The hashes of an index are those of folded names (`casefold`).
-    pub(super) folded: bool,
     /// Names are encrypted, and there is no key.
     pub(super) encrypted: bool,
+    /// Entries have their hashes, which no key can be computed from.
+    pub(super) stored_hashes: bool,
     /// The hash of new indexes (`s_def_hash_version`).
     pub(super) new_index: HashAlgorithm,
     /// Hashes take bytes as unsigned (`s_flags`).
@@ -50,9 +50,16 @@ pub(super) struct Profile {
 }
 
 impl Profile {
+    /// The hasher of an index whose root says `version`.
+    pub(super) fn hasher(&self, version: u8) -> std::result::Result<DirHasher, HashError> {
+        let hasher = DirHasher::new(version, self.hash_unsigned, self.hash_seed)?;
+        Ok(hasher.folding(self.format.folded))
+    }
+
     /// The hasher of a directory that has no index yet.
     pub(super) fn new_hasher(&self) -> DirHasher {
         DirHasher::with(self.new_index, self.hash_unsigned, self.hash_seed)
+            .folding(self.format.folded)
     }
 }
 

@@ -12,18 +12,15 @@ use extant_units::{Ino, Lblk};
 
 use super::dir_store::{Shape, Store};
 use super::room::{NameOrRoom, Room};
-use super::slot::{self, Slot};
+use super::slot::Slot;
 use super::{htree, linear};
 use crate::types::error::{Error, Result};
 
 /// Finds `name`, which is neither "." nor "..".
 pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
-    if !store.indexed() {
-        linear::find(store, name)
-    } else if store.profile().folded {
-        scan(store, |lblk, leaf| slot::find_in(store, lblk, leaf, name))
-    } else {
-        htree::find(store, name)
+    match store.indexed() {
+        true => htree::find(store, name),
+        false => linear::find(store, name),
     }
 }
 
@@ -58,7 +55,6 @@ pub(super) fn find_where<S: Store>(
 
 /// Searches for `name` and for the room that [`insert`] uses, in one walk.
 pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoom<S::Block>> {
-    debug_assert!(!store.profile().folded, "no name is added");
     if store.indexed() {
         htree::find_or_room(store, name)
     } else {

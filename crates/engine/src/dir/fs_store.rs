@@ -14,6 +14,7 @@ use extant_units::{BlockSize, Lblk, Pblk, exact_u32};
 
 use super::dir_store::{Profile, Shape, Store};
 use super::distinct_blocks;
+use super::folding::{STORED_HASHES, folds};
 use crate::map;
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, MapState};
@@ -151,11 +152,12 @@ pub(super) fn profile(fs: &Fs, inode: &Inode) -> Profile {
             file_type: features.has_incompat(Incompat::FILETYPE),
             max_ino: layout.inodes_count(),
             seed: inode.csum_seed(fs),
+            folded: folds(inode),
         },
         dir_index: features.has_compat(Compat::DIR_INDEX),
         max_levels: if large_dir { 2 } else { 1 },
-        folded: inode.flags().contains(InodeFlags::CASEFOLD),
         encrypted: inode.flags().contains(InodeFlags::ENCRYPT),
+        stored_hashes: inode.flags().contains(STORED_HASHES),
         new_index: HashAlgorithm::from_version(layout.hash_version)
             .unwrap_or(HashAlgorithm::HalfMd4),
         hash_unsigned: layout.hash_unsigned,

@@ -58,8 +58,10 @@ impl<'a, S: Store> IndexPath<'a, S> {
             .format
             .root_info(&store.data(&block), profile.max_levels);
         let info = store.check(ROOT, info)?;
-        let hasher = DirHasher::new(info.hash_version, profile.hash_unsigned, profile.hash_seed);
-        let hasher = store.check(ROOT, hasher)?;
+        let hasher = match profile.stored_hashes {
+            true => profile.new_hasher(), // it hashes no name
+            false => store.check(ROOT, profile.hasher(info.hash_version))?,
+        };
         let mut path = Self {
             store,
             levels: Vec::with_capacity(3),

@@ -160,8 +160,8 @@ pub(super) fn batch<S: Store>(store: &S, from: u64) -> Result<Batch> {
             next: position::END,
             ..Batch::default()
         });
-    } else if store.indexed() && store.profile().folded {
-        folded_leaf(store, from)?
+    } else if store.indexed() && store.profile().stored_hashes {
+        leaf_by_place(store, from)?
     } else if store.indexed() {
         leaves(store, from)?
     } else if store.profile().dir_index && store.blocks() == 1 {
@@ -292,9 +292,9 @@ fn shown<'a, S: Store>(store: &S, hasher: Option<&DirHasher>, name: &'a [u8]) ->
     Cow::Owned(nokey_name::shown(major, minor, name))
 }
 
-/// The next leaf of an index whose hashes are those of folded names, in the order of blocks: a
-/// position is a byte offset.
-fn folded_leaf<S: Store>(store: &S, from: u64) -> Result<Batch> {
+/// The next leaf of an index whose hashes stand in its entries, in the order of blocks: a position
+/// is a byte offset.
+fn leaf_by_place<S: Store>(store: &S, from: u64) -> Result<Batch> {
     let block_size = store.profile().format.block_size;
     let first = block_size.lblk(Pos::new(from));
     let mut path = IndexPath::probe(store, |_| 0)?;

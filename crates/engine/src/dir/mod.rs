@@ -8,6 +8,7 @@
 //! - [`entries`] chooses between [`linear`] and [`htree`];
 //! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
+//! - [`folding`] is what a directory that folds the case of its names does otherwise;
 //! - [`nokey_name`] is how names in encrypted directories are shown;
 //! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice.
 //!   The directory's size is checked when its inode is loaded.
@@ -34,6 +35,7 @@
 mod dir_store;
 mod distinct_blocks;
 mod entries;
+mod folding;
 mod fs_store;
 mod htree;
 mod inline_store;
@@ -51,6 +53,8 @@ use extant_jbd2::{Block, Handle};
 use extant_units::Ino;
 
 use self::dir_store::Store;
+use self::folding::check_encoding;
+pub(crate) use self::folding::{cache_key, folds, forget};
 use self::fs_store::FsStore;
 use self::inline_store::InlineStore;
 pub(crate) use self::listing::Batch;
@@ -66,9 +70,10 @@ use crate::volume::Fs;
 /// The inode that `name` leads to, "." and ".." included.
 ///
 /// # Errors
-/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage;
-/// [`crate::Error::Interrupted`].
+/// Not a directory, or a removed one ([`crate::Error::NotFound`]); [`crate::Error::Invalid`] for a
+/// name that is not UTF-8 where it must be; damage; [`crate::Error::Interrupted`].
 pub(crate) fn lookup(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Ino>> {
+    check_encoding(fs, &dir, name)?;
     if is_inline(&dir) {
         return look(&InlineStore::open(fs, &dir)?, &dir, name);
     }
@@ -116,8 +121,8 @@ pub(crate) fn find_vacancy<'a>(
     dir: ExclusiveInode<'a>,
     name: &'a [u8],
 ) -> Result<Option<Vacancy<'a>>> {
-    let read_only = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
-    if is_inline(&dir) || dir.flags().intersects(read_only) {
+    check_encoding(fs, &dir, name)?;
+    if is_inline(&dir) || dir.flags().contains(InodeFlags::ENCRYPT) {
         let found = lookup(fs, dir.shared(), name)?;
         return Ok(found.is_none().then(|| Vacancy::known(dir, name)));
     }
@@ -147,7 +152,7 @@ pub(crate) fn insert(
         file_type: target.1.file_type(),
     };
     let store = FsStore::open_to_grow(fs, &vacancy.dir, privileged)?;
-    fs.names.forget(vacancy.dir.ino, vacancy.name);
+    forget(fs, vacancy.dir, vacancy.name);
     entries::insert(&store, h, &entry, vacancy.room.as_ref())
 }
 
@@ -180,7 +185,7 @@ pub(crate) fn remove(
     (name, entry): (&[u8], &FoundEntry),
 ) -> Result<()> {
     let store = FsStore::open(fs, &dir)?;
-    fs.names.forget(dir.ino, name);
+    forget(fs, dir, name);
     entries::remove(&store, h, &entry.0)
 }
 
@@ -197,7 +202,7 @@ pub(crate) fn retarget(
 ) -> Result<()> {
     let new = (new.0, new.1.file_type());
     let store = FsStore::open(fs, &dir)?;
-    fs.names.forget(dir.ino, name);
+    forget(fs, dir, name);
     entries::retarget(&store, h, &entry.0, new)
 }
 

@@ -15,6 +15,7 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::DAX);
 /// Flags that only directories have.
 const DIRECTORIES_ONLY: InodeFlags = InodeFlags::DIRSYNC
@@ -48,10 +49,11 @@ mod tests {
             | InodeFlags::DIRSYNC
             | InodeFlags::IMMUTABLE
             | InodeFlags::INDEX
+            | InodeFlags::CASEFOLD
             | InodeFlags::SYNC;
         assert_eq!(
             inherited(parent, FileKind::Directory),
-            InodeFlags::NOATIME | InodeFlags::DIRSYNC | InodeFlags::SYNC
+            InodeFlags::NOATIME | InodeFlags::DIRSYNC | InodeFlags::CASEFOLD | InodeFlags::SYNC
         );
         assert_eq!(
             inherited(parent, FileKind::Regular),

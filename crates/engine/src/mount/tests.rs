@@ -287,7 +287,6 @@ fn the_gate_refuses_or_restricts_by_name() {
         ("-O verity", "verity"),
         ("-O meta_bg,^resize_inode", "meta_bg"),
         ("-O inline_data", "inline_data"),
-        ("-O casefold", "casefold"),
         ("-O encrypt", "encrypt"),
         ("-O ea_inode", "ea_inode"),
         ("-O large_dir", "large_dir"),

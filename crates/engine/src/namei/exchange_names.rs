@@ -56,8 +56,8 @@ pub(super) fn swap(
     let mut h = fs.start(2 * credits::DIR_REMOVE + 2 + 4 * credits::INODE_UPDATE)?;
     let now = inode::now();
     // Both, before one changes: no lookup finds an inode by both names.
-    known_names::forget(fs, locked.of(old.dir), old.name);
-    known_names::forget(fs, locked.of(new.dir), new.name);
+    dir::forget(fs, locked.of(old.dir), old.name);
+    dir::forget(fs, locked.of(new.dir), new.name);
     all_or_abort(&mut h, |h| {
         for ((place, is, becomes, directory, parent), entry) in entries.iter().zip(&found) {
             let dir = locked.of(place.dir);

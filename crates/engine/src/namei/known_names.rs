@@ -6,7 +6,7 @@
 //!   that is about to be added is not put ([`find_vacancy`]): the operation enters it when it is.
 //! - **Forget.** `dir::insert`, `dir::remove` and `dir::retarget` forget the name before they
 //!   change the directory, so no caller can leave it out. A rename changes two names, and forgets
-//!   both first ([`forget`]). The operation then enters what it has made.
+//!   both first ([`dir::forget`]). The operation then enters what it has made.
 //! - **Validate.** [`find`] takes a reference to an inode in memory and asks for its ticket. An
 //!   inode that has to be read is read under the directory's `lock` only: without it the number may
 //!   be free, or be given to a new inode at this moment. [`stat_path`] may look at the record of an
@@ -19,6 +19,7 @@
 //!
 //! "." and "..", and directories that are removed, are not in the cache.
 
+use std::borrow::Cow;
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -314,16 +315,15 @@ pub(super) fn enter(fs: &Fs, dir: LockedInode<'_>, name: &[u8], inode: &Inode) {
     put(fs, dir, name, Entry::Present(target));
 }
 
-/// Forgets `name`.
-pub(super) fn forget(fs: &Fs, dir: ExclusiveInode<'_>, name: &[u8]) {
-    fs.names.forget(dir.ino, name);
-}
-
 fn get(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<(Entry, Ticket)> {
     if dir.kind != FileKind::Directory || dir.is_unlinked() || is_dot(name) {
         return None;
     }
-    fs.names.get(dir.ino, name)
+    let key = dir::cache_key(dir, name)?;
+    let found = fs.names.get(dir.ino, &key)?;
+    // Another spelling counts if the directory has folded names all the time.
+    let is_own = matches!(key, Cow::Borrowed(_)) || dir::folds(dir);
+    is_own.then_some(found)
 }
 
 /// Searches the directory itself. A missing name is entered as such.
@@ -337,7 +337,12 @@ fn search(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Ino>> {
 }
 
 fn put(fs: &Fs, dir: LockedInode<'_>, name: &[u8], entry: Entry) {
-    if !is_dot(name) && fs.names.put(dir.ino, name, entry) {
+    if is_dot(name) {
+        return;
+    }
+    if let Some(key) = dir::cache_key(&dir, name)
+        && fs.names.put(dir.ino, &key, entry)
+    {
         fs.stats.name_evictions.bump();
     }
 }

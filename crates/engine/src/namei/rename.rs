@@ -233,8 +233,8 @@ fn replace(
     let mut h = fs.start(needed(fs, flags))?;
     // Both, before one changes: no lookup finds the inode by both names.
     if !fs.tuning.failpoint.is(Failpoint::HalfRenameShown) {
-        known_names::forget(fs, locked.of(old.dir), old.name);
-        known_names::forget(fs, locked.of(new.dir), new.name);
+        dir::forget(fs, locked.of(old.dir), old.name);
+        dir::forget(fs, locked.of(new.dir), new.name);
     }
     all_or_abort(&mut h, |h| {
         if flags.contains(RenameFlags::WHITEOUT) {

@@ -72,6 +72,8 @@ pub(crate) struct Layout {
     pub(crate) hash_version: u8,
     /// Directory hashes treat bytes as unsigned (`s_flags`).
     pub(crate) hash_unsigned: bool,
+    /// Names in folded directories must be UTF-8 (`s_encoding_flags`).
+    pub(crate) strict_names: bool,
     /// The journal's inode.
     pub(crate) journal_inode: Option<Ino>,
     /// The orphan file's inode.
@@ -123,6 +125,7 @@ impl Layout {
             hash_seed: sb.hash_seed(),
             hash_version: sb.raw().def_hash_version,
             hash_unsigned: sb.flags().contains(SuperFlags::UNSIGNED_HASH),
+            strict_names: sb.strict_names(),
             journal_inode: sb.journal_inode(),
             orphan_file_inode: sb.orphan_file_inode(),
             root_reserved: sb.reserved_blocks(),

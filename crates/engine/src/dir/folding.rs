@@ -1,0 +1,57 @@
+//! Directories that fold the case of their names (`casefold`).
+//!
+//! [`extant_casefold::key`] is the same for all spellings of a name. The blocks are searched by it
+//! ([`DirFormat::folded`]), an index hashes it, and the cache of names has entries under it.
+//!
+//! [`DirFormat::folded`]: extant_disk::dirent::DirFormat::folded
+
+use std::borrow::Cow;
+
+use extant_casefold as casefold;
+use extant_disk::dirent::MAX_NAME_LEN;
+
+use crate::inode::{ExclusiveInode, InodeFlags};
+use crate::state::inode::Inode;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// Directories with both flags have the hashes of names in their entries.
+pub(super) const STORED_HASHES: InodeFlags = InodeFlags::CASEFOLD.union(InodeFlags::ENCRYPT);
+
+/// Returns whether `dir` finds names in any spelling of their case. Encrypted names are not folded,
+/// as there is no key.
+#[inline]
+pub(crate) fn folds(dir: &Inode) -> bool {
+    dir.flags().intersection(STORED_HASHES) == InodeFlags::CASEFOLD
+}
+
+/// The form of `name` that the cache of names knows it by; `None` if it does not keep it. All
+/// spellings of a name in a folded directory have one.
+///
+/// A directory folds names or not as long as it has any: the flag changes while it is empty. What
+/// the cache then knows is that names are missing, which stays so.
+#[inline]
+pub(crate) fn cache_key<'n>(dir: &Inode, name: &'n [u8]) -> Option<Cow<'n, [u8]>> {
+    if !folds(dir) {
+        return Some(name.into());
+    }
+    let key = casefold::key(name);
+    (1..=MAX_NAME_LEN).contains(&key.len()).then_some(key)
+}
+
+/// Takes `name` out of the cache of names. A change of its entry follows.
+pub(crate) fn forget(fs: &Fs, dir: ExclusiveInode<'_>, name: &[u8]) {
+    if let Some(key) = cache_key(&dir, name) {
+        fs.names.forget(dir.ino, &key);
+    }
+}
+
+/// Fails for a name that a folded directory cannot have: one that is not UTF-8, on a volume with
+/// strict encoding.
+pub(super) fn check_encoding(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<()> {
+    let strict = fs.layout.strict_names && folds(dir);
+    if strict && !casefold::is_text(name) {
+        return Err(Error::Invalid);
+    }
+    Ok(())
+}
