@@ -4,7 +4,8 @@ mod names;
 
 use extant_engine::{Cred, Error, RenameFlags, SetAttr};
 use extant_testkit::{Image, Need, Rng, Subject, need};
-use names::world::{Linux, Ours, World};
+use names::folded::{Folded, by_key};
+use names::world::{Linux, Ours, Snapshot, World};
 use names::{list, open};
 
 const LINUX: &[Need] = &[Need::Root, Need::Loop, Need::Tool("mke2fs")];
@@ -62,6 +63,40 @@ fn every_rename_of_every_kind() {
     if !need(LINUX) {
         return;
     }
+    let make = || Image::of_mib(160).args("-b 1024 -N 60000").make().unwrap();
+    let (theirs, ours) = (make(), make());
+    let mount = Subject::Ext4.mount(theirs.path(), "").unwrap();
+    let linux = Linux(mount.dir().to_owned());
+    let volume = open(&ours);
+    rename_all(&linux, &Ours(&volume), "case");
+    drop(mount);
+    volume.unmount().unwrap();
+    ours.fsck_clean().unwrap();
+}
+
+/// Linux has each name in one spelling, and we find it in any.
+#[test]
+fn every_rename_where_names_are_folded() {
+    if !need(LINUX) {
+        return;
+    }
+    let image = |args| Image::of_mib(160).args(args).make().unwrap();
+    let theirs = image("-b 1024 -N 60000");
+    let ours = image("-b 1024 -N 60000 -O casefold");
+    let mount = Subject::Ext4.mount(theirs.path(), "").unwrap();
+    let linux = Linux(mount.dir().to_owned());
+    let volume = open(&ours);
+    let here = Folded::new(&volume, 1);
+    linux.mkdir("top", 0o755).unwrap();
+    here.make_top("top");
+    rename_all(&linux, &here, "top/case");
+    drop(mount);
+    volume.unmount().unwrap();
+    ours.fsck_clean().unwrap();
+}
+
+/// Does every rename in both worlds, below directories whose paths begin with `top`.
+fn rename_all(linux: &dyn World, here: &dyn World, top: &str) {
     let flags = [
         RenameFlags::empty(),
         RenameFlags::NOREPLACE,
@@ -71,20 +106,14 @@ fn every_rename_of_every_kind() {
         RenameFlags::EXCHANGE | RenameFlags::NOREPLACE,
         RenameFlags::EXCHANGE | RenameFlags::WHITEOUT,
     ];
-    let make = || Image::of_mib(160).args("-b 1024 -N 60000").make().unwrap();
-    let (theirs, ours) = (make(), make());
-    let mount = Subject::Ext4.mount(theirs.path(), "").unwrap();
-    let linux = Linux(mount.dir().to_owned());
-    let volume = open(&ours);
-    let here = Ours(&volume);
     let mut case = 0;
     for flags in flags {
         for old in PLACES {
             for new in PLACES {
-                let top = format!("case{case}");
+                let top = format!("{top}{case}");
                 case += 1;
-                furnish(&linux, &top);
-                furnish(&here, &top);
+                furnish(linux, &top);
+                furnish(here, &top);
                 let (old, new) = (format!("{top}/{old}"), format!("{top}/{new}"));
                 let expected = linux.rename(&old, &new, flags);
                 let got = here.rename(&old, &new, flags);
@@ -97,9 +126,6 @@ fn every_rename_of_every_kind() {
             }
         }
     }
-    drop(mount);
-    volume.unmount().unwrap();
-    ours.fsck_clean().unwrap();
 }
 
 #[test]
@@ -127,30 +153,7 @@ fn a_long_walk_of_random_operations() {
         for world in worlds {
             world.mkdir("top", 0o755).unwrap();
         }
-        let mut rng = Rng::new(round as u64);
-        for step in 0..12_000_u32 {
-            let (what, a, b) = (rng.below(100), path(&mut rng), path(&mut rng));
-            let perm = u16::try_from(0o400 + rng.below(0o377)).unwrap();
-            let flags = RenameFlags::from_bits_retain([0, 0, 0, 1, 2, 4][rng.index(6)]);
-            let answers = worlds.map(|world| match what {
-                0..30 => world.create(&a, perm),
-                30..45 => world.mkdir(&a, perm),
-                45..50 => world.symlink(&b.repeat(1 + usize::from(perm) % 9), &a),
-                50..53 => world.fifo(&a, perm),
-                53..61 => world.link(&a, &b),
-                61..71 => world.unlink(&a),
-                71..78 => world.rmdir(&a),
-                _ => world.rename(&a, &b, flags),
-            });
-            assert_eq!(
-                answers[1], answers[0],
-                "step {step}: {what} {a} {b} {flags:?}"
-            );
-            if step % 1500 == 0 {
-                assert_eq!(here.snapshot("top"), linux.snapshot("top"), "step {step}");
-            }
-        }
-        assert_eq!(here.snapshot("top"), linux.snapshot("top"));
+        walk(worlds, |snapshot| snapshot, round as u64);
         drop(mount);
         volume.unmount().unwrap();
         ours.fsck_clean().unwrap();
@@ -163,13 +166,75 @@ fn a_long_walk_of_random_operations() {
     }
 }
 
+#[test]
+fn a_long_walk_where_names_are_folded() {
+    if !need(LINUX) {
+        return;
+    }
+    for (round, (block, args)) in [
+        ("-b 1024 -N 16000", "-O casefold"),
+        (
+            "-b 4096 -N 16000",
+            "-O casefold,^metadata_csum -E encoding_flags=strict",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let theirs = Image::of_mib(64).args(block).make().unwrap();
+        let ours = Image::of_mib(64).args(block).args(args).make().unwrap();
+        let mount = Subject::Ext4.mount(theirs.path(), "").unwrap();
+        let volume = open(&ours);
+        let linux = Linux(mount.dir().to_owned());
+        let here = Folded::new(&volume, round as u64);
+        linux.mkdir("top", 0o755).unwrap();
+        here.make_top("top");
+        walk([&linux, &here], by_key, 10 + round as u64);
+        drop(mount);
+        volume.unmount().unwrap();
+        ours.fsck_clean().unwrap();
+    }
+}
+
+/// Does the same random operations in both worlds, below the directory "top".
+fn walk(worlds: [&dyn World; 2], compared: impl Fn(Snapshot) -> Snapshot, seed: u64) {
+    let compare = |step: u32| {
+        let [theirs, ours] = worlds.map(|world| compared(world.snapshot("top")));
+        assert_eq!(ours, theirs, "step {step}");
+    };
+    let mut rng = Rng::new(seed);
+    for step in 0..12_000_u32 {
+        let (what, a, b) = (rng.below(100), path(&mut rng), path(&mut rng));
+        let perm = u16::try_from(0o400 + rng.below(0o377)).unwrap();
+        let flags = RenameFlags::from_bits_retain([0, 0, 0, 1, 2, 4][rng.index(6)]);
+        let answers = worlds.map(|world| match what {
+            0..30 => world.create(&a, perm),
+            30..45 => world.mkdir(&a, perm),
+            45..50 => world.symlink(&b.repeat(1 + usize::from(perm) % 9), &a),
+            50..53 => world.fifo(&a, perm),
+            53..61 => world.link(&a, &b),
+            61..71 => world.unlink(&a),
+            71..78 => world.rmdir(&a),
+            _ => world.rename(&a, &b, flags),
+        });
+        assert_eq!(
+            answers[1], answers[0],
+            "step {step}: {what} {a} {b} {flags:?}"
+        );
+        if step % 1500 == 0 {
+            compare(step);
+        }
+    }
+    compare(12_000);
+}
+
 /// A path up to three names deep, of few enough names that paths meet.
 fn path(rng: &mut Rng) -> String {
     let mut path = "top".to_owned();
     for _ in 0..=rng.below(3) {
         let number = rng.below(12);
         let name = if number < 10 {
-            format!("{number}")
+            format!("ä{number}")
         } else {
             format!("{number}-{}", "long".repeat(10 + rng.index(2) * 20))
         };

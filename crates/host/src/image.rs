@@ -230,6 +230,13 @@ impl Image {
         Ok(output.out)
     }
 
+    /// Has the root directory of a volume with `casefold` fold names, as those made in it then do.
+    pub fn fold_root(&self) -> Result<()> {
+        let extents_and_casefold = 0x4008_0000;
+        let flags = format!("set_inode_field / flags {extents_and_casefold}");
+        self.debugfs_write(&flags).map(drop)
+    }
+
     /// A field of `dumpe2fs -h`, by its label.
     pub fn header(&self, label: &str) -> Result<String> {
         let text = Cmd::new("dumpe2fs").arg("-h").arg(&self.path).ok()?.out;

@@ -1,6 +1,7 @@
 //! Parts that the suites about names share.
 #![allow(dead_code, reason = "each suite uses its part")]
 
+pub(crate) mod folded;
 pub(crate) mod world;
 
 use std::collections::BTreeMap;

@@ -179,6 +179,14 @@ impl Case {
                 ..depth
             },
         };
+        let depth = Depth {
+            linux: if self.setup.is_for_linux() {
+                depth.linux
+            } else {
+                0
+            },
+            ..depth
+        };
         let result = explorer.run(|state| {
             visited += 1;
             let due = |every: u64| every != 0 && (visited % every == every / 2 || only.is_some());

@@ -84,6 +84,7 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("many_groups", "-b 1024 -g 1024 -O ^resize_inode"),
     setup("no_flex", "-b 1024 -g 2048 -O ^flex_bg"),
     setup("no_index", "-b 1024 -O ^dir_index"),
+    setup("folded_names", "-b 1024 -O casefold"),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")
@@ -142,7 +143,17 @@ impl Setup {
         let fixed = "-U 6c0a2b1e-53f4-4b0b-9d5a-0d3a0c1f7e11 -E nodiscard,lazy_itable_init=0,\
                      lazy_journal_init=0,hash_seed=1b9f3a5c-7d2e-4c68-8a41-5e0f9b3d6c27";
         let image = Image::of_mib(MIB).args(self.mkfs).args(fixed).junk();
-        std::fs::read(image.make().unwrap().path()).unwrap()
+        let image = image.make().unwrap();
+        if self.mkfs.contains("casefold") {
+            image.fold_root().unwrap();
+        }
+        std::fs::read(image.path()).unwrap()
+    }
+
+    /// Returns whether the kernel mounts such images: few have the tables that fold names.
+    pub(crate) fn is_for_linux(&self) -> bool {
+        let folds = std::path::Path::new("/sys/fs/ext4/features/casefold").exists();
+        folds || !self.mkfs.contains("casefold")
     }
 
     /// How to mount it.
