@@ -28,7 +28,8 @@ const MADE: FeatureSets = FeatureSets {
         .union(Incompat::SIXTY_FOUR_BIT)
         .union(Incompat::MMP)
         .union(Incompat::FLEX_BG)
-        .union(Incompat::CSUM_SEED),
+        .union(Incompat::CSUM_SEED)
+        .union(Incompat::CASEFOLD),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::HUGE_FILE)
@@ -154,11 +155,11 @@ mod tests {
     fn unknown_and_unmade_features_are_refused() {
         for (list, why) in [
             ("bogus", "feature bogus: there is no feature of this name"),
-            ("casefold", "feature casefold: volumes with it are not made"),
+            ("encrypt", "feature encrypt: volumes with it are not made"),
         ] {
             assert_eq!(parse_features(list).unwrap_err().to_string(), why);
         }
-        assert!(parse_features("^casefold").is_ok());
+        assert!(parse_features("^encrypt").is_ok());
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Layout {
     /// Blocks of metadata and of the journal, as the superblock counts them.
     pub(crate) overhead: u64,
     pub(crate) stride: u32,
+    /// Names in folded directories must be UTF-8 (`s_encoding_flags`).
+    pub(crate) strict_names: bool,
     pub(crate) stripe_width: u32,
     /// Set if unused parts of inode tables are not zeroed.
     pub(crate) lazy_itable_init: bool,
@@ -84,6 +86,7 @@ impl Layout {
             touched,
             overhead,
             stride: options.stride,
+            strict_names: options.strict_names,
             stripe_width: options.stripe_width,
             lazy_itable_init: options.lazy_itable_init.unwrap_or(profile.lazy_itable_init),
             geometry,

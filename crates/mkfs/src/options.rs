@@ -32,6 +32,8 @@ pub struct Options {
     pub stride: u32,
     /// Blocks of a whole stripe of a RAID.
     pub stripe_width: u32,
+    /// With the feature `casefold`: names in folded directories must be UTF-8.
+    pub strict_names: bool,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
     /// Leaves unused parts of the inode tables to the first mount. On a device that reads as zeros
@@ -61,6 +63,7 @@ impl Default for Options {
             hash_seed: None,
             stride: 0,
             stripe_width: 0,
+            strict_names: false,
             root_owner: (0, 0),
             lazy_itable_init: None,
             time: None,

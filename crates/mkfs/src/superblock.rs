@@ -2,7 +2,9 @@
 
 use extant_disk::dir_hash::HashAlgorithm;
 use extant_disk::features::{Compat, Incompat};
-use extant_disk::superblock::{DefaultMountOpts, MAGIC, RawSuperblock, State, SuperFlags};
+use extant_disk::superblock::{
+    DefaultMountOpts, MAGIC, RawSuperblock, STRICT_NAMES, State, SuperFlags, UTF8_12_1,
+};
 use extant_units::{Blocks, exact_u16, exact_u32};
 use zerocopy::little_endian::U32;
 
@@ -62,6 +64,11 @@ pub(crate) fn superblock(
     }
     raw.raid_stride.set(exact_u16(layout.stride.into()));
     raw.raid_stripe_width.set(layout.stripe_width);
+    if features.has_incompat(Incompat::CASEFOLD) {
+        raw.encoding.set(UTF8_12_1);
+        raw.encoding_flags
+            .set(u16::from(layout.strict_names) * STRICT_NAMES);
+    }
     raw.log_groups_per_flex = geometry.log_groups_per_flex;
     raw.kbytes_written.set(kib_written);
     if let Some(seed) = identity.seed(features) {

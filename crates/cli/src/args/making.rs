@@ -59,13 +59,14 @@ pub(crate) struct Mkfs {
     ///
     /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file
     /// filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file huge_file
-    /// uninit_bg dir_nlink extra_isize metadata_csum
+    /// uninit_bg dir_nlink extra_isize metadata_csum casefold
     #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
     pub(crate) features: Vec<FeatureList>,
     /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a
     /// RAID), root_owner=UID:GID (of the root directory; without a value those of the caller),
     /// lazy_itable_init=0|1 (whether unused inode tables of a block device are left to the first
-    /// mount), discard, nodiscard (whether the device is first discarded as a whole)
+    /// mount), encoding=utf8 (the same as -O casefold), encoding_flags=strict (folded directories
+    /// take names in UTF-8 only), discard, nodiscard (whether the device is first discarded as a whole)
     #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
     pub(crate) extended: Vec<ExtendedList>,
     /// Seconds since 1970 to write as the time of making
@@ -146,6 +147,9 @@ pub(crate) enum Extended {
     RootOwner(Option<(u32, u32)>),
     LazyItableInit(bool),
     Discard(bool),
+    /// A feature that a value goes with.
+    Feature(FeatureEdit),
+    StrictNames(bool),
 }
 
 pub(super) fn parse_uuid(text: &str) -> Result<UuidChoice, String> {
@@ -199,6 +203,12 @@ pub(super) fn parse_extended_list(text: &str) -> Result<ExtendedList, String> {
         .map(ExtendedList)
 }
 
+fn feature(name: &str) -> Result<Extended, String> {
+    let edits = parse_features(name).map_err(|error| error.to_string())?;
+    let edit = edits.first().copied().ok_or("no feature")?;
+    Ok(Extended::Feature(edit))
+}
+
 fn parse_extended(word: &str) -> Result<Extended, String> {
     let (key, value) = match word.split_once('=') {
         Some((key, value)) => (key, Some(value)),
@@ -215,6 +225,9 @@ fn parse_extended(word: &str) -> Result<Extended, String> {
         }
         ("lazy_itable_init", None | Some("1")) => Ok(Extended::LazyItableInit(true)),
         ("lazy_itable_init", Some("0")) => Ok(Extended::LazyItableInit(false)),
+        ("encoding", Some("utf8" | "utf8-12.1")) => feature("casefold"),
+        ("encoding_flags", Some("strict")) => Ok(Extended::StrictNames(true)),
+        ("encoding_flags", Some("no-strict" | "nostrict")) => Ok(Extended::StrictNames(false)),
         ("discard", None) => Ok(Extended::Discard(true)),
         ("nodiscard", None) => Ok(Extended::Discard(false)),
         _ => Err(format!("{word:?} is not known")),
@@ -255,6 +268,8 @@ mod tests {
             "stride=x",
             "root_owner=5",
             "lazy_itable_init=2",
+            "encoding=utf16",
+            "encoding_flags=lax",
             "bogus",
         ] {
             assert!(parse_extended_list(bad).is_err(), "{bad}");

@@ -83,6 +83,8 @@ pub(super) fn extend(options: &mut Options, lists: &[ExtendedList]) {
             }
             Extended::LazyItableInit(lazy) => options.lazy_itable_init = Some(lazy),
             Extended::Discard(discard) => options.discard = discard,
+            Extended::Feature(edit) => options.features.push(edit),
+            Extended::StrictNames(strict) => options.strict_names = strict,
         }
     }
 }

@@ -102,6 +102,8 @@ fn extend(options: &mut Options, word: &str) {
         "stride" => options.stride = number(value),
         "stripe_width" => options.stripe_width = number(value),
         "lazy_itable_init" => options.lazy_itable_init = Some(value == "1"),
+        "encoding" => options.features.extend(parse_features("casefold").unwrap()),
+        "encoding_flags" => options.strict_names = value == "strict",
         "root_owner" => {
             let (uid, gid) = value.split_once(':').unwrap();
             options.root_owner = (number(uid), number(gid));

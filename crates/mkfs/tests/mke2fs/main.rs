@@ -104,6 +104,8 @@ fn each_feature_with_and_without() {
         (9 * GIB, "-O orphan_file"),
         (64 * MIB, "-O mmp"),
         (64 * MIB, "-O metadata_csum_seed"),
+        (64 * MIB, "-O casefold"),
+        (64 * MIB, "-E encoding=utf8,encoding_flags=strict -b 4096"),
         (64 * MIB, "-O ^metadata_csum"),
         (64 * MIB, "-O ^metadata_csum,uninit_bg"),
         (64 * MIB, "-O ^64bit"),
@@ -162,6 +164,7 @@ fn each_size_that_can_be_chosen() {
 fn random_case(rng: &mut Rng) -> Case {
     const FEATURES: &[&str] = &[
         "orphan_file",
+        "casefold",
         "mmp",
         "metadata_csum_seed",
         "^metadata_csum",
