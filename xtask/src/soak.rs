@@ -262,6 +262,11 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "guest",
+        script: "guest-suites",
+        ..PLAIN
+    },
+    Stage {
         name: "sanitizers",
         script: "sanitize all",
         ..PLAIN

@@ -127,8 +127,8 @@ fn a_name_that_stands_twice_is_damage() -> Result<()> {
     Ok(())
 }
 
-/// Two spellings of one name are the same where case is folded, and only there. With strict encoding
-/// names are UTF-8.
+/// Two spellings of one name are the same where case is folded, and only there. With strict
+/// encoding names are UTF-8.
 #[test]
 fn names_that_fold_to_one_are_damage() -> Result<()> {
     if !need(NEEDS) {

@@ -66,7 +66,8 @@ pub(crate) struct Mkfs {
     /// RAID), root_owner=UID:GID (of the root directory; without a value those of the caller),
     /// lazy_itable_init=0|1 (whether unused inode tables of a block device are left to the first
     /// mount), encoding=utf8 (the same as -O casefold), encoding_flags=strict (folded directories
-    /// take names in UTF-8 only), discard, nodiscard (whether the device is first discarded as a whole)
+    /// take names in UTF-8 only), discard, nodiscard (whether the device is first discarded as a
+    /// whole)
     #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
     pub(crate) extended: Vec<ExtendedList>,
     /// Seconds since 1970 to write as the time of making

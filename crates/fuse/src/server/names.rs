@@ -251,7 +251,8 @@ impl Server<'_> {
         self.reply_entry_and_open(dir, &node, reply)
     }
 
-    /// Replies with the entry of `node` in `dir`, which was made, and with a handle opened for writing.
+    /// Replies with the entry of `node` in `dir`, which was made, and with a handle opened for
+    /// writing.
     fn reply_entry_and_open(&self, dir: &Node, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
         let mut entry = self.entry_counted(node, &attr);
