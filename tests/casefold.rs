@@ -9,7 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use extant_testkit::{Cmd, Image, Mount, Need, Result, Subject, ensure, need, report, tools};
+use extant_testkit::{
+    Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, ensure, need, report, tools,
+};
 
 const NEEDS: &[Need] = &[
     Need::Root,
@@ -115,12 +117,48 @@ fn change(mount: &Mount) -> Result<()> {
     Ok(())
 }
 
+/// A name that the kernel took along from a directory that does not fold is looked up again.
+fn arrive(mount: &Mount) -> Result<()> {
+    let (dir, plain) = (mount.join("folded"), mount.join("plain"));
+    fs::create_dir(&plain)?;
+    fs::write(plain.join("one"), "one")?;
+    fs::rename(plain.join("one"), dir.join("Arrived"))?;
+    fs::remove_file(dir.join("ARRIVED"))?;
+    ensure!(!dir.join("Arrived").exists(), "it went");
+    fs::write(dir.join("arrived"), "two")?;
+    let text = fs::read_to_string(dir.join("Arrived"))?;
+    ensure!(text == "two", "{text}");
+    // As programs save a file.
+    for (text, name) in [("three", "Arrived"), ("four", "ARRIVED")] {
+        fs::write(plain.join("new"), text)?;
+        fs::rename(plain.join("new"), dir.join(name))?;
+    }
+    for name in ["Arrived", "ARRIVED", "arrived"] {
+        let text = fs::read_to_string(dir.join(name))?;
+        ensure!(text == "four", "{name}: {text}");
+    }
+    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+    fs::write(plain.join("other"), "five")?;
+    let (from, to) = (plain.join("other"), dir.join("aRRIVED"));
+    rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, exchange)?;
+    fs::remove_file(dir.join("Arrived"))?;
+    ensure!(!dir.join("aRRIVED").exists(), "it went");
+    Ok(())
+}
+
 /// The flag goes with directories that are empty, and only with them.
-fn flags(mount: &Mount) -> Result<()> {
+fn flags(mount: &Mount, strict: bool) -> Result<()> {
     let dir = mount.join("flags");
     fs::create_dir(&dir)?;
     ensure!(!dir.join("Name").exists(), "known to be missing");
+    let no_text = dir.join(OsStr::from_bytes(b"\xff"));
+    ensure!(!no_text.exists(), "known to be missing");
     chattr("+F", &dir)?;
+    match (strict, fs::File::create_new(&no_text)) {
+        (false, Ok(_)) => fs::remove_file(&no_text)?,
+        (true, Err(error)) if error.kind() == ErrorKind::InvalidInput => {}
+        (_, other) => bail!("{other:?}"),
+    }
     fs::write(dir.join("name"), "")?;
     ensure!(dir.join("Name").exists(), "the same name");
     ensure!(chattr("-F", &dir).is_err(), "it has a name");
@@ -156,6 +194,22 @@ fn bytes(mount: &Mount, strict: bool) -> Result<()> {
     Ok(())
 }
 
+/// Two names of which one is spelled as the other's key: by paths, each leads to its own file.
+fn alike(image: &Image) -> Result<()> {
+    let dir = format!("{}:/folded", image.path().display());
+    let names = ["a\u{301}\u{ad}\u{323}", "a\u{301}\u{323}"];
+    let paths = names.map(|name| format!("{dir}/{name}"));
+    for (path, text) in paths.iter().zip(["one", "two"]) {
+        let host = TempDir::new("alike")?;
+        fs::write(host.join("text"), text)?;
+        let cp = Cmd::new(tools::extant()?).arg("cp").arg(host.join("text"));
+        cp.arg(path).ok()?;
+    }
+    let cat = Cmd::new(tools::extant()?).arg("cat").args(&paths).ok()?;
+    ensure!(cat.out == "onetwo", "{}", cat.out);
+    is_sound(image)
+}
+
 #[test]
 fn names_are_found_in_any_spelling() -> Result<()> {
     if !need(NEEDS) {
@@ -177,10 +231,12 @@ fn names_are_found_in_any_spelling() -> Result<()> {
             fill(&mount, names)?;
             look(&mount, names)?;
             change(&mount)?;
-            flags(&mount)?;
+            arrive(&mount)?;
+            flags(&mount, strict)?;
             bytes(&mount, strict)?;
             mount.unmount()?;
             is_sound(image)?;
+            alike(image)?;
         }
         let header = |image: &Image| image.header("Character encoding");
         ensure!(header(&theirs)? == header(&ours)?, "as mke2fs says");

@@ -42,6 +42,16 @@ pub fn has_key(name: &[u8], wanted: &[u8]) -> bool {
     }
 }
 
+/// Returns whether the key of `name` leaves out characters of it. Some kernels did not, so that
+/// their indexes have such names under other hashes.
+#[must_use]
+pub fn leaves_out(name: &[u8]) -> bool {
+    !name.is_ascii()
+        && name
+            .utf8_chunks()
+            .any(|chunk| chunk.valid().contains(ranges::is_ignored))
+}
+
 /// The folded form of `name`; `None` if it is not UTF-8.
 ///
 /// A byte that would continue a character, where none began, stands for itself if it is not the

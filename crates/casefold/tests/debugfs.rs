@@ -100,7 +100,7 @@ fn bytes_fold_where_debugfs_can_fold_them() {
     compare(&astray);
 }
 
-/// A key may be compared with a key: a cache of names knows entries by theirs.
+/// The key of a character and a mark is its own key: a cache of names knows entries by theirs.
 #[test]
 fn the_key_of_a_key_is_the_key() {
     for c in '\u{0}'..=char::MAX {

@@ -388,7 +388,7 @@ impl DirWalker<'_> {
             self.add(lblk, DirectoryDamage::RepeatedName { name: name() });
         }
         let strict = self.format.folded && self.volume.sb.strict_names();
-        if strict && casefold::fold(record.name).is_none() {
+        if strict && !casefold::is_text(record.name) {
             self.add(lblk, DirectoryDamage::NotText { name: name() });
         }
         self.names.push(self.keys.hash_one(self.key(record.name)));

@@ -160,6 +160,14 @@ fn names_that_fold_to_one_are_damage() -> Result<()> {
             "" => agree_clean(&image, None)?,
             _ => agree_damaged(&image, kind!(Directory(DirectoryDamage::NotText { .. })))?,
         }
+        // Where no character began.
+        image.patch((block << 10) + at as u64 + 4, 2, |bytes| {
+            bytes.copy_from_slice(b"x\x80")
+        })?;
+        match strict {
+            "" => agree_clean(&image, None)?,
+            _ => agree_damaged(&image, kind!(Directory(DirectoryDamage::NotText { .. })))?,
+        }
     }
     Ok(())
 }

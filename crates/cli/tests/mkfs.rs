@@ -143,6 +143,11 @@ const REFUSED: &[(&str, i32, &str)] = &[
         1,
         "orphan_file needs has_journal",
     ),
+    (
+        "-E encoding_flags=strict IMAGE 9M",
+        1,
+        "encoding_flags=strict needs casefold",
+    ),
     ("-O bogus IMAGE 9M", 2, "there is no feature of this name"),
     ("-O encrypt IMAGE 9M", 2, "volumes with it are not made"),
     ("-E bogus=1 IMAGE 9M", 2, "\"bogus=1\" is not known"),

@@ -48,6 +48,10 @@ impl Layout {
         }
         let profile = Profile::of(options.usage, bytes);
         let mut geometry = geometry::choose(options, &profile, bytes)?;
+        let folds = geometry.features.has_incompat(Incompat::CASEFOLD);
+        if options.strict_names && !folds {
+            return Err(Error::Conflict("encoding_flags=strict needs casefold"));
+        }
         let journal = files::journal_blocks(&geometry, options.journal_mib)?;
         choose_features(&mut geometry, journal);
         let mut ground = Ground::new(&geometry);

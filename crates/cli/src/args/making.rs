@@ -228,7 +228,7 @@ fn parse_extended(word: &str) -> Result<Extended, String> {
         ("lazy_itable_init", Some("0")) => Ok(Extended::LazyItableInit(false)),
         ("encoding", Some("utf8" | "utf8-12.1")) => feature("casefold"),
         ("encoding_flags", Some("strict")) => Ok(Extended::StrictNames(true)),
-        ("encoding_flags", Some("no-strict" | "nostrict")) => Ok(Extended::StrictNames(false)),
+        ("encoding_flags", Some("nostrict")) => Ok(Extended::StrictNames(false)),
         ("discard", None) => Ok(Extended::Discard(true)),
         ("nodiscard", None) => Ok(Extended::Discard(false)),
         _ => Err(format!("{word:?} is not known")),

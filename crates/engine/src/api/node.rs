@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
+use crate::file;
 use crate::state::file::OpenState;
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::FileKind;
 use crate::volume::Fs;
-use crate::{dir, file};
 
 /// A counted reference to an inode of a [`super::Volume`]. While one exists, the inode keeps its
 /// number and its content even if its last name is removed.
@@ -54,12 +54,6 @@ impl Node {
     /// Its kind.
     pub fn kind(&self) -> FileKind {
         self.inode.kind
-    }
-
-    /// Returns whether it is a directory that finds names in any spelling of their case
-    /// (`casefold`). That changes while it is empty only.
-    pub fn folds_case(&self) -> bool {
-        self.kind() == FileKind::Directory && dir::folds(&self.inode)
     }
 
     pub(super) fn inode(&self) -> &Arc<Inode> {

@@ -425,8 +425,7 @@ impl Volume {
         }
     }
 
-    /// Returns whether directories can find names in any spelling of their case (`casefold`):
-    /// [`Node::folds_case`] says of one whether it does.
+    /// Returns whether directories can find names in any spelling of their case (`casefold`).
     pub fn may_fold_case(&self) -> bool {
         let features = &self.fs().layout.features;
         features.has_incompat(Incompat::CASEFOLD)

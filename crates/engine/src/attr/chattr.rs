@@ -71,6 +71,7 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;
     if let Some(lock) = &lock
+        && inode.kind == FileKind::Directory
         && (old ^ new).contains(InodeFlags::CASEFOLD)
     {
         may_switch_folding(fs, lock.inode().shared())?;

@@ -26,17 +26,16 @@ pub(crate) fn folds(dir: &Inode) -> bool {
 }
 
 /// The form of `name` that the cache of names knows it by; `None` if it does not keep it. All
-/// spellings of a name in a folded directory have one.
-///
-/// A directory folds names or not as long as it has any: the flag changes while it is empty. What
-/// the cache then knows is that names are missing, which stays so.
+/// spellings of a name in a folded directory have one, which is no name, so that it is not taken
+/// for one of a directory that does not fold: the flag may have changed, and a key may look like a
+/// name with another key.
 #[inline]
 pub(crate) fn cache_key<'n>(dir: &Inode, name: &'n [u8]) -> Option<Cow<'n, [u8]>> {
     if !folds(dir) {
         return Some(name.into());
     }
-    let key = casefold::key(name);
-    (1..=MAX_NAME_LEN).contains(&key.len()).then_some(key)
+    let key = [&[0], &*casefold::key(name)].concat();
+    (key.len() <= MAX_NAME_LEN).then_some(key.into())
 }
 
 /// Takes `name` out of the cache of names. A change of its entry follows.

@@ -321,9 +321,8 @@ fn get(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<(Entry, Ticket)> {
     }
     let key = dir::cache_key(dir, name)?;
     let found = fs.names.get(dir.ino, &key)?;
-    // Another spelling counts if the directory has folded names all the time.
-    let is_own = matches!(key, Cow::Borrowed(_)) || dir::folds(dir);
-    is_own.then_some(found)
+    // The key counts if the directory still folds names, or still does not.
+    (matches!(key, Cow::Owned(_)) == dir::folds(dir)).then_some(found)
 }
 
 /// Searches the directory itself. A missing name is entered as such.

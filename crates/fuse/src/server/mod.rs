@@ -7,7 +7,8 @@
 //!
 //! The daemon has the image for itself, so the kernel may keep names, missing names, attributes and
 //! pages without a limit ([`FOREVER`]); an operation that changes one of them without the
-//! kernel's knowledge notifies it.
+//! kernel's knowledge notifies it. Of a volume whose directories may fold the case of names it
+//! keeps no names.
 //!
 //! Permissions are checked by the kernel (`default_permissions`): what arrives here is allowed,
 //! except for what ext4 itself refuses. On a mount with `nodefault_permissions` each request is
@@ -333,6 +334,17 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Seconds for which the kernel may rely on a name, there or missing: for good, as it makes
+    /// every change itself. Not where directories fold the case of names, as it does not know which
+    /// names are the same: it takes a name along when it renames a file into such a directory, and
+    /// would not know that the file went by another spelling.
+    fn name_valid(&self) -> u64 {
+        match self.volume.may_fold_case() {
+            true => 0,
+            false => FOREVER,
+        }
+    }
+
     /// The entry of `node` for a reply, which the kernel counts as a lookup: it is to be sent, or
     /// forgotten.
     fn entry_counted(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
@@ -340,7 +352,7 @@ impl<'a> Server<'a> {
         abi::EntryOut {
             nodeid,
             generation: u64::from(node.generation()),
-            entry_valid: FOREVER,
+            entry_valid: self.name_valid(),
             attr_valid: self.attr_valid(attr),
             attr: attr_wire(attr),
             ..abi::EntryOut::default()

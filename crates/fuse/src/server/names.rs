@@ -2,7 +2,7 @@
 
 use extant_engine::{Cred, Dirent, Error, FileKind, Ino, Node, RenameFlags};
 
-use super::{Completion, FOREVER, Outcome, Server, attr_wire, ino_of, low_bits, perm};
+use super::{Completion, Outcome, Server, attr_wire, ino_of, low_bits, perm};
 use crate::abi::{self, DirentHead, EntryOut};
 use crate::errno::Errno;
 use crate::reply::ReplyBuf;
@@ -18,40 +18,29 @@ struct Listed {
 
 impl Server<'_> {
     /// A name that is missing is an answer too, and as good for as long: the kernel makes the next
-    /// entry itself. Not on a volume where directories may begin to fold the case of names: the
-    /// entry may then be made in another spelling.
+    /// entry itself.
     pub(super) fn lookup(&self, parent: u64, name: &[u8], reply: &mut ReplyBuf) -> Outcome {
-        if let b"." | b".." = name {
+        let found = match name {
             // File handles (NFS) are opened by these two; the node may be one that the kernel has
             // forgotten.
-            let dir = self.by_number(parent)?;
-            let found = match name {
-                b"." => dir,
-                _ => self.volume.lookup(&dir, name)?,
-            };
-            return self.reply_entry(None, &found, reply);
-        }
-        let dir = self.nodes.get(parent)?;
-        match self.volume.lookup(&dir, name) {
-            Ok(node) => self.reply_entry(Some(&dir), &node, reply),
-            Err(Error::NotFound) if !self.volume.may_fold_case() => {
-                reply.put(&EntryOut {
-                    entry_valid: FOREVER,
-                    ..EntryOut::default()
-                })?;
-                Ok(Completion::Reply)
+            b"." => self.by_number(parent)?,
+            b".." => {
+                let dir = self.by_number(parent)?;
+                self.volume.lookup(&dir, name)?
             }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Seconds for which the kernel may rely on what a name of `dir` leads to: for good, as it
-    /// makes every change itself, but not where another spelling names the same entry.
-    fn name_valid(&self, dir: &Node) -> u64 {
-        match dir.folds_case() {
-            true => 0,
-            false => FOREVER,
-        }
+            _ => match self.volume.lookup(&self.nodes.get(parent)?, name) {
+                Ok(node) => node,
+                Err(Error::NotFound) => {
+                    reply.put(&EntryOut {
+                        entry_valid: self.name_valid(),
+                        ..EntryOut::default()
+                    })?;
+                    return Ok(Completion::Reply);
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        self.reply_entry(&found, reply)
     }
 
     fn by_number(&self, id: u64) -> Result<Node, Errno> {
@@ -61,11 +50,10 @@ impl Server<'_> {
         }
     }
 
-    /// Replies with the entry of `node` in `dir`, which counts a lookup of it.
-    fn reply_entry(&self, dir: Option<&Node>, node: &Node, reply: &mut ReplyBuf) -> Outcome {
+    /// Replies with the entry of `node`, which counts a lookup of it.
+    fn reply_entry(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
-        let mut entry = self.entry_counted(node, &attr);
-        entry.entry_valid = dir.map_or(FOREVER, |dir| self.name_valid(dir));
+        let entry = self.entry_counted(node, &attr);
         reply.put(&entry)?;
         Ok(Completion::Entries(vec![entry.nodeid]))
     }
@@ -112,7 +100,7 @@ impl Server<'_> {
             if let Some((node, attr)) = &with {
                 out.nodeid = self.nodes.id(attr.ino);
                 out.generation = u64::from(node.generation());
-                (out.entry_valid, out.attr_valid) = (self.name_valid(dir), self.attr_valid(attr));
+                (out.entry_valid, out.attr_valid) = (self.name_valid(), self.attr_valid(attr));
                 out.attr = attr_wire(attr);
             }
             if !reply.put_dirent(limit, Some(&out), &head, &entry.name)? {
@@ -194,7 +182,7 @@ impl Server<'_> {
         let kind = FileKind::from_mode(low_bits(mode)).ok_or(Errno::INVAL)?;
         let (perm, cred) = (perm(mode), self.creator_cred(dir, mode, cred)?);
         let node = self.volume.mknod(dir, name, kind, perm, rdev, &cred)?;
-        self.reply_entry(Some(dir), &node, reply)
+        self.reply_entry(&node, reply)
     }
 
     pub(super) fn mkdir(
@@ -206,7 +194,7 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let node = self.volume.mkdir(dir, name, perm(mode), cred)?;
-        self.reply_entry(Some(dir), &node, reply)
+        self.reply_entry(&node, reply)
     }
 
     pub(super) fn symlink(
@@ -218,7 +206,7 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let node = self.volume.symlink(dir, name, target, cred)?;
-        self.reply_entry(Some(dir), &node, reply)
+        self.reply_entry(&node, reply)
     }
 
     /// Creating and opening in one. Where opens send no message this one is declined, once: the
@@ -236,7 +224,7 @@ impl Server<'_> {
         }
         let cred = self.creator_cred(dir, mode, cred)?;
         let node = self.volume.create(dir, name, perm(mode), &cred)?;
-        self.reply_entry_and_open(dir, &node, reply)
+        self.reply_entry_and_open(&node, reply)
     }
 
     pub(super) fn tmpfile(
@@ -248,15 +236,13 @@ impl Server<'_> {
     ) -> Outcome {
         let cred = self.creator_cred(dir, mode, cred)?;
         let node = self.volume.tmpfile(dir, perm(mode), &cred)?;
-        self.reply_entry_and_open(dir, &node, reply)
+        self.reply_entry_and_open(&node, reply)
     }
 
-    /// Replies with the entry of `node` in `dir`, which was made, and with a handle opened for
-    /// writing.
-    fn reply_entry_and_open(&self, dir: &Node, node: &Node, reply: &mut ReplyBuf) -> Outcome {
+    /// Replies with the entry of `node`, which was made, and with a handle opened for writing.
+    fn reply_entry_and_open(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
         let mut entry = self.entry_counted(node, &attr);
-        entry.entry_valid = self.name_valid(dir);
         let handle = self.register_writer(entry.nodeid, &attr);
         // Not before: from here on the file is armed when space becomes short.
         entry.attr_valid = self.attr_valid(&attr);
@@ -279,7 +265,7 @@ impl Server<'_> {
     ) -> Outcome {
         let node = self.nodes.get(old)?;
         self.volume.link(&node, dir, name, cred)?;
-        self.reply_entry(Some(dir), &node, reply)
+        self.reply_entry(&node, reply)
     }
 
     pub(super) fn rename(
