@@ -17,7 +17,7 @@ pub enum Target {
     Xattrs,
     /// Damaged maps: read, written, cut.
     Extents,
-    /// Fast-commit areas, which are recognised and refused.
+    /// Fast-commit areas: which commits count, and what their records say.
     FastCommit,
     /// The checker.
     Check,

@@ -85,5 +85,8 @@ pub use hash::{NumberHash, NumberHasher};
 pub use journal::Journal;
 pub use log_map::LogMap;
 pub use ordered::OrderedData;
-pub use recovery::{Recovery, SkippedCopies, SkippedCopy, inspect, recover, recover_within};
+pub use recovery::{
+    FastCommits, Recovery, SkippedCopies, SkippedCopy, inspect, recover, recover_to_fast_commits,
+    recover_within, replace_fast_commits,
+};
 pub use stats::JournalStats;

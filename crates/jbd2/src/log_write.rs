@@ -188,7 +188,7 @@ impl Shared {
 }
 
 /// Seconds and nanoseconds since 1970; zero on a host whose clock is earlier.
-fn now() -> (u64, u32) {
+pub(crate) fn now() -> (u64, u32) {
     extant_sync::time::system_now()
         .duration_since(UNIX_EPOCH)
         .map_or((0, 0), |time| (time.as_secs(), time.subsec_nanos()))

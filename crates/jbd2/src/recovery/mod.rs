@@ -9,7 +9,9 @@
 //! 3. Everything is checked before anything is written: targets, checksums of all copies to be
 //!    used, fast commits.
 //! 4. REPLAY writes the copies to their home locations (`replay.rs`).
-//! 5. One durable write marks the log empty. It never reaches the device before the copies do.
+//! 5. One durable write marks the log empty. It never reaches the device before the copies do. If
+//!    fast commits follow the transactions, it says instead that the log holds nothing but these
+//!    (`fast_commits.rs`): the file system applies them, and its next transaction replaces them.
 //!
 //! # Invariants
 //! - J29: a crash at any point before step 5 leaves the log as it was, and the next recovery does
@@ -23,7 +25,11 @@
 //! - A copy of zeros is not written where the device has zeros already. So the copies of a sparse
 //!   log, whose holes are such copies, do not make the image grow.
 //! - The number of the first transaction that was not found is left unused. A block of it that
-//!   reached the log is thus never taken for a part of a later transaction.
+//!   reached the log is thus never taken for a part of a later transaction. The one exception is
+//!   the transaction that replaces fast commits, which must have their number. There the first
+//!   block of the log is its first, so whatever else has the number lies behind it or is
+//!   overwritten; and none of that is a commit record, as the first transaction that was not found
+//!   has none.
 //!
 //! # Errors
 //! A copy with a wrong checksum is skipped and reported ([`Recovery::skipped`]), as Linux and
@@ -31,22 +37,25 @@
 //! The log is not marked empty then, so that a repair finds it as it was. After damage to a
 //! descriptor, a revoke or a commit block, no copy can be relied on, and nothing is written.
 
+mod fast_commits;
 mod last_copies;
 mod reader;
+mod replace;
 mod replay;
 mod scan;
 
 use extant_blockdev::{BlockDevice, memory_share};
-use extant_disk::jbd2::fast_commit::{FastCommitScan, FastCommitVerdict};
-use extant_disk::jbd2::superblock::{Incompat, JournalSuperblock};
-use extant_units::{BlockSize, Blocks, Tid};
+use extant_disk::jbd2::superblock::JournalSuperblock;
+use extant_units::{BlockSize, Blocks};
 
 use crate::error::JournalError;
 use crate::log_map::LogMap;
 use crate::log_superblock;
 pub use extant_disk::damage::{SkippedCopies, SkippedCopy};
+pub use fast_commits::FastCommits;
 use last_copies::LastCopies;
 use reader::LogReader;
+pub use replace::replace_fast_commits;
 
 /// The result of a recovery.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -119,14 +128,65 @@ pub fn recover_within(
     device_blocks: Blocks,
     memory: u64,
 ) -> Result<Recovery, JournalError> {
+    let within = Within {
+        bs,
+        device_blocks,
+        memory,
+    };
+    let (recovery, fast) = recover_log(dev, log, within, false)?;
+    debug_assert_eq!(fast, None, "refused before anything was written");
+    Ok(recovery)
+}
+
+/// As [`recover_within`], for a file system that applies fast commits. If the log holds some, they
+/// are returned, and the log is not marked empty: it holds no transaction any more, and still the
+/// fast commits. [`replace_fast_commits`] then puts a transaction in their place.
+///
+/// # Errors
+/// As [`recover_within`], but for fast commits.
+pub fn recover_to_fast_commits(
+    dev: &dyn BlockDevice,
+    bs: BlockSize,
+    log: &LogMap,
+    device_blocks: Blocks,
+    memory: u64,
+) -> Result<(Recovery, Option<FastCommits>), JournalError> {
+    let within = Within {
+        bs,
+        device_blocks,
+        memory,
+    };
+    recover_log(dev, log, within, true)
+}
+
+/// The bounds of a recovery.
+#[derive(Clone, Copy)]
+struct Within {
+    bs: BlockSize,
+    device_blocks: Blocks,
+    memory: u64,
+}
+
+fn recover_log(
+    dev: &dyn BlockDevice,
+    log: &LogMap,
+    within: Within,
+    takes_fast_commits: bool,
+) -> Result<(Recovery, Option<FastCommits>), JournalError> {
+    let Within {
+        bs,
+        device_blocks,
+        memory,
+    } = within;
     let mut superblock = log_superblock::read(dev, bs, log)?;
     let errno = superblock.errno();
     if superblock.start() == 0 {
-        return Ok(Recovery {
+        let recovery = Recovery {
             was_clean: true,
             errno,
             ..Recovery::default()
-        });
+        };
+        return Ok((recovery, None));
     }
     if dev.is_read_only() {
         return Err(JournalError::ReadOnly);
@@ -134,12 +194,22 @@ pub fn recover_within(
     let reader = LogReader::new(dev, bs, log, &superblock);
     let scan = scan::scan(&reader, &superblock, memory)?;
     scan.check_targets(log, device_blocks)?;
-    check_fast_commits(&reader, &superblock, scan.next)?;
+    let fast = FastCommits::read(&reader, &superblock, scan.next, memory)?;
+    if fast.is_some() && !takes_fast_commits {
+        return Err(JournalError::Unsupported(
+            "replaying fast commits (fast_commit) here; a mount does".into(),
+        ));
+    }
     let mut last = LastCopies::choose(&reader, &scan)?;
     let (skipped, first_skipped) = replay::skip_damaged(&reader, &scan, &mut last)?;
     replay::write_copies(&reader, &last.copies)?;
     if skipped == 0 {
-        superblock.set_tail(0, scan.next.next().get());
+        let (start, next) = match &fast {
+            None => (0, scan.next.next()),
+            // The fast commits are of the transaction that comes next.
+            Some(_) => (superblock.first(), scan.next),
+        };
+        superblock.set_tail(start, next.get());
         superblock.set_head(superblock.first());
         log_superblock::write(dev, bs, log, &superblock, true)?;
     } else {
@@ -155,32 +225,10 @@ pub fn recover_within(
         first_skipped,
         errno,
     };
-    tracing::info!(?recovery, "journal recovered");
-    Ok(recovery)
-}
-
-/// Refuses a log that is followed by fast commits, which would have to be replayed.
-fn check_fast_commits(
-    reader: &LogReader<'_>,
-    superblock: &JournalSuperblock,
-    next: Tid,
-) -> Result<(), JournalError> {
-    if !superblock.incompat().contains(Incompat::FAST_COMMIT) {
-        return Ok(());
-    }
-    let mut scan = FastCommitScan::new(next.get());
-    let mut block = reader.buffer();
-    for at in superblock.fast_commit_area() {
-        reader.read(at, &mut block)?;
-        match scan.block(&block) {
-            FastCommitVerdict::Undecided => {}
-            FastCommitVerdict::Nothing => break,
-            FastCommitVerdict::Found => {
-                return Err(JournalError::Unsupported(
-                    "replaying fast commits (fast_commit); e2fsck or Linux can".into(),
-                ));
-            }
-        }
-    }
-    Ok(())
+    tracing::info!(
+        ?recovery,
+        fast_commits = fast.is_some(),
+        "journal recovered"
+    );
+    Ok((recovery, fast))
 }

@@ -4,7 +4,7 @@ use extant_blockdev::BlockDevice;
 use extant_disk::damage::JournalDamage;
 use extant_disk::jbd2::Format;
 use extant_disk::jbd2::superblock::JournalSuperblock;
-use extant_units::BlockSize;
+use extant_units::{BlockSize, Pblk};
 
 use crate::error::JournalError;
 use crate::log_map::LogMap;
@@ -35,12 +35,17 @@ impl<'a> LogReader<'a> {
         }
     }
 
+    /// The device block of log block `at`.
+    pub(super) fn location(&self, at: u32) -> Result<Pblk, JournalError> {
+        let block = self.map.block(at).filter(|&p| self.bs.dev_off(p).is_some());
+        Ok(block.ok_or(JournalDamage::NoBlock { at })?)
+    }
+
     /// Reads log block `at` into `block`.
     pub(super) fn read(&self, at: u32, block: &mut [u8]) -> Result<(), JournalError> {
         let offset = self
-            .map
-            .block(at)
-            .and_then(|p| self.bs.dev_off(p))
+            .bs
+            .dev_off(self.location(at)?)
             .ok_or(JournalDamage::NoBlock { at })?;
         self.dev
             .read_at(offset, block)

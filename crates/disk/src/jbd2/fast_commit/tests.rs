@@ -1,0 +1,158 @@
+use extant_units::{Ino, Lblk, Pblk};
+
+use super::record::{RECORD_HEADER, TAG_HEAD, TAG_TAIL};
+use super::*;
+use crate::csum::Crc32c;
+use crate::extent::Extent;
+
+fn record(tag: u16, value: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(value.len()).unwrap();
+    [&tag.to_le_bytes()[..], &len.to_le_bytes(), value].concat()
+}
+
+fn head(tid: u32, features: u32) -> Vec<u8> {
+    record(
+        TAG_HEAD,
+        &[features.to_le_bytes(), tid.to_le_bytes()].concat(),
+    )
+}
+
+fn inode(ino: u32) -> Vec<u8> {
+    record(6, &[&ino.to_le_bytes()[..], &[1; 128]].concat())
+}
+
+/// A tail that fills the block of `len` bytes behind `records`.
+fn with_tail(mut records: Vec<u8>, tid: u32, len: usize, spoil: u32) -> Vec<u8> {
+    let value = len - records.len() - RECORD_HEADER;
+    records.extend(TAG_TAIL.to_le_bytes());
+    records.extend(u16::try_from(value).unwrap().to_le_bytes());
+    records.extend(tid.to_le_bytes());
+    let sum = Crc32c::from_raw(0).feed(&records).raw() ^ spoil;
+    records.extend(sum.to_le_bytes());
+    records.resize(len, 0);
+    records
+}
+
+/// The operations of the complete commits of an area for transaction `tid`.
+fn scanned(tid: u32, area: &[u8]) -> Result<Vec<usize>, UnknownFastCommitFeatures> {
+    let mut scan = FastCommitScan::new(tid);
+    for block in area.chunks(1024) {
+        if !scan.block(block)? {
+            break;
+        }
+    }
+    let complete = scan.into_complete();
+    let operations = |records: &Vec<u8>| Operations::of(records).map(Result::unwrap).count();
+    Ok(complete.iter().map(operations).collect())
+}
+
+#[test]
+fn a_whole_fast_commit_is_found() {
+    let records = [head(9, 0), inode(12), record(7, &[0; 20])].concat();
+    let block = with_tail(records, 9, 1024, 0);
+    assert_eq!(scanned(9, &block), Ok(vec![3]));
+    assert_eq!(scanned(8, &block), Ok(vec![]));
+}
+
+#[test]
+fn one_that_spans_blocks_is_found_and_so_are_those_behind_one_head() {
+    let mut area = head(9, 0);
+    area.extend(record(7, &[0; 1024 - 12 - 4]));
+    area = with_tail(area, 9, 2048, 0);
+    assert_eq!(scanned(9, &area[..1024]), Ok(vec![]));
+    assert_eq!(scanned(9, &area), Ok(vec![2]));
+    // The second has no head; the third is torn, and the fourth comes behind it.
+    area.extend(with_tail(inode(13), 9, 1024, 0));
+    assert_eq!(scanned(9, &area), Ok(vec![2, 1]));
+    area.extend(with_tail(inode(14), 9, 1024, 1));
+    area.extend(with_tail(inode(15), 9, 1024, 0));
+    assert_eq!(scanned(9, &area), Ok(vec![2, 1]));
+}
+
+#[test]
+fn torn_and_foreign_areas_hold_nothing() {
+    let torn = with_tail(head(9, 0), 9, 1024, 1);
+    let foreign = with_tail(head(9, 0), 8, 1024, 0);
+    let headless = with_tail(inode(12), 9, 1024, 0);
+    let unknown = with_tail([head(9, 0), record(10, &[])].concat(), 9, 1024, 0);
+    let short = with_tail([head(9, 0), record(2, &[1; 11])].concat(), 9, 1024, 0);
+    for block in [
+        torn,
+        foreign,
+        headless,
+        unknown,
+        short,
+        vec![0; 1024],
+        vec![0xff; 1024],
+        vec![],
+    ] {
+        assert_eq!(scanned(9, &block), Ok(vec![]));
+    }
+}
+
+#[test]
+fn unknown_features_are_no_end_of_the_area() {
+    let block = with_tail(head(9, 4), 9, 1024, 0);
+    assert_eq!(scanned(9, &block), Err(UnknownFastCommitFeatures(4)));
+    assert_eq!(scanned(8, &block), Ok(vec![]), "of another transaction");
+}
+
+#[test]
+fn operations_are_read_as_they_were_written() {
+    let extent = Extent {
+        lblk: Lblk::new(5),
+        len: 7,
+        pblk: Pblk::new(1 << 33),
+        unwritten: true,
+    };
+    let [dir, file] = [2_u32, 12].map(u32::to_le_bytes);
+    let name = [&dir[..], &file, b"na/me"].concat();
+    let range = [12_u32, 3, 4].map(u32::to_le_bytes).concat();
+    let records = [
+        record(1, &[&file[..], &extent.encode().unwrap()].concat()),
+        record(2, &range),
+        record(3, &name),
+        record(4, &name),
+        record(5, &name),
+        inode(12),
+    ];
+    let ino = Ino::new(12).unwrap();
+    let change = EntryChange {
+        parent: Ino::ROOT,
+        ino,
+        name: b"na/me",
+    };
+    let lblk = Lblk::new(3);
+    let expected = [
+        Operation::AddRange(ino, extent),
+        Operation::DelRange { ino, lblk, len: 4 },
+        Operation::Create(change),
+        Operation::Link(change),
+        Operation::Unlink(change),
+        Operation::Inode(ino, &[1; 128]),
+    ];
+    let all = records.concat();
+    let read: Result<Vec<_>, _> = Operations::of(&all).collect();
+    assert_eq!(read.unwrap(), expected);
+    // Inode 0, no name, too long a name, an extent of no blocks, a record that is cut.
+    let none = [0; 4];
+    let long = [&dir[..], &file, &[b'x'; 256]].concat();
+    for (tag, value) in [
+        (5, [&dir[..], &none, b"name"].concat()),
+        (5, [&dir[..], &file].concat()),
+        (5, long),
+        (1, [&file[..], &[0; 12]].concat()),
+        (6, [&file[..], &[0; 127]].concat()),
+        (7, vec![]),
+    ] {
+        let bytes = record(tag, &value);
+        let read = Operations::of(&bytes).next().unwrap();
+        let len = value.len();
+        match tag {
+            7 => assert_eq!(read, Ok(Operation::Nothing)),
+            _ => assert_eq!(read, Err(OperationError { tag, len })),
+        }
+    }
+    let cut = Operations::of(&all[..all.len() - 1]).last().unwrap();
+    assert!(cut.is_err(), "{cut:?}");
+}
