@@ -45,6 +45,9 @@ damage! {
         SymlinkTargetSize { size: u64 } => "symbolic link with a bad target of {size} bytes",
         SymlinkPastInode => "symbolic link longer than the inode holds",
         SymlinkPastBlock => "symbolic link of a size that one block does not hold",
+        LoggedOtherwise =>
+            "a fast commit has a record of it with another generation, kind, map or attribute \
+             block",
         FreesReserved => "freeing a reserved inode",
         FreesMissing => "freeing an inode that does not exist",
         FreesUnused => "freeing an inode of a group that has none in use",

@@ -2,9 +2,10 @@
 
 use core::fmt;
 
-use extant_units::{Blocks, Pblk, Tid};
+use extant_units::{Blocks, Ino, Pblk, Tid};
 
 use super::LogBlockError;
+use crate::jbd2::fast_commit::OperationError;
 
 damage! {
     /// The log of the journal.
@@ -27,6 +28,14 @@ damage! {
         Copies { copies: SkippedCopies } => "{copies}",
         ReplayedAround { copies: SkippedCopies } =>
             "{copies}; all else was replayed: e2fsck must check the volume",
+        FastCommit { error: OperationError } => "a fast commit has {error}",
+        FastCommitEntry { parent: Ino, ino: Ino } =>
+            "a fast commit has an entry for inode {ino} that directory {parent} cannot have",
+        FastCommitInode { ino: Ino } =>
+            "a fast commit changes inode {ino}, which is another one or has no such content",
+        FastCommitBlocks { ino: Ino, start: Pblk, blocks: u32 } =>
+            "a fast commit gives inode {ino} the {blocks} blocks from {start} on, not all of which \
+             it can have",
         Errno { errno: i32 } =>
             "it remembers error {errno}, of a mount that a fault has stopped: the next mount or \
              e2fsck clears it",

@@ -113,7 +113,7 @@ impl AllocatorCore {
 
     /// The inode bitmap of `group`. Damage of a block bitmap that is there is found first, before
     /// anything is changed or counts on the group.
-    fn bitmaps_for_inode(
+    pub(super) fn bitmaps_for_inode(
         &self,
         h: &mut Handle,
         group: Group,

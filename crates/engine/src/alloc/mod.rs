@@ -29,6 +29,7 @@ mod free_runs;
 mod held_blocks;
 mod held_runs;
 mod inode_alloc;
+mod logged_space;
 mod orlov;
 mod retries;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use extant_units::{Blocks, Ino, Pblk};
 pub(crate) use self::added_blocks::{add_to_last_group, publish_added};
 pub(crate) use self::free_runs::free_runs;
 pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
+pub(crate) use self::logged_space::{is_inode_used, take_free, take_inode};
 pub(crate) use self::retries::{
     Retries, retry, retry_reserved, retry_unlocked, retry_unlocked_while,
 };

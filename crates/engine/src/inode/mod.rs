@@ -24,6 +24,7 @@ pub(crate) mod fast_symlink;
 mod iget;
 mod inode_locks;
 pub(crate) mod kind_flags;
+mod logged_record;
 pub(crate) mod path_choice;
 mod peek;
 mod record;
@@ -40,6 +41,9 @@ pub(crate) use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTim
 pub(crate) use self::fast_symlink::has_blocks;
 pub(crate) use self::inode_locks::{
     ExclusiveGuard, ExclusiveGuards, ExclusiveInode, LockedInode, SharedGuard, lock_all,
+};
+pub(crate) use self::logged_record::{
+    LoggedIdentity, check_logged, store_logged, store_new_logged,
 };
 pub(crate) use self::peek::Seen;
 pub(crate) use self::record::{HeldRecord, read as read_core};

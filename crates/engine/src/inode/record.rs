@@ -104,6 +104,14 @@ pub(crate) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
         .map_err(|e| Error::corrupt(Location::Inode(ino), e))
 }
 
+/// The bytes of the record of inode `ino`.
+pub(super) fn bytes(fs: &Fs, ino: Ino) -> Result<Vec<u8>> {
+    let location = fs.groups.inode_location(&fs.layout, ino)?;
+    let block = fs.cache.read_unchecked(location.block)?;
+    let bytes = block.data();
+    record_at(fs, location, &bytes).map(<[u8]>::to_vec)
+}
+
 /// The record at `location` in `bytes`, its block of the table; [`Error::Stale`] if it was never
 /// used.
 fn record_at<'a>(fs: &Fs, location: InodeLocation, bytes: &'a [u8]) -> Result<&'a [u8]> {
@@ -134,7 +142,13 @@ fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
 }
 
 /// Checks a decoded inode against the rest of the file system.
-fn judge(fs: &Fs, ino: Ino, asker: Asker, kind: FileKind, core: &InodeCore) -> Result<()> {
+pub(super) fn judge(
+    fs: &Fs,
+    ino: Ino,
+    asker: Asker,
+    kind: FileKind,
+    core: &InodeCore,
+) -> Result<()> {
     let damaged = |damage: InodeDamage| Err(Error::corrupt(Location::Inode(ino), damage));
     let features = &fs.layout.features;
     let foreign = [

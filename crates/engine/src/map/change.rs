@@ -141,7 +141,7 @@ fn make_room_for_entry(
 
 /// Enters `extent` in the map and in memory. Room for it was made before; its blocks were `delayed`
 /// or a hole. Returns the cookie afterwards. On failure the blocks are free again.
-fn enter(
+pub(super) fn enter(
     fs: &Fs,
     h: &mut Handle,
     map: &ExclusiveMap<'_>,

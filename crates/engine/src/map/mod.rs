@@ -29,6 +29,7 @@ mod first_extent;
 mod indirect;
 mod known_map;
 mod locked_map;
+mod logged_ranges;
 mod lookup;
 mod migrate;
 mod raw_map;
@@ -54,6 +55,7 @@ pub(crate) use first_extent::{has_no_extent, link_first_extent};
 pub(crate) use known_map::{KnownMap, known};
 #[cfg(test)]
 pub(crate) use locked_map::{ExclusiveMap, SharedMap};
+pub(crate) use logged_ranges::{enter_logged, remove_unlike};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};

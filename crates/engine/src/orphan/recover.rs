@@ -35,6 +35,36 @@ pub(crate) fn process_all(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
     Ok(count)
 }
 
+/// Reads every orphan into memory, and leaves it as it is: a change of one of them that makes it no
+/// orphan takes its record as well.
+///
+/// # Errors
+/// As [`process_all`].
+pub(crate) fn adopt_all(fs: &Arc<Fs>) -> Result<Vec<InodeRef>> {
+    let mut found = adopt_list(fs)?;
+    let file = fs.orphans.file.read().clone();
+    if let Some(file) = file {
+        for (block, slot, ino) in file.entries(fs)? {
+            found.extend(adopt_slot(fs, &file, (block, slot), ino)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The rest of [`process_all`], for orphans from [`adopt_all`].
+///
+/// # Errors
+/// As [`process_all`].
+pub(crate) fn finish_all(fs: &Arc<Fs>, found: Vec<InodeRef>, truncate: Truncate) -> Result<()> {
+    for inode in found {
+        if super::is_orphan(&inode) {
+            finish(fs, inode, truncate)?;
+        }
+    }
+    fs.reap_all();
+    Ok(())
+}
+
 /// The first inode of the list.
 fn last_orphan(fs: &Fs) -> Result<Option<Ino>> {
     let raw = fs.super_block.read(fs)?;
@@ -43,6 +73,16 @@ fn last_orphan(fs: &Fs) -> Result<Option<Ino>> {
 
 /// Reads the list into memory first, then works from its head.
 fn process_list(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
+    let found = adopt_list(fs)?;
+    let count = found.len() as u64;
+    for inode in found {
+        finish(fs, inode, truncate)?;
+    }
+    Ok(count)
+}
+
+/// Reads the list into memory.
+fn adopt_list(fs: &Arc<Fs>) -> Result<Vec<InodeRef>> {
     let mut next = last_orphan(fs)?;
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -69,11 +109,7 @@ fn process_list(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
         next = Ino::new(older);
         found.push(inode);
     }
-    let count = found.len() as u64;
-    for inode in found {
-        finish(fs, inode, truncate)?;
-    }
-    Ok(count)
+    Ok(found)
 }
 
 /// Ends the list behind `last`.
@@ -97,28 +133,42 @@ fn process_file(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
     let Some(file) = file else { return Ok(0) };
     let mut count = 0;
     for (block, slot, ino) in file.entries(fs)? {
-        match fs.iget_orphan(ino) {
-            Ok(inode) => {
-                let already = {
-                    let mut record = inode.lock_orphan();
-                    let already = *record != OrphanRecord::None;
-                    if !already {
-                        *record = OrphanRecord::Slot { block, slot };
-                    }
-                    already
-                };
-                if already {
-                    free_slot(fs, &file, block, slot, "it is recorded twice")?;
-                } else {
-                    count += 1;
-                    finish(fs, inode, truncate)?;
-                }
-            }
-            Err(error) if is_fatal(&error) => return Err(error),
-            Err(error) => free_slot(fs, &file, block, slot, &error.to_string())?,
+        if let Some(inode) = adopt_slot(fs, &file, (block, slot), ino)? {
+            count += 1;
+            finish(fs, inode, truncate)?;
         }
     }
     Ok(count)
+}
+
+/// The inode `ino` of a slot of the orphan file; `None` if that was invalid, and is free now.
+fn adopt_slot(
+    fs: &Arc<Fs>,
+    file: &OrphanFile,
+    (block, slot): (usize, usize),
+    ino: Ino,
+) -> Result<Option<InodeRef>> {
+    let inode = match fs.iget_orphan(ino) {
+        Ok(inode) => inode,
+        Err(error) if is_fatal(&error) => return Err(error),
+        Err(error) => {
+            free_slot(fs, file, block, slot, &error.to_string())?;
+            return Ok(None);
+        }
+    };
+    let already = {
+        let mut record = inode.lock_orphan();
+        let already = *record != OrphanRecord::None;
+        if !already {
+            *record = OrphanRecord::Slot { block, slot };
+        }
+        already
+    };
+    if already {
+        free_slot(fs, file, block, slot, "it is recorded twice")?;
+        return Ok(None);
+    }
+    Ok(Some(inode))
 }
 
 fn free_slot(fs: &Arc<Fs>, file: &OrphanFile, block: usize, slot: usize, why: &str) -> Result<()> {

@@ -68,6 +68,14 @@ impl FreeMap {
         self.len = added.end;
     }
 
+    /// The first usable blocks in `range`, in one run.
+    pub(crate) fn next_usable(&self, range: Range<u32>) -> Option<Range<u32>> {
+        let end = range.end.min(self.len);
+        let start = bitmap::next_clear(&self.bits, range.start, end);
+        let run = start..bitmap::next_set(&self.bits, start, end);
+        (run.start < end).then_some(run)
+    }
+
     /// Marks `range`, all usable, as in use.
     pub(crate) fn take(&mut self, range: Range<u32>) {
         debug_assert_eq!(bitmap::count_set(&self.bits, range.clone()), 0);

@@ -1,0 +1,129 @@
+//! Ranges of a file whose location another system chose: those of fast commits, which a replay
+//! enters as they are.
+//!
+//! Blocks may have moved within the file, or between files, so all ranges that say something else
+//! are removed ([`remove_unlike`]) before the first is entered ([`enter_logged`]).
+
+use extant_disk::extent::Extent;
+use extant_jbd2::Handle;
+use extant_units::{Blocks, Lblk, Pblk};
+
+use super::change::{convert_to_unwritten, convert_to_written, enter, remove};
+use super::disk_nodes::{has_extents, with_nodes};
+use super::extent_tree;
+use super::locked_map::ExclusiveMap;
+use super::lookup::lookup;
+use crate::state::alloc::Run;
+use crate::state::inode::Inode;
+use crate::state::map::{BlockMapping, MapState};
+use crate::types::error::{Error, Result};
+use crate::volume::{Fs, credits};
+
+/// The location and state that `extent` has for the block `at` of it.
+fn logged_at(extent: &Extent, at: Lblk) -> MapState {
+    let inside = at.distance_from(extent.lblk).unwrap_or(0);
+    let block = extent.pblk.plus(u64::from(inside));
+    match extent.unwritten {
+        true => MapState::Unwritten(block),
+        false => MapState::Written(block),
+    }
+}
+
+fn block_of(state: MapState) -> Option<Pblk> {
+    match state {
+        MapState::Written(block) | MapState::Unwritten(block) => Some(block),
+        MapState::Hole | MapState::Delayed => None,
+    }
+}
+
+/// Calls `each` with what `inode` has now in the range of `extent`, piece by piece.
+fn for_each_piece(
+    fs: &Fs,
+    inode: &Inode,
+    extent: &Extent,
+    mut each: impl FnMut(BlockMapping) -> Result<()>,
+) -> Result<()> {
+    if !has_extents(inode) {
+        return Err(Error::NotSupported(
+            "fast commits of a file without extents",
+        ));
+    }
+    let mut at = u64::from(extent.lblk.get());
+    while at < extent.end() {
+        let Ok(lblk) = u32::try_from(at) else { break };
+        let left = extant_units::at_most_u32(extent.end() - at);
+        let found = lookup(fs, inode, Lblk::new(lblk), left)?;
+        // Each piece has at least one block.
+        at += u64::from(found.len.max(1));
+        each(found)?;
+    }
+    Ok(())
+}
+
+/// Makes holes where `inode` has other blocks in the range of `extent` than that says. Starts
+/// handles.
+///
+/// # Errors
+/// [`Error::NotSupported`] for a file without extents; those of [`remove`].
+pub(crate) fn remove_unlike(fs: &Fs, inode: &Inode, extent: &Extent) -> Result<()> {
+    for_each_piece(fs, inode, extent, |piece| {
+        let there = block_of(piece.state);
+        if there.is_none() || there == block_of(logged_at(extent, piece.lblk)) {
+            return Ok(());
+        }
+        let mut h = fs.start_with_revokes(credits::remove(fs), credits::REVOKES)?;
+        let end = u64::from(piece.lblk.get()) + u64::from(piece.len);
+        remove(fs, &mut h, inode, piece.lblk, end)
+    })
+}
+
+/// Makes `inode` have the blocks of `extent` in its range, in that state. [`remove_unlike`] came
+/// before. Calls `take` with the blocks that are new in the file, which marks them as in use.
+/// Starts handles.
+///
+/// # Errors
+/// Those of `take`; [`Error::NoSpace`] for a node; [`Error::NotSupported`] for a file without
+/// extents; damage; a stopped journal.
+pub(crate) fn enter_logged(
+    fs: &Fs,
+    inode: &Inode,
+    extent: &Extent,
+    mut take: impl FnMut(&mut Handle, Run) -> Result<()>,
+) -> Result<()> {
+    for_each_piece(fs, inode, extent, |piece| {
+        let logged = logged_at(extent, piece.lblk);
+        let Some(block) = block_of(logged) else {
+            return Ok(());
+        };
+        let (lblk, len) = (piece.lblk, piece.len);
+        if block_of(piece.state).is_some() {
+            if piece.state == logged {
+                return Ok(());
+            }
+            let mut h = fs.start(credits::convert(fs))?;
+            return match extent.unwritten {
+                true => convert_to_unwritten(fs, &mut h, inode, lblk, len),
+                false => convert_to_written(fs, &mut h, inode, lblk, len),
+            };
+        }
+        let taking = credits::remove_extent(&fs.layout);
+        let mut h = fs.start(credits::sum([credits::allocate(fs), taking]))?;
+        let run = Run {
+            start: block,
+            len: Blocks::new(u64::from(len)),
+        };
+        take(&mut h, run)?;
+        let map = ExclusiveMap::lock(inode);
+        with_nodes(fs, &mut h, &map, true, |nodes| {
+            nodes.allow_reserve(true);
+            extent_tree::prepare(nodes, lblk).map(drop)
+        })?;
+        let part = Extent {
+            lblk,
+            len,
+            pblk: block,
+            unwritten: extent.unwritten,
+        };
+        enter(fs, &mut h, &map, part, false).map(drop)
+    })
+}
