@@ -74,6 +74,7 @@ pub enum Backend {
 pub struct MountOptions {
     read_only: bool,
     recovering: bool,
+    unlogged: bool,
     noload: bool,
     /// Location of the superblock in units of 1 KiB.
     sb: u64,
@@ -107,6 +108,7 @@ impl Default for MountOptions {
         Self {
             read_only: false,
             recovering: false,
+            unlogged: false,
             noload: false,
             sb: 1,
             data: None,
@@ -185,6 +187,16 @@ impl MountOptions {
     pub(crate) fn set_recovering(&mut self) {
         self.read_only = false;
         self.recovering = true;
+    }
+
+    /// For a mount of a private copy: transactions have no log. The blocks of the journal belong to
+    /// no file all the same.
+    pub(crate) fn set_unlogged(&mut self) {
+        self.unlogged = true;
+    }
+
+    pub(crate) fn unlogged(&self) -> bool {
+        self.unlogged
     }
 
     pub(crate) fn recovering(&self) -> bool {

@@ -116,7 +116,7 @@ fn open_journal(
         ..Config::default()
     };
     match found {
-        Some(found) if !options.read_only() => {
+        Some(found) if !options.read_only() && !options.unlogged() => {
             let journal =
                 Journal::open(Arc::clone(cache), Arc::clone(dev), found.log_map(), config)?;
             if journal.recorded_errno() != 0 {

@@ -12,7 +12,9 @@ use extant_disk::damage::{GroupDamage, GroupPart, ReservedDamage};
 use extant_disk::extent::{MAGIC as EXTENT_MAGIC, ROOT_BYTES};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::superblock::{RawSuperblock, Superblock};
-use extant_jbd2::{BlockCache, JournalError, LogMap, Recovery, recover_within};
+use extant_jbd2::{
+    BlockCache, FastCommits, JournalError, LogMap, Recovery, recover, recover_to_fast_commits,
+};
 use extant_units::{Blocks, Ino};
 
 use crate::inode::{InodeCore, InodeFlags, format};
@@ -60,8 +62,8 @@ impl FoundJournal {
         Ok(Some(Self { ino, runs }))
     }
 
-    /// Replays the log if it is not empty. The memory of the replay is at most `memory` bytes, if
-    /// given.
+    /// Replays the transactions of the log, if it is not empty, and returns the fast commits behind
+    /// them. The memory of the replay is at most `memory` bytes, if given.
     ///
     /// # Errors
     /// [`Error::NeedsReplay`] if the device cannot be written; a log that is damaged or
@@ -71,14 +73,27 @@ impl FoundJournal {
         dev: &Arc<dyn BlockDevice>,
         layout: &Layout,
         memory: Option<u64>,
-    ) -> Result<Recovery> {
+    ) -> Result<(Recovery, Option<FastCommits>)> {
         let (device_blocks, bs) = (Blocks::new(layout.end().get()), layout.block_size);
         let memory = memory.unwrap_or_else(memory_share);
-        match recover_within(dev, bs, &self.log_map(), device_blocks, memory) {
-            Ok(recovery) => Ok(recovery),
+        match recover_to_fast_commits(dev, bs, &self.log_map(), device_blocks, memory) {
+            Ok(recovered) => Ok(recovered),
             Err(JournalError::ReadOnly) => Err(Error::NeedsReplay),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Replays a log that has no fast commits.
+    ///
+    /// # Errors
+    /// It has some; as [`FoundJournal::replay`].
+    pub(super) fn replay_transactions(
+        &self,
+        dev: &Arc<dyn BlockDevice>,
+        layout: &Layout,
+    ) -> Result<Recovery> {
+        let (device_blocks, bs) = (Blocks::new(layout.end().get()), layout.block_size);
+        Ok(recover(dev, bs, &self.log_map(), device_blocks)?)
     }
 
     /// The location of the log's blocks.

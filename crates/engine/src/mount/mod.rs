@@ -5,7 +5,8 @@
 //! 1. Reads and checks the superblock, gates its features, and fills open options with its defaults
 //!    (`read_superblock.rs`). Takes a volume with multiple mount protection (`mmp.rs`).
 //! 2. Finds and replays the journal (`find_journal.rs`), for a read-only mount too, as Linux does.
-//!    Reads the superblock again.
+//!    Reads the superblock again. Fast commits behind the transactions are replayed too
+//!    (`fast_commit/`).
 //! 3. Reads and checks the group descriptors, sums up the totals, builds the system zones.
 //! 4. Opens the journal. Marks the volume as in use, durably and before the first transaction.
 //! 5. Finishes orphans, for a read-only mount too (`read_only.rs`), and starts the threads.
@@ -20,6 +21,7 @@
 //! or its change may be lost.
 
 mod build_fs;
+mod fast_commit;
 mod feature_gate;
 mod find_journal;
 mod finish_orphans;

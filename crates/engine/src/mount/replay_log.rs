@@ -7,6 +7,7 @@ use extant_disk::damage::JournalDamage;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{State, Superblock};
 
+use super::fast_commit;
 use super::find_journal::FoundJournal;
 use super::read_superblock;
 use super::volume_marks::set_recover;
@@ -36,7 +37,7 @@ pub(super) fn replay(
         read_superblock::confirm(dev, options)?;
         return Ok((sb, None));
     };
-    let recovery = found.replay(dev, &layout, tuning.replay_bytes)?;
+    let (recovery, fast) = found.replay(dev, &layout, tuning.replay_bytes)?;
     if let Some(copies) = recovery.skipped_copies() {
         write_directly(dev, |raw| {
             keep_error_record(sb.raw(), raw);
@@ -59,6 +60,9 @@ pub(super) fn replay(
     }
     if dev.is_read_only() {
         return Ok((sb, Some(found)));
+    }
+    if let Some(commits) = fast {
+        fast_commit::replay(dev, &found, &commits, options, tuning)?;
     }
     write_directly(dev, |raw| {
         set_recover(raw, false);

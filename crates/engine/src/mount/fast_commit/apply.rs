@@ -1,0 +1,379 @@
+//! Doing the records of fast commits again, on a mounted private copy.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use extant_disk::damage::JournalDamage;
+use extant_disk::extent::{Extent, MAX_END};
+use extant_disk::jbd2::fast_commit::{EntryChange, Operation, Operations};
+use extant_jbd2::FastCommits;
+use extant_units::{Blocks, Ino, Lblk};
+
+use super::claimed_blocks::ClaimedBlocks;
+use crate::inode::{InodeFlags, LoggedIdentity, check_logged, store_logged, store_new_logged};
+use crate::namei::{FirstName, enter_logged, remove_logged};
+use crate::state::alloc::Run;
+use crate::state::inode::InodeRef;
+use crate::types::error::{Error, Location, Result};
+use crate::types::{Cred, FileKind};
+use crate::volume::{Fs, credits};
+use crate::{alloc, dir, file, map, orphan};
+
+/// Does all records of `commits` again and finishes the orphans. Returns the number of inodes that
+/// have a record.
+///
+/// # Errors
+/// Damage of a record; what the engine cannot change; no space.
+pub(super) fn apply(fs: &Arc<Fs>, commits: &FastCommits) -> Result<u64> {
+    orphan::open(fs)?;
+    let mut replay = Replay {
+        fs,
+        orphans: orphan::adopt_all(fs)?,
+        claimed: ClaimedBlocks::default(),
+        stored: HashSet::new(),
+        nameless: HashSet::new(),
+    };
+    let commits: Result<Vec<Vec<Operation<'_>>>> = commits.records().map(operations).collect();
+    let commits = commits?;
+    replay.claim(&commits)?;
+    for commit in &commits {
+        replay.commit(commit)?;
+    }
+    replay.finish()
+}
+
+fn operations(records: &[u8]) -> Result<Vec<Operation<'_>>> {
+    let read: Result<Vec<_>, _> = Operations::of(records).collect();
+    read.map_err(|error| damaged(JournalDamage::FastCommit { error }))
+}
+
+fn damaged(damage: JournalDamage) -> Error {
+    Error::corrupt(Location::Journal, damage)
+}
+
+/// The records of inodes in one fast commit: the last of each, and its position.
+type LastRecords<'a> = HashMap<Ino, (usize, &'a [u8])>;
+
+struct Replay<'a> {
+    fs: &'a Arc<Fs>,
+    /// Those that the transactions left, and new inodes without links.
+    orphans: Vec<InodeRef>,
+    claimed: ClaimedBlocks,
+    /// Inodes of which a record was stored.
+    stored: HashSet<Ino>,
+    /// New inodes that have no name yet.
+    nameless: HashSet<Ino>,
+}
+
+impl Replay<'_> {
+    /// Claims the blocks of all records. Those of directories count for nothing.
+    fn claim(&mut self, commits: &[Vec<Operation<'_>>]) -> Result<()> {
+        let all = || commits.iter().flatten();
+        let dirs: HashSet<Ino> = all()
+            .filter_map(|operation| match *operation {
+                Operation::Inode(ino, record) => {
+                    let identity = LoggedIdentity::of(self.fs, ino, record).ok()?;
+                    (identity.kind == FileKind::Directory).then_some(ino)
+                }
+                _ => None,
+            })
+            .collect();
+        for operation in all() {
+            let Operation::AddRange(ino, extent) = *operation else {
+                continue;
+            };
+            let run = run_of(&extent);
+            let usable = extent.end() <= MAX_END
+                && self.fs.layout.contains(run.start, run.len)
+                && self.fs.zones.may_map(Some(ino), run.start, run.len);
+            if !usable {
+                return Err(taken(ino, &extent));
+            }
+            if !dirs.contains(&ino) {
+                self.claimed.claim(self.fs, run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does the records of one fast commit. Its entries are in order, and in front of the records
+    /// of inodes that were there before. Blocks may have moved between files: all of them are
+    /// removed where they were before any is entered.
+    fn commit(&mut self, commit: &[Operation<'_>]) -> Result<()> {
+        let mut last: LastRecords<'_> = HashMap::new();
+        for (at, operation) in commit.iter().enumerate() {
+            if let Operation::Inode(ino, record) = *operation {
+                last.insert(ino, (at, record));
+            }
+        }
+        for (at, operation) in commit.iter().enumerate() {
+            match *operation {
+                Operation::Nothing => {}
+                Operation::Create(change) => self.create(&change)?,
+                Operation::Link(change) => {
+                    self.find_or_make(change.ino, at, &last)?;
+                    self.link(&change)?;
+                }
+                Operation::Unlink(change) => self.unlink(&change)?,
+                Operation::Inode(ino, record) => self.store(ino, record)?,
+                Operation::AddRange(ino, extent) => {
+                    if let Some(inode) = self.find_or_make(ino, at, &last)?
+                        && takes_ranges(&inode)?
+                    {
+                        map::remove_unlike(self.fs, &inode, &extent)?;
+                    }
+                }
+                Operation::DelRange { ino, lblk, len } => {
+                    self.delete_range(ino, lblk, len)?;
+                }
+            }
+        }
+        // What was freed can be given from now on.
+        self.fs.journal.force_commit()?;
+        for operation in commit {
+            if let Operation::AddRange(ino, extent) = operation {
+                self.add_range(*ino, extent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inode `ino`, if it is in use.
+    fn find(&self, ino: Ino) -> Result<Option<InodeRef>> {
+        let fs = self.fs;
+        {
+            let mut h = fs.start(credits::INODE_ALLOC)?;
+            if !alloc::is_inode_used(fs, &mut h, ino)? {
+                return Ok(None);
+            }
+        }
+        match fs.iget_orphan(ino) {
+            Ok(inode) => Ok(Some(inode)),
+            Err(Error::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Inode `ino`, if it is in use, or if the commit has its record behind the operation `at`: one
+    /// that was made without a name has its record behind its first one.
+    fn find_or_make(
+        &mut self,
+        ino: Ino,
+        at: usize,
+        last: &LastRecords<'_>,
+    ) -> Result<Option<InodeRef>> {
+        if let Some(inode) = self.find(ino)? {
+            return Ok(Some(inode));
+        }
+        match last.get(&ino) {
+            Some(&(behind, record)) if behind > at => {
+                self.store(ino, record)?;
+                self.find(ino)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The directory `ino`, if it is in use and has a name.
+    fn directory(&self, ino: Ino) -> Result<Option<InodeRef>> {
+        Ok(self.find(ino)?.filter(|dir| !dir.is_unlinked()))
+    }
+
+    fn create(&mut self, change: &EntryChange<'_>) -> Result<()> {
+        let (Some(dir), Some(inode)) = (self.directory(change.parent)?, self.find(change.ino)?)
+        else {
+            return Ok(());
+        };
+        let fs = self.fs;
+        if inode.kind == FileKind::Directory && inode.disk_size() == 0 {
+            let mut h = fs.start(credits::sum([credits::allocate(fs), 2]))?;
+            dir::init_new(fs, &mut h, &inode, dir.ino, true)?;
+        }
+        self.enter(change, (&dir, &inode), FirstName::Yes)
+    }
+
+    fn link(&mut self, change: &EntryChange<'_>) -> Result<()> {
+        let (Some(dir), Some(inode)) = (self.directory(change.parent)?, self.find(change.ino)?)
+        else {
+            return Ok(());
+        };
+        self.enter(change, (&dir, &inode), FirstName::No)
+    }
+
+    fn enter(
+        &mut self,
+        change: &EntryChange<'_>,
+        (dir, inode): (&InodeRef, &InodeRef),
+        first: FirstName,
+    ) -> Result<()> {
+        let entered = enter_logged(self.fs, dir, change.name, inode, first);
+        self.nameless.remove(&change.ino);
+        entered.map_err(|error| entry_error(change, error))
+    }
+
+    fn unlink(&mut self, change: &EntryChange<'_>) -> Result<()> {
+        let (Some(dir), Some(victim)) = (self.directory(change.parent)?, self.find(change.ino)?)
+        else {
+            return Ok(());
+        };
+        let removed = remove_logged(self.fs, &dir, change.name, &victim);
+        removed.map_err(|error| entry_error(change, error))?;
+        drop((dir, victim));
+        // Its blocks and its number may be claimed by what follows.
+        self.fs.reap_all();
+        Ok(())
+    }
+
+    /// Stores a record of an inode. One without links that is not in use was made without a name,
+    /// and may get one; else it is gone by the end of the log.
+    fn store(&mut self, ino: Ino, record: &[u8]) -> Result<()> {
+        let fs = self.fs;
+        let logged = LoggedIdentity::of(fs, ino, record)?;
+        if let Some(inode) = self.find(ino)? {
+            if (inode.generation, inode.kind) == (logged.generation, logged.kind) {
+                if logged.links == 0 && !inode.is_unlinked() {
+                    return Ok(());
+                }
+                self.stored.insert(ino);
+                return store_logged(fs, &inode, record);
+            }
+            if !inode.is_unlinked() {
+                return Err(damaged(JournalDamage::FastCommitInode { ino }));
+            }
+            // An orphan whose number has a new owner.
+            self.orphans.retain(|orphan| orphan.ino != ino);
+            drop(inode);
+            fs.reap_all();
+        }
+        let is_dir = logged.kind == FileKind::Directory;
+        if is_dir && logged.links == 0 {
+            return Ok(());
+        }
+        let table = fs.layout.itable_blocks;
+        let inode = [credits::INODE_ALLOC, credits::INODE_UPDATE, table];
+        let mut h = fs.start(credits::sum(inode))?;
+        alloc::take_inode(fs, &mut h, ino, is_dir)?;
+        let inode = store_new_logged(fs, &mut h, &logged, record, map::empty_root())?;
+        self.stored.insert(ino);
+        if inode.is_unlinked() {
+            self.orphans.push(inode);
+        } else {
+            self.nameless.insert(ino);
+        }
+        Ok(())
+    }
+
+    fn delete_range(&mut self, ino: Ino, lblk: Lblk, len: u32) -> Result<()> {
+        let fs = self.fs;
+        let Some(inode) = self.find(ino)? else {
+            return Ok(());
+        };
+        let end = u64::from(lblk.get()) + u64::from(len);
+        if len == 0 || !takes_ranges(&inode)? {
+            return Ok(());
+        }
+        if !inode.flags().contains(InodeFlags::EXTENTS) {
+            return Err(Error::NotSupported(
+                "fast commits of a file without extents",
+            ));
+        }
+        let mut h = fs.start_with_revokes(credits::remove(fs), credits::REVOKES)?;
+        map::remove(fs, &mut h, &inode, lblk, end.min(MAX_END))
+    }
+
+    fn add_range(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
+        let fs = self.fs;
+        let Some(inode) = self.find(ino)? else {
+            return Ok(());
+        };
+        if !takes_ranges(&inode)? {
+            return Ok(());
+        }
+        let claimed = &mut self.claimed;
+        map::enter_logged(fs, &inode, extent, |h, run| {
+            match claimed.give(fs, h, run)? {
+                true => Ok(()),
+                false => Err(taken(ino, extent)),
+            }
+        })
+    }
+
+    /// What is left to do after the last record.
+    fn finish(mut self) -> Result<u64> {
+        let fs = self.fs;
+        std::mem::take(&mut self.claimed).release(fs)?;
+        for &ino in &self.nameless {
+            if let Some(inode) = self.find_named(ino)? {
+                if inode.kind == FileKind::Directory {
+                    return Err(damaged(JournalDamage::FastCommitInode { ino }));
+                }
+                tracing::warn!(ino = ino.get(), "fast commits have a file without a name");
+            }
+        }
+        orphan::finish_all(fs, self.orphans, |fs, inode, size| {
+            file::truncate(fs, inode, size, &Cred::root())
+        })?;
+        fs.check_writable()?;
+        for &ino in &self.stored {
+            match fs.iget(ino) {
+                Ok(inode) => check_logged(fs, &inode)?,
+                Err(Error::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.stored.len() as u64)
+    }
+
+    fn find_named(&self, ino: Ino) -> Result<Option<InodeRef>> {
+        Ok(self.find(ino)?.filter(|inode| !inode.is_unlinked()))
+    }
+}
+
+/// Returns whether records of ranges change the map of `inode`. Those of a directory count for
+/// nothing.
+fn takes_ranges(inode: &InodeRef) -> Result<bool> {
+    match inode.kind {
+        FileKind::Directory => Ok(false),
+        FileKind::Regular | FileKind::Symlink
+            if !inode.flags().contains(InodeFlags::INLINE_DATA) =>
+        {
+            Ok(true)
+        }
+        _ => {
+            let ino = inode.ino;
+            Err(damaged(JournalDamage::FastCommitInode { ino }))
+        }
+    }
+}
+
+fn run_of(extent: &Extent) -> Run {
+    Run {
+        start: extent.pblk,
+        len: Blocks::new(u64::from(extent.len)),
+    }
+}
+
+fn taken(ino: Ino, extent: &Extent) -> Error {
+    damaged(JournalDamage::FastCommitBlocks {
+        ino,
+        start: extent.pblk,
+        blocks: extent.len,
+    })
+}
+
+/// The error of an entry: one that a caller of the engine would get is damage of the record.
+fn entry_error(change: &EntryChange<'_>, error: Error) -> Error {
+    match error {
+        Error::Exists
+        | Error::Invalid
+        | Error::NameTooLong
+        | Error::NotDir
+        | Error::IsDir
+        | Error::NotEmpty
+        | Error::TooManyLinks => damaged(JournalDamage::FastCommitEntry {
+            parent: change.parent,
+            ino: change.ino,
+        }),
+        error => error,
+    }
+}
