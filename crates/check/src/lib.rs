@@ -94,6 +94,14 @@ use work::Work;
 /// # Errors
 /// [`Error::Open`] if another process uses it or it cannot be opened; else as [`check`].
 pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result<Report> {
+    check(open_image(path)?, options)
+}
+
+/// Opens the image file or block device at `path` for a check.
+///
+/// # Errors
+/// [`Error::Open`].
+pub fn open_image(path: impl AsRef<Path>) -> Result<Arc<dyn BlockDevice>> {
     let path = path.as_ref();
     let device = FileDevice::open_with(path, OpenMode::ReadOnly, FileIo::SYSCALLS)?;
     if let Some(used) = device.loops().iter().find(|used| !used.read_only) {
@@ -103,7 +111,7 @@ pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result
             used.device.display()
         );
     }
-    check(Arc::new(device), options)
+    Ok(Arc::new(device))
 }
 
 /// Checks the file system on `dev` without writing to it.

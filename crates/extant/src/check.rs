@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, memory_share};
 pub use extant_check::{CheckOptions, Finding, Report};
-use extant_engine::{Error, Result};
+use extant_engine::{Error, Result, after_fast_commits};
 
 /// Checks the image file or block device at `path`, which no other process may write meanwhile. See
 /// [`check`].
@@ -13,17 +13,27 @@ use extant_engine::{Error, Result};
 /// # Errors
 /// [`Error::InUse`], or another reason why it cannot be opened; else as [`check`].
 pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result<Report> {
-    extant_check::check_image(path, options).map_err(error)
+    check(extant_check::open_image(path).map_err(error)?, options)
 }
 
-/// Checks the file system on `dev` without writing to it.
+/// Checks the file system on `dev` without writing to it, as it will be once its journal is
+/// replayed.
 ///
 /// # Errors
 /// No findings, but a reason why none can be given: not an ext4 file system, a feature that the
 /// check does not know, a device that fails. Damage is a finding, not an error, unless the
 /// superblock or the descriptors are so damaged that nothing can be found at all.
 pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Report> {
-    extant_check::check(dev, options).map_err(error)
+    let memory = options.replay_bytes.unwrap_or_else(memory_share);
+    // The check itself replays transactions only.
+    match after_fast_commits(&dev, memory)? {
+        None => extant_check::check(dev, options).map_err(error),
+        Some((replayed, count)) => {
+            let mut report = extant_check::check(replayed, options).map_err(error)?;
+            report.replayed = count;
+            Ok(report)
+        }
+    }
 }
 
 /// The byte of the first copy of the superblock that can be used, where mke2fs puts it.

@@ -39,7 +39,7 @@ fn error(error: extant_fix::Error) -> Error {
         },
         Fix::DamagedLog(what) => Error::corrupt(Location::Journal, what),
         Fix::Journal(error) => error.into(),
-        Fix::Orphans(error) => error,
+        Fix::Orphans(error) | Fix::FastCommits(error) => error,
         Fix::Device(error) => error.into(),
         other => Error::io(other),
     }

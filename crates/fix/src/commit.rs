@@ -95,7 +95,11 @@ fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u
     if let Some(log) = &log
         && sb.features().has_incompat(Incompat::RECOVER)
     {
-        replay::onto(dev, &sb, log, memory.min(memory_share()))?;
+        let memory = memory.min(memory_share());
+        let fast = extant_engine::replay_fast_commits(dev, memory).map_err(Error::FastCommits)?;
+        if fast == 0 {
+            replay::onto(dev, &sb, log, memory)?;
+        }
     }
     let changed = differing(dev, overlay, &image, log.as_ref())?;
     // Nothing is harmed: no repair is on the device yet.

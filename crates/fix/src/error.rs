@@ -49,6 +49,9 @@ pub enum Error {
     /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A mount could not replay the fast commits in the log.
+    #[error("replaying fast commits: {0}")]
+    FastCommits(#[source] extant_engine::Error),
     /// A mount could not finish the orphans.
     #[error("finishing the orphans: {0}")]
     Orphans(#[source] extant_engine::Error),

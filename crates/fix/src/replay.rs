@@ -6,6 +6,7 @@ use extant_blockdev::BlockDevice;
 use extant_disk::damage::JournalDamage;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::Superblock;
+use extant_engine::replay_fast_commits;
 use extant_jbd2::{LogMap, recover_within};
 use extant_units::Blocks;
 
@@ -20,14 +21,22 @@ pub(crate) struct Replayed {
     pub(crate) marked_only: bool,
 }
 
-/// Replays a log that holds transactions into the copy.
+/// Replays a log that holds transactions into the copy. A mount replays one with fast commits.
 ///
 /// # Errors
-/// The log cannot be found or read, or has damaged copies.
+/// The log cannot be found or read, or has damaged copies or fast commits.
 pub(crate) fn into(dev: &Overlay, memory: u64) -> Result<Replayed> {
     let sb = Superblock::parse(&super_bytes(dev)?)?;
     if !sb.features().has_incompat(Incompat::RECOVER) {
         return Ok(Replayed::default());
+    }
+    let with_fast_commits = replay_fast_commits(&(Arc::clone(dev) as _), memory);
+    let transactions = with_fast_commits.map_err(Error::FastCommits)?;
+    if transactions > 0 {
+        return Ok(Replayed {
+            transactions,
+            marked_only: false,
+        });
     }
     let log = find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog(JournalDamage::NotFound))?;
     let transactions = onto(dev, &sb, &log, memory)?;

@@ -86,7 +86,7 @@ pub use journal::Journal;
 pub use log_map::LogMap;
 pub use ordered::OrderedData;
 pub use recovery::{
-    FastCommits, Recovery, SkippedCopies, SkippedCopy, inspect, recover, recover_to_fast_commits,
-    recover_within, replace_fast_commits,
+    FastCommits, Recovery, SkippedCopies, SkippedCopy, count_with_fast_commits, inspect, recover,
+    recover_to_fast_commits, recover_within, replace_fast_commits,
 };
 pub use stats::JournalStats;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, CowDevice};
+use extant_blockdev::{BlockDevice, CowDevice, memory_share};
 use extant_check::{Finding, Remedy, Repair, Report as Checked, check, require_written_features};
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
-use extant_engine::{Tuning, VolumeOptions};
+use extant_engine::{Tuning, VolumeOptions, after_fast_commits};
 use extant_units::DevOff;
 
 use crate::error::{Error, Result};
@@ -32,7 +32,10 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
         return Err(Error::Unsupported("it has the oldest format (revision 0)"));
     }
     require_written_features(&sb)?;
-    let mut checked = run(Arc::clone(dev), options)?;
+    let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
+    let replayed = after_fast_commits(dev, memory).map_err(Error::Mount)?;
+    let first = replayed.map_or_else(|| Arc::clone(dev), |(view, _)| view);
+    let mut checked = run(first, options)?;
     refuse_damage(&checked)?;
     let waits = features.has_incompat(Incompat::RECOVER)
         || features.has_ro_compat(RoCompat::ORPHAN_PRESENT)

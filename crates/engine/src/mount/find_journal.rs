@@ -13,7 +13,8 @@ use extant_disk::extent::{MAGIC as EXTENT_MAGIC, ROOT_BYTES};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::superblock::{RawSuperblock, Superblock};
 use extant_jbd2::{
-    BlockCache, FastCommits, JournalError, LogMap, Recovery, recover, recover_to_fast_commits,
+    BlockCache, FastCommits, JournalError, LogMap, Recovery, count_with_fast_commits, recover,
+    recover_to_fast_commits,
 };
 use extant_units::{Blocks, Ino};
 
@@ -81,6 +82,19 @@ impl FoundJournal {
             Err(JournalError::ReadOnly) => Err(Error::NeedsReplay),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The number of transactions and fast commits of the log, if it holds fast commits and can be
+    /// read.
+    pub(super) fn count_with_fast_commits(
+        &self,
+        dev: &Arc<dyn BlockDevice>,
+        layout: &Layout,
+        memory: u64,
+    ) -> Option<u64> {
+        let bs = layout.block_size;
+        let counted = count_with_fast_commits(dev, bs, &self.log_map(), memory);
+        counted.ok().flatten()
     }
 
     /// Replays a log that has no fast commits.

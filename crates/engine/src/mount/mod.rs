@@ -38,4 +38,5 @@ mod volume_marks;
 pub(crate) use self::build_fs::UPCALLS;
 pub(crate) use self::mount_volume::mount;
 pub(crate) use self::read_only::{has_orphans, look, needs_writing, put_in_order};
+pub(crate) use self::replay_log::replay_fast_commits;
 pub(crate) use self::unmount::{ShutdownMode, is_unmounted, shutdown, unmount};

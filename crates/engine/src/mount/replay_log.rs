@@ -75,3 +75,31 @@ pub(super) fn replay(
     let sb = read_superblock::read(dev, options)?;
     Ok((sb, Some(found)))
 }
+
+/// Replays the journal of the volume on `dev` if it holds fast commits. Returns the number of its
+/// transactions and fast commits; zero if it has none, or if that cannot be told.
+///
+/// # Errors
+/// The replay fails.
+pub(crate) fn replay_fast_commits(dev: &Arc<dyn BlockDevice>, memory: u64) -> Result<u64> {
+    let mut options = MountOptions::default();
+    let Ok(sb) = read_superblock::read(dev, &mut options) else {
+        return Ok(0);
+    };
+    if !sb.features().has_incompat(Incompat::RECOVER) {
+        return Ok(0);
+    }
+    let layout = Layout::new(&sb);
+    let Ok(Some(found)) = FoundJournal::find(dev, &sb, &layout) else {
+        return Ok(0);
+    };
+    let Some(count) = found.count_with_fast_commits(dev, &layout, memory) else {
+        return Ok(0);
+    };
+    let tuning = Tuning {
+        replay_bytes: Some(memory),
+        ..Tuning::default()
+    };
+    replay(dev, sb, &mut options, tuning)?;
+    Ok(count)
+}

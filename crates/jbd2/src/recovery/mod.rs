@@ -45,7 +45,7 @@ mod replay;
 mod scan;
 
 use extant_blockdev::{BlockDevice, memory_share};
-use extant_disk::jbd2::superblock::JournalSuperblock;
+use extant_disk::jbd2::superblock::{Incompat, JournalSuperblock};
 use extant_units::{BlockSize, Blocks};
 
 use crate::error::JournalError;
@@ -157,6 +157,27 @@ pub fn recover_to_fast_commits(
         memory,
     };
     recover_log(dev, log, within, true)
+}
+
+/// The number of transactions and fast commits that a log holds, if it holds fast commits. Writes
+/// nothing; takes at most `memory` bytes for each list.
+///
+/// # Errors
+/// As [`recover_to_fast_commits`].
+pub fn count_with_fast_commits(
+    dev: &dyn BlockDevice,
+    bs: BlockSize,
+    log: &LogMap,
+    memory: u64,
+) -> Result<Option<u64>, JournalError> {
+    let superblock = log_superblock::read(dev, bs, log)?;
+    if superblock.start() == 0 || !superblock.incompat().contains(Incompat::FAST_COMMIT) {
+        return Ok(None);
+    }
+    let reader = LogReader::new(dev, bs, log, &superblock);
+    let scan = scan::scan(&reader, &superblock, memory)?;
+    let fast = FastCommits::read(&reader, &superblock, scan.next, memory)?;
+    Ok(fast.map(|fast| scan.transactions + fast.records.len() as u64))
 }
 
 /// The bounds of a recovery.
