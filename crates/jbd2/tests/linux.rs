@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, FileDevice, OpenMode};
+use extant_blockdev::{BlockDevice, CowDevice, FileDevice, OpenMode};
 use extant_disk::csum::Crc32c;
 use extant_disk::jbd2::Checksums;
-use extant_jbd2::{BlockCache, Config, Journal, JournalError, LogMap, Recovery, inspect, recover};
+use extant_jbd2::{
+    BlockCache, Config, Journal, JournalError, LogMap, Recovery, count_with_fast_commits, inspect,
+    recover, recover_to_fast_commits, replace_fast_commits,
+};
 use extant_testkit::mount::Subject;
 use extant_testkit::tree::{Compare, Tree};
 use extant_testkit::{Cmd, Image, Need, Rng, need};
@@ -271,6 +274,56 @@ fn a_fast_commit_is_refused_by_name_and_nothing_is_written() {
     assert!(matches!(error, JournalError::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("fast_commit"), "{error}");
     assert_eq!(fast.fingerprint().unwrap(), before);
+    one_transaction_replaces_them(&fast);
+}
+
+/// The fast commits stay until the commit record of a transaction of their number is there.
+fn one_transaction_replaces_them(image: &Image) {
+    let (bs, log, dev) = (
+        block_size(image),
+        LogMap::new(runs(image, "<8>")),
+        device(image),
+    );
+    let blocks = Blocks::new(dev.len() / bs.bytes_u64());
+    let collect = || recover_to_fast_commits(&*dev, bs, &log, blocks, 1 << 20).unwrap();
+    let place = (&*dev as &dyn BlockDevice, bs, &log);
+    let replace =
+        |from: &dyn BlockDevice, changed: &[Pblk]| replace_fast_commits(place, from, changed);
+    let count = || count_with_fast_commits(&*dev, bs, &log, 1 << 20).unwrap();
+    let counted = count().unwrap();
+    // Only behind a recovery, which leaves nothing else in the log.
+    assert!(matches!(
+        replace(&*dev, &[]),
+        Err(JournalError::NeedsRecovery)
+    ));
+    let (first, commits) = collect();
+    let commits = commits.unwrap();
+    assert_eq!(
+        counted,
+        first.transactions + commits.records().count() as u64
+    );
+    let (again, same) = collect();
+    assert_eq!((again.transactions, same), (0, Some(commits.clone())));
+    let target = Pblk::new(blocks.get() - 1);
+    let copy = CowDevice::new(Arc::clone(&dev));
+    let at = bs.dev_off(target).unwrap();
+    // It looks like a block of the log, and is escaped there.
+    copy.write_at(at, &[0xc0, 0x3b, 0x39, 0x98, 7]).unwrap();
+    let all: Vec<Pblk> = (0..blocks.get()).map(Pblk::new).collect();
+    let refused = replace(&copy, &all);
+    assert!(matches!(
+        refused,
+        Err(JournalError::TransactionTooLarge { .. })
+    ));
+    assert_eq!(collect().1, Some(commits));
+    replace(&copy, &[target]).unwrap();
+    assert_eq!(count(), None);
+    let (last, none) = collect();
+    assert_eq!((last.transactions, last.replayed, none), (1, 1, None));
+    let mut bytes = [0; 5];
+    dev.read_at(at, &mut bytes).unwrap();
+    assert_eq!(bytes, [0xc0, 0x3b, 0x39, 0x98, 7]);
+    assert!(collect().0.was_clean);
 }
 
 /// Gives the journal's superblock checksums of version 2, which no tool sets any more.

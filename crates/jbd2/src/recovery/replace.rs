@@ -12,6 +12,7 @@ use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_units::{BlockSize, Pblk, Tid};
 
 use super::reader::LogReader;
+use super::scan;
 use crate::blockio::write_blocks;
 use crate::error::JournalError;
 use crate::log_map::LogMap;
@@ -31,7 +32,10 @@ pub fn replace_fast_commits(
     changed: &[Pblk],
 ) -> Result<(), JournalError> {
     let mut superblock = log_superblock::read(dev, bs, log)?;
-    if superblock.start() != superblock.first() {
+    let reader = LogReader::new(dev, bs, log, &superblock);
+    let nothing_else = superblock.start() == superblock.first()
+        && scan::scan(&reader, &superblock, u64::MAX)?.transactions == 0;
+    if !nothing_else {
         return Err(JournalError::NeedsRecovery);
     }
     let wide = (dev.len() >> bs.log2()) > u64::from(u32::MAX);
