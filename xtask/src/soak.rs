@@ -216,6 +216,13 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "fast-commits",
+        suites: "-p extant-engine --test fast_commits",
+        tests: &["--nocapture", "--test-threads=1"],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
         name: "short-workloads",
         suites: "--profile soak -p extant-engine --test short_workloads",
         tests: &["--nocapture", "--test-threads=1", "soak", "what_linux"],
