@@ -1,19 +1,37 @@
-//! The location of the log: the runs of device blocks that make up the journal.
+//! The location of the log: the runs of device blocks that make up the journal, and its device.
 
+use std::fmt;
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
 use extant_disk::damage::JournalDamage;
 use extant_units::{Blocks, Pblk};
 
 use crate::error::JournalError;
 
 /// The runs of device blocks that make up the journal, in log order. Block 0 is the journal's
-/// superblock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// superblock, but on a device of its own.
+#[derive(Clone, Debug)]
 pub struct LogMap {
     /// In log order; none is empty.
     runs: Vec<Run>,
     /// The same runs as (first block, block after the last), in the order of the device.
     spans: Vec<(Pblk, Pblk)>,
     len: u64,
+    /// The log block with the journal's superblock.
+    superblock: u32,
+    /// The device, if it is not that of the file system.
+    device: Option<LogDevice>,
+}
+
+/// The device of an external journal.
+#[derive(Clone)]
+struct LogDevice(Arc<dyn BlockDevice>);
+
+impl fmt::Debug for LogDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogDevice").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +65,39 @@ impl LogMap {
             .map(|run| (run.start, run.start.saturating_add(run.len.into())))
             .collect();
         spans.sort_unstable();
-        Self { runs, spans, len }
+        Self {
+            runs,
+            spans,
+            len,
+            superblock: 0,
+            device: None,
+        }
+    }
+
+    /// The log that is all of `device`, `blocks` blocks, behind the superblock of an external
+    /// journal. Log blocks have the numbers of the device's blocks; the journal's superblock is
+    /// block `superblock`.
+    pub fn on_device(device: Arc<dyn BlockDevice>, blocks: u32, superblock: u32) -> Self {
+        Self {
+            superblock,
+            device: Some(LogDevice(device)),
+            ..Self::new(vec![(Pblk::ZERO, blocks)])
+        }
+    }
+
+    /// The device of the log of the file system on `home`.
+    pub(crate) fn device<'a>(&'a self, home: &'a dyn BlockDevice) -> &'a dyn BlockDevice {
+        self.device.as_ref().map_or(home, |device| &*device.0)
+    }
+
+    /// Returns whether the log has a device of its own.
+    pub(crate) fn is_external(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// The device block of the journal's superblock.
+    pub(crate) fn superblock(&self) -> Option<Pblk> {
+        self.block(self.superblock)
     }
 
     /// The log's length in blocks.
@@ -72,8 +122,11 @@ impl LogMap {
         run.start.checked_add(inside)
     }
 
-    /// Returns whether device block `p` belongs to the log.
+    /// Returns whether block `p` of the file system's device belongs to the log.
     pub fn contains(&self, p: Pblk) -> bool {
+        if self.is_external() {
+            return false;
+        }
         let after = self.spans.partition_point(|&(start, _)| start <= p);
         after
             .checked_sub(1)

@@ -1,4 +1,5 @@
-//! Reading and writing the journal's superblock, block 0 of the log.
+//! Reading and writing the journal's superblock, block 0 of the log, or the first behind the superblock of a
+//! device of its own.
 
 use extant_blockdev::BlockDevice;
 use extant_disk::damage::JournalDamage;
@@ -14,6 +15,7 @@ pub(crate) fn read(
     bs: BlockSize,
     map: &LogMap,
 ) -> Result<JournalSuperblock, JournalError> {
+    let dev = map.device(dev);
     map.check(Blocks::new(dev.len() >> bs.log2()))?;
     let mut block = vec![0; bs.bytes()];
     dev.read_at(offset(bs, map)?, &mut block)
@@ -30,7 +32,7 @@ pub(crate) fn write(
     superblock: &JournalSuperblock,
     barrier: bool,
 ) -> Result<(), JournalError> {
-    let offset = offset(bs, map)?;
+    let (dev, offset) = (map.device(dev), offset(bs, map)?);
     let bytes = superblock.to_bytes();
     if barrier {
         dev.write_durable(offset, &bytes)
@@ -48,7 +50,8 @@ pub(crate) fn write_note(
     map: &LogMap,
     superblock: &JournalSuperblock,
 ) -> Result<(), JournalError> {
-    dev.write_note(offset(bs, map)?, &superblock.to_bytes())
+    map.device(dev)
+        .write_note(offset(bs, map)?, &superblock.to_bytes())
         .map_err(write_error())
 }
 
@@ -57,7 +60,7 @@ fn write_error() -> impl FnOnce(std::io::Error) -> JournalError {
 }
 
 fn offset(bs: BlockSize, map: &LogMap) -> Result<DevOff, JournalError> {
-    map.block(0)
+    map.superblock()
         .and_then(|p| bs.dev_off(p))
         .ok_or_else(|| JournalDamage::NoBlocks.into())
 }

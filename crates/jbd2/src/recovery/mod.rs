@@ -209,7 +209,7 @@ fn recover_log(
         };
         return Ok((recovery, None));
     }
-    if dev.is_read_only() {
+    if dev.is_read_only() || log.device(dev).is_read_only() {
         return Err(JournalError::ReadOnly);
     }
     let reader = LogReader::new(dev, bs, log, &superblock);
@@ -230,6 +230,11 @@ fn recover_log(
             // The fast commits are of the transaction that comes next.
             Some(_) => (superblock.first(), scan.next),
         };
+        if log.is_external() {
+            // The barrier of the log's device does not cover the blocks.
+            dev.flush()
+                .map_err(JournalError::io("flushing the replayed blocks"))?;
+        }
         superblock.set_tail(start, next.get());
         superblock.set_head(superblock.first());
         log_superblock::write(dev, bs, log, &superblock, true)?;

@@ -12,6 +12,7 @@ use crate::ring::Ring;
 
 /// Reads blocks of a log.
 pub(super) struct LogReader<'a> {
+    /// The device of the file system.
     pub(super) dev: &'a dyn BlockDevice,
     pub(super) bs: BlockSize,
     map: &'a LogMap,
@@ -47,7 +48,8 @@ impl<'a> LogReader<'a> {
             .bs
             .dev_off(self.location(at)?)
             .ok_or(JournalDamage::NoBlock { at })?;
-        self.dev
+        self.map
+            .device(self.dev)
             .read_at(offset, block)
             .map_err(JournalError::io("reading the log"))
     }

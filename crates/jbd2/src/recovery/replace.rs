@@ -58,7 +58,7 @@ pub fn replace_fast_commits(
             .zip(&image)
             .map(|(by, block)| Ok((reader.location(reader.ring.advance(at, by))?, &**block)))
             .collect();
-        write_blocks(dev, bs, located?).map_err(JournalError::io("writing the log"))?;
+        write_blocks(log.device(dev), bs, located?).map_err(JournalError::io("writing the log"))?;
         at = reader
             .ring
             .advance(at, extant_units::at_most_u32(image.len() as u64));
@@ -72,7 +72,8 @@ pub fn replace_fast_commits(
     let offset = bs
         .dev_off(reader.location(at)?)
         .ok_or_else(|| JournalError::io("writing the commit record")(past_end()))?;
-    dev.write_durable(offset, &commit)
+    log.device(dev)
+        .write_durable(offset, &commit)
         .map_err(JournalError::io("writing the commit record"))
 }
 
