@@ -26,6 +26,8 @@ pub(crate) struct MountSource {
     /// Its name in the table of mounts and in messages.
     pub(crate) name: String,
     kind: Kind,
+    /// The device that `journal_path=` names.
+    journal: Option<Arc<dyn BlockDevice>>,
 }
 
 enum Kind {
@@ -47,8 +49,12 @@ impl MountSource {
                 source::address(path)?
             };
             let address = Box::new(address);
-            let kind = Kind::Server(address);
-            return Ok(MountSource { name, kind });
+            let (kind, journal) = (Kind::Server(address), journal(options)?);
+            return Ok(MountSource {
+                name,
+                kind,
+                journal,
+            });
         }
         let device = match opening(options).claim(&real) {
             Err(Error::ReadOnly) if !options.read_only() => {
@@ -59,7 +65,12 @@ impl MountSource {
             other => other,
         };
         let kind = Kind::Device(device.at(path.display())?);
-        Ok(MountSource { name, kind })
+        let journal = journal(options)?;
+        Ok(MountSource {
+            name,
+            kind,
+            journal,
+        })
     }
 
     /// Finds and claims the image at `path` for writing, to recover it; `None` if it cannot be
@@ -76,7 +87,12 @@ impl MountSource {
         };
         let name = path.display().to_string();
         let kind = Kind::Device(device);
-        Ok(Some(MountSource { name, kind }))
+        let journal = journal(options)?;
+        Ok(Some(MountSource {
+            name,
+            kind,
+            journal,
+        }))
     }
 
     /// Takes over the image that another process has opened as `fd`.
@@ -91,7 +107,12 @@ impl MountSource {
             options.set_read_only();
         }
         let kind = Kind::Device(Arc::new(device));
-        Ok(MountSource { name, kind })
+        let journal = journal(options)?;
+        Ok(MountSource {
+            name,
+            kind,
+            journal,
+        })
     }
 
     /// Returns whether a server has it.
@@ -121,6 +142,9 @@ impl MountSource {
             return Ok(());
         };
         let mut opening = opening(options);
+        if let Some(journal) = self.journal {
+            opening.journal_device(journal);
+        }
         opening.tuning(tuning).recover_on(device).at(self.name)
     }
 
@@ -128,6 +152,9 @@ impl MountSource {
     pub(crate) fn open(self, options: &MountOptions, tuning: Tuning) -> Result<Volume, Failure> {
         let mut opening = opening(options);
         opening.tuning(tuning);
+        if let Some(journal) = self.journal {
+            opening.journal_device(journal);
+        }
         let device = match self.kind {
             Kind::Device(device) => device,
             Kind::Server(address) => connect(&self.name, &address, options)?,
@@ -136,6 +163,11 @@ impl MountSource {
         let opened = opening.open_volume_on(device);
         opened.map_err(|error| unreadable::failure(self.name, error, || Some(below)))
     }
+}
+
+/// The device that `journal_path=` names. A confined daemon can open none later.
+fn journal(options: &MountOptions) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
+    opening(options).claim_journal().at("journal_path")
 }
 
 /// The device of a server. A read-only mount may have a read-only export.

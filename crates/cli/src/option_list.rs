@@ -49,6 +49,10 @@ pub(crate) const LINUX: &[OptionText] = &[
         "The user and the group that may use reserved blocks, beside root.",
     ),
     (
+        "journal_path=PATH",
+        "The device or file with the journal, for a volume that has it on another device.",
+    ),
+    (
         "bsddf, minixdf",
         "Leave the format's own blocks out of statfs(2) (bsddf, the default).",
     ),

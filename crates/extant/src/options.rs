@@ -60,6 +60,12 @@ impl Options {
         self
     }
 
+    /// See [`VolumeOptions::journal_device`].
+    pub fn journal_device(&mut self, device: Arc<dyn BlockDevice>) -> &mut Options {
+        self.volume.journal_device(device);
+        self
+    }
+
     /// Credentials of the operations of a [`crate::Filesystem`]: root, with umask 022, unless set.
     pub fn cred(&mut self, cred: Cred) -> &mut Options {
         self.cred = cred;
@@ -80,6 +86,14 @@ impl Options {
     /// See [`VolumeOptions::claim`].
     pub fn claim(&self, path: impl AsRef<Path>) -> Result<Arc<dyn BlockDevice>> {
         self.volume.claim(path)
+    }
+
+    /// See [`VolumeOptions::claim_journal`].
+    ///
+    /// # Errors
+    /// See [`VolumeOptions::claim_journal`].
+    pub fn claim_journal(&self) -> Result<Option<Arc<dyn BlockDevice>>> {
+        self.volume.claim_journal()
     }
 
     /// See [`VolumeOptions::needs_recovery_on`].

@@ -11,6 +11,7 @@ use crate::Error;
 use crate::MountOptions;
 use crate::Result;
 use crate::Tuning;
+use crate::config::JournalDevice;
 use crate::mount;
 
 /// Options for opening a file system, in the manner of [`std::fs::OpenOptions`], with mount options
@@ -23,6 +24,7 @@ pub struct VolumeOptions {
     mount: String,
     tuning: Tuning,
     backend: Option<Backend>,
+    journal: Option<JournalDevice>,
 }
 
 impl VolumeOptions {
@@ -61,6 +63,13 @@ impl VolumeOptions {
         self
     }
 
+    /// Gives the device with the journal, for a volume that has it on another device. The mount
+    /// option `journal_path=` gives its path instead.
+    pub fn journal_device(&mut self, device: Arc<dyn BlockDevice>) -> &mut VolumeOptions {
+        self.journal = Some(JournalDevice(device));
+        self
+    }
+
     /// Opens the image file or block device at `path`. It is locked against other openers until it
     /// is unmounted.
     ///
@@ -80,7 +89,7 @@ impl VolumeOptions {
     /// device that cannot be written.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        let options = self.parsed()?;
+        let options = self.with_journal()?;
         let io = self.io(&options);
         if !self.write {
             let device = open_to_look(path, io)?;
@@ -133,6 +142,15 @@ impl VolumeOptions {
         open_device(path, OpenMode::ReadWrite, io)
     }
 
+    /// Opens the device that the mount option `journal_path=` names, if there is one, and reads
+    /// nothing of it: for [`VolumeOptions::journal_device`], after a process has confined itself.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::claim`].
+    pub fn claim_journal(&self) -> Result<Option<Arc<dyn BlockDevice>>> {
+        self.open_journal(&self.parsed()?)
+    }
+
     /// Returns whether [`VolumeOptions::open`] would write to the image on `device` although the
     /// mount option `ro` is given: a journal to replay, or orphans. Reads the superblock alone.
     ///
@@ -148,7 +166,7 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::open`].
     pub fn recover_on(&self, device: Arc<dyn BlockDevice>) -> Result<()> {
-        mount::put_in_order(device, self.parsed()?, self.tuning)
+        mount::put_in_order(device, self.with_journal()?, self.tuning)
     }
 
     /// As [`VolumeOptions::open`], for any block device.
@@ -156,7 +174,7 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::open`], without those of opening a file.
     pub fn open_on(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
-        let options = self.parsed()?;
+        let options = self.with_journal()?;
         if self.write {
             mounted(device, options, self.tuning)
         } else {
@@ -170,6 +188,35 @@ impl VolumeOptions {
             Backend::Syscalls => FileIo::SYSCALLS,
             Backend::IoUring => FileIo::IO_URING,
         }
+    }
+
+    /// The mount options, with the device of the journal where one is named.
+    fn with_journal(&self) -> Result<MountOptions> {
+        let mut options = self.parsed()?;
+        let device = match &self.journal {
+            Some(JournalDevice(device)) => Some(Arc::clone(device)),
+            None => self.open_journal(&options)?,
+        };
+        if let Some(device) = device {
+            options.set_journal_device(device);
+        }
+        Ok(options)
+    }
+
+    fn open_journal(&self, options: &MountOptions) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let Some(path) = options.journal_path() else {
+            return Ok(None);
+        };
+        let io = self.io(options);
+        let opened = match self.write {
+            true => open_device(path, OpenMode::ReadWrite, io),
+            false => Err(Error::ReadOnly),
+        };
+        let opened = match opened {
+            Err(Error::ReadOnly | Error::AccessDenied) => open_device(path, OpenMode::ReadOnly, io),
+            opened => opened,
+        };
+        opened.map(Some)
     }
 
     fn parsed(&self) -> Result<MountOptions> {

@@ -11,11 +11,14 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use extant_blockdev::BlockDevice;
 use extant_disk::superblock::{DefaultMountOpts, Superblock};
 
-use crate::config::BufferedPath;
+use crate::config::{BufferedPath, JournalDevice};
 
 /// The effect of a fault (`errors=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +104,8 @@ pub struct MountOptions {
     buffered_path: Option<BufferedPath>,
     dioread_nolock: bool,
     backend: Backend,
+    journal_path: Option<PathBuf>,
+    journal_device: Option<JournalDevice>,
 }
 
 impl Default for MountOptions {
@@ -134,6 +139,8 @@ impl Default for MountOptions {
             buffered_path: None,
             dioread_nolock: true,
             backend: Backend::Auto,
+            journal_path: None,
+            journal_device: None,
         }
     }
 }
@@ -201,6 +208,21 @@ impl MountOptions {
 
     pub(crate) fn recovering(&self) -> bool {
         self.recovering
+    }
+
+    /// The path of the device with the journal (`journal_path=`).
+    pub fn journal_path(&self) -> Option<&Path> {
+        self.journal_path.as_deref()
+    }
+
+    /// Gives the device with the journal.
+    pub(crate) fn set_journal_device(&mut self, device: Arc<dyn BlockDevice>) {
+        self.journal_device = Some(JournalDevice(device));
+    }
+
+    /// The device with the journal, if it is another one.
+    pub(crate) fn journal_device(&self) -> Option<&Arc<dyn BlockDevice>> {
+        self.journal_device.as_ref().map(|device| &device.0)
     }
 
     /// Returns whether the journal is ignored (`noload`).

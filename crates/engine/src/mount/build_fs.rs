@@ -117,8 +117,12 @@ fn open_journal(
     };
     match found {
         Some(found) if !options.read_only() && !options.unlogged() => {
-            let journal =
-                Journal::open(Arc::clone(cache), Arc::clone(dev), found.log_map(), config)?;
+            let journal = Journal::open(
+                Arc::clone(cache),
+                found.log_device(dev),
+                found.log_map(),
+                config,
+            )?;
             if journal.recorded_errno() != 0 {
                 journal.clear_errno()?;
             }

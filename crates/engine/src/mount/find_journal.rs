@@ -18,6 +18,8 @@ use extant_jbd2::{
 };
 use extant_units::{Blocks, Ino};
 
+use super::external_journal;
+use crate::config::MountOptions;
 use crate::inode::{InodeCore, InodeFlags, format};
 use crate::map::{RawMap, RawRun, raw_runs};
 use crate::state::group::locate;
@@ -27,40 +29,54 @@ use crate::types::error::{Error, Location, Result};
 /// Memory of the cache that serves until the replay is done.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// The journal of a volume: its inode and the location of its blocks.
+/// The journal of a volume.
 pub(super) struct FoundJournal {
-    ino: Ino,
-    runs: Vec<RawRun>,
+    place: Place,
+}
+
+/// Where a journal is.
+enum Place {
+    /// In an inode of the volume.
+    Inode(Ino, Vec<RawRun>),
+    /// On a device of its own.
+    Device(Arc<dyn BlockDevice>, LogMap),
 }
 
 impl FoundJournal {
     /// Finds the journal of the volume, if it has one.
     ///
     /// # Errors
-    /// The journal is on another device, or neither its inode nor the superblock's copy of it is
-    /// valid.
+    /// The journal is on another device, which the options do not give, or neither its inode nor
+    /// the superblock's copy of it is valid.
     pub(super) fn find(
         dev: &Arc<dyn BlockDevice>,
         sb: &Superblock,
         layout: &Layout,
+        options: &MountOptions,
     ) -> Result<Option<Self>> {
         use extant_disk::features::Compat;
         if !layout.features.has_compat(Compat::HAS_JOURNAL) {
             return Ok(None);
         }
         let Some(ino) = layout.journal_inode else {
-            return Err(Error::UnsupportedFeature(
-                "has_journal with a journal on another device (the options ro,noload read the \
-                 volume without it)"
-                    .into(),
-            ));
+            let given = options.journal_device().ok_or_else(|| {
+                Error::UnsupportedFeature(
+                    "has_journal with a journal on another device (the option journal_path names \
+                     it; ro,noload read the volume without it)"
+                        .into(),
+                )
+            })?;
+            let log = external_journal::log_on(given, sb, layout)?;
+            let place = Place::Device(Arc::clone(given), log);
+            return Ok(Some(Self { place }));
         };
         let cache = BlockCache::new(Arc::clone(dev), layout.block_size, CACHE_BYTES);
         let runs = from_inode(&cache, layout, ino).or_else(|error| {
             tracing::warn!(%error, "the journal's inode is damaged: trying the superblock's copy");
             from_backup(&cache, layout, ino, sb.raw()).unwrap_or(Err(error))
         })?;
-        Ok(Some(Self { ino, runs }))
+        let place = Place::Inode(ino, runs);
+        Ok(Some(Self { place }))
     }
 
     /// Replays the transactions of the log, if it is not empty, and returns the fast commits behind
@@ -112,19 +128,33 @@ impl FoundJournal {
 
     /// The location of the log's blocks.
     pub(super) fn log_map(&self) -> LogMap {
-        LogMap::new(self.runs.iter().map(|run| (run.pblk, run.len)).collect())
+        match &self.place {
+            Place::Inode(_, runs) => {
+                LogMap::new(runs.iter().map(|run| (run.pblk, run.len)).collect())
+            }
+            Place::Device(_, log) => log.clone(),
+        }
+    }
+
+    /// The device of the log of the volume on `dev`.
+    pub(super) fn log_device(&self, dev: &Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+        match &self.place {
+            Place::Inode(..) => Arc::clone(dev),
+            Place::Device(device, _) => Arc::clone(device),
+        }
     }
 
     /// The journal's blocks as system zones: no other file may map them.
     pub(super) fn zones(&self) -> Vec<Zone> {
-        self.runs
-            .iter()
-            .map(|run| Zone {
-                start: run.pblk,
-                end: run.pblk.saturating_add(u64::from(run.len)),
-                owner: Some(self.ino),
-            })
-            .collect()
+        let Place::Inode(ino, runs) = &self.place else {
+            return Vec::new();
+        };
+        let zone = |run: &RawRun| Zone {
+            start: run.pblk,
+            end: run.pblk.saturating_add(u64::from(run.len)),
+            owner: Some(*ino),
+        };
+        runs.iter().map(zone).collect()
     }
 }
 

@@ -21,6 +21,7 @@
 //! or its change may be lost.
 
 mod build_fs;
+mod external_journal;
 mod fast_commit;
 mod feature_gate;
 mod find_journal;

@@ -59,6 +59,10 @@ pub(crate) fn look(
     let limit = tuning.replay_bytes.unwrap_or_else(memory_share);
     let private = Arc::new(CowDevice::with_limit(dev, limit));
     let copy: Arc<dyn BlockDevice> = private.clone();
+    if let Some(journal) = options.journal_device() {
+        let journal = CowDevice::with_limit(Arc::clone(journal), limit);
+        options.set_journal_device(Arc::new(journal));
+    }
     let sb = read_superblock::read(&copy, &mut options)?;
     replay(&copy, sb, &mut options, tuning)?;
     private.freeze();

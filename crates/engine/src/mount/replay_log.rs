@@ -28,12 +28,13 @@ pub(super) fn replay(
     }
     let layout = Layout::new(&sb);
     let flagged = sb.features().has_incompat(Incompat::RECOVER);
-    if sb.has_journal_elsewhere() && options.read_only() && !flagged {
+    let given = options.journal_device().is_some();
+    if sb.has_journal_elsewhere() && !given && options.read_only() && !flagged {
         tracing::warn!("the journal is on another device; the volume needs no replay");
         read_superblock::confirm(dev, options)?;
         return Ok((sb, None));
     }
-    let Some(found) = FoundJournal::find(dev, &sb, &layout)? else {
+    let Some(found) = FoundJournal::find(dev, &sb, &layout, options)? else {
         read_superblock::confirm(dev, options)?;
         return Ok((sb, None));
     };
@@ -90,7 +91,7 @@ pub(crate) fn replay_fast_commits(dev: &Arc<dyn BlockDevice>, memory: u64) -> Re
         return Ok(0);
     }
     let layout = Layout::new(&sb);
-    let Ok(Some(found)) = FoundJournal::find(dev, &sb, &layout) else {
+    let Ok(Some(found)) = FoundJournal::find(dev, &sb, &layout, &options) else {
         return Ok(0);
     };
     let Some(count) = found.count_with_fast_commits(dev, &layout, memory) else {

@@ -17,6 +17,8 @@ enum Effect {
     Word(Set),
     /// `name=number`.
     Number(fn(&mut MountOptions, u32)),
+    /// `name=text`.
+    Text(fn(&mut MountOptions, &str)),
     /// `name=word` with these choices.
     Choice(&'static [(&'static str, Set)]),
     /// Accepted without effect, on its own or with any value.
@@ -24,10 +26,9 @@ enum Effect {
     /// Refused, on its own or with any value, for this reason.
     Refused(&'static str),
 }
-use Effect::{Choice, Ignored, Number, Refused, Word};
+use Effect::{Choice, Ignored, Number, Refused, Text, Word};
 
 const QUOTA: &str = "quotas are not supported";
-const EXTERNAL: &str = "external journals are not supported";
 const DAX: &str = "there is no direct access to storage in user space";
 
 /// Every option. A name may occur twice: as a word and with a value.
@@ -160,8 +161,14 @@ const OPTIONS: &[(&str, Effect)] = &[
         "journal_async_commit",
         Refused("a commit record is only written after its blocks"),
     ),
-    ("journal_dev", Refused(EXTERNAL)),
-    ("journal_path", Refused(EXTERNAL)),
+    (
+        "journal_dev",
+        Refused("use journal_path with the path of the device"),
+    ),
+    (
+        "journal_path",
+        Text(|o, path| o.journal_path = Some(path.into())),
+    ),
     ("nouid32", Refused("owners always have 32 bits")),
     (
         "abort",
@@ -219,6 +226,10 @@ pub(super) fn apply(options: &mut MountOptions, item: &str) -> Result<(), Why> {
                 set(options, number);
                 return Ok(());
             }
+            (Text(set), Some(text)) if !text.is_empty() => {
+                set(options, text);
+                return Ok(());
+            }
             (Choice(choices), Some(text)) => {
                 let Some((_, set)) = choices.iter().find(|(word, _)| *word == text) else {
                     let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
@@ -228,7 +239,7 @@ pub(super) fn apply(options: &mut MountOptions, item: &str) -> Result<(), Why> {
                 return Ok(());
             }
             (Word(_), Some(_)) => wrong = Some("takes no value"),
-            (Number(_) | Choice(_), None) => wrong = Some("needs a value"),
+            (Number(_) | Choice(_), None) | (Text(_), _) => wrong = Some("needs a value"),
         }
     }
     Err(wrong.unwrap_or("unknown").into())
