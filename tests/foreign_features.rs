@@ -266,7 +266,7 @@ fn encrypt() -> Result<()> {
     Ok(())
 }
 
-/// A journal on another device, which is not asked for.
+/// A journal on another device, which is not asked for, and which is given.
 #[test]
 fn external_journal() -> Result<()> {
     if !need(NEEDS) {
@@ -298,7 +298,15 @@ fn external_journal() -> Result<()> {
         "{}",
         refused.describe()
     );
-    Ok(())
+    // Given by its path, it is written.
+    let given = format!("journal_path={}", device.path().display());
+    let mount = Subject::Extant.mount(image.path(), &given)?;
+    std::fs::write(mount.join("written here"), [5; 9000])?;
+    let by_extant = Tree::take(mount.dir())?;
+    mount.unmount()?;
+    let linux = Subject::Ext4.mount(image.path(), &format!("ro,{given}"))?;
+    by_extant.expect_equal(&Tree::take(linux.dir())?, Compare::default())?;
+    linux.unmount().map(drop)
 }
 
 /// An index by folded names as e2fsprogs makes it, as few kernels have the tables: names are listed
