@@ -1,5 +1,5 @@
-//! Reading and writing the journal's superblock, block 0 of the log, or the first behind the superblock of a
-//! device of its own.
+//! Reading and writing the journal's superblock: block 0 of the log, or the first behind the
+//! superblock of a device of its own.
 
 use extant_blockdev::BlockDevice;
 use extant_disk::damage::JournalDamage;
