@@ -15,7 +15,7 @@ use extant_units::DevOff;
 use crate::state::volume::Layout;
 use crate::types::error::{Error, Location, Result};
 
-/// Whether a journal's device belongs to the volume with the superblock `sb`, and where its log is.
+/// The log on `device`, which must hold the journal of the volume with the superblock `sb`.
 ///
 /// # Errors
 /// [`Error::BadOption`] for a device that is no journal, or that of another volume; damage.

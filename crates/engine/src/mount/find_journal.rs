@@ -34,7 +34,7 @@ pub(super) struct FoundJournal {
     place: Place,
 }
 
-/// Where a journal is.
+/// The place of a journal.
 enum Place {
     /// In an inode of the volume.
     Inode(Ino, Vec<RawRun>),

@@ -14,12 +14,12 @@ use crate::types::error::{Error, Result};
 use crate::volume::{Fs, all_or_abort, credits};
 use crate::{dir, inode, orphan};
 
-/// Whether a name is the first of its inode.
+/// The names that an inode had before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FirstName {
-    /// The inode is new: it has no other link.
+    /// None: the inode is new.
     Yes,
-    /// The inode had a name before, or was made without one.
+    /// Some, or the inode was made without one.
     No,
 }
 

@@ -42,7 +42,7 @@ pub enum Operation<'a> {
         ino: Ino,
         /// Its first block.
         lblk: Lblk,
-        /// How many.
+        /// Their number.
         len: u32,
     },
     /// A new inode, whose record came before, has its first name.

@@ -298,7 +298,7 @@ impl Replay<'_> {
         })
     }
 
-    /// What is left to do after the last record.
+    /// The rest, after the last record.
     fn finish(mut self) -> Result<u64> {
         let fs = self.fs;
         std::mem::take(&mut self.claimed).release(fs)?;

@@ -1,7 +1,7 @@
 //! The blocks that the records of a log claim for files.
 //!
-//! What is free of them is taken before anything else is allocated, so that no node of a map and no
-//! block of a directory gets one. What no file has in the end is freed again.
+//! Those that are free are taken before anything else is allocated, so that no node of a map and no
+//! block of a directory gets one. Those that no file has in the end are freed again.
 
 use std::collections::BTreeMap;
 
