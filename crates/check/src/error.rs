@@ -8,7 +8,7 @@ use extant_blockdev::OpenError;
 use extant_disk::damage::CorruptKind;
 use extant_disk::features::FeatureName;
 use extant_disk::location::Location;
-use extant_disk::superblock::{SuperblockError, UnsupportedBlocks};
+use extant_disk::superblock::SuperblockError;
 use extant_jbd2::JournalError;
 
 /// The result of a step of the check.
@@ -33,9 +33,6 @@ pub enum Error {
     /// The volume uses a feature that is outside of the supported set.
     #[error("unsupported feature: {0}")]
     UnsupportedFeature(FeatureName),
-    /// The volume's blocks have a size that is not supported.
-    #[error("unsupported feature: {0}")]
-    UnsupportedBlocks(#[from] UnsupportedBlocks),
     /// A structure that the whole check depends on is damaged.
     #[error("corrupt {place}: {kind}")]
     Corrupt {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{
-    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, first_copies,
 };
 use extant_jbd2::inspect;
-use extant_units::{BlockSize, DevOff, Group};
+use extant_units::{DevOff, Group};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
@@ -21,12 +21,7 @@ use crate::journal::find_log;
 /// The byte of the first copy of the superblock that can be used, where mke2fs puts those of full
 /// groups, for each size of blocks.
 pub fn find_superblock_copy(dev: &dyn BlockDevice) -> Option<u64> {
-    let sizes = [10, 11, 12, 13, 14, 15, 16].map(BlockSize::from_log2);
-    let starts = sizes.into_iter().flatten().map(|bs| {
-        let first = u64::from(bs == BlockSize::KIB1);
-        (first + bs.bytes_u64() * 8) * bs.bytes_u64()
-    });
-    let mut starts = starts.filter(|at| *at < dev.len());
+    let mut starts = first_copies().filter(|at| *at < dev.len());
     starts.find(|at| read(dev, *at).is_ok())
 }
 

@@ -44,7 +44,6 @@ impl Volume {
         sb.check_device_len(dev.len())?;
         let features = sb.features();
         require_checked_features(features)?;
-        sb.check_supported_blocks()?;
         let csum_seed = features.metadata_csum().then(|| sb.checksum_seed());
         let format = InodeFormat {
             inode_size: inode_size(&sb),

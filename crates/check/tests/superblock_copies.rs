@@ -39,6 +39,9 @@ fn the_first_copy_is_found_for_every_block_size() -> Result<()> {
         ("-b 1024", 20, copy_in(1)),
         ("-b 2048", 40, 16_384 * 2048),
         ("-b 4096", 140, 32_768 * 4096),
+        // Larger blocks have bits for larger groups than there are.
+        ("-b 8192", 600, 65_528 * 8192),
+        ("-b 65536", 4200, 65_528 * 65_536),
     ] {
         let image = Image::of_mib(mib).args(args).make()?;
         ensure!(found(&image)? == Some(expected), "{args}");

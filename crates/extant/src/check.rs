@@ -61,7 +61,6 @@ pub(crate) fn error(error: extant_check::Error) -> Error {
         Check::TooShort => Error::NotExt4("it is too short for a superblock".into()),
         Check::Superblock(error) => error.into(),
         Check::UnsupportedFeature(name) => Error::UnsupportedFeature(name.to_string()),
-        Check::UnsupportedBlocks(blocks) => Error::UnsupportedFeature(blocks.to_string()),
         Check::Corrupt { place, kind } => Error::corrupt(place, kind),
         Check::Device(error) => error.into(),
         Check::Journal(error) => error.into(),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 use extant_sync::Mutex;
-use extant_units::{Pblk, Tid};
+use extant_units::{Pblk, Tid, at_most_u32};
 
 use crate::block::BlockData;
 use crate::cache::BlockCache;
@@ -36,8 +36,9 @@ use crate::shared::Shared;
 use crate::sizes::Sizes;
 use crate::stats::JournalStats;
 
-/// The most blocks of one transaction without a log: 128 MiB of blocks of 4 KiB in memory.
+/// The most blocks of one transaction without a log, and the most bytes of them in memory.
 const MAX_BLOCKS_WITHOUT_LOG: u32 = 32 << 10;
+const MAX_BYTES_WITHOUT_LOG: u64 = 128 << 20;
 
 /// The journal of one file system. See the module's header.
 ///
@@ -76,7 +77,8 @@ impl Journal {
 
     /// A journal without a log: a commit writes blocks to their home locations and flushes.
     pub fn without_log(cache: Arc<BlockCache>, config: Config) -> Arc<Self> {
-        let sizes = Sizes::without_log(MAX_BLOCKS_WITHOUT_LOG);
+        let most = at_most_u32(MAX_BYTES_WITHOUT_LOG >> cache.block_size().log2());
+        let sizes = Sizes::without_log(most.min(MAX_BLOCKS_WITHOUT_LOG));
         let journal = Self::of(Shared::new(cache, config, None, sizes, Tid::new(1)));
         if let Err(error) = Self::spawn(&journal) {
             journal.shared.abort(error);

@@ -23,6 +23,18 @@ fn on_device(dev: &MemoryDevice, p: u64) -> u8 {
     byte[0]
 }
 
+/// A transaction takes no more memory for larger blocks.
+#[test]
+fn a_transaction_is_bounded_in_blocks_and_in_bytes() {
+    for (log2, most) in [(10, 32 << 10), (12, 32 << 10), (14, 8 << 10), (16, 2 << 10)] {
+        let block_size = BlockSize::from_log2(log2).unwrap();
+        let dev = Arc::new(MemoryDevice::new(1 << 20));
+        let cache = BlockCache::new(dev, block_size, 64 << 10);
+        let journal = Journal::without_log(cache, Config::default());
+        assert_eq!(journal.max_credits(), most, "2^{log2}");
+    }
+}
+
 #[test]
 fn a_commit_writes_the_home_locations_and_runs_callbacks_first() {
     let (dev, cache, journal) = setup();

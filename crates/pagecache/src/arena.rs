@@ -137,9 +137,10 @@ impl Drop for Chunk {
 }
 
 impl Arena {
-    /// An arena of at most `budget` bytes. Nothing is allocated yet.
-    pub(crate) fn new(budget: u64) -> Arc<Self> {
-        let pages = (budget >> PAGE_SHIFT).max(64);
+    /// An arena of at most `budget` bytes, which serves blocks of `min_order` whatever the budget.
+    /// Nothing is allocated yet.
+    pub(crate) fn new(budget: u64, min_order: u32) -> Arc<Self> {
+        let pages = (budget >> PAGE_SHIFT).max(64).max(8 << min_order);
         // At least eight chunks, so that one pinned block never blocks the whole budget.
         let chunk_order = (pages / 8).ilog2().min(MAX_ORDER);
         // Page numbers of the buddy allocator have 32 bits. A budget beyond that, or beyond the
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_and_do_not_overlap() {
-        let arena = Arena::new(1 << 20);
+        let arena = Arena::new(1 << 20, 0);
         assert_eq!(arena.max_order(), 5);
         let mut blocks = Vec::new();
         for order in [0, 3, 5, 0, 1, 2, 4, 4] {
@@ -358,8 +359,15 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_folio_is_served_whatever_the_budget() {
+        let arena = Arena::new(0, 4);
+        let all: Vec<_> = std::iter::from_fn(|| arena.allocate(4)).collect();
+        assert_eq!((all.len(), arena.budget_bytes()), (8, 512 << 10));
+    }
+
+    #[test]
     fn chunks_are_zero_and_go_back_to_the_host() {
-        let arena = Arena::new(64 << 20);
+        let arena = Arena::new(64 << 20, 0);
         let mut block = arena.allocate(9).unwrap();
         assert_eq!(block.as_ptr() as usize % (2 << 20), 0);
         assert!(block.iter().all(|&byte| byte == 0));
@@ -395,7 +403,7 @@ mod tests {
 
     #[test]
     fn the_budget_holds_and_memory_comes_back() {
-        let arena = Arena::new(1 << 20);
+        let arena = Arena::new(1 << 20, 0);
         let all: Vec<_> = std::iter::from_fn(|| arena.allocate(0)).collect();
         assert_eq!(all.len(), 256);
         assert_eq!(arena.used_bytes(), 1 << 20);

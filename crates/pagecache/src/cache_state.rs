@@ -67,7 +67,7 @@ fn deduct(account: &AtomicU64, bytes: u64) {
 impl CacheState {
     pub(crate) fn new(config: Config) -> Self {
         Self {
-            arena: Arena::new(config.budget_bytes),
+            arena: Arena::new(config.budget_bytes, config.min_order),
             clock: Clock::default(),
             dirty: DirtyList::default(),
             counters: CacheCounters::default(),
@@ -94,7 +94,8 @@ impl CacheState {
     }
 
     pub(crate) fn max_order(&self) -> u32 {
-        self.config.max_order.min(self.arena.max_order())
+        let least = self.config.min_order;
+        self.config.max_order.max(least).min(self.arena.max_order())
     }
 
     pub(crate) fn stats(&self) -> PageCacheStats {

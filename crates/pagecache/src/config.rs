@@ -14,6 +14,9 @@ pub struct Config {
     pub budget_bytes: u64,
     /// The largest folio order, 0..=9. Small budgets lower it.
     pub max_order: u32,
+    /// The order of the smallest folio, 0..=4: that of the largest block, where blocks are larger
+    /// than pages. Budgets too small for eight such folios count as that much.
+    pub min_order: u32,
     /// Bytes dirty and under writeback at which all writers wait. Halfway from the background limit
     /// to this one, writers of files with more than an equal share of it wait.
     pub dirty_limit_bytes: u64,
@@ -36,6 +39,7 @@ impl Config {
         Self {
             budget_bytes,
             max_order: MAX_ORDER,
+            min_order: 0,
             dirty_limit_bytes: budget_bytes / 2,
             background_bytes: budget_bytes / 8,
             flush_interval: Duration::from_secs(5),

@@ -27,6 +27,11 @@ impl BlockSize {
         }
     }
 
+    /// All block sizes, from the smallest to the largest.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (10..=16).map(|log2| Self { log2 })
+    }
+
     /// The block size of `bytes` bytes, or `None` if that is no power of two from 1 KiB to 64 KiB.
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         if bytes.is_power_of_two() {

@@ -19,7 +19,7 @@ pub use self::raw_superblock::{
     DefaultMountOpts, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags,
 };
 use self::raw_superblock::{join, time};
-pub use self::superblock_error::{SuperblockError, UnsupportedBlocks};
+pub use self::superblock_error::SuperblockError;
 use crate::csum::Crc32c;
 use crate::features::{Compat, FeatureSets, Incompat, RoCompat};
 
@@ -31,6 +31,24 @@ pub const UTF8_12_1: u16 = 1;
 
 /// `s_encoding_flags`: folded directories have no other names.
 pub const STRICT_NAMES: u16 = 1;
+
+/// The most blocks of a group that mke2fs makes: their number, and that of the free ones, has 16
+/// bits in the older descriptors.
+const MOST_GROUP_BLOCKS: u64 = 65_528;
+
+/// Blocks of a full group, as mke2fs makes them: as many as a block of the bitmap has bits for.
+pub fn full_group_blocks(block_size: BlockSize) -> u64 {
+    (block_size.bytes_u64() * 8).min(MOST_GROUP_BLOCKS)
+}
+
+/// The bytes at which the first copy of the superblock may begin: in group 1 of full groups, for
+/// each size of blocks.
+pub fn first_copies() -> impl Iterator<Item = u64> {
+    BlockSize::all().map(|size| {
+        let first = u64::from(size == BlockSize::KIB1);
+        (first + full_group_blocks(size)) * size.bytes_u64()
+    })
+}
 
 /// A checked superblock.
 ///
@@ -71,17 +89,6 @@ impl Superblock {
     /// The block size.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
-    }
-
-    /// Returns whether the engine supports the block size: at most a page of its cache.
-    ///
-    /// # Errors
-    /// It does not.
-    pub fn check_supported_blocks(&self) -> Result<(), UnsupportedBlocks> {
-        match self.block_size {
-            BlockSize::KIB1 | BlockSize::KIB2 | BlockSize::KIB4 => Ok(()),
-            other => Err(UnsupportedBlocks(other.bytes())),
-        }
     }
 
     /// Blocks of the whole file system, first data block included; larger than `first_data_block`.

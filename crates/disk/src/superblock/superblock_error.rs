@@ -42,8 +42,3 @@ pub enum SuperblockError {
         device: u64,
     },
 }
-
-/// Blocks of a size that the engine does not support.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("blocks of {0} bytes (1024, 2048 and 4096 are supported)")]
-pub struct UnsupportedBlocks(pub usize);

@@ -68,7 +68,7 @@ pub(super) fn build(
     let logged = LoggedDevice::new(Arc::clone(&dev), Arc::clone(&journal), layout.block_size);
     Ok(Arc::new_cyclic(|this| Fs {
         super_block: MountedSuperblock::new(&layout, sb.raw().state()),
-        files: Files::new(&tuning, logged),
+        files: Files::new(&tuning, layout.block_size, logged),
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
         ended: OnceLock::new(),

@@ -6,9 +6,9 @@ use extant_blockdev::BlockDevice;
 use extant_disk::damage::CorruptKind;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{
-    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockError,
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockError, first_copies,
 };
-use extant_units::{BlockSize, DevOff};
+use extant_units::DevOff;
 use zerocopy::IntoBytes;
 
 use super::feature_gate;
@@ -37,8 +37,6 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
         ));
     }
     let verdict = feature_gate::judge(&sb.features())?;
-    let supported = sb.check_supported_blocks();
-    supported.map_err(|blocks| Error::UnsupportedFeature(blocks.to_string()))?;
     sb.check_device_len(dev.len())?;
     if !verdict.read_only.is_empty() && !options.read_only() {
         tracing::warn!(
@@ -168,27 +166,12 @@ fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) ->
 
 /// The first good backup where `mke2fs` puts them, and its byte offset.
 fn good_backup(dev: &Arc<dyn BlockDevice>) -> Option<(u64, Superblock)> {
-    backups(dev.len()).into_iter().find_map(|at| {
+    first_copies().find_map(|at| {
         let mut bytes = [0; SUPERBLOCK_SIZE];
+        if at.saturating_add(SUPERBLOCK_SIZE as u64) > dev.len() {
+            return None;
+        }
         dev.read_at(DevOff::new(at), &mut bytes).ok()?;
         Some((at, Superblock::parse(&bytes).ok()?))
     })
-}
-
-/// Byte offsets of group 1's backup for each block size with full groups, within a device of `len`
-/// bytes.
-fn backups(len: u64) -> Vec<u64> {
-    [
-        BlockSize::from_log2(10),
-        BlockSize::from_log2(11),
-        BlockSize::from_log2(12),
-    ]
-    .into_iter()
-    .flatten()
-    .map(|bs| {
-        let first = u64::from(bs == BlockSize::KIB1);
-        (first + bs.bytes_u64() * 8) * bs.bytes_u64()
-    })
-    .filter(|&at| at.saturating_add(SUPERBLOCK_SIZE as u64) <= len)
-    .collect()
 }

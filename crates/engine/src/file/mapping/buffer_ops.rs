@@ -158,7 +158,8 @@ impl BufferOps for FileContext<'_> {
         // At most half of what one handle may have, so that other threads find room beside it, but
         // all blocks of a page.
         let max = self.fs.journal.max_credits();
-        let page = exact_u32(PAGE_SIZE as u64 >> self.fs.layout.block_size.log2());
+        let page = self.fs.layout.block_size.blocks_for(PAGE_SIZE as u64);
+        let page = exact_u32(page.get());
         let most = fits(max / 2).max(fits(max).min(page));
         let blocks = blocks.min(most.clamp(1, MAX_BLOCKS_PER_HANDLE));
         // A request for more than a handle may have is refused.

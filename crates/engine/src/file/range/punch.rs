@@ -16,8 +16,8 @@ use crate::types::error::Result;
 use crate::volume::credits;
 
 impl RangeOperation<'_> {
-    /// Makes the range a hole. Behind the end of the file it ends with the last page: what was
-    /// allocated there ahead of data stays.
+    /// Makes the range a hole. Behind the end of the file it ends with the last page, or with the
+    /// last block where blocks are larger: what was allocated there ahead of data stays.
     pub(super) fn punch(mut self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         // An image's file may say that it is longer than its map can be.
@@ -26,8 +26,9 @@ impl RangeOperation<'_> {
             return Ok(());
         }
         if self.range.end > size {
-            let page_end = size.checked_next_multiple_of(PAGE_SIZE as u64);
-            self.range.end = page_end.unwrap_or(size).min(most);
+            let unit = self.fs.layout.block_size.bytes_u64().max(PAGE_SIZE as u64);
+            let last_end = size.checked_next_multiple_of(unit);
+            self.range.end = last_end.unwrap_or(size).min(most);
         }
         debug_assert!(self.range.start < self.range.end, "{:?}", self.range);
         let blocks = self.blocks_inside(&self.range);

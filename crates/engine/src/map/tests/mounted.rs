@@ -60,7 +60,7 @@ impl MapMount {
                 delayed,
             },
             xattr_blocks: SharedBlocks::default(),
-            files: Files::new(&tuning, device),
+            files: Files::new(&tuning, block_size, device),
             orphans: Orphans::default(),
             options: MountOptions::default(),
             tuning,

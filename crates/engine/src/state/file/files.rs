@@ -6,6 +6,7 @@ use extant_bufferhead::BufferCounters;
 use extant_iomap::IomapCounters;
 use extant_pagecache::{Config, PageCache, WritebackErrors};
 use extant_range_lock::Totals;
+use extant_units::{BlockSize, PAGE_SHIFT};
 
 use crate::config::{Tuning, page_cache_budget};
 use crate::state::file::LoggedDevice;
@@ -28,11 +29,13 @@ pub(crate) struct Files {
 
 impl Files {
     /// The page cache as `tuning` says, with its flushers running.
-    pub(crate) fn new(tuning: &Tuning, logged: LoggedDevice) -> Self {
+    pub(crate) fn new(tuning: &Tuning, block_size: BlockSize, logged: LoggedDevice) -> Self {
         let budget = tuning.page_cache_bytes.unwrap_or_else(page_cache_budget);
         Self {
             pages: PageCache::new(Config {
                 max_order: u32::from(tuning.max_folio_order),
+                // A folio holds a block at least.
+                min_order: block_size.log2().saturating_sub(PAGE_SHIFT),
                 flushers: usize::from(tuning.flushers),
                 ..Config::with_budget(budget)
             }),

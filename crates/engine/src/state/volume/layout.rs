@@ -15,7 +15,7 @@ use extant_disk::features::{FeatureSets, Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::GroupChecksum;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
-use extant_units::{BlockSize, Blocks, Group, Ino, Pblk, exact_u32, index};
+use extant_units::{BlockSize, Blocks, Group, Ino, Pblk, exact_u16, exact_u32, index};
 
 use crate::state::volume::GrowingSize;
 
@@ -88,8 +88,8 @@ impl Layout {
     /// The layout that `sb` describes.
     pub(crate) fn new(sb: &Superblock) -> Self {
         let block_size = sb.block_size();
-        // Inodes of 64 KiB are larger than any block that is mounted.
-        let inode_size = u16::try_from(sb.inode_size()).unwrap_or(u16::MAX);
+        // 32 KiB at most: the field has 16 bits, and the size is a power of two.
+        let inode_size = exact_u16(sb.inode_size() as u64);
         let inodes_per_block = exact_u32((block_size.bytes() / sb.inode_size()) as u64);
         debug_assert!(
             inodes_per_block > 0 && sb.blocks_per_group() > 0 && sb.group_count() > 0,
@@ -220,7 +220,7 @@ impl Layout {
     /// The first block of `group`. For a group past the last: past the end.
     #[inline]
     pub(crate) fn group_start(&self, group: Group) -> Pblk {
-        // 2^32 groups of 2^19 blocks: no overflow.
+        // 2^32 groups of 2^19 blocks at most: no overflow.
         let offset = u64::from(group.get()) * u64::from(self.blocks_per_group);
         self.first_data_block.plus(offset)
     }
