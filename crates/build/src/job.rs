@@ -109,9 +109,8 @@ pub fn build(
 fn choose_defaults(volume: &mut extant_mkfs::Options) -> Result<BlockSize> {
     volume.reserved_percent.get_or_insert(0.0);
     let size = *volume.block_size.get_or_insert(BLOCK_SIZE);
-    let known = BlockSize::from_bytes(size).filter(|size| size.bytes() <= 4096);
-    known.ok_or_else(|| {
-        let why = "it has to be 1024, 2048 or 4096";
+    BlockSize::from_bytes(size).ok_or_else(|| {
+        let why = "it has to be a power of two from 1024 to 65536";
         Error::Options(format!("the block size is {size}: {why}"))
     })
 }

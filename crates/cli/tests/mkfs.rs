@@ -134,9 +134,9 @@ const REFUSED: &[(&str, i32, &str)] = &[
         "10240 bytes are too few for a file system of this kind",
     ),
     (
-        "-b 8192 IMAGE 1M",
+        "-b 131072 IMAGE 1M",
         1,
-        "the block size is 8192: it has to be",
+        "the block size is 131072: it has to be",
     ),
     (
         "-O ^has_journal,orphan_file IMAGE 9M",

@@ -186,9 +186,9 @@ fn middle(ground: &Ground<'_>) -> u64 {
     geometry.group_blocks(best).start
 }
 
-/// Blocks of lost+found.
+/// Blocks of lost+found: two at least, so that one of them is empty.
 fn lost_found_blocks(geometry: &Geometry) -> u64 {
-    (LOST_FOUND_BYTES / geometry.block_size.bytes_u64()).min(DIRECT)
+    (LOST_FOUND_BYTES / geometry.block_size.bytes_u64()).clamp(2, DIRECT)
 }
 
 /// Blocks of the orphan file: for volumes of 512 MiB to 8 GiB (blocks of 4 KiB) in proportion.

@@ -6,6 +6,7 @@
 use extant_disk::features::{Compat, FeatureSets, Incompat};
 use extant_disk::geometry::{Geometry, LEAST_DATA};
 use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
+use extant_disk::superblock::full_group_blocks;
 use extant_units::{BlockSize, exact_u16, exact_u32};
 
 use crate::error::{Error, Result};
@@ -19,6 +20,8 @@ pub(crate) const RESERVED_INODES: u32 = 10;
 pub(crate) const FIRST_INO: u32 = RESERVED_INODES + 1;
 /// The largest number of inodes that a group may have beside those of its last block.
 const MAX_GROUP_INODES: u64 = 1 << 16;
+/// The largest inode: its size is a power of two with 16 bits.
+const MAX_INODE_SIZE: u64 = 1 << 15;
 /// The least number of inodes: the format's own, lost+found and an orphan file, in whole bytes of a
 /// bitmap. (mke2fs begins with 12, which some sizes of inodes round down to 8, and then fails.)
 const LEAST_INODES: u64 = 16;
@@ -38,7 +41,7 @@ struct Wanted {
 /// The geometry of a new volume of `bytes` bytes.
 pub(crate) fn choose(options: &Options, profile: &Profile, bytes: u64) -> Result<Geometry> {
     let wanted = Wanted::of(options, profile, bytes)?;
-    let per_group = (wanted.block_size.bytes_u64() * 8).min(MAX_GROUP_INODES - 8);
+    let per_group = full_group_blocks(wanted.block_size);
     let (mut blocks, mut per_group) = (wanted.blocks, per_group);
     let mut reserved = wanted.reserved;
     loop {
@@ -67,8 +70,9 @@ impl Wanted {
         let mut features = features::resolve(profile.features, &options.features)?;
         let block_size = block_size(options.block_size.unwrap_or(profile.block_size))?;
         let inode_size = u64::from(options.inode_size.unwrap_or(profile.inode_size));
-        if !inode_size.is_power_of_two() || !(128..=block_size.bytes_u64()).contains(&inode_size) {
-            let why = "it has to be a power of two from 128 to the block size";
+        let largest = block_size.bytes_u64().min(MAX_INODE_SIZE);
+        if !inode_size.is_power_of_two() || !(128..=largest).contains(&inode_size) {
+            let why = "it has to be a power of two from 128 to the block size, at most 32768";
             return Err(Error::bad("the inode size", inode_size, why));
         }
         let blocks = bytes / block_size.bytes_u64();
@@ -244,9 +248,8 @@ fn share(blocks: u64, percent: f64) -> u64 {
 }
 
 fn block_size(bytes: u32) -> Result<BlockSize> {
-    let why = "it has to be 1024, 2048 or 4096";
-    let known = BlockSize::from_bytes(bytes).filter(|size| size.bytes() <= 4096);
-    known.ok_or_else(|| Error::bad("the block size", bytes, why))
+    let why = "it has to be a power of two from 1024 to 65536";
+    BlockSize::from_bytes(bytes).ok_or_else(|| Error::bad("the block size", bytes, why))
 }
 
 /// How many inodes are asked for.
@@ -259,7 +262,9 @@ fn inodes(options: &Options, profile: &Profile, blocks: u64, bs: BlockSize) -> R
         }
         return Ok(inodes);
     }
-    let ratio = options.bytes_per_inode.unwrap_or(profile.bytes_per_inode);
+    // An inode for each block is the most, unless more are asked for.
+    let default = profile.bytes_per_inode.max(bs.bytes_u64());
+    let ratio = options.bytes_per_inode.unwrap_or(default);
     if !(1024..=1 << 26).contains(&ratio) {
         let why = "it has to be from 1024 to 67108864";
         return Err(Error::bad("the number of bytes for an inode", ratio, why));

@@ -8,7 +8,7 @@ use crate::profile::Usage;
 pub struct Options {
     /// Its use, which chooses what is not said below.
     pub usage: Usage,
-    /// Bytes of a block: 1024, 2048 or 4096.
+    /// Bytes of a block: a power of two from 1024 to 65536.
     pub block_size: Option<u32>,
     /// Bytes of an inode: a power of two from 128 to the block size.
     pub inode_size: Option<u32>,

@@ -25,14 +25,14 @@ fn refused(bytes: u64, change: impl FnOnce(&mut Options)) -> String {
 fn values_that_no_volume_can_have() {
     let what = |change: fn(&mut Options)| refused(64 * MIB, change);
     assert_eq!(
-        what(|o| o.block_size = Some(8192)),
-        "the block size is 8192: it has to be 1024, 2048 or 4096"
+        what(|o| o.block_size = Some(131_072)),
+        "the block size is 131072: it has to be a power of two from 1024 to 65536"
     );
     assert_eq!(
         what(|o| o.block_size = Some(1000)),
-        "the block size is 1000: it has to be 1024, 2048 or 4096"
+        "the block size is 1000: it has to be a power of two from 1024 to 65536"
     );
-    let sizes = "it has to be a power of two from 128 to the block size";
+    let sizes = "it has to be a power of two from 128 to the block size, at most 32768";
     for size in [0, 64, 192, 2048] {
         let said = refused(64 * MIB, |o| o.inode_size = Some(size));
         assert_eq!(said, format!("the inode size is {size}: {sizes}"));

@@ -84,7 +84,7 @@ pub(crate) struct Build {
         default_value = "default"
     )]
     pub(crate) usage: UsageName,
-    /// Bytes of a block: 1024, 2048 or 4096 (the default)
+    /// Bytes of a block: a power of two from 1024 to 65536; 4096 by default
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) block_size: Option<u32>,
     /// Bytes of an inode: a power of two from 128 to the block size; 256 by default

@@ -30,7 +30,7 @@ pub(crate) struct Mkfs {
         default_value = "default"
     )]
     pub(crate) usage: UsageName,
-    /// Bytes of a block: 1024, 2048 or 4096. By default 1024 below 512 MiB, else 4096
+    /// Bytes of a block: 1024 to 65536, by powers of two. By default 1024 below 512 MiB, else 4096
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) block_size: Option<u32>,
     /// Bytes of an inode: a power of two from 128 to the block size; 256 by default

@@ -35,6 +35,13 @@ impl Case {
         }
     }
 
+    /// Bytes of a block, or zero where the size is left to mke2fs.
+    pub(crate) fn block_size(&self) -> u32 {
+        let mut words = self.args.split_whitespace();
+        let value = words.find(|word| *word == "-b").and_then(|_| words.next());
+        value.map_or(0, |size| size.parse().unwrap())
+    }
+
     /// Has mke2fs make it at `path`; what it said where it refused.
     pub(crate) fn by_mke2fs(&self, path: &Path) -> Result<Option<String>> {
         File::create(path)?.set_len(self.size)?;
