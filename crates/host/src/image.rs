@@ -19,6 +19,8 @@ pub struct Maker {
     args: Vec<String>,
     junk: bool,
     below: Option<PathBuf>,
+    /// Bytes that resize2fs shrinks it to afterwards.
+    shrunk: Option<u64>,
 }
 
 impl Maker {
@@ -74,6 +76,15 @@ impl Maker {
             mke2fs = mke2fs.args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]);
         }
         mke2fs.args(&self.args).arg(image.path()).ok()?;
+        if let Some(size) = self.shrunk {
+            let mib = format!("{}M", size >> 20);
+            let resize2fs = Cmd::new("resize2fs").arg("-f").arg(image.path());
+            resize2fs.arg(&mib).ok()?;
+            File::options()
+                .write(true)
+                .open(image.path())?
+                .set_len(size)?;
+        }
         Ok(image)
     }
 }
@@ -86,7 +97,36 @@ impl Image {
             args: Vec::new(),
             junk: false,
             below: None,
+            shrunk: None,
         }
+    }
+
+    /// An image of blocks of `block` bytes with a small journal and `mib` MiB beside it. A journal
+    /// has 1024 blocks at least, and mke2fs wants a volume of twice as many: resize2fs shrinks one
+    /// that would be smaller.
+    pub fn beside_journal(block: u64, mib: u64) -> Maker {
+        let journal = (block >> 10).max(4);
+        let (size, whole) = (journal + mib, 2 * journal + mib);
+        let shrinks = mib < journal + journal / 8;
+        let maker = Image::of_mib(if shrinks { whole } else { size });
+        let maker = maker.args(&format!("-b {block} -J size={journal}"));
+        Maker {
+            shrunk: shrinks.then_some(size << 20),
+            ..maker
+        }
+    }
+
+    /// An image of `mib` MiB, made with `args` of mke2fs. One of blocks larger than 4 KiB has a
+    /// journal as a smaller one would have, and is larger by as much.
+    pub fn with_args(mib: u64, args: &str) -> Maker {
+        let mut words = args.split_whitespace();
+        let block = words.find(|word| *word == "-b").and_then(|_| words.next());
+        let block = block.and_then(|size| size.parse().ok());
+        let maker = match block.filter(|_| !args.contains("^has_journal")) {
+            Some(block @ 4097..) => Image::beside_journal(block, mib.saturating_sub(4)),
+            _ => Image::of_mib(mib),
+        };
+        maker.args(args)
     }
 
     /// An image whose bytes the caller provides (bad ones, mostly).

@@ -28,6 +28,15 @@ impl Subject {
         }
     }
 
+    /// The other reader and writer of a volume with blocks of `block` bytes. Linux mounts those
+    /// larger than a page from 6.19 on only; e2fsprogs' driver does so anywhere.
+    pub fn other(block: u64) -> Subject {
+        match block {
+            ..=4096 => Subject::Ext4,
+            _ => Subject::Fuse2fs,
+        }
+    }
+
     /// Its name in messages and tables.
     pub fn name(self) -> &'static str {
         match self {

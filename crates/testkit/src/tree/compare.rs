@@ -18,6 +18,8 @@ pub struct Compare {
     pub skip_dir_times: bool,
     /// Modification times of the root itself are left out.
     pub skip_root: bool,
+    /// Modification times count as e2fsprogs' driver shows them: in whole seconds, up to 2038.
+    pub as_fuse2fs_shows: bool,
 }
 
 impl Tree {
@@ -80,7 +82,11 @@ fn entry(path: &Path, a: &Entry, b: &Entry, how: Compare, out: &mut Vec<String>)
         differ("xattrs", &a.xattrs, &b.xattrs);
     }
     let dir = a.kind == EntryKind::Dir;
-    if a.mtime != b.mtime && !(dir && how.skip_dir_times) {
+    let time = |entry: &Entry| match how.as_fuse2fs_shows {
+        false => entry.mtime,
+        true => entry.mtime.div_euclid(1_000_000_000).min(i32::MAX.into()),
+    };
+    if time(a) != time(b) && !(dir && how.skip_dir_times) {
         differ("mtime", &a.mtime, &b.mtime);
     }
     if how.one_image {
