@@ -162,6 +162,7 @@ fn run(block: BlockSize, order: u32, steps: u32, seed: u64) {
         let setup = Setup {
             block,
             order,
+            blocks: (64 << 20) >> block.log2(),
             ..Setup::default()
         };
         Rig::new(setup, stop)
@@ -192,7 +193,7 @@ fn run(block: BlockSize, order: u32, steps: u32, seed: u64) {
 #[test]
 fn tail_33_walks_that_stop_early_leave_the_same_state() {
     let mut seed = 1;
-    for log2 in [10, 11, 12] {
+    for log2 in [10, 11, 12, 14, 16] {
         for order in [0, 3, 9] {
             seed += 1;
             run(

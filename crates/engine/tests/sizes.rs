@@ -21,7 +21,7 @@ fn open(bytes: &[u8], options: &str) -> (Arc<MemoryDevice>, Volume) {
 }
 
 fn made(args: &str) -> Vec<u8> {
-    let image = Image::of_mib(16).args(args).make().unwrap();
+    let image = Image::with_args(16, args).make().unwrap();
     std::fs::read(image.path()).unwrap()
 }
 
@@ -55,6 +55,8 @@ fn the_rest_of_the_last_block_is_zero_on_the_device() {
         ("-b 4096", ""),
         ("-b 1024", "nobuffered_iomap"),
         ("-b 1024 -t ext3", ""),
+        ("-b 16384", ""),
+        ("-b 65536", "nobuffered_iomap"),
     ] {
         let (dev, volume) = open(&made(args), options);
         let node = create(&volume, b"f");

@@ -133,12 +133,16 @@ impl Run {
     }
 }
 
+/// Bytes of the device.
+const DEVICE: u64 = 64 << 20;
+
 fn run(block: BlockSize, order: u32, budget: u64, flaky: bool, steps: u32, seed: u64) {
     let span = 600_000;
     let toy = Setup {
         block,
         order,
         budget,
+        blocks: DEVICE >> block.log2(),
         ..Setup::default()
     }
     .build();
@@ -173,7 +177,7 @@ fn run(block: BlockSize, order: u32, budget: u64, flaky: bool, steps: u32, seed:
 #[test]
 fn j43_same_bytes_for_every_block_and_folio_size() {
     let mut seed = 1;
-    for log2 in [10, 11, 12] {
+    for log2 in [10, 11, 12, 13, 16] {
         for order in [0, 3, 9] {
             seed += 1;
             let block = BlockSize::from_log2(log2).unwrap();
@@ -184,7 +188,7 @@ fn j43_same_bytes_for_every_block_and_folio_size() {
 
 #[test]
 fn the_same_in_a_cache_smaller_than_the_file() {
-    for (log2, seed) in [(10, 5), (12, 6)] {
+    for (log2, seed) in [(10, 5), (12, 6), (13, 7), (16, 8)] {
         let block = BlockSize::from_log2(log2).unwrap();
         run(block, 9, 256 << 10, false, 1500, 0x1234_5677 * seed);
     }

@@ -84,7 +84,14 @@ fn iomap_20_edges_are_zeroed_without_a_handle() {
 /// and an extension after it, show no byte of what was cut off.
 #[test]
 fn iomap_21_a_crash_and_an_extension_show_zeros() {
-    for args in ["-b 1024", "-b 2048", "-b 4096", "-b 4096 -O ^metadata_csum"] {
+    for args in [
+        "-b 1024",
+        "-b 2048",
+        "-b 4096",
+        "-b 4096 -O ^metadata_csum",
+        "-b 8192",
+        "-b 65536",
+    ] {
         let rig = Rig::new(args);
         let node = rig.create("f");
         let data = content::fill(5, 0, 30_000);

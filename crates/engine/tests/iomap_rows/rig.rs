@@ -16,7 +16,7 @@ pub(crate) struct Rig {
 
 /// An image as bytes; `args` for mke2fs.
 pub(crate) fn image(mib: u64, args: &str) -> Vec<u8> {
-    let image = Image::of_mib(mib).args(args).junk().make().unwrap();
+    let image = Image::with_args(mib, args).junk().make().unwrap();
     std::fs::read(image.path()).unwrap()
 }
 

@@ -312,7 +312,7 @@ fn promises_hold_while_others_free_and_take() {
 #[test]
 fn soak_churn() {
     soak(|rng| {
-        let args = ["-b 1024", "-b 4096", "-b 1024 -J size=1"][rng.index(3)];
+        let args = ["-b 1024", "-b 4096", "-b 1024 -J size=1", "-b 16384"][rng.index(4)];
         let (options, seed) = (WAYS[rng.index(WAYS.len())], rng.next_u64());
         println!("churn: {args}, '{options}', seed {seed}");
         churn(args, options, seed);

@@ -145,7 +145,7 @@ fn nothing_stale_shows_on_the_other_path() {
 #[test]
 fn soak_stale_data() {
     soak(|rng| {
-        let args = ["-b 1024", "-b 2048", "-b 4096"][rng.index(3)];
+        let args = ["-b 1024", "-b 2048", "-b 4096", "-b 8192", "-b 65536"][rng.index(5)];
         let order = [0, 1, 3, 9][rng.index(4)];
         let options = WAYS[rng.index(WAYS.len())];
         let seed = rng.next_u64();

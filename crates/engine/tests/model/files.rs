@@ -7,13 +7,15 @@ use crate::moves::{Move, index};
 
 /// Most moves of the map between two moments at which the file is durable.
 const MOVES: usize = 5;
-/// The largest block: what a truncation zeroes at most.
-const MAX_BLOCK: usize = 4096;
+/// A page: what a truncation zeroes at most, unless a block is larger.
+const PAGE: usize = 4096;
 
 /// A file's bytes, and everything since they were last durable.
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) bytes: Vec<u8>,
+    /// Bytes of a block, of a page at least.
+    unit: usize,
     /// Contents that the disk may show: the file as it was before each move of its map since then,
     /// and as it is now, the last. A move reaches the disk whole, or not at all and with nothing
     /// that came after it but data, which goes where its blocks are.
@@ -83,17 +85,17 @@ impl Layer {
     }
 }
 
-impl Default for Model {
-    fn default() -> Model {
-        Model::of(Vec::new())
-    }
-}
-
 impl Model {
+    /// A new file, of blocks of `block` bytes.
+    pub(crate) fn new(block: u32) -> Model {
+        Model::of(Vec::new(), PAGE.max(index(block.into())))
+    }
+
     /// A file that holds `bytes`, durably.
-    pub(crate) fn of(bytes: Vec<u8>) -> Model {
+    fn of(bytes: Vec<u8>, unit: usize) -> Model {
         let mut model = Model {
             bytes,
+            unit,
             epochs: Vec::new(),
         };
         model.make_durable();
@@ -118,7 +120,7 @@ impl Model {
 
     /// The block at the end is zeroed from there on.
     fn zero_end(&mut self, at: usize) {
-        self.put(Layer::zeros(at..at.next_multiple_of(MAX_BLOCK)));
+        self.put(Layer::zeros(at..at.next_multiple_of(self.unit)));
     }
 
     pub(crate) fn write(&mut self, pos: u64, data: &[u8]) {
@@ -209,7 +211,7 @@ impl Model {
             let written = |layer: &Layer| !layer.durable && layer.data.is_some();
             lost.extend(epoch.layers.into_iter().filter(written));
         }
-        let mut model = Model::of(found);
+        let mut model = Model::of(found, self.unit);
         model.now().lost = lost;
         model
     }

@@ -26,7 +26,9 @@ use extant_testkit::Rng;
 use ops::Op;
 
 /// Operations of a short round, over all configurations.
-const SHORT: u64 = 54_000;
+const SHORT: u64 = 84_000;
+/// Sizes of blocks, each with a test.
+const SIZES: u64 = 7;
 /// Operations of an episode.
 const STEPS: usize = 1500;
 
@@ -44,7 +46,7 @@ fn round(block: u32) {
         return;
     }
     let configs = Config::all(block);
-    let share = number("EXTANT_OPS").unwrap_or(SHORT) / 3 / configs.len() as u64;
+    let share = number("EXTANT_OPS").unwrap_or(SHORT) / SIZES / configs.len() as u64;
     let mut rng = Rng::new(number("EXTANT_SEED").unwrap_or(1) ^ u64::from(block) << 32);
     for config in configs {
         let mut done = 0;
@@ -80,6 +82,26 @@ fn j43_the_same_bytes_with_blocks_of_2_kib() {
 #[test]
 fn j43_the_same_bytes_with_blocks_of_4_kib() {
     round(4096);
+}
+
+#[test]
+fn j43_the_same_bytes_with_blocks_of_8_kib() {
+    round(8192);
+}
+
+#[test]
+fn j43_the_same_bytes_with_blocks_of_16_kib() {
+    round(16384);
+}
+
+#[test]
+fn j43_the_same_bytes_with_blocks_of_32_kib() {
+    round(32768);
+}
+
+#[test]
+fn j43_the_same_bytes_with_blocks_of_64_kib() {
+    round(65536);
 }
 
 #[test]

@@ -161,6 +161,7 @@ pub(crate) fn list(config: Config) -> Vec<Op> {
     let mut draw = Draw {
         rng: Rng::new(config.seed),
         span: config.span,
+        block: config.block.into(),
     };
     let total = WEIGHTS.iter().map(|(weight, _)| weight).sum();
     let mut one = || {
@@ -179,6 +180,8 @@ pub(crate) fn list(config: Config) -> Vec<Op> {
 struct Draw {
     rng: Rng,
     span: u64,
+    /// Bytes of a block.
+    block: u64,
 }
 
 impl Draw {
@@ -190,8 +193,8 @@ impl Draw {
     fn pos(&mut self) -> u64 {
         let pos = self.rng.below(self.span);
         match self.rng.below(6) {
-            0 => pos & !4095,
-            1 => (pos & !4095).saturating_sub(1),
+            0 => pos & !4095.max(self.block - 1),
+            1 => (pos & !4095.max(self.block - 1)).saturating_sub(1),
             2 => pos & !1023,
             3 => pos & !0xffff,
             _ => pos,
@@ -248,7 +251,7 @@ impl Draw {
     /// A range, mostly of whole blocks.
     fn direct_range(&mut self) -> (u64, u64) {
         let (pos, len) = (self.pos(), self.len());
-        let unit = [1, 512, 1024, 2048, 4096, 4096][self.rng.index(6)];
+        let unit = [1, 512, 1024, 2048, 4096, self.block][self.rng.index(6)];
         (pos / unit * unit, len.next_multiple_of(unit))
     }
 
@@ -336,7 +339,7 @@ impl Draw {
             pos /= 2;
             len = len.min(self.span / 8);
             if !self.rng.chance(5) {
-                let unit = [1024, 2048, 4096, 4096, 4096][self.rng.index(5)];
+                let unit = [1024, 4096, 4096, self.block, self.block][self.rng.index(5)];
                 (pos, len) = (pos & !(unit - 1), len.next_multiple_of(unit));
             }
         }

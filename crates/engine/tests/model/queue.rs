@@ -10,7 +10,7 @@ use crate::world::{Outcome, World, same, text, written};
 const DEPTH: usize = 4;
 /// Requests of an operation.
 const REQUESTS: u64 = 6;
-/// The part of the file that each has to itself: no block is of two.
+/// The part of the file that each has to itself, at least: no block is of two.
 const PART: u64 = 8192;
 
 /// A request, and the place of its bytes.
@@ -24,6 +24,7 @@ impl World {
     /// Reads what was there before, and writes, in any order.
     pub(super) fn queue(&mut self, file: usize, pos: u64, seed: u64) -> Outcome {
         let mut rng = Rng::new(seed);
+        let part_len = PART.max(self.config.block.into());
         let (node, model) = &mut self.files[file];
         let size = model.bytes.len() as u64;
         let mut queue = self.volume.direct_queue(DEPTH, &self.cred);
@@ -31,9 +32,9 @@ impl World {
         let mut finished = Vec::new();
         for tag in 0..REQUESTS {
             let unit = [1, 512, 1024, 4096, 4096][rng.index(5)];
-            let part = (pos / PART + tag) * PART;
-            let at = part + rng.below(PART / unit) * unit;
-            let len = (1 + rng.below((part + PART - at) / unit)) * unit;
+            let part = (pos / part_len + tag) * part_len;
+            let at = part + rng.below(part_len / unit) * unit;
+            let len = (1 + rng.below((part + part_len - at) / unit)) * unit;
             let mut buf = IoBuf::zeroed(index(len));
             // One that is not whole before the end may see the end move.
             let reads = rng.chance(50) && at + len <= size;

@@ -52,13 +52,13 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
     if let Some((_, bytes)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(bytes.clone());
     }
-    let (mib, journal) = match config.size {
-        Size::Roomy => (32, 4),
-        Size::Tight => (9, 4),
+    let mib = match config.size {
+        Size::Roomy => 28,
+        Size::Tight => 5,
     };
-    let args = format!("-b {} -J size={journal} -N 64", config.block);
     let maps = if config.block_maps { "-t ext3" } else { "" };
-    let maker = Image::of_mib(mib).args(&args).args(maps).junk();
+    let maker = Image::beside_journal(config.block.into(), mib);
+    let maker = maker.args("-N 64").args(maps).junk();
     let image = maker.make().map_err(|error| error.to_string())?;
     let bytes = std::fs::read(image.path()).map_err(|error| error.to_string())?;
     made.push((key, bytes.clone()));
@@ -93,7 +93,7 @@ impl World {
         };
         for file in 0..FILES {
             let node = world.create(file)?;
-            world.files.push((node, Model::default()));
+            world.files.push((node, Model::new(config.block)));
         }
         world.sync()?;
         Ok(world)
@@ -346,7 +346,7 @@ impl World {
         let root = self.volume.root().map_err(|error| text(&error))?;
         let gone = self.volume.unlink(&root, &name(file));
         gone.map_err(|error| text(&error))?;
-        self.files[file] = (self.create(file)?, Model::default());
+        self.files[file] = (self.create(file)?, Model::new(self.config.block));
         // So that a cut finds the new one.
         self.sync()
     }

@@ -9,9 +9,6 @@ use crate::run::{FILLER, attr_value};
 use crate::setups::Setup;
 use crate::view::{ByExtant, ByLinux, View};
 
-/// The largest block: what a cut may zero.
-const MAX_BLOCK: u64 = 4096;
-
 /// Judges the states of one run.
 pub(crate) struct Judge<'a> {
     setup: &'a Setup,
@@ -215,6 +212,7 @@ impl<'a> Judge<'a> {
         durable: u64,
         content: &[u8],
     ) -> Result<(), String> {
+        let unit = self.setup.zeroed_unit();
         for (at, sector) in (0..).zip(content.chunks(index(SECTOR))) {
             let pos = at * SECTOR;
             let versions = allowed.get(index(at)).map_or(&[][..], Vec::as_slice);
@@ -222,7 +220,7 @@ impl<'a> Judge<'a> {
             let fits = |version: Sector| {
                 let whole = self.ledger.file(file).bytes(file, version, pos, end - pos);
                 let cut_at = |cut: &u64| {
-                    let near = *cut < end && pos / MAX_BLOCK == cut / MAX_BLOCK;
+                    let near = *cut < end && pos / unit == cut / unit;
                     let kept = index(cut.saturating_sub(pos)).min(sector.len());
                     near && whole[..kept] == sector[..kept]
                         && sector[kept..].iter().all(|b| *b == 0)

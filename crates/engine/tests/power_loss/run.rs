@@ -255,6 +255,11 @@ impl Run {
         stat.blocks_available * u64::from(stat.block_size)
     }
 
+    /// Bytes of a block.
+    pub(crate) fn block_size(&self) -> u64 {
+        self.volume().statfs().unwrap().block_size.into()
+    }
+
     /// The paths of all files.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.ledger().paths()

@@ -10,6 +10,8 @@ pub(crate) struct Setup {
     pub(crate) name: &'static str,
     /// Arguments of mke2fs.
     mkfs: &'static str,
+    /// Bytes of a block that is larger than a page.
+    large_blocks: Option<u64>,
     /// Mount options.
     mount: &'static str,
     /// The largest folio, if not the default.
@@ -27,6 +29,7 @@ const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
     Setup {
         name,
         mkfs,
+        large_blocks: None,
         mount: "",
         max_folio_order: None,
         commit_each_handle: false,
@@ -36,6 +39,13 @@ const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
 }
 
 impl Setup {
+    const fn large_blocks(self, bytes: u64) -> Self {
+        Self {
+            large_blocks: Some(bytes),
+            ..self
+        }
+    }
+
     const fn mounted(self, mount: &'static str) -> Self {
         Self { mount, ..self }
     }
@@ -122,6 +132,25 @@ pub(crate) const SETUPS: &[Setup] = &[
         .early_sizes()
         .old_contents(),
     setup("ext3_journalled", "-t ext3 -b 1024").mounted("data=journal"),
+    setup("8k", "").large_blocks(8192),
+    setup("16k_each_handle", "")
+        .large_blocks(16384)
+        .commit_each_handle(),
+    setup("16k_buffer_heads", "")
+        .large_blocks(16384)
+        .mounted("nobuffered_iomap")
+        .early_sizes(),
+    setup("32k_journalled", "")
+        .large_blocks(32768)
+        .mounted("data=journal"),
+    setup("32k_ordered", "-I 1024")
+        .large_blocks(32768)
+        .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
+        .early_sizes(),
+    setup("64k", "").large_blocks(65536),
+    setup("64k_block_maps", "-O ^extent,^64bit,^metadata_csum")
+        .large_blocks(65536)
+        .early_sizes(),
 ];
 
 /// Mount options under which a power cut may cost what was promised, by the choice of the user: no
@@ -142,7 +171,12 @@ impl Setup {
     pub(crate) fn image(&self) -> Vec<u8> {
         let fixed = "-U 6c0a2b1e-53f4-4b0b-9d5a-0d3a0c1f7e11 -E nodiscard,lazy_itable_init=0,\
                      lazy_journal_init=0,hash_seed=1b9f3a5c-7d2e-4c68-8a41-5e0f9b3d6c27";
-        let image = Image::of_mib(MIB).args(self.mkfs).args(fixed).junk();
+        let image = match self.large_blocks {
+            None => Image::of_mib(MIB),
+            // As much as is left of the others beside their journal.
+            Some(bytes) => Image::beside_journal(bytes, MIB - 1),
+        };
+        let image = image.args(self.mkfs).args(fixed).junk();
         let image = image.make().unwrap();
         if self.mkfs.contains("casefold") {
             image.fold_root().unwrap();
@@ -150,10 +184,16 @@ impl Setup {
         std::fs::read(image.path()).unwrap()
     }
 
-    /// Returns whether the kernel mounts such images: few have the tables that fold names.
+    /// Returns whether the kernel mounts such images: few have the tables that fold names, and
+    /// blocks larger than a page are mounted from 6.19 on.
     pub(crate) fn is_for_linux(&self) -> bool {
         let folds = std::path::Path::new("/sys/fs/ext4/features/casefold").exists();
-        folds || !self.mkfs.contains("casefold")
+        self.large_blocks.is_none() && (folds || !self.mkfs.contains("casefold"))
+    }
+
+    /// Bytes that a cut of a file may zero: of its last block, or page.
+    pub(crate) fn zeroed_unit(&self) -> u64 {
+        self.large_blocks.unwrap_or(4096)
     }
 
     /// How to mount it.

@@ -43,6 +43,19 @@ const fn of_1k(name: &'static str, mount: &'static str) -> Setup {
     }
 }
 
+/// Blocks larger than a page.
+const fn of_large_blocks(name: &'static str, block: usize) -> Setup {
+    Setup {
+        habits: Habits {
+            block,
+            early_sizes: false,
+        },
+        mib: 9,
+        mkfs: "",
+        ..of_1k(name, "")
+    }
+}
+
 /// All of them: the first is that of a short round.
 pub(crate) const SETUPS: &[Setup] = &[
     of_1k("1k", ""),
@@ -67,6 +80,8 @@ pub(crate) const SETUPS: &[Setup] = &[
         ..of_1k("ordered", "nobuffered_iomap,dioread_lock,nodelalloc")
     },
     of_1k("journalled", "data=journal"),
+    of_large_blocks("8k", 8192),
+    of_large_blocks("64k", 65536),
 ];
 
 impl Setup {
@@ -122,7 +137,11 @@ impl Setup {
         let fixed = "-N 32 -O ^resize_inode,orphan_file -U 6c0a2b1e-53f4-4b0b-9d5a-0d3a0c1f7e11 \
                      -E nodiscard,lazy_itable_init=0,lazy_journal_init=0,\
                      hash_seed=1b9f3a5c-7d2e-4c68-8a41-5e0f9b3d6c27";
-        let image = Image::of_mib(self.mib).args(self.mkfs).args(fixed).junk();
+        let image = match self.habits.block {
+            ..=4096 => Image::of_mib(self.mib),
+            block => Image::beside_journal(block as u64, self.mib),
+        };
+        let image = image.args(self.mkfs).args(fixed).junk();
         let bytes = std::fs::read(image.make().unwrap().path()).unwrap();
         let device = Arc::new(MemoryDevice::from_bytes(&bytes));
         let volume = self.options().open_on(device.clone()).unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_iomap::*;
 use extant_pagecache::*;
-use extant_units::{BlockSize, DevOff, Pos};
+use extant_units::{BlockSize, DevOff, PAGE_SHIFT, Pos};
 
 /// Byte that the device holds where nothing was written.
 pub const STALE: u8 = 0xEE;
@@ -106,6 +106,7 @@ impl Setup {
     pub fn build_on(self, device: Arc<dyn BlockDevice>) -> Arc<Toy> {
         let cache = PageCache::new(Config {
             max_order: self.order,
+            min_order: self.block.log2().saturating_sub(PAGE_SHIFT),
             flushers: self.flushers,
             flush_interval: std::time::Duration::from_millis(5),
             dirty_expire: std::time::Duration::from_millis(10),

@@ -34,7 +34,7 @@ impl Stage {
     }
 
     fn of(mib: u64, args: &str, options: &str, path: BufferedPath) -> Self {
-        let image = Image::of_mib(mib).args(args).make().unwrap();
+        let image = Image::with_args(mib, args).make().unwrap();
         Self::on(image, options, path)
     }
 
@@ -267,6 +267,8 @@ fn range_operations_agree_with_a_model_on_ranges() {
     storm("-b 1024", "", BufferedPath::Iomap, 1, 400);
     storm("-b 4096", "", BufferedPath::Iomap, 2, 400);
     storm("-b 4096", "nodelalloc", BufferedPath::Iomap, 3, 200);
+    storm("-b 8192", "", BufferedPath::Iomap, 7, 200);
+    storm("-b 65536", "", BufferedPath::Iomap, 8, 200);
 }
 
 #[test]
@@ -274,6 +276,14 @@ fn range_operations_agree_with_a_model_block_by_block() {
     storm("-b 1024", "", BufferedPath::BufferHead, 4, 300);
     storm("-b 4096", "dioread_lock", BufferedPath::BufferHead, 5, 300);
     storm("-b 1024", "data=journal", BufferedPath::BufferHead, 6, 300);
+    storm("-b 16384", "data=journal", BufferedPath::BufferHead, 9, 200);
+    storm(
+        "-b 65536",
+        "dioread_lock",
+        BufferedPath::BufferHead,
+        10,
+        200,
+    );
 }
 
 /// A file with every other of `blocks` blocks written: an extent each.

@@ -39,58 +39,67 @@ impl Workload {
 #[rustfmt::skip]
 pub(crate) const WORKLOADS: &[Workload] = &[
     on("metadata_storm", metadata::storm, &[
-        "tiny_journal", "no_checksums", "old_checksums", "no_flex", "ext3",
+        "tiny_journal", "no_checksums", "old_checksums", "no_flex", "ext3", "64k",
     ]),
-    on("attributes", metadata::attributes, &["1k", "old_checksums"]),
+    on("attributes", metadata::attributes, &["1k", "old_checksums", "64k"]),
     on("appends", data::appends, &[
         "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
-        "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once",
+        "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once", "8k",
+        "16k_buffer_heads", "32k_journalled", "64k", "64k_block_maps",
     ]),
     on("overwrites", data::overwrites, &[
         "4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered",
+        "32k_ordered", "64k",
     ]),
-    on("handed_over", data::handed_over, &["4k", "1k"]),
+    on("handed_over", data::handed_over, &["4k", "1k", "64k"]),
     on("direct_overwrites", direct::overwrites, &[
-        "4k", "1k", "buffer_heads", "journalled", "ext3",
+        "4k", "1k", "buffer_heads", "journalled", "ext3", "8k", "64k", "32k_journalled",
     ]),
     on("direct_growth", direct::growth, &[
-        "1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3",
+        "1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3", "64k", "16k_buffer_heads",
     ]),
     on("holes", data::holes, &[
         "1k", "4k", "buffer_heads", "ordered_at_once", "ext3", "ext3_at_once", "ext3_journalled",
+        "32k_ordered", "64k",
     ]),
     on("truncations", data::truncations, &[
-        "1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3",
+        "1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3", "64k",
+        "16k_each_handle", "64k_block_maps",
     ]),
-    on("allocations", ranges::allocations, &["1k", "buffer_heads", "journalled"]),
+    on("allocations", ranges::allocations, &[
+        "1k", "buffer_heads", "journalled", "64k", "32k_ordered",
+    ]),
     on("punches", ranges::punches, &[
         "1k", "4k", "each_handle", "discarding", "ordered", "journalled_4k", "ext3", "ext3_at_once",
+        "8k", "64k", "32k_journalled", "64k_block_maps",
     ]),
-    on("zeroed_ranges", ranges::zeroed, &["1k", "small_folios", "buffer_heads", "ordered_at_once"]),
+    on("zeroed_ranges", ranges::zeroed, &[
+        "1k", "small_folios", "buffer_heads", "ordered_at_once", "64k", "16k_buffer_heads",
+    ]),
     on("collapses_and_inserts", ranges::shifts, &[
-        "1k", "4k", "each_handle", "journalled", "ordered",
+        "1k", "4k", "each_handle", "journalled", "ordered", "16k_each_handle", "64k",
     ]),
     on("copies", ranges::copies, &[
-        "1k", "4k", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3",
+        "1k", "4k", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3", "64k",
     ]),
-    on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads"]).slow(),
+    on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads", "64k"]).slow(),
     on("defragmented", ranges::defragmented, &[
-        "1k", "4k", "tiny_journal", "ordered", "data_writeback",
+        "1k", "4k", "tiny_journal", "ordered", "data_writeback", "64k",
     ]),
-    on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),
+    on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered", "64k"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &[
-        "1k", "each_handle", "orphan_list", "folded_names",
+        "1k", "each_handle", "orphan_list", "folded_names", "64k", "16k_each_handle",
     ]),
-    on("rename_over", names::rename_over, &["1k", "4k", "folded_names"]),
-    on("rename_after_fsync", names::rename_after_fsync, &["2k"]),
-    on("splitting_directories", directories::splitting, &["1k", "ext3", "folded_names"]),
-    on("shrinking_directories", directories::shrinking, &["1k", "no_index"]),
-    on("moving_directories", directories::moving, &["1k", "folded_names"]),
-    on("reused_metadata", directories::reused_metadata, &["1k", "many_groups"]),
+    on("rename_over", names::rename_over, &["1k", "4k", "folded_names", "64k"]),
+    on("rename_after_fsync", names::rename_after_fsync, &["2k", "64k"]),
+    on("splitting_directories", directories::splitting, &["1k", "ext3", "folded_names", "64k"]),
+    on("shrinking_directories", directories::shrinking, &["1k", "no_index", "64k"]),
+    on("moving_directories", directories::moving, &["1k", "folded_names", "64k"]),
+    on("reused_metadata", directories::reused_metadata, &["1k", "many_groups", "64k"]),
     on("journal_wraps", journal::wraps, &["tiny_journal"]),
     on("journal_full", journal::full, &["tiny_journal"]),
-    on("whole_sync", journal::whole_sync, &["1k", "2k"]),
-    on("remounts", journal::remounts, &["1k", "orphan_list"]),
+    on("whole_sync", journal::whole_sync, &["1k", "2k", "64k"]),
+    on("remounts", journal::remounts, &["1k", "orphan_list", "64k"]),
 ];
 
 impl Workload {

@@ -5,8 +5,11 @@ use extant_engine::FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHo
 use crate::ledger::SECTOR;
 use crate::run::Run;
 
-/// Sectors of the largest block: what is taken out and put in is a multiple of it.
-const BLOCK: u64 = 8;
+/// Sectors of a page, or of a block where that is larger: what is taken out and put in is a
+/// multiple of it.
+fn unit(run: &Run) -> u64 {
+    run.block_size().max(4096) / SECTOR
+}
 
 /// Space ahead of data, within the file, at its end and behind it; data that comes into it later.
 pub(super) fn allocations(run: &mut Run) {
@@ -82,18 +85,20 @@ pub(super) fn zeroed(run: &mut Run) {
 /// Ranges taken out of files and put in, with data before and behind that is durable or not; and
 /// both at once, which changes nothing.
 pub(super) fn shifts(run: &mut Run) {
-    let files: Vec<String> = (0..2).map(|_| run.create_any(30_000)).collect();
+    let unit = unit(run);
+    let len = 7 * unit * SECTOR + 1328;
+    let files: Vec<String> = (0..2).map(|_| run.create_any(len)).collect();
     run.fsync(&files[0]);
     for _ in 0..12 {
         let path = &files[run.rng.index(files.len())];
-        let blocks = run.len(path) / SECTOR / BLOCK;
+        let blocks = run.len(path) / SECTOR / unit;
         if run.rng.chance(70) {
-            let first = run.rng.below(blocks * BLOCK + 1);
+            let first = run.rng.below(blocks * unit + 1);
             let count = run.rng.between(1, 20);
             run.overwrite(path, first, count);
         }
         let (first, count) = (run.rng.below(blocks.max(1)), run.rng.between(1, 3));
-        let (at, len) = (first * BLOCK, count * BLOCK);
+        let (at, len) = (first * unit, count * unit);
         match run.rng.below(4) {
             0 | 1 if blocks > first + count + 1 => {
                 run.fallocate(path, CollapseRange, at, len);
@@ -105,7 +110,7 @@ pub(super) fn shifts(run: &mut Run) {
                 run.fallocate(path, CollapseRange, at, len);
             }
             _ if blocks > first => run.fallocate(path, InsertRange, at, len),
-            _ => run.append(path, 5000),
+            _ => run.append(path, unit * SECTOR + 904),
         }
         run.fsync(path);
     }
@@ -152,22 +157,23 @@ pub(super) fn copies(run: &mut Run) {
 pub(super) fn beside_fsyncs(run: &mut Run) {
     let rngs: Vec<_> = (0..3).map(|_| run.rng.fork()).collect();
     let run = &*run;
+    let unit = unit(run);
     std::thread::scope(|scope| {
         for (thread, mut rng) in (0..).zip(rngs) {
             scope.spawn(move || {
                 let path = format!("t{thread}");
-                run.create(&path, 96 * SECTOR);
+                run.create(&path, 12 * unit * SECTOR);
                 run.fsync(&path);
                 for _ in 0..10 {
-                    let blocks = run.len(&path) / SECTOR / BLOCK;
+                    let blocks = run.len(&path) / SECTOR / unit;
                     let (first, count) = (rng.below(blocks.max(2) - 1), rng.between(1, 2));
-                    let (at, len) = (first * BLOCK, count * BLOCK);
+                    let (at, len) = (first * unit, count * unit);
                     match rng.below(6) {
                         0 => run.fallocate(&path, PunchHole, at + 3, len),
                         1 => run.fallocate(&path, ZeroRange { keep_size: false }, at + 1, len),
                         2 => run.fallocate(&path, Allocate { keep_size: true }, at + 90, len),
                         3 if blocks > 8 => {
-                            run.fallocate(&path, CollapseRange, at.min(BLOCK), len);
+                            run.fallocate(&path, CollapseRange, at.min(unit), len);
                         }
                         4 if blocks < 30 => run.fallocate(&path, InsertRange, at, len),
                         _ => {}
@@ -185,14 +191,15 @@ pub(super) fn beside_fsyncs(run: &mut Run) {
 
 /// Files in many pieces are put together, between writes to them that are promised or not.
 pub(super) fn defragmented(run: &mut Run) {
-    let files: Vec<String> = (0..2).map(|_| run.create_any(120 * SECTOR)).collect();
+    let unit = unit(run);
+    let files: Vec<String> = (0..2).map(|_| run.create_any(15 * unit * SECTOR)).collect();
     for round in 0..4 {
         for path in &files {
             for _ in 0..8 {
                 // Holes that are written later lie elsewhere.
-                let first = run.rng.below(14) * 8;
-                run.fallocate(path, PunchHole, first, 8);
-                run.overwrite(path, first, 8);
+                let first = run.rng.below(14) * unit;
+                run.fallocate(path, PunchHole, first, unit);
+                run.overwrite(path, first, unit);
                 if run.rng.chance(40) {
                     run.fsync(path);
                 }
