@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use check_kit::mutants::{Mutant, Mutants, NEEDS};
-use check_kit::{BASES, FeatureSet, READ_ONLY, base, damage, exceptions, verdict};
+use check_kit::{BASES, FeatureSet, LARGE_BLOCKS, READ_ONLY, base, damage, exceptions, verdict};
 use extant_testkit::{Context, Result, TempDir, ensure, need, report};
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Totals {
 
 #[test]
 fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
-    agree_on(250, BASES)
+    agree_on(250, &[BASES, LARGE_BLOCKS].concat())
 }
 
 #[test]

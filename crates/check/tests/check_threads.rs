@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use check_kit::mutants::{Mutants, NEEDS};
-use check_kit::{BASES, READ_ONLY, damage, kind};
+use check_kit::{BASES, LARGE_BLOCKS, READ_ONLY, damage, kind};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_check::{CheckOptions, Report, check};
 use extant_disk::damage::MapDamage;
@@ -40,7 +40,7 @@ fn mutated_images_have_one_report() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    Mutants::new(25, 4, &[BASES, READ_ONLY].concat())?.each(|mutant| {
+    Mutants::new(25, 4, &[BASES, LARGE_BLOCKS, READ_ONLY].concat())?.each(|mutant| {
         let bytes = mutant.bytes;
         let plain: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
         let slow: Arc<dyn BlockDevice> = Arc::new(Backwards {

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use check_kit::mutants::{Mutants, NEEDS};
-use check_kit::{BASES, exceptions, kind, verdict};
+use check_kit::{BASES, LARGE_BLOCKS, exceptions, kind, verdict};
 use extant_blockdev::MemoryDevice;
 use extant_check::{CheckOptions, check};
 use extant_disk::damage::JournalDamage;
@@ -49,7 +49,10 @@ fn random_damage_is_repaired_or_told() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let (mutants, mut totals) = (Mutants::new(120, 2, BASES)?, Totals::default());
+    let (mutants, mut totals) = (
+        Mutants::new(120, 2, &[BASES, LARGE_BLOCKS].concat())?,
+        Totals::default(),
+    );
     let dir = TempDir::new("mutants")?;
     let tried = mutants.each(|mutant| one(&mutant.bytes, &dir, &mut totals));
     let count = mutants.count;

@@ -36,6 +36,9 @@ const VOLUMES: &[(u64, &str, &[u64])] = &[
         &[8000],
     ),
     (8, "-b 1024 -E resize=400000 -O ^64bit", &[180]),
+    (24, "-b 8192 -g 256 -N 400 -J size=8", &[26, 90]),
+    (150, "-b 65536 -g 1024 -N 400 -J size=64", &[170, 600]),
+    (60, "-b 65536 -g 256 -N 400 -O ^has_journal", &[70, 5000]),
 ];
 
 fn mounted(image: &Image) -> Result<Filesystem> {

@@ -48,6 +48,12 @@ const RUNS: &[Run] = &[
         "-b 1024 -g 2048 -N 200 -O ^metadata_csum,^64bit,uninit_bg",
         &[13, 24],
     ),
+    (
+        "blocks larger than a page",
+        24,
+        "-b 8192 -g 512 -N 200 -J size=8",
+        &[25, 40],
+    ),
 ];
 
 /// Lines of a content that are not about what was written while the volume grew.

@@ -11,8 +11,8 @@ mod resize_kit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use check_kit::BASES;
 use check_kit::mutants::{Mutant, Mutants, NEEDS};
+use check_kit::{BASES, LARGE_BLOCKS};
 use extant_blockdev::MemoryDevice;
 use extant_check::check;
 use extant_resize::{Target, resize};
@@ -30,7 +30,10 @@ fn random_damage_is_refused_or_does_no_harm() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let (mutants, mut totals) = (Mutants::new(120, 1, BASES)?, Totals::default());
+    let (mutants, mut totals) = (
+        Mutants::new(120, 1, &[BASES, LARGE_BLOCKS].concat())?,
+        Totals::default(),
+    );
     let tried = mutants.each(|mutant| one(mutant, &mut totals));
     let count = mutants.count;
     report(&format!("{count} mutated images: {totals:?}"));

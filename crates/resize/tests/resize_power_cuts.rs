@@ -58,6 +58,20 @@ const RUNS: &[Run] = &[
         40,
         Target::Bytes(11 << 20),
     ),
+    (
+        "grow, blocks larger than a page",
+        24,
+        "-b 8192 -g 1024 -N 200 -J size=8",
+        60,
+        Target::Bytes(40 << 20),
+    ),
+    (
+        "shrink, blocks larger than a page",
+        40,
+        "-b 16384 -g 1024 -N 200 -J size=16",
+        20,
+        Target::Bytes(30 << 20),
+    ),
 ];
 
 fn blocks(dev: &dyn BlockDevice) -> std::result::Result<u64, String> {

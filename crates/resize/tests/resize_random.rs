@@ -44,7 +44,7 @@ const SWITCHES: &[&str] = &[
 
 /// Arguments of mke2fs for a volume of some features, with a size in MiB.
 fn arguments(rng: &mut Rng) -> (u64, String) {
-    let bs = [1024, 2048, 4096][rng.index(3)];
+    let bs: u64 = 1024 << rng.below(7);
     let mut features: Vec<String> = Vec::new();
     let mut off = Vec::new();
     for switch in SWITCHES {
@@ -70,13 +70,14 @@ fn arguments(rng: &mut Rng) -> (u64, String) {
     }
     let mut args = format!("-b {bs} -O {}", features.join(","));
     if rng.chance(50) {
-        args += &format!(" -g {}", (rng.between(4, 64) * 128).min(bs * 8));
+        args += &format!(" -g {}", (rng.between(4, 64) * 128).max(256).min(bs * 8));
     }
     if rng.chance(50) {
         args += &format!(" -I {}", [128, 256, 512][rng.index(3)]);
     }
     args += &format!(" -N {}", rng.between(100, 900));
-    (rng.between(6, 40), args)
+    // As many blocks of a larger size.
+    (rng.between(6, 40) * (bs / 4096).max(1), args)
 }
 
 #[test]

@@ -74,6 +74,10 @@ fn the_geometry_is_resize2fs_s() -> Result<()> {
         (24, "-t ext3", 90 * MIB),
         (24, "-b 1024 -O ^resize_inode", 91 * MIB),
         (8, "-b 1024 -E resize=40000 -O ^64bit", 1200 * MIB),
+        (24, "-b 8192 -J size=8", 700 * MIB),
+        (60, "-b 16384 -g 1024 -O ^has_journal", 20 * MIB),
+        (150, "-b 65536 -g 512", 400 * MIB),
+        (150, "-b 65536", 9000 * MIB),
     ] {
         let what = || format!("{mib} MiB {args} to {to}");
         let image = Image::of_mib(mib).args(args).make()?;

@@ -59,6 +59,24 @@ pub(crate) const BASES: &[FeatureSet] = &[
     ),
 ];
 
+/// Feature sets of volumes that are written, with blocks larger than a page.
+pub(crate) const LARGE_BLOCKS: &[FeatureSet] = &[
+    (
+        "8k",
+        8,
+        "-b 8192 -N 160 -O ^has_journal,^metadata_csum,uninit_bg,^extent,^64bit",
+        false,
+    ),
+    (
+        "16k dirty",
+        40,
+        "-b 16384 -N 160 -J size=16 -O orphan_file",
+        true,
+    ),
+    ("32k", 20, "-b 32768 -N 192 -g 256 -O ^has_journal", false),
+    ("64k", 16, "-b 65536 -N 160 -O ^has_journal", false),
+];
+
 /// Feature sets of volumes that are only read.
 pub(crate) const READ_ONLY: &[FeatureSet] = &[
     (
@@ -107,22 +125,13 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
     std::fs::hard_link(tree.join("tiny"), tree.join("sub/deep/hard"))?;
     std::os::unix::fs::symlink("short", tree.join("fast"))?;
     std::os::unix::fs::symlink("z".repeat(100), tree.join("slow"))?;
-    for number in 0..90 {
-        make(
-            &format!("big/a_rather_long_file_name_to_fill_blocks_{number}"),
-            b"",
-        )?;
-    }
     if args.contains("casefold") {
         for number in 0..20 {
             make(&format!("big/In_GROSSEN_Buchstaben_Ä_{number}"), b"")?;
         }
     }
-    // A block here and there, so that the map has levels.
-    let sparse = std::fs::File::create(tree.join("sparse"))?;
-    for piece in 0..30 {
-        std::os::unix::fs::FileExt::write_all_at(&sparse, b"x", piece << 14)?;
-    }
+    let block = block_size(args);
+    crowd_and_sparse(&tree, block)?;
     let image = Image::of_mib(mib)
         .args(args)
         .args("-d")
@@ -151,10 +160,13 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
     ensure!(matches!(made.code, Some(0 | 1)), "{}", made.describe());
     if dirty {
         let copy = std::fs::read(image.path())?;
-        let block = tree.join("block");
-        std::fs::write(&block, copy.get(1024..2048).unwrap_or_default())?;
         // The superblock's block as it is: a replay changes nothing but the time.
-        script(&image, &format!("jo -c\njw -b 1 {}\njc\n", block.display()))?;
+        let (path, len) = (tree.join("block"), usize::try_from(block)?);
+        let number = 1024 / len;
+        let bytes = copy.get(number * len..).and_then(|rest| rest.get(..len));
+        std::fs::write(&path, bytes.unwrap_or_default())?;
+        let path = path.display();
+        script(&image, &format!("jo -c\njw -b {number} {path}\njc\n"))?;
     }
     let verdict = verdict(image.path())?;
     ensure!(
@@ -162,6 +174,36 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
         "the base is not clean: {verdict:?}"
     );
     Ok(image)
+}
+
+/// Names of files, in more than a block, and a file with a block here and there, so that the map
+/// has levels.
+fn crowd_and_sparse(tree: &TempDir, block: u64) -> Result<()> {
+    // Files at first, then names of one of them, of which each name takes no inode.
+    let name = |number| {
+        tree.join(format!(
+            "big/a_rather_long_file_name_to_fill_blocks_{number}"
+        ))
+    };
+    for number in 0..90.max(block / 36) {
+        match number {
+            0..90 => std::fs::write(name(number), b"")?,
+            _ => std::fs::hard_link(name(0), name(number))?,
+        }
+    }
+    let sparse = std::fs::File::create(tree.join("sparse"))?;
+    let stride = (1 << 14).max(2 * block);
+    for piece in 0..30 {
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"x", piece * stride)?;
+    }
+    Ok(())
+}
+
+/// The size of the blocks that mke2fs makes with `args`.
+fn block_size(args: &str) -> u64 {
+    let mut words = args.split_whitespace();
+    let named = words.find(|word| *word == "-b").and_then(|_| words.next());
+    named.and_then(|size| size.parse().ok()).unwrap_or(1024)
 }
 
 /// Requests of debugfs. `{block N}` is replaced by a block of the journal, `{name FILE}` by the

@@ -8,7 +8,7 @@ use crate::referee::Role;
 use crate::world::World;
 
 /// The kinds of volume that [`ranges`] runs on.
-pub(crate) const SETUPS: &[&str] = &["usual", "per-block", "large-blocks"];
+pub(crate) const SETUPS: &[&str] = &["usual", "per-block", "large-blocks", "blocks-of-64k"];
 
 /// The possible content of a file after an operation on it failed.
 #[derive(Clone)]
@@ -166,59 +166,66 @@ impl World {
 pub(crate) fn ranges(w: &mut World) {
     use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
     w.mount();
+    // A volume of larger blocks has as many of them to each step.
+    let s = w.scale();
     w.open("big", "/old/big");
     w.open("frag", "/old/frag");
     // Cold: maps and edges are read. Ranges end with a unit of contents, so that the rest of one
     // begins with its number.
-    w.range("frag", PunchHole, 2 * 8192 + 500, 9 * 8192 + 12);
-    w.range("big", PunchHole, 10_000, 20_000);
+    w.range("frag", PunchHole, s * (2 * 8192 + 500), s * (9 * 8192 + 12));
+    w.range("big", PunchHole, s * 10_000, s * 20_000);
     w.fsync("frag");
     w.fsync("big");
     w.read("/old/frag");
-    w.range("big", ZeroRange { keep_size: false }, 40_010, 12_342);
+    w.range(
+        "big",
+        ZeroRange { keep_size: false },
+        s * 40_010,
+        s * 12_342,
+    );
     w.fsync("big");
-    w.range("frag", CollapseRange, 12 * 8192, 3 * 8192);
+    w.range("frag", CollapseRange, s * 12 * 8192, s * 3 * 8192);
     w.fsync("frag");
-    w.range("frag", InsertRange, 4096, 8192);
+    w.range("frag", InsertRange, s * 4096, s * 8192);
     w.fsync("frag");
     w.read("/old/frag");
     w.range(
         "frag",
         ZeroRange { keep_size: true },
-        20 * 8192 + 7,
-        5 * 8192 + 9,
+        s * (20 * 8192 + 7),
+        s * (5 * 8192 + 9),
     );
     w.sync();
     // Space ahead of data, then data.
     w.mkdir("/new");
     w.open("a", "/new/a");
-    w.range("a", Allocate { keep_size: true }, 0, 30_000);
-    w.write("a", 4096, 9000);
+    w.range("a", Allocate { keep_size: true }, 0, s * 30_000);
+    w.write("a", s * 4096, s * 9000);
     w.fsync("a");
-    w.range("a", Allocate { keep_size: false }, 20_000, 40_000);
+    w.range("a", Allocate { keep_size: false }, s * 20_000, s * 40_000);
     w.fsync("a");
-    w.write("a", 48_000, 6000);
+    w.write("a", s * 48_000, s * 6000);
     // On what is dirty.
-    w.range("a", PunchHole, 49_000, 2008);
-    w.range("a", InsertRange, 8192, 4096);
+    w.range("a", PunchHole, s * 49_000, s * 2008);
+    w.range("a", InsertRange, s * 8192, s * 4096);
     w.fsync("a");
-    w.write("a", 0, 20_480);
-    w.range("a", CollapseRange, 4096, 8192);
-    w.range("a", ZeroRange { keep_size: false }, 50_000, 30_000);
+    w.write("a", 0, s * 20_480);
+    w.range("a", CollapseRange, s * 4096, s * 8192);
+    w.range("a", ZeroRange { keep_size: false }, s * 50_000, s * 30_000);
     w.open("c", "/new/c");
-    w.write("c", 8192, 20_000);
-    w.write("c", 40_000, 30_000);
+    w.write("c", s * 8192, s * 20_000);
+    w.write("c", s * 40_000, s * 30_000);
     w.sync();
     w.open("b", "/new/b");
-    w.copy("c", "b", 1024, 60_000);
+    w.copy("c", "b", s * 1024, s * 60_000);
     w.fsync("b");
     w.read("/new/b");
     w.read("/new/a");
     w.read("/old/big");
     // Left to the unmount.
-    w.write("big", 0, 30_000);
-    w.range("big", CollapseRange, 16_384, 4096);
-    w.range("frag", PunchHole, 0, 100_000);
-    w.range("b", InsertRange, 4096, 4096);
+    w.write("big", 0, s * 30_000);
+    w.range("big", CollapseRange, s * 16_384, s * 4096);
+    w.range("frag", PunchHole, 0, s * 100_000);
+    w.range("b", InsertRange, s * 4096, s * 4096);
     w.unmount();
 }

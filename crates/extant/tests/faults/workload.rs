@@ -63,9 +63,25 @@ pub(crate) const SETUPS: &[Setup] = &[
         mkfs: "-t ext3 -b 1024",
         mount: "nodelalloc",
     },
+    Setup {
+        name: "blocks-of-8k",
+        mkfs: "-b 8192 -O orphan_file",
+        mount: "",
+    },
+    Setup {
+        name: "blocks-of-64k",
+        mkfs: "-b 65536",
+        mount: "",
+    },
 ];
 
 impl Setup {
+    /// Bytes of a block.
+    pub(crate) fn block_size(&self) -> u64 {
+        let words = self.mkfs.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).max().unwrap()
+    }
+
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::new();
         let mut tuning = Tuning::default();
@@ -92,7 +108,8 @@ impl Base {
     /// Files with one extent and with many, a directory with an index, a link and attributes in
     /// blocks.
     pub(crate) fn new(setup: &Setup) -> Self {
-        let image = Image::of_mib(10).args(setup.mkfs).junk().make().unwrap();
+        // As small as its journal lets it be.
+        let image = Image::with_args(10, setup.mkfs).junk().make().unwrap();
         let listed = image.debugfs("blocks <8>").unwrap();
         let log_blocks = listed.split_whitespace().map(|n| n.parse().unwrap());
         let log_blocks: Arc<HashSet<u64>> = Arc::new(log_blocks.collect());
@@ -109,14 +126,15 @@ impl Base {
             w.close("x");
         }
         w.open("x", "/old/big");
-        w.write("x", 0, 70_000);
+        let scale = w.scale();
+        w.write("x", 0, scale * 70_000);
         w.open("x", "/old/small");
         w.write("x", 0, 3001);
         w.open("x", "/old/replaced");
         w.write("x", 0, 5000);
         w.open("x", "/old/frag");
         for part in 0..30 {
-            w.write("x", part * 8192, 3008);
+            w.write("x", scale * part * 8192, scale * 3008);
         }
         w.close("x");
         w.symlink(TARGET, "/old/link");

@@ -70,6 +70,7 @@ struct Open {
 /// The volume under the workload.
 pub(crate) struct World {
     options: Options,
+    scale: usize,
     pub(crate) stage: Arc<Stage>,
     fs: Option<Filesystem>,
     pub(crate) known: Known,
@@ -103,11 +104,17 @@ impl World {
             removed: BTreeSet::new(),
             referee: Referee::new(stage.clone(), setup.mount.contains("sync")),
             options: setup.options(),
+            scale: usize::try_from(setup.block_size() / 4096).unwrap().max(1),
             stage,
             fs: None,
             known,
             open: BTreeMap::new(),
         }
+    }
+
+    /// Pages of a block, one at least.
+    pub(crate) fn scale(&self) -> usize {
+        self.scale
     }
 
     fn fs(&self) -> &Filesystem {
