@@ -43,6 +43,9 @@ fn linux_finds_every_entry_of_a_folder() {
         (volume(4096, 1024, "^metadata_csum,^flex_bg"), None),
         (volume(2048, 256, "^dir_index,^has_journal,^64bit"), None),
         (volume(4096, 256, "metadata_csum_seed"), Some(3 << 30)),
+        (volume(8192, 128, "orphan_file"), None),
+        (volume(65_536, 256, ""), None),
+        (volume(65_536, 512, "^metadata_csum"), Some(300 << 20)),
     ] {
         let options = Options {
             volume,

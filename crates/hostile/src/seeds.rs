@@ -193,7 +193,14 @@ const SHAPES: &[Shape] = &[
         "-b 1024 -N 64 -O ^has_journal,casefold",
         Then::Leave,
     ),
-    refused("16k", 2048, "-b 16384 -N 64 -O ^has_journal"),
+    shape(
+        "16k",
+        3584,
+        "-b 16384 -N 96 -O ^has_journal",
+        Then::Fill(150),
+    ),
+    refused("journal device", 2048, "-b 1024 -O journal_dev"),
+    shape("64k", 4096, "-b 65536 -N 64 -O ^has_journal", Then::Leave),
 ];
 
 /// Every seed, made at the first call.
