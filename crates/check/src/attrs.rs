@@ -129,7 +129,7 @@ impl<'a> Attributes<'a> {
                 });
             }
         }
-        if let Some(block) = self.usage.claim(pblk, 1) {
+        if let Some(block) = self.usage.claim_clusters(pblk, 1) {
             let place = Location::XattrBlock(ino, pblk);
             self.findings.add(place, MapDamage::Shared { block });
         }

@@ -16,6 +16,7 @@ const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY
 /// only the files are checked, not their contents.
 const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT
     .union(RoCompat::QUOTA)
+    .union(RoCompat::BIGALLOC)
     .union(RoCompat::PROJECT)
     .union(RoCompat::SHARED_BLOCKS)
     .union(RoCompat::VERITY);

@@ -19,7 +19,7 @@ use crate::superblock;
 use crate::volume::Volume;
 use crate::work::Work;
 
-/// Free blocks and inodes, as found.
+/// Free clusters and inodes, as found.
 #[derive(Clone, Copy, Default)]
 struct Free {
     blocks: u64,
@@ -52,7 +52,8 @@ pub(crate) fn compare(
         blocks: sum.blocks + group.blocks,
         inodes: sum.inodes + group.inodes,
     });
-    superblock::totals(volume, total.blocks, total.inodes, findings);
+    let blocks = total.blocks << volume.sb.cluster_bits();
+    superblock::totals(volume, blocks, total.inodes, findings);
     copies::compare(volume, findings, work)
 }
 
@@ -127,10 +128,10 @@ impl Check<'_> {
         self.findings.add_repairable(bitmap.place, damage, repair);
     }
 
-    /// Checks the block bitmap. Returns the number of free blocks.
+    /// Checks the block bitmap. Returns the number of free clusters.
     fn blocks(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
-        let (usage, len) = (&self.scan.usage, volume.group_len(self.group));
+        let (usage, len) = (&self.scan.usage, volume.group_clusters(self.group));
         // Only blocks of the file system are claimed.
         let free = len - usage.used(self.group);
         let unwritten = self.has_flag(GroupFlags::BLOCK_UNINIT);
@@ -141,7 +142,7 @@ impl Check<'_> {
             place: Location::BlockBitmap(self.group),
             used: &usage.bits(self.group),
             len,
-            covered: volume.sb.blocks_per_group(),
+            covered: volume.sb.blocks_per_group() >> volume.sb.cluster_bits(),
             repair: OnceCell::new(),
         };
         if unwritten {

@@ -396,8 +396,10 @@ impl Table<'_> {
         map.claimed
     }
 
-    fn space(&self, ino: Ino, core: &InodeCore, blocks: u64) {
-        let expected = blocks * (self.volume.sb.block_size().bytes_u64() / 512);
+    /// Compares what an inode says that it owns with the `clusters` of its map and its attributes.
+    fn space(&self, ino: Ino, core: &InodeCore, clusters: u64) {
+        let sectors = self.volume.sb.block_size().bytes_u64() / 512;
+        let expected = (clusters << self.volume.sb.cluster_bits()) * sectors;
         if core.sectors != expected {
             let damage = InodeDamage::Sectors {
                 stored: core.sectors,
@@ -541,7 +543,8 @@ fn is_zero(record: &[u8]) -> bool {
 }
 
 /// Returns whether the target lies in the inode itself.
-fn is_fast_symlink(volume: &Volume, core: &InodeCore, attribute_blocks: u64) -> bool {
-    let own = attribute_blocks * (volume.sb.block_size().bytes_u64() / 512);
+fn is_fast_symlink(volume: &Volume, core: &InodeCore, attribute_clusters: u64) -> bool {
+    let blocks = attribute_clusters << volume.sb.cluster_bits();
+    let own = blocks * (volume.sb.block_size().bytes_u64() / 512);
     !core.flags.contains(InodeFlags::EXTENTS) && core.sectors <= own && core.disk_size < 60
 }

@@ -12,7 +12,7 @@ use extant_disk::extent::{self, Expect, Extent, ExtentError, Index, Node, RawHea
 use extant_disk::features::RoCompat;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags};
 use extant_disk::location::Location;
-use extant_units::{BlockSize, Ino, Lblk, Pblk};
+use extant_units::{BlockSize, Ino, Lblk, Pblk, at_most_u32};
 
 use crate::error::Result;
 use crate::findings::Findings;
@@ -31,8 +31,10 @@ const DIRECT: usize = 12;
 pub(crate) struct Map {
     /// Runs of blocks in file order.
     pub(crate) runs: Vec<Extent>,
-    /// Blocks claimed: data and the map's own.
+    /// Clusters claimed: of data, and of the map's own blocks.
     pub(crate) claimed: u64,
+    /// The cluster in the file of the last block of data, and that on the volume.
+    last_cluster: Option<(u64, u64)>,
 }
 
 /// Walks the map of one inode.
@@ -68,8 +70,8 @@ impl MapWalker<'_> {
             self.findings.add(Location::Inode(self.ino), damage);
             return false;
         }
-        map.claimed += u64::from(count);
-        if let Some(block) = self.usage.claim(first, u64::from(count)) {
+        map.claimed += self.clusters(first, count);
+        if let Some(block) = self.usage.claim_clusters(first, u64::from(count)) {
             let place = Location::Inode(self.ino);
             self.findings.add(place, MapDamage::Shared { block });
             return false;
@@ -77,8 +79,21 @@ impl MapWalker<'_> {
         true
     }
 
-    /// As [`MapWalker::claim`], for data, which several files have where the volume allows it.
-    fn claim_data(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
+    /// Clusters that `count` blocks from `first` on touch.
+    fn clusters(&self, first: Pblk, count: u32) -> u64 {
+        let bits = self.volume.sb.cluster_bits();
+        let last = first.get() + u64::from(count) - 1;
+        (last >> bits) - (first.get() >> bits) + 1
+    }
+
+    /// As [`MapWalker::claim`], for data at block `lblk` of the file, which several files have
+    /// where the volume allows it. A cluster of the file is one on the volume, block by block; runs
+    /// in one of them claim it once.
+    fn claim_data(&self, lblk: Lblk, first: Pblk, count: u32, map: &mut Map) -> bool {
+        let bits = self.volume.sb.cluster_bits();
+        if bits > 0 && self.volume.holds(first, u64::from(count)) {
+            return self.claim_in_clusters(lblk, first, count, map);
+        }
         let shared = self
             .volume
             .sb
@@ -90,6 +105,32 @@ impl MapWalker<'_> {
         map.claimed += u64::from(count);
         self.usage.share(first, u64::from(count));
         true
+    }
+
+    /// [`MapWalker::claim_data`] where a cluster has several blocks.
+    fn claim_in_clusters(&self, lblk: Lblk, first: Pblk, count: u32, map: &mut Map) -> bool {
+        let bits = self.volume.sb.cluster_bits();
+        let (of_file, of_volume) = (u64::from(lblk.get()) >> bits, first.get() >> bits);
+        let inside = |block: u64| block & ((1 << bits) - 1);
+        let known = map.last_cluster.filter(|last| last.0 == of_file);
+        let elsewhere = known.is_some_and(|last| last.1 != of_volume);
+        if elsewhere || inside(lblk.get().into()) != inside(first.get()) {
+            let damage = MapDamage::Cluster { lblk, first };
+            self.findings.add(Location::Inode(self.ino), damage);
+            return self.claim(first, count, map);
+        }
+        let last = u64::from(count) - 1;
+        map.last_cluster = Some((
+            (u64::from(lblk.get()) + last) >> bits,
+            (first.get() + last) >> bits,
+        ));
+        if known.is_none() {
+            return self.claim(first, count, map);
+        }
+        // What lies behind the cluster that the run before it claimed.
+        let next = (of_volume + 1) << bits;
+        let here = at_most_u32(next - first.get());
+        here >= count || self.claim(Pblk::new(next), count - here, map)
     }
 
     /// Walks an extent tree, with a stack of its own.
@@ -189,7 +230,7 @@ impl MapWalker<'_> {
     fn node(&self, node: &Node<'_>, end: u64, map: &mut Map, pending: &mut Vec<(Index, Expect)>) {
         if node.depth() == 0 {
             for extent in node.extents() {
-                if self.claim_data(extent.pblk, extent.len, map) {
+                if self.claim_data(extent.lblk, extent.pblk, extent.len, map) {
                     map.runs.push(extent);
                 }
             }
@@ -241,7 +282,7 @@ impl MapWalker<'_> {
             return Ok(());
         }
         if level == 0 {
-            if self.claim_data(pblk, 1, map) {
+            if self.claim_data(Lblk::new(start), pblk, 1, map) {
                 push(&mut map.runs, Lblk::new(start), pblk);
             }
             return Ok(());

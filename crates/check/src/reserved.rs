@@ -93,14 +93,17 @@ impl Reserved<'_> {
             return Ok(map);
         }
         let reserved = u64::from(sb.reserved_gdt_blocks());
-        let first = sb.first_data_block().get() + 1 + u64::from(sb.desc_blocks());
+        // The first superblock lies behind a boot block, the copies at the start of their groups.
+        let superblock = sb.descriptor_start().get() - 1;
+        let first = superblock + 1 + u64::from(sb.desc_blocks());
         let dind = self.volume.block(dind)?;
         let per_block = dind.len() / 4;
         let backups: Vec<u64> = (self.volume.group_numbers().skip(1))
             .filter(|group| sb.has_backup(*group))
-            .map(|group| self.volume.group_start(group) - sb.first_data_block().get())
+            .map(|group| self.volume.group_start(group) - superblock)
             .take(per_block)
             .collect();
+        // With `bigalloc` each counts as a cluster.
         map.claimed += reserved * (1 + backups.len() as u64);
         let word = |block: &[u8], at: usize| {
             let (words, _) = block.as_chunks::<4>();

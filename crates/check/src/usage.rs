@@ -1,4 +1,7 @@
 //! Block usage: every block is claimed once, by its owner.
+//!
+//! With `bigalloc` space is in use by clusters. Metadata of groups shares them; anything else has
+//! its clusters to itself, and claims them whole.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use extant_disk::bitmap;
 use extant_disk::damage::{GroupDamage, GroupPart, SuperblockDamage};
 use extant_disk::location::Location;
-use extant_units::{Group, Pblk, index};
+use extant_units::{Group, Pblk, exact_u32, index};
 use parking_lot::Mutex;
 
 use crate::error::Result;
@@ -29,12 +32,16 @@ struct Claimed {
 /// One per group, held for one range.
 pub(crate) struct Usage {
     groups: Box<[Mutex<Claimed>]>,
-    /// Blocks of each group that hold metadata of groups.
+    /// Clusters of each group that hold metadata of groups.
     metadata: Box<[u32]>,
     /// True if a block was claimed twice. Which of its owners is told so depends on the order.
     contested: AtomicBool,
     first: u64,
+    /// One past the last block.
+    end: u64,
     per_group: u32,
+    /// log2 of the blocks of a cluster.
+    cluster_bits: u32,
 }
 
 impl Usage {
@@ -47,7 +54,9 @@ impl Usage {
             metadata: Box::default(),
             contested: AtomicBool::new(false),
             first: volume.sb.first_data_block().get(),
+            end: volume.end(),
             per_group: volume.sb.blocks_per_group(),
+            cluster_bits: volume.sb.cluster_bits(),
         }
     }
 
@@ -89,8 +98,7 @@ impl Usage {
         {
             findings.add(Location::Superblock, SuperblockDamage::MmpOverlap { block });
         }
-        let counts = usage.groups.iter_mut();
-        usage.metadata = counts.map(|group| group.get_mut().count).collect();
+        usage.metadata = volume.group_numbers().map(|of| usage.used(of)).collect();
         // One thread has claimed until here.
         usage.contested = AtomicBool::new(false);
         Ok(usage)
@@ -115,6 +123,15 @@ impl Usage {
         taken
     }
 
+    /// Claims the clusters that `[first, first + count)` touches, as [`Usage::claim`] does blocks.
+    pub(crate) fn claim_clusters(&self, first: Pblk, count: u64) -> Option<Pblk> {
+        let ratio = 1 << self.cluster_bits;
+        let start = first.get() & !(ratio - 1);
+        // The last cluster of a volume may be shorter.
+        let end = (first.get() + count).next_multiple_of(ratio).min(self.end);
+        self.claim(Pblk::new(start), end - start)
+    }
+
     /// Claims a range as [`Usage::claim`] does, for an owner that may share it.
     pub(crate) fn share(&self, first: Pblk, count: u64) {
         for (group, range) in self.split(first, count) {
@@ -127,31 +144,43 @@ impl Usage {
         self.contested.load(Ordering::Relaxed)
     }
 
-    /// Claimed blocks of a group of the volume.
+    /// Clusters of a group of the volume with a claimed block.
     pub(crate) fn used(&self, group: Group) -> u32 {
-        self.groups[group.index()].lock().count
+        let claimed = self.groups[group.index()].lock();
+        match (self.cluster_bits, &claimed.bits) {
+            (0, _) => claimed.count,
+            (bits, None) => claimed.count.div_ceil(1 << bits),
+            (bits, Some(blocks)) => {
+                let clusters = clusters_of(blocks, self.per_group, bits);
+                bitmap::count_set(&clusters, 0..self.per_group >> bits)
+            }
+        }
     }
 
-    /// Returns whether more blocks of the group are claimed than its metadata.
+    /// Returns whether more clusters of the group are claimed than its metadata has.
     pub(crate) fn has_files(&self, group: Group) -> bool {
         self.used(group) > self.metadata[group.index()]
     }
 
-    /// A bit for each block of a group of the volume.
+    /// A bit for each cluster of a group of the volume.
     pub(crate) fn bits(&self, group: Group) -> Box<[u8]> {
         let claimed = self.groups[group.index()].lock();
-        let len = self.per_group.div_ceil(8) as usize;
+        let len = (self.per_group >> self.cluster_bits).div_ceil(8) as usize;
         match &claimed.bits {
+            Some(blocks) if self.cluster_bits > 0 => {
+                clusters_of(blocks, self.per_group, self.cluster_bits)
+            }
             Some(bits) => bits.clone(),
             None if claimed.count == 0 => vec![0; len].into(),
             None => vec![!0; len].into(),
         }
     }
 
-    /// Claimed blocks in all.
+    /// Blocks in all that are claimed, or of a cluster with a claimed one.
     pub(crate) fn count(&self) -> u64 {
-        let groups = self.groups.iter();
-        groups.map(|group| u64::from(group.lock().count)).sum()
+        let groups = (0..self.groups.len() as u64).map(|group| Group::new(exact_u32(group)));
+        let clusters: u64 = groups.map(|group| u64::from(self.used(group))).sum();
+        clusters << self.cluster_bits
     }
 
     /// The parts of `[first, first + count)` in each group: the group's index, and the bits there.
@@ -198,6 +227,20 @@ impl Claimed {
     }
 }
 
+/// A bit for each cluster of a group of `per_group` blocks: set if one of its blocks is.
+fn clusters_of(blocks: &[u8], per_group: u32, cluster_bits: u32) -> Box<[u8]> {
+    let ratio = 1 << cluster_bits;
+    let clusters = per_group >> cluster_bits;
+    let mut bits = vec![0; clusters.div_ceil(8) as usize];
+    let mut at = bitmap::next_set(blocks, 0, per_group);
+    while at < per_group {
+        bitmap::set(&mut bits, at >> cluster_bits);
+        let next = ((at >> cluster_bits) + 1) * ratio;
+        at = bitmap::next_set(blocks, next.min(per_group), per_group);
+    }
+    bits.into()
+}
+
 /// `value` modulo `modulus`.
 fn below(value: u64, modulus: u32) -> u32 {
     #[allow(
@@ -229,13 +272,38 @@ mod tests {
     }
 
     #[test]
+    fn clusters_are_in_use_as_wholes() {
+        let usage = Usage {
+            groups: (0..2).map(|_| Mutex::default()).collect(),
+            metadata: Box::default(),
+            contested: AtomicBool::new(false),
+            first: 0,
+            end: 122,
+            per_group: 64,
+            cluster_bits: 2,
+        };
+        // Metadata shares a cluster.
+        assert_eq!(usage.claim(Pblk::new(4), 1), None);
+        assert_eq!(usage.claim(Pblk::new(5), 2), None);
+        assert_eq!(usage.used(Group::new(0)), 1);
+        assert_eq!(usage.claim_clusters(Pblk::new(7), 1), Some(Pblk::new(4)));
+        assert_eq!(usage.claim_clusters(Pblk::new(9), 6), None);
+        assert_eq!(&*usage.bits(Group::new(0)), [0b1110, 0]);
+        assert_eq!(usage.claim_clusters(Pblk::new(12), 1), Some(Pblk::new(12)));
+        assert_eq!(usage.claim_clusters(Pblk::new(121), 1), None);
+        assert_eq!((usage.used(Group::new(1)), usage.count()), (1, 16));
+    }
+
+    #[test]
     fn a_block_with_two_owners_is_contested_whichever_group_it_is_in() {
         let usage = Usage {
             groups: (0..3).map(|_| Mutex::default()).collect(),
             metadata: Box::default(),
             contested: AtomicBool::new(false),
             first: 1,
+            end: 190,
             per_group: 64,
+            cluster_bits: 0,
         };
         // Blocks 60..70 are in two groups.
         assert_eq!(usage.claim(Pblk::new(60), 10), None);

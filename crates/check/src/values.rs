@@ -64,7 +64,7 @@ impl Values {
         Ok(wrong.then(|| AttributeDamage::Hash.into()))
     }
 
-    /// Blocks of the values that attributes of a table have elsewhere. Each inode that has the
+    /// Clusters of the values that attributes of a table have elsewhere. Each inode that has the
     /// attributes counts them as its own, but those of Lustre. `None` if some cannot be read.
     pub(crate) fn blocks(&self, volume: &Volume, entries: Entries<'_>) -> Result<Option<u64>> {
         let mut blocks = 0;
@@ -78,7 +78,8 @@ impl Values {
                 return Ok(None);
             };
             if holder.users.is_some() {
-                blocks += volume.sb.block_size().blocks_for(at.size.into()).get();
+                let own = volume.sb.block_size().blocks_for(at.size.into()).get();
+                blocks += own.div_ceil(1 << volume.sb.cluster_bits());
             }
         }
         Ok(Some(blocks))

@@ -153,6 +153,11 @@ impl Volume {
         u32::try_from(self.end() - start).map_or(full, |left| left.min(full))
     }
 
+    /// Clusters of a group, which without `bigalloc` are its blocks.
+    pub(crate) fn group_clusters(&self, group: Group) -> u32 {
+        self.group_len(group).div_ceil(1 << self.sb.cluster_bits())
+    }
+
     /// Bits of a bitmap block.
     pub(crate) fn bits_per_block(&self) -> u32 {
         8 << self.sb.block_size().log2()

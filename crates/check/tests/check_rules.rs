@@ -8,12 +8,12 @@ mod check_kit;
 
 use std::sync::Arc;
 
-use check_kit::{BASES, Expected, base, kind, verdict};
+use check_kit::{BASES, Expected, READ_ONLY, base, kind, verdict};
 use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, check};
 use extant_disk::damage::{
-    AttributeDamage, DirectoryDamage, ExtentError, GroupDamage, IndexDamage, InodeDamage,
-    JournalDamage, OrphanDamage, ReservedDamage, SuperblockDamage,
+    AttributeDamage, BitmapDamage, DirectoryDamage, ExtentError, GroupDamage, IndexDamage,
+    InodeDamage, JournalDamage, MapDamage, OrphanDamage, ReservedDamage, SuperblockDamage,
 };
 use extant_testkit::{Image, Need, Result, TempDir, bail, ensure, need};
 
@@ -322,6 +322,60 @@ fn indexes() -> Result<()> {
             ),
         ],
     )
+}
+
+/// A cluster of a file is one on the volume, block by block, and no other file's.
+#[test]
+fn clusters() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = *(READ_ONLY.iter())
+        .find(|set| set.0 == "bigalloc")
+        .unwrap_or(&READ_ONLY[0]);
+    let image = base(mib, args, dirty)?;
+    let block = |of: &str| -> Result<u64> {
+        let answer = image.debugfs(&format!("bmap {of}"))?;
+        Ok(answer.trim().parse()?)
+    };
+    // The file's fifth block is alone in a cluster.
+    let (own, other) = (block("tiny 0")?, block("file 4")?);
+    let share = format!(
+        "sif tiny size 1500\nsif tiny block[3] 1\nsif tiny block[5] {}",
+        other + 1
+    );
+    let rows = [
+        (
+            format!("sif tiny block[5] {}", own + 1),
+            kind!(Map(MapDamage::Cluster { .. })),
+        ),
+        (share, kind!(Map(MapDamage::Shared { .. }))),
+        (
+            "sif tiny blocks 2".to_owned(),
+            kind!(Inode(InodeDamage::Sectors {
+                stored: 2,
+                owned: 8
+            })),
+        ),
+        (
+            format!("freeb {own}"),
+            kind!(Bitmap(BitmapDamage::MarkedFree { count: 1, .. })),
+        ),
+        (
+            "set_bg 0 free_blocks_count 9\nset_bg 0 checksum calc".to_owned(),
+            kind!(Group(GroupDamage::FreeBlocks { stored: 9, .. })),
+        ),
+    ];
+    for (requests, expected) in rows {
+        is_told(&image, &requests, &NONE, expected)?;
+        let damaged = image.copy()?;
+        for request in requests.lines() {
+            damaged.debugfs_write(request)?;
+        }
+        let agreed = verdict(damaged.path())?.agree();
+        ensure!(agreed, "{requests}: e2fsck finds nothing");
+    }
+    Ok(())
 }
 
 #[test]

@@ -158,13 +158,6 @@ pub(crate) const OURS: &[Exception] = &[
         shown_by: (3, "set_bg 5 itable_unused 999\nset_bg 5 checksum calc"),
     },
     Exception {
-        name: "feature that check does not know",
-        says: Says::Text("unsupported feature:"),
-        why: "e2fsck knows some features that Extant does not mount; check answers that nothing \
-              can be said",
-        shown_by: (5, "ssv feature_ro_compat 0x66b"),
-    },
-    Exception {
         name: "superblock mended by the replay",
         says: Says::Kinds(&[
             kind!(Superblock(

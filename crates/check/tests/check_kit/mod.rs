@@ -109,6 +109,13 @@ pub(crate) const READ_ONLY: &[FeatureSet] = &[
         "-b 1024 -N 160 -O quota,project -E quotatype=usrquota:grpquota:prjquota",
         false,
     ),
+    ("bigalloc", 8, "-b 1024 -N 160 -O bigalloc -C 4096", false),
+    (
+        "bigalloc, groups",
+        40,
+        "-b 1024 -N 320 -g 8192 -C 65536 -O bigalloc,^metadata_csum,^resize_inode,^has_journal",
+        false,
+    ),
 ];
 
 /// A base image: sound for both sides, with all kinds of structures: an index, an extent tree of

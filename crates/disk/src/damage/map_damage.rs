@@ -1,6 +1,6 @@
 //! Damage of the map of a file.
 
-use extant_units::Pblk;
+use extant_units::{Lblk, Pblk};
 
 damage! {
     /// The map of a file, of either kind, against the volume.
@@ -8,6 +8,9 @@ damage! {
         Outside { first: Pblk, blocks: u32 } =>
             "{blocks} blocks at {first} lie outside of the file system",
         Shared { block: Pblk } => "block {block} has another owner as well",
+        Cluster { lblk: Lblk, first: Pblk } =>
+            "the file's block {lblk} is block {first}, which is elsewhere in a cluster, or in \
+             another cluster than those before it",
         PastDevice => "an extent beyond any device",
         PastLargestFile => "the block map reaches past the largest file",
         PastVolume => "the file maps more blocks than the volume has",
