@@ -24,6 +24,7 @@ pub(crate) const ALIKE: Compare = Compare {
     one_image: false,
     skip_dir_times: true,
     skip_root: false,
+    as_fuse2fs_shows: false,
 };
 
 pub(crate) fn told(error: impl std::fmt::Display) -> TestError {
