@@ -54,11 +54,12 @@ impl Shared {
         log.name_first_tail(head, tid)?;
         log.write(head, image.iter().map(|block| &**block))?;
         drop(image);
+        // What is written from here on is not covered by this commit.
+        self.note_flushing();
         if log.external {
             // The preflush of the commit record covers blocks and data only on the log's device.
             self.flush()?;
         }
-        self.note_flushing();
         self.check_alive()?;
         log.write_commit(log.ring.advance(head, len - 1), tid, now())?;
 
