@@ -48,6 +48,41 @@ fn fill(file: &mut File, len: usize) -> Result<u64> {
     bail!("{taken} bytes fit into 32 MiB")
 }
 
+/// Each page that is written takes a block, which is larger.
+#[test]
+fn pages_of_large_blocks_are_refused_in_time() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let args = "-b 65536 -m 0 -O ^has_journal";
+    let image = Image::of_mib(160).args(args).make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    let path = mount.join("file");
+    let file = File::create(&path)?;
+    let mut taken = 0;
+    loop {
+        match file.write_all_at(&content::fill(9, taken, 4096), taken << 16) {
+            Ok(()) => taken += 1,
+            Err(error) if error.raw_os_error() == NO_SPACE => break,
+            Err(error) => return Err(error.into()),
+        }
+        ensure!(taken < 2560, "more blocks than the volume has");
+    }
+    file.sync_all()?;
+    drop(file);
+    mount.unmount()?;
+    ensure!(taken > 1500, "{taken} of some 2,300 blocks");
+    let mount = Subject::under_test().mount(image.path(), "ro")?;
+    let file = File::open(mount.join("file"))?;
+    for at in 0..taken {
+        let mut page = vec![0; 4096];
+        file.read_exact_at(&mut page, at << 16)?;
+        ensure!(page == content::fill(9, at, 4096), "write {at}");
+    }
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
 #[test]
 fn a_write_is_refused_before_anything_is_lost() -> Result<()> {
     if !need(NEEDS) {

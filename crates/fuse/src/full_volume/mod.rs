@@ -13,8 +13,9 @@
 //!   no write asks           room >= bound + 2 * margin                      last: each write asks
 //! ```
 //!
-//! *bound* is what the kernel holds dirty of this mount at most (`mount/tuning.rs`), *room* what
-//! the engine can still give. `admission` decides: one type, whose changes all go through one step.
+//! *bound* is what those pages take in blocks that the kernel holds dirty of this mount at most
+//! (`mount/tuning.rs`), *room* what the engine can still give. `admission` decides: one type, whose
+//! changes all go through one step.
 //! A question passes if what may be dirty, and one write more, fit into the room. Otherwise it is
 //! *parked* (`parking`) until the kernel has written everything back (`drainer`), and is decided
 //! then. A drain that fails means ENOSPC. An operation that takes space by name leaves what may be

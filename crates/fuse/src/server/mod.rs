@@ -95,6 +95,9 @@ impl Settings {
 
 type Outcome = Result<Completion, Errno>;
 
+/// The smallest page of a kernel in bytes.
+const PAGE: u32 = 4096;
+
 impl<'a> Server<'a> {
     pub(crate) fn new(
         volume: &'a Volume,
@@ -113,7 +116,11 @@ impl<'a> Server<'a> {
             false => DirtyBound::default(),
         };
         let space = (settings.volume_len, volume.room(false));
-        let full = FullVolume::new(settings.dirty_limit, space, can_drain, bound);
+        // A dirty page may take a whole block, as those beside it are not written.
+        let block_size = volume.statfs().map_or(0, |totals| totals.block_size);
+        let pages_of_a_block = u64::from(block_size / PAGE).max(1);
+        let dirty_limit = settings.dirty_limit.saturating_mul(pages_of_a_block);
+        let full = FullVolume::new(dirty_limit, space, can_drain, bound);
         let server = Self {
             volume,
             device,
