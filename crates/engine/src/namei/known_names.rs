@@ -19,7 +19,6 @@
 //!
 //! "." and "..", and directories that are removed, are not in the cache.
 
-use std::borrow::Cow;
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -319,10 +318,12 @@ fn get(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<(Entry, Ticket)> {
     if dir.kind != FileKind::Directory || dir.is_unlinked() || is_dot(name) {
         return None;
     }
-    let key = dir::cache_key(dir, name)?;
-    let found = fs.names.get(dir.ino, &key)?;
-    // The key counts if the directory still folds names, or still does not.
-    (matches!(key, Cow::Owned(_)) == dir::folds(dir)).then_some(found)
+    if !dir::folds(dir) {
+        return fs.names.get(dir.ino, name);
+    }
+    let found = fs.names.get(dir.ino, &*dir::cache_key(dir, name)?)?;
+    // It counts if the directory still folds names.
+    dir::folds(dir).then_some(found)
 }
 
 /// Searches the directory itself. A missing name is entered as such.
