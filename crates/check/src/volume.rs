@@ -50,6 +50,7 @@ impl Volume {
             block_size: sb.block_size(),
             huge_file: features.has_ro_compat(RoCompat::HUGE_FILE),
             wide_blocks: features.has_incompat(Incompat::SIXTY_FOUR_BIT),
+            large_dir: features.has_incompat(Incompat::LARGEDIR),
             csum_seed,
         };
         let mut volume = Self {

@@ -164,11 +164,11 @@ impl Incompat {
         .union(Self::MMP)
         .union(Self::FLEX_BG)
         .union(Self::CSUM_SEED)
-        .union(Self::CASEFOLD);
+        .union(Self::CASEFOLD)
+        .union(Self::LARGEDIR);
 
     /// The features that Extant reads and does not write: a volume with one of them is only read.
     pub const READABLE: Self = Self::META_BG
-        .union(Self::LARGEDIR)
         .union(Self::EA_INODE)
         .union(Self::INLINE_DATA)
         .union(Self::ENCRYPT);

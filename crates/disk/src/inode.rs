@@ -85,6 +85,8 @@ pub struct InodeFormat {
     pub huge_file: bool,
     /// The `64bit` feature: 48 bits of attribute block number.
     pub wide_blocks: bool,
+    /// The `large_dir` feature: sizes of all inodes have 64 bits, not those of files only.
+    pub large_dir: bool,
     /// The checksum seed of the file system, with `metadata_csum`.
     pub csum_seed: Option<Crc32c>,
 }

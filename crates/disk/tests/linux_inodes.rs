@@ -39,6 +39,7 @@ impl Disk {
             block_size: sb.block_size(),
             huge_file: sb.features().has_ro_compat(RoCompat::HUGE_FILE),
             wide_blocks: sb.features().has_incompat(Incompat::SIXTY_FOUR_BIT),
+            large_dir: sb.features().has_incompat(Incompat::LARGEDIR),
             csum_seed: sb.features().metadata_csum().then(|| sb.checksum_seed()),
         };
         Disk { file, sb, format }

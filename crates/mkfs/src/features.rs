@@ -29,7 +29,8 @@ const MADE: FeatureSets = FeatureSets {
         .union(Incompat::MMP)
         .union(Incompat::FLEX_BG)
         .union(Incompat::CSUM_SEED)
-        .union(Incompat::CASEFOLD),
+        .union(Incompat::CASEFOLD)
+        .union(Incompat::LARGEDIR),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::HUGE_FILE)

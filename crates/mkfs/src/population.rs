@@ -32,6 +32,7 @@ impl Formats {
                 block_size: geometry.block_size,
                 huge_file: geometry.features.has_ro_compat(RoCompat::HUGE_FILE),
                 wide_blocks: geometry.features.has_incompat(Incompat::SIXTY_FOUR_BIT),
+                large_dir: geometry.features.has_incompat(Incompat::LARGEDIR),
                 csum_seed: identity.seed(geometry.features),
             },
             file_type: geometry.features.has_incompat(Incompat::FILETYPE),

@@ -109,6 +109,7 @@ impl Volume {
                 block_size: sb.block_size(),
                 huge_file: features.has_ro_compat(RoCompat::HUGE_FILE),
                 wide_blocks: features.has_incompat(Incompat::SIXTY_FOUR_BIT),
+                large_dir: features.has_incompat(Incompat::LARGEDIR),
                 csum_seed: features.metadata_csum().then(|| sb.checksum_seed()),
             },
             was: Vec::new(),

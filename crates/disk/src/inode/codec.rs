@@ -77,7 +77,7 @@ impl InodeCore {
             gid: join16(raw.gid_lo.get(), raw.gid_hi.get()),
             projid: field(fits!(x, projid), extra.projid.get()),
             flags,
-            disk_size: decode_size(raw)?,
+            disk_size: decode_size(format, raw)?,
             sectors: decode_sectors(format, raw, flags),
             atime,
             ctime,
@@ -157,7 +157,7 @@ impl InodeCore {
         raw.blocks_lo.set(blocks_lo);
         raw.blocks_hi.set(blocks_hi);
         raw.size_lo.set(low32(self.disk_size));
-        if self.mode & KIND == REGULAR {
+        if format.large_dir || self.mode & KIND == REGULAR {
             raw.size_hi.set(low32(self.disk_size >> 32));
         }
         raw.dtime.set(self.dtime);
@@ -276,9 +276,9 @@ fn decode_times(raw: &RawInode, extra: &RawInodeExtra, extra_isize: u16) -> [Ino
     ]
 }
 
-fn decode_size(raw: &RawInode) -> Result<u64, InodeError> {
-    let is_regular = raw.mode.get() & KIND == REGULAR;
-    let high = if is_regular { raw.size_hi.get() } else { 0 };
+fn decode_size(format: &InodeFormat, raw: &RawInode) -> Result<u64, InodeError> {
+    let is_wide = format.large_dir || raw.mode.get() & KIND == REGULAR;
+    let high = if is_wide { raw.size_hi.get() } else { 0 };
     let found = u64::from(raw.size_lo.get()) | (u64::from(high) << 32);
     if found >> 63 != 0 {
         return Err(InodeError::Size { found });

@@ -9,6 +9,7 @@ fn format(size: u16, csum: bool) -> InodeFormat {
         block_size: BlockSize::KIB4,
         huge_file: true,
         wide_blocks: true,
+        large_dir: false,
         csum_seed: csum.then(|| Crc32c::START.feed(b"some uuid")),
     }
 }
@@ -162,6 +163,27 @@ fn space_used_switches_units() {
     core.encode(&wide, Ino::ROOT, &mut record).unwrap();
     let back = InodeCore::decode(&wide, Ino::ROOT, &record).unwrap();
     assert!(!back.flags.contains(InodeFlags::HUGE_FILE));
+}
+
+#[test]
+fn directories_are_as_large_as_files_with_large_dir() {
+    for large_dir in [false, true] {
+        let format = InodeFormat {
+            large_dir,
+            ..format(256, true)
+        };
+        let mut core = sample(&format);
+        core.mode = 0o040_755;
+        let mut record = vec![0; 256];
+        core.encode(&format, Ino::ROOT, &mut record).unwrap();
+        let back = InodeCore::decode(&format, Ino::ROOT, &record).unwrap();
+        let stored = if large_dir {
+            u64::MAX
+        } else {
+            u64::from(u32::MAX)
+        };
+        assert_eq!(back.disk_size, core.disk_size & stored);
+    }
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub(crate) fn format(layout: &Layout) -> InodeFormat {
         block_size: layout.block_size,
         huge_file: layout.huge_file(),
         wide_blocks: layout.features.has_incompat(Incompat::SIXTY_FOUR_BIT),
+        large_dir: layout.features.has_incompat(Incompat::LARGEDIR),
         csum_seed: layout.csum_seed,
     }
 }

@@ -289,7 +289,6 @@ fn the_gate_refuses_or_restricts_by_name() {
         ("-O inline_data", "inline_data"),
         ("-O encrypt", "encrypt"),
         ("-O ea_inode", "ea_inode"),
-        ("-O large_dir", "large_dir"),
     ] {
         let image = Image::of_mib(64).args("-b 4096").args(args).make().unwrap();
         let fs = open(&image, "").unwrap_or_else(|error| panic!("{name}: {error}"));

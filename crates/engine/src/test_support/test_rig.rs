@@ -174,6 +174,7 @@ pub(crate) fn blank_core() -> InodeCore {
         block_size: BlockSize::KIB4,
         huge_file: true,
         wide_blocks: true,
+        large_dir: false,
         csum_seed: None,
     };
     InodeCore::blank(&format, 32)

@@ -18,7 +18,7 @@ const TIME: u64 = 1_700_000_000;
 /// Size and arguments of mke2fs.
 pub(crate) struct Case {
     pub(crate) size: u64,
-    args: String,
+    pub(crate) args: String,
 }
 
 impl fmt::Display for Case {

@@ -59,6 +59,7 @@ impl UnmountedImage {
             block_size: layout.block_size,
             huge_file: layout.huge_file(),
             wide_blocks: true,
+            large_dir: false,
             csum_seed: layout.csum_seed,
         };
         InodeCore::decode(&format, ino, &data[at..at + size]).unwrap()

@@ -88,6 +88,7 @@ pub(super) fn inode(how: u8, feed: &mut Feed<'_>) {
         block_size: block_size(how >> 2),
         huge_file: how & 16 != 0,
         wide_blocks: how & 32 != 0,
+        large_dir: how & 64 != 0,
         csum_seed,
     };
     let (plain, sealed) = (format(None), format(Some(SEED)));
