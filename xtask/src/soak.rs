@@ -393,6 +393,6 @@ mod tests {
                 stage.name
             );
         });
-        assert_eq!(checked.count(), 2);
+        assert_eq!(checked.count(), 3);
     }
 }

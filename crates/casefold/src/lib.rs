@@ -7,7 +7,7 @@
 //!
 //! [`caseless`] has the folding and [`unicode_normalization`] the decomposition, both of a later
 //! Unicode. Unicode never changes these of a character once it has been assigned, so all that
-//! remains is to leave alone those that came after 12.1: [`ranges::MAPPED`] has the others. A later
+//! remains is to leave alone those that came after 12.1: `ranges` has the others. A later
 //! version of the two crates makes no other keys.
 //!
 //! Source: `s_encoding` 1 (`utf8-12.1`). Pure functions, bounded by the length of a name.

@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn upward_and_unknown_are_found() {
-        let name = "[package]\nname = \"extant-disk\"\n";
+        let name = "[package]\nname = \"extant-ring\"\n";
         let down = "[dependencies]\nextant-units.workspace = true\n";
         let up = "extant-jbd2.workspace = true\n";
         assert_eq!(findings(&format!("{name}{down}")), 0);

@@ -108,8 +108,9 @@ impl Base {
     /// Files with one extent and with many, a directory with an index, a link and attributes in
     /// blocks.
     pub(crate) fn new(setup: &Setup) -> Self {
-        // As small as its journal lets it be.
-        let image = Image::with_args(10, setup.mkfs).junk().make().unwrap();
+        // As small as its journal lets it be; larger blocks hold more each.
+        let mib = 10 + (setup.block_size() >> 13);
+        let image = Image::with_args(mib, setup.mkfs).junk().make().unwrap();
         let listed = image.debugfs("blocks <8>").unwrap();
         let log_blocks = listed.split_whitespace().map(|n| n.parse().unwrap());
         let log_blocks: Arc<HashSet<u64>> = Arc::new(log_blocks.collect());
