@@ -50,7 +50,7 @@ typedef struct extant_queue extant_queue;
 struct extant_mkfs_options {
     size_t struct_size; /* sizeof(struct extant_mkfs_options) */
     uint32_t flags; /* EXTANT_MKFS_FORCE */
-    uint32_t block_size; /* 1024, 2048 or 4096 */
+    uint32_t block_size; /* a power of two from 1024 to 65536 */
     uint32_t inode_size;
     uint32_t journal_mib;
     uint64_t bytes_per_inode;

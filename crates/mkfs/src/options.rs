@@ -10,7 +10,7 @@ pub struct Options {
     pub usage: Usage,
     /// Bytes of a block: a power of two from 1024 to 65536.
     pub block_size: Option<u32>,
-    /// Bytes of an inode: a power of two from 128 to the block size.
+    /// Bytes of an inode: a power of two from 128 to the block size, at most 32768.
     pub inode_size: Option<u32>,
     /// One inode for so many bytes.
     pub bytes_per_inode: Option<u64>,

@@ -87,7 +87,7 @@ pub(crate) struct Build {
     /// Bytes of a block: a power of two from 1024 to 65536; 4096 by default
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) block_size: Option<u32>,
-    /// Bytes of an inode: a power of two from 128 to the block size; 256 by default
+    /// Bytes of an inode: a power of two from 128 to the block size, at most 32768; 256 by default
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<u32>,
     /// How many inodes, instead of those that are needed (and one for 16 KiB of --free)

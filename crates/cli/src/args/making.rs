@@ -33,7 +33,7 @@ pub(crate) struct Mkfs {
     /// Bytes of a block: 1024 to 65536, by powers of two. By default 1024 below 512 MiB, else 4096
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) block_size: Option<u32>,
-    /// Bytes of an inode: a power of two from 128 to the block size; 256 by default
+    /// Bytes of an inode: a power of two from 128 to the block size, at most 32768; 256 by default
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<u32>,
     /// One inode for so many bytes of the volume
