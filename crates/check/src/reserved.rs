@@ -93,14 +93,14 @@ impl Reserved<'_> {
             return Ok(map);
         }
         let reserved = u64::from(sb.reserved_gdt_blocks());
-        // The first superblock lies behind a boot block, the copies at the start of their groups.
-        let superblock = sb.descriptor_start().get() - 1;
-        let first = superblock + 1 + u64::from(sb.desc_blocks());
+        let first = sb.descriptor_start().get() + u64::from(sb.desc_blocks());
         let dind = self.volume.block(dind)?;
         let per_block = dind.len() / 4;
+        // A counterpart is whole groups further on. With `bigalloc` and blocks of 1 KiB that is one
+        // block past it, as group 0 alone begins with the boot block; e2fsprogs counts so as well.
         let backups: Vec<u64> = (self.volume.group_numbers().skip(1))
             .filter(|group| sb.has_backup(*group))
-            .map(|group| self.volume.group_start(group) - superblock)
+            .map(|group| self.volume.group_start(group) - sb.first_data_block().get())
             .take(per_block)
             .collect();
         // With `bigalloc` each counts as a cluster.

@@ -180,7 +180,23 @@ impl Usage {
     pub(crate) fn count(&self) -> u64 {
         let groups = (0..self.groups.len() as u64).map(|group| Group::new(exact_u32(group)));
         let clusters: u64 = groups.map(|group| u64::from(self.used(group))).sum();
-        clusters << self.cluster_bits
+        (clusters << self.cluster_bits) - self.short_of_a_cluster()
+    }
+
+    /// Blocks that the volume's last cluster has less than others, if it is in use.
+    fn short_of_a_cluster(&self) -> u64 {
+        let blocks = self.end - self.first;
+        let missing = blocks.next_multiple_of(1 << self.cluster_bits) - blocks;
+        if missing == 0 {
+            return 0;
+        }
+        let last = blocks - 1;
+        let group = Group::new(exact_u32(last / u64::from(self.per_group)));
+        let cluster = below(last, self.per_group) >> self.cluster_bits;
+        match bitmap::test(&self.bits(group), cluster) {
+            true => missing,
+            false => 0,
+        }
     }
 
     /// The parts of `[first, first + count)` in each group: the group's index, and the bits there.
@@ -290,8 +306,10 @@ mod tests {
         assert_eq!(usage.claim_clusters(Pblk::new(9), 6), None);
         assert_eq!(&*usage.bits(Group::new(0)), [0b1110, 0]);
         assert_eq!(usage.claim_clusters(Pblk::new(12), 1), Some(Pblk::new(12)));
+        assert_eq!(usage.count(), 12);
+        // The last cluster has two blocks.
         assert_eq!(usage.claim_clusters(Pblk::new(121), 1), None);
-        assert_eq!((usage.used(Group::new(1)), usage.count()), (1, 16));
+        assert_eq!((usage.used(Group::new(1)), usage.count()), (1, 14));
     }
 
     #[test]

@@ -185,24 +185,32 @@ impl Volume {
     /// they are of.
     fn spread_block(&self, at: u32) -> u64 {
         let group = Group::new(at * self.descriptors_per_block());
-        self.group_start(group) + self.superblocks_of(group)
+        self.group_start(group) + self.boot_blocks(group) + self.superblocks_of(group)
     }
 
-    /// Blocks at the start of a group with a superblock: one or none.
+    /// Blocks before the superblock: the boot block, where `group` begins with it.
+    fn boot_blocks(&self, group: Group) -> u64 {
+        let first = self.sb.first_data_block();
+        let start = self.sb.descriptor_start().distance_from(first);
+        u64::from(group == Group::new(0) && start.is_some_and(|start| start > 1))
+    }
+
+    /// Blocks of a group that hold a superblock: one or none.
     fn superblocks_of(&self, group: Group) -> u64 {
         u64::from(group == Group::new(0) || self.sb.has_backup(group))
     }
 
-    /// Blocks at the start of a group that hold a superblock, descriptors and their reserve.
+    /// Blocks at the start of a group that hold a superblock, descriptors and their reserve, with
+    /// the boot block before them.
     pub(crate) fn backup_blocks(&self, group: Group) -> u64 {
-        let superblocks = self.superblocks_of(group);
+        let (boot, superblocks) = (self.boot_blocks(group), self.superblocks_of(group));
         let place = group.get() % self.descriptors_per_block();
         if group.get() / self.descriptors_per_block() >= self.tabled_blocks() {
             let of_meta_group = [0, 1, self.descriptors_per_block() - 1].contains(&place);
-            return superblocks + u64::from(of_meta_group);
+            return boot + superblocks + u64::from(of_meta_group);
         }
         let reserved = u64::from(self.sb.reserved_gdt_blocks());
-        superblocks * (1 + u64::from(self.tabled_blocks()) + reserved)
+        boot + superblocks * (1 + u64::from(self.tabled_blocks()) + reserved)
     }
 
     /// The copy of descriptors in `group`, which is not the first: where it begins, its blocks, and
