@@ -155,8 +155,9 @@ impl Geometry {
             .max(1);
         let inside = index(u64::from(group % per_block)) * self.desc_size;
         let table = u64::from(group / per_block);
-        if self.incompat & META_BG != 0 && table >= self.first_meta_bg {
-            let first = group - group % per_block;
+        let first = group - group % per_block;
+        // Group 0 may begin with the boot block.
+        if first > 0 && self.incompat & META_BG != 0 && table >= self.first_meta_bg {
             let skip = u64::from(self.has_backup(first));
             return self
                 .byte(self.group_start(first) + skip)

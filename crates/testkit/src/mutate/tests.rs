@@ -52,13 +52,14 @@ fn image(args: &str) -> Vec<u8> {
     std::fs::read(image.path()).unwrap()
 }
 
-const SHAPES: [&str; 7] = [
+const SHAPES: [&str; 8] = [
     "-b 1024 -N 256",
     "-b 1024 -N 256 -O ^metadata_csum,uninit_bg",
     "-b 1024 -N 256 -O orphan_file",
     "-b 4096 -N 256 -O ^has_journal",
     "-b 1024 -N 256 -O ^has_journal,^extents,^64bit",
     "-b 1024 -N 256 -g 1024 -O ^has_journal,^resize_inode,meta_bg",
+    "-b 1024 -N 256 -g 256 -C 4096 -O bigalloc,^has_journal,^resize_inode,meta_bg",
     "-b 1024 -N 256 -I 128 -O ^has_journal,^metadata_csum,^dir_index",
 ];
 
