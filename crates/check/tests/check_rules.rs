@@ -8,7 +8,7 @@ mod check_kit;
 
 use std::sync::Arc;
 
-use check_kit::{BASES, Expected, READ_ONLY, base, kind, verdict};
+use check_kit::{BASES, Expected, READ_ONLY, SPREAD_CLUSTERS, base, kind, verdict};
 use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, check};
 use extant_disk::damage::{
@@ -322,6 +322,19 @@ fn indexes() -> Result<()> {
             ),
         ],
     )
+}
+
+/// With blocks of 1 KiB the first group of clusters begins with the boot block.
+#[test]
+fn groups_of_clusters() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = SPREAD_CLUSTERS;
+    let image = base(mib, args, dirty)?;
+    let stored = "set_bg 17 free_blocks_count 9\nset_bg 17 checksum calc";
+    let expected = kind!(Group(GroupDamage::FreeBlocks { stored: 9, .. }));
+    is_told(&image, stored, &NONE, expected)
 }
 
 /// A cluster of a file is one on the volume, block by block, and no other file's.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, Error, Finding, check};
 use extant_disk::damage::CorruptKind;
+use extant_disk::superblock::Superblock;
 use extant_jbd2::JournalError;
 use extant_testkit::{Cmd, Image, Result, TempDir, bail, ensure};
 
@@ -110,13 +111,24 @@ pub(crate) const READ_ONLY: &[FeatureSet] = &[
         false,
     ),
     ("bigalloc", 8, "-b 1024 -N 160 -O bigalloc -C 4096", false),
+    // Here `-g` counts clusters.
     (
         "bigalloc, groups",
-        40,
-        "-b 1024 -N 320 -g 8192 -C 65536 -O bigalloc,^metadata_csum,^resize_inode,^has_journal",
+        16,
+        "-b 1024 -N 320 -g 1024 -C 4096 -O bigalloc,resize_inode,metadata_csum,^has_journal",
         false,
     ),
 ];
+
+/// A volume that is not mutated: e2fsck 1.47 may run for minutes where it gives all groups new
+/// bitmaps and tables.
+pub(crate) const SPREAD_CLUSTERS: FeatureSet = (
+    "bigalloc, meta_bg",
+    18,
+    "-b 1024 -N 320 -g 256 -C 4096 \
+     -O bigalloc,meta_bg,^resize_inode,^metadata_csum,uninit_bg,^has_journal",
+    false,
+);
 
 /// A base image: sound for both sides, with all kinds of structures: an index, an extent tree of
 /// two levels or indirect blocks, attributes in inodes and blocks, links of all kinds, special
@@ -175,6 +187,8 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
         let path = path.display();
         script(&image, &format!("jo -c\njw -b {number} {path}\njc\n"))?;
     }
+    let groups = group_count(&image)?;
+    ensure!(groups > 1 || !args.contains("-g "), "{args}: one group");
     let verdict = verdict(image.path())?;
     ensure!(
         verdict.e2fsck_is_clean() && verdict.is_clean(),
@@ -204,6 +218,15 @@ fn crowd_and_sparse(tree: &TempDir, block: u64) -> Result<()> {
         std::os::unix::fs::FileExt::write_all_at(&sparse, b"x", piece * stride)?;
     }
     Ok(())
+}
+
+/// The groups of an image.
+fn group_count(image: &Image) -> Result<u32> {
+    let bytes = std::fs::read(image.path())?;
+    let (bytes, _) = (bytes.get(1024..).unwrap_or_default())
+        .split_first_chunk()
+        .unwrap_or((&[0; 1024], &[]));
+    Ok(Superblock::parse(bytes)?.group_count())
 }
 
 /// The size of the blocks that mke2fs makes with `args`.
