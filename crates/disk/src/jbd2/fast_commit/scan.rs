@@ -21,7 +21,12 @@ pub struct FastCommitScan {
     /// Records since the last tail.
     open: Vec<u8>,
     complete: Vec<Vec<u8>>,
+    /// What the scan holds: a commit costs more than its records.
+    bytes: usize,
 }
+
+/// Memory of a complete fast commit beside its records.
+const COMMIT_COST: usize = 64;
 
 /// A record as far as the scan is concerned.
 enum Step {
@@ -42,6 +47,7 @@ impl FastCommitScan {
             started: false,
             open: Vec::new(),
             complete: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -62,9 +68,13 @@ impl FastCommitScan {
                 Step::Covered => {
                     self.checksum = self.checksum.feed(record);
                     self.open.extend_from_slice(record);
+                    self.bytes += record.len();
                 }
                 Step::Tail => {
-                    self.complete.push(std::mem::take(&mut self.open));
+                    if !self.open.is_empty() {
+                        self.complete.push(std::mem::take(&mut self.open));
+                        self.bytes += COMMIT_COST;
+                    }
                     self.checksum = Crc32c::from_raw(0);
                 }
             }
@@ -108,12 +118,12 @@ impl FastCommitScan {
         }
     }
 
-    /// Bytes of the records that the scan holds.
-    pub fn bytes(&self) -> usize {
-        self.open.len() + self.complete.iter().map(Vec::len).sum::<usize>()
+    /// Bytes that the scan holds.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// The records of the complete fast commits, oldest first.
+    /// The records of the complete fast commits, oldest first. None is empty.
     pub fn into_complete(self) -> Vec<Vec<u8>> {
         self.complete
     }

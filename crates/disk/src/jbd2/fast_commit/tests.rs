@@ -70,6 +70,23 @@ fn one_that_spans_blocks_is_found_and_so_are_those_behind_one_head() {
 }
 
 #[test]
+fn commits_without_records_are_none_and_each_other_one_costs_memory() {
+    let mut area = with_tail([head(9, 0), inode(12)].concat(), 9, 1024, 0);
+    area.extend(with_tail(Vec::new(), 9, 1024, 0));
+    area.extend(with_tail(inode(13), 9, 1024, 0));
+    assert_eq!(scanned(9, &area), Ok(vec![2, 1]));
+    let mut scan = FastCommitScan::new(9);
+    let held = area.chunks(1024).map(|block| {
+        assert_eq!(scan.block(block), Ok(true));
+        scan.bytes()
+    });
+    let [first, empty, second]: [usize; 3] = held.collect::<Vec<_>>().try_into().unwrap();
+    assert!(first > head(9, 0).len() + inode(12).len());
+    assert_eq!(empty, first);
+    assert!(second > first + inode(13).len());
+}
+
+#[test]
 fn torn_and_foreign_areas_hold_nothing() {
     let torn = with_tail(head(9, 0), 9, 1024, 1);
     let foreign = with_tail(head(9, 0), 8, 1024, 0);
