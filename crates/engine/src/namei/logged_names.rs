@@ -61,9 +61,6 @@ pub(crate) fn enter_logged(
 ) -> Result<()> {
     check(dir, name, inode)?;
     let is_dir = inode.kind == FileKind::Directory;
-    if is_dir && first == FirstName::No {
-        return Err(Error::IsDir);
-    }
     let guards = inode::lock_all(&[dir, inode]);
     let locked = guards.of(dir);
     let Some(vacancy) = dir::find_vacancy(fs, locked, name)? else {
@@ -72,6 +69,9 @@ pub(crate) fn enter_logged(
             false => Err(Error::Exists),
         };
     };
+    if is_dir && first == FirstName::No {
+        return Err(Error::IsDir);
+    }
     if is_dir {
         check_room_for_subdir(fs, locked.shared())?;
     } else if inode.core.read().links >= MAX_LINKS {

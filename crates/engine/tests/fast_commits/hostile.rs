@@ -61,6 +61,8 @@ struct Planted {
     node: u32,
     /// A block of "plain".
     block: u32,
+    /// The file "attributed": its inode, its generation, and its attribute block.
+    attributed: [u32; 3],
 }
 
 impl Planted {
@@ -73,6 +75,11 @@ impl Planted {
         Cmd::new("mknod")
             .arg(mount.join("node"))
             .args(["c", "1", "3"])
+            .ok()?;
+        std::fs::write(mount.join("attributed"), [8; 5000])?;
+        Cmd::new("setfattr")
+            .args(["-n", "user.long", "-v", &"x".repeat(300)])
+            .arg(mount.join("attributed"))
             .ok()?;
         let mut storm = Storm::begin(mount.dir(), 5, true)?;
         storm.step()?;
@@ -102,6 +109,11 @@ impl Planted {
                 .trim()
                 .parse()
                 .map_err(told)?,
+            attributed: [
+                stat("/attributed", "Inode:")?,
+                stat("/attributed", "Generation:")?,
+                stat("/attributed", "File ACL:")?,
+            ],
             before: dev.to_bytes(),
             log,
             tid,
@@ -190,6 +202,10 @@ fn refused(p: &Planted) -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("a name in itself", entry(4, p.full, p.full, b"x")),
         ("a link of a directory", entry(4, 2, p.full, b"again")),
+        (
+            "a directory that was there is new",
+            entry(3, 2, p.full, b"again"),
+        ),
         ("a name that is taken", made(b"plain")),
         (
             "a directory that is not empty",
@@ -238,6 +254,83 @@ fn records_that_no_system_wrote_change_nothing() -> Result<()> {
             .context(|| what)?;
         check_clean(Arc::clone(&dev) as _).context(|| what)?;
     }
+    Ok(())
+}
+
+/// Histories in which a number has several owners, or an inode stays open without a name.
+fn histories(p: &Planted) -> Vec<(&'static str, Vec<u8>)> {
+    let (new, regular, directory) = (1000, 0o100_644, 0o040_755);
+    let [ino, generation, acl] = p.attributed;
+    let gone = entry(5, 2, ino, b"attributed");
+    vec![
+        (
+            "a file with an attribute block is removed while it is open",
+            [gone.clone(), inode(ino, regular, 0, generation, acl)].concat(),
+        ),
+        (
+            "the number of a renamed file goes to a directory",
+            [
+                entry(4, 2, new, b"renamed"),
+                entry(5, 2, new, b"made"),
+                entry(5, 2, new, b"renamed"),
+                inode(new, directory, 2, 5, 0),
+                entry(3, 2, new, b"later"),
+            ]
+            .concat(),
+        ),
+        (
+            "the number of a renamed file goes to a new one",
+            [
+                entry(4, 2, new, b"renamed"),
+                entry(5, 2, new, b"renamed"),
+                inode(new, regular, 1, 5, 0),
+                entry(3, 2, new, b"later"),
+            ]
+            .concat(),
+        ),
+        (
+            "the number of a removed file goes to one with a late name",
+            [
+                gone.clone(),
+                entry(4, 2, ino, b"late"),
+                inode(ino, regular, 1, generation ^ 1, 0),
+            ]
+            .concat(),
+        ),
+        (
+            "the number of a removed file goes to a renamed one, then to a directory",
+            [
+                gone,
+                entry(4, 2, ino, b"renamed"),
+                entry(5, 2, ino, b"renamed"),
+                inode(ino, directory, 2, generation ^ 1, 0),
+                entry(3, 2, ino, b"later"),
+            ]
+            .concat(),
+        ),
+        (
+            "a file that was there is new",
+            entry(3, 2, p.file, b"again"),
+        ),
+    ]
+}
+
+#[test]
+fn histories_of_numbers_are_replayed() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let planted = Planted::make()?;
+    ensure!(planted.attributed[2] != 0, "no attribute block");
+    let mut failed = Vec::new();
+    for (what, records) in histories(&planted) {
+        let dev = planted.with(&records)?;
+        let replayed = replay(Arc::clone(&dev) as _).map_err(told);
+        if let Err(error) = replayed.and_then(|()| check_clean(Arc::clone(&dev) as _)) {
+            failed.push(format!("{what}: {error}"));
+        }
+    }
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
 }
 

@@ -32,6 +32,7 @@ pub(super) fn apply(fs: &Arc<Fs>, commits: &FastCommits) -> Result<u64> {
         claimed: ClaimedBlocks::default(),
         stored: HashSet::new(),
         nameless: HashSet::new(),
+        removed: Vec::new(),
     };
     let commits: Result<Vec<Vec<Operation<'_>>>> = commits.records().map(operations).collect();
     let commits = commits?;
@@ -63,6 +64,8 @@ struct Replay<'a> {
     stored: HashSet<Ino>,
     /// New inodes that have no name yet.
     nameless: HashSet<Ino>,
+    /// Inodes that lost their last name in this fast commit.
+    removed: Vec<InodeRef>,
 }
 
 impl Replay<'_> {
@@ -110,10 +113,7 @@ impl Replay<'_> {
             match *operation {
                 Operation::Nothing => {}
                 Operation::Create(change) => self.create(&change)?,
-                Operation::Link(change) => {
-                    self.find_or_make(change.ino, at, &last)?;
-                    self.link(&change)?;
-                }
+                Operation::Link(change) => self.link(&change, at, &last)?,
                 Operation::Unlink(change) => self.unlink(&change)?,
                 Operation::Inode(ino, record) => self.store(ino, record)?,
                 Operation::AddRange(ino, extent) => {
@@ -128,8 +128,10 @@ impl Replay<'_> {
                 }
             }
         }
-        // What was freed can be given from now on.
+        self.evict_removed(&last)?;
+        // What was freed can be given from now on, but to nothing that is not in the log.
         self.fs.journal.force_commit()?;
+        self.claim_again(commit)?;
         for operation in commit {
             if let Operation::AddRange(ino, extent) = operation {
                 self.add_range(*ino, extent)?;
@@ -184,6 +186,10 @@ impl Replay<'_> {
         else {
             return Ok(());
         };
+        if !self.nameless.contains(&change.ino) {
+            // It has a name, or was made without one: a directory gets no second one.
+            return self.enter(change, (&dir, &inode), FirstName::No);
+        }
         let fs = self.fs;
         if inode.kind == FileKind::Directory && inode.disk_size() == 0 {
             let mut h = fs.start(credits::sum([credits::allocate(fs), 2]))?;
@@ -192,12 +198,49 @@ impl Replay<'_> {
         self.enter(change, (&dir, &inode), FirstName::Yes)
     }
 
-    fn link(&mut self, change: &EntryChange<'_>) -> Result<()> {
-        let (Some(dir), Some(inode)) = (self.directory(change.parent)?, self.find(change.ino)?)
-        else {
+    fn link(&mut self, change: &EntryChange<'_>, at: usize, last: &LastRecords<'_>) -> Result<()> {
+        let Some(dir) = self.directory(change.parent)? else {
             return Ok(());
         };
-        self.enter(change, (&dir, &inode), FirstName::No)
+        let Some(inode) = self.find_linked(change.ino, at, last)? else {
+            return Ok(());
+        };
+        // The record that made it counts names that are not there yet.
+        let nameless = self.nameless.contains(&change.ino);
+        let first = match nameless && inode.kind != FileKind::Directory {
+            true => FirstName::Yes,
+            false => FirstName::No,
+        };
+        self.enter(change, (&dir, &inode), first)
+    }
+
+    /// The inode `ino` that the operation `at` gives one more name. Its number may have had other
+    /// owners: one without links is that inode only if the record behind `at` says so. `None` if
+    /// the inode is gone by the end of the commit. Directories have no second name, so one that
+    /// the record makes is a later owner.
+    fn find_linked(
+        &mut self,
+        ino: Ino,
+        at: usize,
+        last: &LastRecords<'_>,
+    ) -> Result<Option<InodeRef>> {
+        let found = self.find(ino)?;
+        if found.as_ref().is_some_and(|inode| !inode.is_unlinked()) {
+            return Ok(found);
+        }
+        let Some(&(_, record)) = last.get(&ino).filter(|&&(behind, _)| behind > at) else {
+            return Ok(None);
+        };
+        let logged = LoggedIdentity::of(self.fs, ino, record)?;
+        if logged.kind == FileKind::Directory {
+            return Ok(None);
+        }
+        if found.as_ref().is_some_and(|inode| is_of(inode, &logged)) {
+            return Ok(found);
+        }
+        drop(found);
+        self.store(ino, record)?;
+        self.find(ino)
     }
 
     fn enter(
@@ -218,9 +261,38 @@ impl Replay<'_> {
         };
         let removed = remove_logged(self.fs, &dir, change.name, &victim);
         removed.map_err(|error| entry_error(change, error))?;
-        drop((dir, victim));
-        // Its blocks and its number may be claimed by what follows.
+        if victim.is_unlinked() {
+            // It may be open: `evict_removed` knows.
+            self.removed.push(victim);
+        }
+        Ok(())
+    }
+
+    /// Evicts what lost its last name, now that the entries of a commit are done. A file that was
+    /// open has a record without links; such a one stays to the end, as other records may follow.
+    fn evict_removed(&mut self, last: &LastRecords<'_>) -> Result<()> {
+        for inode in std::mem::take(&mut self.removed) {
+            let Some(&(_, record)) = last.get(&inode.ino).filter(|_| inode.is_unlinked()) else {
+                continue;
+            };
+            if is_of(&inode, &LoggedIdentity::of(self.fs, inode.ino, record)?) {
+                self.orphans.push(inode);
+            }
+        }
         self.fs.reap_all();
+        Ok(())
+    }
+
+    /// Claims what became free of the blocks of a commit, before a node of a map gets it.
+    fn claim_again(&mut self, commit: &[Operation<'_>]) -> Result<()> {
+        for operation in commit {
+            if let Operation::AddRange(ino, extent) = operation
+                && let Some(inode) = self.find(*ino)?
+                && takes_ranges(&inode)?
+            {
+                self.claimed.claim(self.fs, run_of(extent))?;
+            }
+        }
         Ok(())
     }
 
@@ -230,7 +302,7 @@ impl Replay<'_> {
         let fs = self.fs;
         let logged = LoggedIdentity::of(fs, ino, record)?;
         if let Some(inode) = self.find(ino)? {
-            if (inode.generation, inode.kind) == (logged.generation, logged.kind) {
+            if is_of(&inode, &logged) {
                 if logged.links == 0 && !inode.is_unlinked() {
                     return Ok(());
                 }
@@ -242,6 +314,7 @@ impl Replay<'_> {
             }
             // An orphan whose number has a new owner.
             self.orphans.retain(|orphan| orphan.ino != ino);
+            self.removed.retain(|removed| removed.ino != ino);
             drop(inode);
             fs.reap_all();
         }
@@ -327,6 +400,11 @@ impl Replay<'_> {
     fn find_named(&self, ino: Ino) -> Result<Option<InodeRef>> {
         Ok(self.find(ino)?.filter(|inode| !inode.is_unlinked()))
     }
+}
+
+/// Returns whether `inode` is the one of a record, and no other owner of its number.
+fn is_of(inode: &InodeRef, logged: &LoggedIdentity) -> bool {
+    (inode.generation, inode.kind) == (logged.generation, logged.kind)
 }
 
 /// Returns whether records of ranges change the map of `inode`. Those of a directory count for
