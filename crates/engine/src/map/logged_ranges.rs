@@ -36,10 +36,30 @@ fn block_of(state: MapState) -> Option<Pblk> {
     }
 }
 
+/// The pieces of files that a replay may still look at. A record of a few bytes may range over tens
+/// of thousands; those of a log that a system wrote come to few more than the files have.
+#[derive(Debug)]
+pub(crate) struct PieceBudget(u64);
+
+impl Default for PieceBudget {
+    fn default() -> Self {
+        Self(1 << 24)
+    }
+}
+
+impl PieceBudget {
+    fn spend(&mut self) -> Result<()> {
+        self.0 = self.0.checked_sub(1).ok_or(Error::NotSupported(
+            "fast commits with ranges over so many extents",
+        ))?;
+        Ok(())
+    }
+}
+
 /// Calls `each` with what `inode` has now in the range of `extent`, piece by piece.
 fn for_each_piece(
     fs: &Fs,
-    inode: &Inode,
+    (inode, budget): (&Inode, &mut PieceBudget),
     extent: &Extent,
     mut each: impl FnMut(BlockMapping) -> Result<()>,
 ) -> Result<()> {
@@ -52,6 +72,7 @@ fn for_each_piece(
     while at < extent.end() {
         let Ok(lblk) = u32::try_from(at) else { break };
         let left = extant_units::at_most_u32(extent.end() - at);
+        budget.spend()?;
         let found = lookup(fs, inode, Lblk::new(lblk), left)?;
         // Each piece has at least one block.
         at += u64::from(found.len.max(1));
@@ -64,9 +85,14 @@ fn for_each_piece(
 /// handles.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for a file without extents; those of [`remove`].
-pub(crate) fn remove_unlike(fs: &Fs, inode: &Inode, extent: &Extent) -> Result<()> {
-    for_each_piece(fs, inode, extent, |piece| {
+/// [`Error::NotSupported`] for a file without extents, or if `budget` is spent; those of
+/// [`remove`].
+pub(crate) fn remove_unlike(
+    fs: &Fs,
+    (inode, budget): (&Inode, &mut PieceBudget),
+    extent: &Extent,
+) -> Result<()> {
+    for_each_piece(fs, (inode, budget), extent, |piece| {
         let there = block_of(piece.state);
         if there.is_none() || there == block_of(logged_at(extent, piece.lblk)) {
             return Ok(());
@@ -83,14 +109,14 @@ pub(crate) fn remove_unlike(fs: &Fs, inode: &Inode, extent: &Extent) -> Result<(
 ///
 /// # Errors
 /// Those of `take`; [`Error::NoSpace`] for a node; [`Error::NotSupported`] for a file without
-/// extents; damage; a stopped journal.
+/// extents, or if `budget` is spent; damage; a stopped journal.
 pub(crate) fn enter_logged(
     fs: &Fs,
-    inode: &Inode,
+    (inode, budget): (&Inode, &mut PieceBudget),
     extent: &Extent,
     mut take: impl FnMut(&mut Handle, Run) -> Result<()>,
 ) -> Result<()> {
-    for_each_piece(fs, inode, extent, |piece| {
+    for_each_piece(fs, (inode, budget), extent, |piece| {
         let logged = logged_at(extent, piece.lblk);
         let Some(block) = block_of(logged) else {
             return Ok(());

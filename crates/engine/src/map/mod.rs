@@ -55,7 +55,7 @@ pub(crate) use first_extent::{has_no_extent, link_first_extent};
 pub(crate) use known_map::{KnownMap, known};
 #[cfg(test)]
 pub(crate) use locked_map::{ExclusiveMap, SharedMap};
-pub(crate) use logged_ranges::{enter_logged, remove_unlike};
+pub(crate) use logged_ranges::{PieceBudget, enter_logged, remove_unlike};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};

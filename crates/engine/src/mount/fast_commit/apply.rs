@@ -33,6 +33,7 @@ pub(super) fn apply(fs: &Arc<Fs>, commits: &FastCommits) -> Result<u64> {
         stored: HashSet::new(),
         nameless: HashSet::new(),
         removed: Vec::new(),
+        pieces: map::PieceBudget::default(),
     };
     let commits: Result<Vec<Vec<Operation<'_>>>> = commits.records().map(operations).collect();
     let commits = commits?;
@@ -66,6 +67,7 @@ struct Replay<'a> {
     nameless: HashSet<Ino>,
     /// Inodes that lost their last name in this fast commit.
     removed: Vec<InodeRef>,
+    pieces: map::PieceBudget,
 }
 
 impl Replay<'_> {
@@ -120,7 +122,7 @@ impl Replay<'_> {
                     if let Some(inode) = self.find_or_make(ino, at, &last)?
                         && takes_ranges(&inode)?
                     {
-                        map::remove_unlike(self.fs, &inode, &extent)?;
+                        map::remove_unlike(self.fs, (&inode, &mut self.pieces), &extent)?;
                     }
                 }
                 Operation::DelRange { ino, lblk, len } => {
@@ -362,8 +364,8 @@ impl Replay<'_> {
         if !takes_ranges(&inode)? {
             return Ok(());
         }
-        let claimed = &mut self.claimed;
-        map::enter_logged(fs, &inode, extent, |h, run| {
+        let (claimed, pieces) = (&mut self.claimed, &mut self.pieces);
+        map::enter_logged(fs, (&inode, pieces), extent, |h, run| {
             match claimed.give(fs, h, run)? {
                 true => Ok(()),
                 false => Err(taken(ino, extent)),
