@@ -35,18 +35,30 @@ pub(super) fn apply(fs: &Arc<Fs>, commits: &FastCommits) -> Result<u64> {
         removed: Vec::new(),
         pieces: map::PieceBudget::default(),
     };
-    let commits: Result<Vec<Vec<Operation<'_>>>> = commits.records().map(operations).collect();
-    let commits = commits?;
-    replay.claim(&commits)?;
-    for commit in &commits {
+    check(commits)?;
+    replay.claim(commits)?;
+    for commit in commits.records() {
         replay.commit(commit)?;
     }
     replay.finish()
 }
 
-fn operations(records: &[u8]) -> Result<Vec<Operation<'_>>> {
-    let read: Result<Vec<_>, _> = Operations::of(records).collect();
-    read.map_err(|error| damaged(JournalDamage::FastCommit { error }))
+/// Fails for a record that is damaged.
+fn check(commits: &FastCommits) -> Result<()> {
+    match commits
+        .records()
+        .flat_map(Operations::of)
+        .find_map(Result::err)
+    {
+        Some(error) => Err(damaged(JournalDamage::FastCommit { error })),
+        None => Ok(()),
+    }
+}
+
+/// The records of a commit, which [`check`] found sound. They are read anew for each pass: as a
+/// list they take several times the memory of the log.
+fn operations(records: &[u8]) -> impl Iterator<Item = Operation<'_>> {
+    Operations::of(records).map_while(Result::ok)
 }
 
 fn damaged(damage: JournalDamage) -> Error {
@@ -72,10 +84,10 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     /// Claims the blocks of all records. Those of directories count for nothing.
-    fn claim(&mut self, commits: &[Vec<Operation<'_>>]) -> Result<()> {
-        let all = || commits.iter().flatten();
+    fn claim(&mut self, commits: &FastCommits) -> Result<()> {
+        let all = || commits.records().flat_map(operations);
         let dirs: HashSet<Ino> = all()
-            .filter_map(|operation| match *operation {
+            .filter_map(|operation| match operation {
                 Operation::Inode(ino, record) => {
                     let identity = LoggedIdentity::of(self.fs, ino, record).ok()?;
                     (identity.kind == FileKind::Directory).then_some(ino)
@@ -84,7 +96,7 @@ impl Replay<'_> {
             })
             .collect();
         for operation in all() {
-            let Operation::AddRange(ino, extent) = *operation else {
+            let Operation::AddRange(ino, extent) = operation else {
                 continue;
             };
             let run = run_of(&extent);
@@ -104,15 +116,15 @@ impl Replay<'_> {
     /// Does the records of one fast commit. Its entries are in order, and in front of the records
     /// of inodes that were there before. Blocks may have moved between files: all of them are
     /// removed where they were before any is entered.
-    fn commit(&mut self, commit: &[Operation<'_>]) -> Result<()> {
+    fn commit(&mut self, commit: &[u8]) -> Result<()> {
         let mut last: LastRecords<'_> = HashMap::new();
-        for (at, operation) in commit.iter().enumerate() {
-            if let Operation::Inode(ino, record) = *operation {
+        for (at, operation) in operations(commit).enumerate() {
+            if let Operation::Inode(ino, record) = operation {
                 last.insert(ino, (at, record));
             }
         }
-        for (at, operation) in commit.iter().enumerate() {
-            match *operation {
+        for (at, operation) in operations(commit).enumerate() {
+            match operation {
                 Operation::Nothing => {}
                 Operation::Create(change) => self.create(&change)?,
                 Operation::Link(change) => self.link(&change, at, &last)?,
@@ -134,9 +146,9 @@ impl Replay<'_> {
         // What was freed can be given from now on, but to nothing that is not in the log.
         self.fs.journal.force_commit()?;
         self.claim_again(commit)?;
-        for operation in commit {
+        for operation in operations(commit) {
             if let Operation::AddRange(ino, extent) = operation {
-                self.add_range(*ino, extent)?;
+                self.add_range(ino, &extent)?;
             }
         }
         Ok(())
@@ -286,13 +298,13 @@ impl Replay<'_> {
     }
 
     /// Claims what became free of the blocks of a commit, before a node of a map gets it.
-    fn claim_again(&mut self, commit: &[Operation<'_>]) -> Result<()> {
-        for operation in commit {
+    fn claim_again(&mut self, commit: &[u8]) -> Result<()> {
+        for operation in operations(commit) {
             if let Operation::AddRange(ino, extent) = operation
-                && let Some(inode) = self.find(*ino)?
+                && let Some(inode) = self.find(ino)?
                 && takes_ranges(&inode)?
             {
-                self.claimed.claim(self.fs, run_of(extent))?;
+                self.claimed.claim(self.fs, run_of(&extent))?;
             }
         }
         Ok(())
