@@ -3,21 +3,24 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
+use extant_disk::damage::JournalDamage;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_jbd2::replace_fast_commits;
 use extant_units::{BlockSize, Pblk};
 
 use super::super::find_journal::FoundJournal;
 use super::super::volume_marks::set_recover;
-use crate::state::volume::Layout;
 use crate::state::volume::mounted_superblock::write_directly;
-use crate::types::error::{Error, Result};
+use crate::state::volume::{Layout, mmp};
+use crate::types::error::{Error, Location, Result};
 
 /// Writes what differs on `copy` as one transaction in the place of the fast commits, and replays
-/// it. `sb` is the superblock before. Returns the number of blocks.
+/// it. `sb` is the superblock before. The block of multi-mount protection stays: the copy has it
+/// as it was when something beside it changed, and the mount writes it all the time. Returns
+/// the number of blocks.
 ///
 /// # Errors
-/// The blocks do not fit the log; a failed device.
+/// The blocks do not fit the log; a copy in the log that cannot be read back; a failed device.
 pub(super) fn bring_home(
     dev: &Arc<dyn BlockDevice>,
     copy: &Arc<CowDevice<Arc<dyn BlockDevice>>>,
@@ -30,13 +33,20 @@ pub(super) fn bring_home(
     // The copy was unmounted. The volume still waits for its log.
     write_directly(&overlay, |raw| set_recover(raw, true))?;
     let log = found.log_map();
-    let changed: Vec<Pblk> = differing(dev, copy, bs)?
-        .into_iter()
-        .filter(|&block| !log.contains(block))
-        .collect();
+    let mmp = mmp::zone(sb);
+    let stays = |block| {
+        let mmp = mmp.as_ref();
+        log.contains(block) || mmp.is_some_and(|zone| (zone.start..zone.end).contains(&block))
+    };
+    let mut changed = differing(dev, copy, bs)?;
+    changed.retain(|&block| !stays(block));
     let place = (&**dev, bs, &log);
     replace_fast_commits(place, &**copy, &changed)?;
     let replayed = found.replay_transactions(dev, &layout)?;
+    if let Some(copies) = replayed.skipped_copies() {
+        let damage = JournalDamage::ReplayedAround { copies };
+        return Err(Error::corrupt(Location::Journal, damage));
+    }
     debug_assert_eq!(replayed.replayed, changed.len() as u64);
     Ok(changed.len() as u64)
 }
