@@ -205,7 +205,7 @@ fn devices_that_do_not_belong_are_refused() -> Result<()> {
         one.volume.fingerprint()? == before,
         "the volume was written"
     );
-    // A journal that is cut short, and one that is damaged.
+    // A journal that is cut short, one whose log is over its superblocks, and one that is damaged.
     let bytes = std::fs::read(one.journal.path())?;
     let device =
         |bytes: &[u8]| -> Arc<dyn BlockDevice> { Arc::new(MemoryDevice::from_bytes(bytes)) };
@@ -218,6 +218,17 @@ fn devices_that_do_not_belong_are_refused() -> Result<()> {
             "{cut} bytes of the journal"
         );
     }
+    let mut over = bytes.clone();
+    over[4096 + 20..4096 + 24].copy_from_slice(&1_u32.to_be_bytes());
+    let mut how = VolumeOptions::new();
+    how.write(true).journal_device(device(&over));
+    let said = how.open_on(device(&volume)).map(drop);
+    let said = said.err().map(|error| error.to_string());
+    ensure!(
+        said.as_ref()
+            .is_some_and(|said| said.contains("of a superblock")),
+        "{said:?}"
+    );
     for at in (4096..4096 + 256).step_by(4) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x41;

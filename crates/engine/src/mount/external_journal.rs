@@ -50,7 +50,12 @@ pub(super) fn log_on(
     let at = SUPERBLOCK_OFFSET / bs.bytes_u64() + 1;
     let at = u32::try_from(at).unwrap_or(u32::MAX);
     let log = LogMap::on_device(Arc::clone(device), blocks, at);
-    let users = inspect(&**device, bs, &log)?.users();
+    let superblock = inspect(&**device, bs, &log)?;
+    if superblock.first() <= at {
+        // The log would be written over the superblocks.
+        return refused("the log begins at a block of a superblock");
+    }
+    let users = superblock.users();
     if users > 1 {
         let damage = JournalDamage::Users { users };
         return Err(Error::corrupt(Location::Journal, damage));
