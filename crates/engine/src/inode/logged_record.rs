@@ -135,9 +135,8 @@ pub(crate) fn store_new_logged(
     core.dtime = 0;
     if core.flags.contains(InodeFlags::EXTENTS) {
         core.i_block = empty_root;
-    } else if matches!(kind, FileKind::Regular | FileKind::Directory)
-        && !core.flags.contains(InodeFlags::INLINE_DATA)
-    {
+    } else if maps_blocks(kind, &core) && !core.flags.contains(InodeFlags::INLINE_DATA) {
+        // Pointers of blocks that no record claims.
         core.i_block = [0; BLOCK_AREA];
     }
     if kind == FileKind::Directory {
@@ -148,6 +147,15 @@ pub(crate) fn store_new_logged(
     let inode = fs.inodes.insert_new(fs, ino, kind, core)?;
     inode.store_new(fs, h)?;
     Ok(inode)
+}
+
+/// Returns whether `core` has no value in the inode, but says where the data is.
+fn maps_blocks(kind: FileKind, core: &InodeCore) -> bool {
+    match kind {
+        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Symlink => core.disk_size >= BLOCK_AREA as u64,
+        _ => false,
+    }
 }
 
 /// Checks `inode` after all of its logged changes, as when it is loaded.
