@@ -79,6 +79,7 @@ fn pages_of_large_blocks_are_refused_in_time() -> Result<()> {
         file.read_exact_at(&mut page, at << 16)?;
         ensure!(page == content::fill(9, at, 4096), "write {at}");
     }
+    drop(file);
     mount.unmount()?;
     image.fsck_clean()
 }
