@@ -321,7 +321,7 @@ fn get(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<(Entry, Ticket)> {
     if !dir::folds(dir) {
         return fs.names.get(dir.ino, name);
     }
-    let found = fs.names.get(dir.ino, &*dir::cache_key(dir, name)?)?;
+    let found = fs.names.get(dir.ino, &dir::cache_key(dir, name)?)?;
     // It counts if the directory still folds names.
     dir::folds(dir).then_some(found)
 }
