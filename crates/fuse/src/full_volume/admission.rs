@@ -24,9 +24,8 @@ use std::time::Duration;
 use super::shown_blocks::{BlocksNote, ShownBlocks};
 use crate::errno::Errno;
 
-/// Bytes that one write is assumed to take at most: 1 MiB, and the rest of the largest blocks at
-/// its ends.
-pub(crate) const A_WRITE: u64 = (1 << 20) + 2 * (64 << 10);
+/// Bytes that one write is assumed to dirty at most.
+pub(crate) const A_WRITE: u64 = 1 << 20;
 
 /// Time that a thread has, from its answer on, to dirty its pages. It may have to wait for a
 /// processor, memory, or the rest of a page that it writes in part; Linux has it pause so long at
