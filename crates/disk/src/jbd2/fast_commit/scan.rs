@@ -21,7 +21,7 @@ pub struct FastCommitScan {
     /// Records since the last tail.
     open: Vec<u8>,
     complete: Vec<Vec<u8>>,
-    /// What the scan holds: a commit costs more than its records.
+    /// Bytes that the scan holds: a commit costs more than its records.
     bytes: usize,
 }
 
