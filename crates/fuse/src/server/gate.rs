@@ -146,7 +146,7 @@ impl Server<'_> {
     /// or in a while if it was told just now and has not looked since.
     pub(super) fn show_blocks(&self, id: u64, node: &Node) -> Result<(), Errno> {
         let taken = self.volume.getattr(node)?.blocks * BLOCK;
-        let now = self.full.begun.elapsed();
+        let now = self.time_of_notes();
         match self.step(|admission| admission.show(id, taken, now)) {
             BlocksNote::None => {}
             BlocksNote::Now => self.notify_inval_attributes(id),
@@ -155,13 +155,17 @@ impl Server<'_> {
         Ok(())
     }
 
+    fn time_of_notes(&self) -> Duration {
+        match self.planted.is(Mistake::DueBlocksForgotten) {
+            true => Duration::ZERO,
+            false => self.full.begun.elapsed(),
+        }
+    }
+
     /// Tells the kernel of blocks that it was not told of at once. Returns the time until there are
     /// others to tell of.
     fn show_due_blocks(&self) -> Option<Duration> {
-        if self.planted.is(Mistake::DueBlocksForgotten) {
-            return None;
-        }
-        let now = self.full.begun.elapsed();
+        let now = self.time_of_notes();
         let (due, next) = self.full.admission.lock().due_blocks(now);
         for node in due {
             self.notify_inval_attributes(node);

@@ -17,7 +17,8 @@ pub(crate) enum Mistake {
     LossNotTold,
     /// The kernel is not told of blocks that a file has got by its write-back.
     BlocksNotShown,
-    /// The kernel is told of such blocks at once, or not at all.
+    /// The kernel is told of such blocks at once, or not at all: the time of the next note never
+    /// comes, however slow the machine is.
     DueBlocksForgotten,
     /// FORGET takes one lookup off, however many it names.
     ForgetCountsOne,

@@ -8,6 +8,9 @@ use crate::feed::Feed;
 
 const BLOCK: usize = 1024;
 
+/// Bytes that the scan counts for a complete commit beside its records.
+const COMMIT_COST: usize = 64;
+
 pub(super) fn run(data: &[u8]) -> Cost {
     let mut feed = Feed::new(data);
     let tid = u32::from(feed.u8());
@@ -30,8 +33,10 @@ fn scan(tid: u32, area: &[u8]) -> usize {
             Ok(false) | Err(_) => break,
         }
     }
-    assert!(scan.bytes() <= area.len(), "each record is there once");
+    let bytes = scan.bytes();
     let complete = scan.into_complete();
+    let held = area.len() + complete.len() * COMMIT_COST;
+    assert!(bytes <= held, "each record is there once");
     for records in &complete {
         let sound = Operations::of(records).all(|operation| operation.is_ok());
         assert!(sound, "the scan has read them");
