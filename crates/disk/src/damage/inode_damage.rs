@@ -22,6 +22,7 @@ damage! {
         DeletionTime { dtime: u32 } => "in use, but with a time of deletion, {dtime}",
         NoDeletionTime => "deleted, but without a time of deletion",
         Deleted { error: InodeError } => "deleted: {error}",
+        InUse => "to be a new one, but in use",
         MarkedFree => "marked free in the bitmap, but in use",
         AttributesOutside { block: Pblk } =>
             "attribute block {block} lies outside of the data area",

@@ -171,6 +171,15 @@ fn check_group_sizes(sb: &Superblock) -> Result<(), SuperblockError> {
             "more than one bitmap block holds",
         ));
     }
+    // Counts of a group have 16 bits in small descriptors.
+    let counted = (u64::from(per_group) >> cluster_bits).max(inodes.into());
+    if !sb.features().has_incompat(Incompat::SIXTY_FOUR_BIT) && counted > u64::from(u16::MAX) {
+        return Err(bad(
+            "blocks_per_group",
+            per_group,
+            "more than a descriptor of 32 bytes counts",
+        ));
+    }
     let first = sb.raw.first_data_block.get();
     let expected = u32::from(sb.block_size == BlockSize::KIB1 && cluster_bits == 0);
     if first != expected {

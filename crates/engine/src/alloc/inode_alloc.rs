@@ -138,20 +138,33 @@ impl AllocatorCore {
         // The descriptor's count was checked when it was read.
         debug_assert!(state.desc.itable_unused <= inodes && index < inodes);
         let mark = inodes - state.desc.itable_unused;
+        if index > mark && !state.desc.flags.contains(GroupFlags::ITABLE_ZEROED) {
+            return Err(Error::corrupt(
+                Location::InodeBitmap(group),
+                BitmapDamage::UsedPastMark { mark },
+            ));
+        }
+        self.prepare_table_up_to(h, group, state, index)
+    }
+
+    /// The same for an inode that is not the next one: the blocks in between are zeroed too.
+    pub(super) fn prepare_table_up_to(
+        &self,
+        h: &mut Handle,
+        group: Group,
+        state: &mut GroupState,
+        index: u32,
+    ) -> Result<()> {
+        let inodes = self.layout.inodes_per_group;
+        let mark = inodes - state.desc.itable_unused;
         if index < mark {
             return Ok(());
         }
         if !state.desc.flags.contains(GroupFlags::ITABLE_ZEROED) {
-            if index > mark {
-                return Err(Error::corrupt(
-                    Location::InodeBitmap(group),
-                    BitmapDamage::UsedPastMark { mark },
-                ));
-            }
-            let in_block = index % self.layout.inodes_per_block.max(1);
-            if index - in_block >= mark {
-                let location = locate(&self.layout, state.desc.inode_table, index);
-                h.create(location.block, CheckKind::InodeTable.of_group(group))?;
+            let per_block = self.layout.inodes_per_block.max(1);
+            for block in mark.div_ceil(per_block)..=index / per_block {
+                let at = locate(&self.layout, state.desc.inode_table, block * per_block);
+                h.create(at.block, CheckKind::InodeTable.of_group(group))?;
             }
         }
         state.desc.itable_unused = inodes - (index + 1);

@@ -10,8 +10,6 @@ use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Ino};
 
 use crate::state::alloc::{AllocatorCore, Claimant, Run};
-use crate::state::group::{GroupState, locate};
-use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, all_or_abort};
 
@@ -121,10 +119,7 @@ impl AllocatorCore {
         }
         let block = self.bitmaps_for_inode(h, group, &mut locked.state)?;
         if bitmap::test(&block.data(), index) {
-            return Err(Error::corrupt(
-                Location::Inode(ino),
-                InodeDamage::MarkedFree,
-            ));
+            return Err(Error::corrupt(Location::Inode(ino), InodeDamage::InUse));
         }
         if self.layout.uninit_groups() {
             if locked.state.desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
@@ -141,31 +136,6 @@ impl AllocatorCore {
         drop(locked);
         self.stats.inode_allocs.bump();
         self.counts.inode_used(directory);
-        Ok(())
-    }
-
-    /// Makes the table of `group` readable up to inode `index`, and moves `itable_unused` past it.
-    /// Inodes are not taken in order here, so blocks in between are zeroed too.
-    fn prepare_table_up_to(
-        &self,
-        h: &mut Handle,
-        group: Group,
-        state: &mut GroupState,
-        index: u32,
-    ) -> Result<()> {
-        let inodes = self.layout.inodes_per_group;
-        let mark = inodes - state.desc.itable_unused;
-        if index < mark {
-            return Ok(());
-        }
-        if !state.desc.flags.contains(GroupFlags::ITABLE_ZEROED) {
-            let per_block = self.layout.inodes_per_block.max(1);
-            for block in mark.div_ceil(per_block)..=index / per_block {
-                let at = locate(&self.layout, state.desc.inode_table, block * per_block);
-                h.create(at.block, CheckKind::InodeTable.of_group(group))?;
-            }
-        }
-        state.desc.itable_unused = inodes - (index + 1);
         Ok(())
     }
 }

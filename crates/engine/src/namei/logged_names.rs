@@ -32,7 +32,7 @@ fn check(dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
     if dir.kind != FileKind::Directory {
         return Err(Error::NotDir);
     }
-    let read_only = InodeFlags::INLINE_DATA | InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
+    let read_only = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
     if dir.flags().intersects(read_only) {
         return Err(Error::NotSupported(
             "fast commits in a directory whose entries are only read",
