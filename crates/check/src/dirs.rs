@@ -19,7 +19,6 @@ use extant_units::{Ino, Lblk, Pblk};
 
 use crate::error::Result;
 use crate::findings::Findings;
-use crate::inline;
 use crate::inodes::{Dir, Scan};
 use crate::remedy::{DirPlace, Repair};
 use crate::volume::{Volume, chunks};
@@ -195,7 +194,7 @@ impl DirWalker<'_> {
 
     /// Walks a directory inside of its inode, as the block `block` that it would fill.
     fn inside(&mut self, block: &[u8]) {
-        self.format = inline::format(self.format);
+        self.format = self.format.inside();
         let (lblk, pblk, index) = (0, Pblk::ZERO, None);
         self.block(CurrentBlock { lblk, pblk, index }, block, None);
         let mut names: HashSet<Cow<'_, [u8]>> = HashSet::new();

@@ -8,6 +8,7 @@ use extant_disk::extent::Extent;
 use extant_disk::features::Incompat;
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::GroupFlags;
+use extant_disk::inline_data::bytes_inside;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, RawInode};
 use extant_disk::location::Location;
 use extant_units::{Group, Ino, Pblk};
@@ -17,7 +18,6 @@ use crate::bad_blocks::BadBlocks;
 use crate::error::Result;
 use crate::fields::{self, Fields, full_size};
 use crate::findings::Findings;
-use crate::inline;
 use crate::maps::{self, Map, MapWalker};
 use crate::remedy::Repair;
 use crate::reserved::Reserved;
@@ -469,7 +469,7 @@ impl Table<'_> {
         let damaged = |damage| self.findings.add_alone(Location::Inode(ino), damage);
         let size = full_size(inode.raw);
         // Attributes that cannot be read were reported.
-        let Some(data) = inline::data(core).ok()? else {
+        let Some(data) = bytes_inside(core).ok()? else {
             damaged(InodeDamage::NoInlineAttribute);
             return None;
         };
@@ -489,8 +489,8 @@ impl Table<'_> {
                 None
             }
             Some(FileKind::Directory) => {
-                let format = inline::format(self.volume.dir_format(ino, core.generation));
-                let block = inline::as_block(&format, ino, data);
+                let format = self.volume.dir_format(ino, core.generation).inside();
+                let block = format.block_of_inside(ino, data);
                 if block.is_none() {
                     let damage = DirectoryDamage::NoBlock;
                     self.findings.add_hiding(Location::Inode(ino), damage);

@@ -47,7 +47,6 @@ mod feature_gate;
 mod fields;
 mod findings;
 mod groups;
-mod inline;
 mod inodes;
 mod journal;
 mod links;

@@ -256,10 +256,9 @@ impl DirFormat {
         self.put(block, DOT_LEN, dotdot_len, &dot(b"..", parent));
     }
 
-    /// Puts the records `entries`, as another place stores them, behind the "." and ".." of a block
-    /// without a checksum, and free space behind them. False if there is no room.
-    pub fn follow_dots(&self, block: &mut [u8], entries: &[u8]) -> bool {
-        debug_assert_eq!(self.seed, None, "nothing is sealed");
+    /// Puts the records `entries`, as an inode stores them, behind the "." and ".." of a block, and
+    /// free space behind them. False if there is no room.
+    pub(crate) fn follow_dots(&self, block: &mut [u8], entries: &[u8]) -> bool {
         let start = 2 * DOT_LEN;
         let end = start + entries.len();
         let rest = self.entries_end().saturating_sub(end);
@@ -269,6 +268,7 @@ impl DirFormat {
         self.set_rec_len(block, DOT_LEN, DOT_LEN);
         block[start..end].copy_from_slice(entries);
         self.put_free(block, end, rest);
+        self.seal_leaf(block);
         true
     }
 
@@ -311,7 +311,13 @@ impl DirFormat {
         self.seal_leaf(block);
     }
 
-    fn put(&self, block: &mut [u8], offset: usize, rec_len: usize, entry: &NewEntry<'_>) {
+    pub(crate) fn put(
+        &self,
+        block: &mut [u8],
+        offset: usize,
+        rec_len: usize,
+        entry: &NewEntry<'_>,
+    ) {
         let Some(space) = block.get_mut(offset..offset + rec_len) else {
             debug_assert!(false, "within the block");
             return;
@@ -334,7 +340,7 @@ impl DirFormat {
         }
     }
 
-    fn put_free(&self, block: &mut [u8], offset: usize, rec_len: usize) {
+    pub(crate) fn put_free(&self, block: &mut [u8], offset: usize, rec_len: usize) {
         let header = DirEntryHeader {
             inode: U32::ZERO,
             rec_len: U16::new(self.encode_rec_len(rec_len)),
@@ -346,7 +352,7 @@ impl DirFormat {
         }
     }
 
-    fn set_rec_len(&self, block: &mut [u8], offset: usize, rec_len: usize) {
+    pub(crate) fn set_rec_len(&self, block: &mut [u8], offset: usize, rec_len: usize) {
         let raw = self.encode_rec_len(rec_len);
         if let Some(header) = header_mut(block, offset) {
             header.rec_len = U16::new(raw);

@@ -11,6 +11,7 @@
 //! index blocks in [`crate::htree`].
 
 use core::mem::{offset_of, size_of};
+use core::ops::Range;
 
 use extant_units::{BlockSize, Ino};
 use zerocopy::little_endian::{U16, U32};
@@ -299,11 +300,16 @@ impl DirFormat {
 
     /// The records of `block`, in order. The walk ends after the first error.
     pub fn records<'a>(&self, block: &'a [u8]) -> Records<'a> {
+        self.records_in(block, 0..self.entries_end())
+    }
+
+    /// The records of the bytes `part` of `data`, which they fill.
+    pub(crate) fn records_in<'a>(&self, data: &'a [u8], part: Range<usize>) -> Records<'a> {
         Records {
             format: *self,
-            end: self.entries_end(),
-            block,
-            offset: 0,
+            end: part.end,
+            block: data,
+            offset: part.start,
         }
     }
 

@@ -21,6 +21,8 @@ pub mod file_kind;
 pub mod geometry;
 pub mod group_desc;
 pub mod htree;
+pub mod inline_data;
+pub mod inline_dir;
 pub mod inode;
 pub mod jbd2;
 pub mod location;

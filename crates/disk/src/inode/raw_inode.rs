@@ -58,6 +58,9 @@ pub struct RawInode {
 }
 
 impl RawInode {
+    /// Byte of the record at which `i_block` starts.
+    pub const BLOCK_OFFSET: usize = offset_of!(RawInode, block);
+
     /// The fields of a record; `None` if it is too short.
     pub fn of(record: &[u8]) -> Option<&Self> {
         Self::ref_from_prefix(record).ok().map(|(raw, _)| raw)

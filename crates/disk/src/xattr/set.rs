@@ -124,6 +124,16 @@ impl XattrSet {
         fit(self.is_empty() || AREA_HEADER + self.space() <= bytes)
     }
 
+    /// The length of the longest value that `name` may have in an inode's area of `bytes` bytes
+    /// beside the other attributes, a multiple of four; `None` if there is no room even for its
+    /// entry.
+    pub fn longest_in_area(&self, name: &XattrName<'_>, bytes: usize) -> Option<usize> {
+        let others = self.entries.iter().filter(|e| e.name() != *name);
+        let others = others.map(Owned::space).fold(0, usize::saturating_add);
+        let entry = AREA_HEADER + TERMINATOR + ENTRY_SIZE + padded(name.rest.len());
+        (bytes & !3).checked_sub(entry.saturating_add(others))
+    }
+
     /// Returns whether the set fits a block of `bytes` bytes.
     pub fn fits_block(&self, bytes: usize) -> Fit {
         fit(HEADER_SIZE + self.space() <= bytes)
