@@ -335,9 +335,9 @@ impl RawSuperblock {
         features.incompat.remove(Incompat::RECOVER);
         copy.set_features(features);
         copy.set_state(copy.state() - State::VALID - State::ERROR);
-        // The field has 16 bits; the low ones are stored, as mke2fs does.
-        let [low, high, ..] = group.get().to_le_bytes();
-        copy.block_group_nr = u16::from_le_bytes([low, high]).into();
+        // The field has 16 bits: later groups share the last number, as for mke2fs.
+        let number = u16::try_from(group.get()).unwrap_or(u16::MAX);
+        copy.block_group_nr = number.into();
         copy.seal();
         copy
     }
