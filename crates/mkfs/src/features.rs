@@ -30,6 +30,7 @@ const MADE: FeatureSets = FeatureSets {
         .union(Incompat::FLEX_BG)
         .union(Incompat::CSUM_SEED)
         .union(Incompat::CASEFOLD)
+        .union(Incompat::INLINE_DATA)
         .union(Incompat::LARGEDIR),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)

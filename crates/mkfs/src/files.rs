@@ -186,9 +186,12 @@ fn middle(ground: &Ground<'_>) -> u64 {
     geometry.group_blocks(best).start
 }
 
-/// Blocks of lost+found: two at least, so that one of them is empty.
+/// Blocks of lost+found: two at least, so that one of them is empty. With `inline_data` one less,
+/// as mke2fs has it there.
 fn lost_found_blocks(geometry: &Geometry) -> u64 {
-    (LOST_FOUND_BYTES / geometry.block_size.bytes_u64()).clamp(2, DIRECT)
+    let inside = geometry.features.has_incompat(Incompat::INLINE_DATA);
+    let blocks = LOST_FOUND_BYTES / geometry.block_size.bytes_u64();
+    blocks.clamp(2, DIRECT) - u64::from(inside)
 }
 
 /// Blocks of the orphan file: for volumes of 512 MiB to 8 GiB (blocks of 4 KiB) in proportion.

@@ -75,6 +75,10 @@ impl Wanted {
             let why = "it has to be a power of two from 128 to the block size, at most 32768";
             return Err(Error::bad("the inode size", inode_size, why));
         }
+        if inode_size == 128 && features.has_incompat(Incompat::INLINE_DATA) {
+            let why = "inline_data needs room behind the fixed fields";
+            return Err(Error::bad("the inode size", inode_size, why));
+        }
         let blocks = bytes / block_size.bytes_u64();
         if blocks <= u64::from(block_size == BlockSize::KIB1) {
             let what = "a group";

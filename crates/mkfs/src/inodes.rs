@@ -8,6 +8,7 @@ use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime, RawInode
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::mmp::Mmp;
 use extant_disk::orphan;
+use extant_disk::xattr::XATTR_MAGIC;
 use extant_units::{Ino, Pblk, exact_u16, exact_u32};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -167,6 +168,18 @@ impl Encoder<'_> {
         let format = formats.directory(lost_found_ino);
         let mut block = vec![0; bs];
         format.init_first(&mut block, lost_found_ino, root_ino);
+        let mut of_lost_found = self.blank(DIRECTORY | 0o700, 2);
+        let features = &self.layout.geometry.features;
+        if features.has_incompat(Incompat::INLINE_DATA) {
+            // As mke2fs leaves it, which makes it inside of its inode and has it grow from there.
+            let parent = Ino::ROOT.get().to_le_bytes();
+            if let Some(moved) = format.block_of_inside(lost_found_ino, &parent) {
+                block.copy_from_slice(&moved);
+            }
+            if let Some(magic) = of_lost_found.xattrs.first_chunk_mut() {
+                *magic = XATTR_MAGIC.to_le_bytes();
+            }
+        }
         for at in lost_found.data() {
             self.contents.blocks.push((at, block.clone()));
             format.init_leaf(&mut block);
@@ -174,9 +187,8 @@ impl Encoder<'_> {
         let mut core = self.blank(DIRECTORY | 0o755, 3);
         (core.uid, core.gid) = self.identity.root_owner;
         self.put_mapped(ROOT_INO, core, root, root.data_blocks() * bs as u64)?;
-        let core = self.blank(DIRECTORY | 0o700, 2);
         let size = lost_found.data_blocks() * bs as u64;
-        self.put_mapped(LOST_FOUND_INO, core, lost_found, size)
+        self.put_mapped(LOST_FOUND_INO, of_lost_found, lost_found, size)
     }
 
     /// The inode that owns the blocks behind the descriptors: one double indirect block, which has
