@@ -91,6 +91,9 @@ impl Volume {
             Pblk::ZERO => 0,
             _ => self.block_bytes() as u64 / 512,
         };
+        if core.flags.contains(InodeFlags::INLINE_DATA) {
+            return false;
+        }
         let extents = core.flags.contains(InodeFlags::EXTENTS);
         match FileKind::from_mode(core.mode) {
             Some(FileKind::Regular | FileKind::Directory) => true,
@@ -128,6 +131,9 @@ impl Volume {
 
     /// The blocks of a file's data, in file order, holes left out.
     pub(crate) fn data_of(&self, ino: Ino, core: &InodeCore) -> Result<Vec<u64>> {
+        if core.flags.contains(InodeFlags::INLINE_DATA) {
+            return Ok(Vec::new());
+        }
         match core.flags.contains(InodeFlags::EXTENTS) {
             true => {
                 let tree = self.tree(ino, core)?;

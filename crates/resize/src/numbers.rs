@@ -4,6 +4,7 @@
 //! those of its extent nodes and directory blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use extant_disk::bitmap;
 use extant_disk::dirent::DirFormat;
@@ -12,8 +13,10 @@ use extant_disk::features::{Compat, Incompat};
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::htree::IndexKind;
+use extant_disk::inline_data::{bytes_inside, put_inside};
 use extant_disk::inode::{InodeCore, InodeFlags};
-use extant_units::Ino;
+use extant_disk::xattr::Fit;
+use extant_units::{Ino, index};
 
 use crate::error::{Error, Result};
 use crate::volume::Volume;
@@ -149,6 +152,9 @@ impl Volume {
             seed: self.seed(dir, &core),
             folded: core.flags.contains(InodeFlags::CASEFOLD),
         };
+        if core.flags.contains(InodeFlags::INLINE_DATA) {
+            return self.rename_inside(dir, core, &format, moved);
+        }
         for (nth, block) in self.data_of(dir, &core)?.into_iter().enumerate() {
             let mut bytes = self.block(block)?;
             let before = bytes.clone();
@@ -184,6 +190,34 @@ impl Volume {
             self.put(block, &bytes)?;
         }
         Ok(())
+    }
+}
+
+impl Volume {
+    /// The same in a directory that has its entries inside of its inode.
+    fn rename_inside(
+        &self,
+        dir: Ino,
+        mut core: InodeCore,
+        format: &DirFormat,
+        moved: &Moved,
+    ) -> Result<()> {
+        let bad = |why: &dyn Display| Error::unreadable(format_args!("directory {dir}: {why}"));
+        let bytes = bytes_inside(&core).map_err(|error| bad(&error))?;
+        let old = bytes.ok_or_else(|| bad(&"no data inside"))?;
+        let mut new = old.clone();
+        let size = index(core.disk_size).min(new.len());
+        let renumbered = format
+            .inside()
+            .renumber_inside(&mut new[..size], |ino| moved.get(&ino).copied());
+        renumbered.map_err(|error| bad(&error))?;
+        if new == old {
+            return Ok(());
+        }
+        match put_inside(&mut core, &new).map_err(|error| bad(&error))? {
+            Fit::Fits => self.put_inode(dir, &core),
+            Fit::TooLarge => Err(bad(&"attributes that overlap")),
+        }
     }
 }
 

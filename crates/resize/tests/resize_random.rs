@@ -40,6 +40,7 @@ const SWITCHES: &[&str] = &[
     "uninit_bg",
     "orphan_file",
     "metadata_csum_seed",
+    "inline_data",
 ];
 
 /// Arguments of mke2fs for a volume of some features, with a size in MiB.
@@ -57,6 +58,7 @@ fn arguments(rng: &mut Rng) -> (u64, String) {
         let needs_on = match *switch {
             "orphan_file" => rng.chance(50) && !without("has_journal"),
             "metadata_csum_seed" => rng.chance(30) && !without("metadata_csum"),
+            "inline_data" => rng.chance(25),
             "uninit_bg" => without("metadata_csum") && rng.chance(60),
             "resize_inode" => !without("sparse_super") && !without("resize_inode"),
             name => !without(name),
