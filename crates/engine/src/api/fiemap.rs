@@ -7,13 +7,16 @@ use std::iter::{FusedIterator, Peekable};
 use std::ops::Range;
 
 use bitflags::bitflags;
+use extant_disk::inode::RawInode;
 use extant_units::Pos;
 
 use super::extents::{Extent, ExtentState, Extents};
 use super::node::Node;
 use super::volume::Volume;
-use crate::file;
+use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::{file, inline_data};
 
 bitflags! {
     /// The state of a [`FiemapExtent`]; the bits of `FIEMAP_EXTENT_*`.
@@ -25,12 +28,16 @@ bitflags! {
         const UNKNOWN = 0x2;
         /// It is not allocated yet.
         const DELALLOC = 0x4;
+        /// Its location or its length is not one of whole blocks.
+        const NOT_ALIGNED = 0x100;
+        /// It is inside of the inode.
+        const DATA_INLINE = 0x200;
         /// It is allocated and reads as zeros.
         const UNWRITTEN = 0x800;
     }
 }
 
-/// A range of a file that has space. Whole blocks, in bytes.
+/// A range of a file that has space. Whole blocks, in bytes, but for data inside of the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FiemapExtent {
     /// First byte in the file.
@@ -46,6 +53,8 @@ pub struct FiemapExtent {
 /// The extents that a range of a file touches, see [`Volume::fiemap`].
 pub struct Fiemap {
     extents: Peekable<Spaces>,
+    /// The data inside of the inode, of a file that has its data there and so no extents.
+    inside: Option<FiemapExtent>,
     /// The requested range, in whole blocks.
     range: Range<u64>,
 }
@@ -103,7 +112,9 @@ impl Volume {
         let extents = Extents::new(self.clone(), node.clone(), start);
         let bs = self.fs().layout.block_size;
         let end = Pos::new(start.saturating_add(len).min(most));
+        let inside = inside(self.fs(), node.inode())?;
         Ok(Fiemap {
+            inside: inside.filter(|extent| start < extent.len),
             extents: Spaces(extents).peekable(),
             range: bs.round_down(Pos::new(start)).get()..bs.round_up(end).map_or(most, Pos::get),
         })
@@ -114,6 +125,9 @@ impl Iterator for Fiemap {
     type Item = Result<FiemapExtent>;
 
     fn next(&mut self) -> Option<Result<FiemapExtent>> {
+        if let Some(inside) = self.inside.take() {
+            return Some(Ok(inside));
+        }
         let extent = match self.extents.next()? {
             Ok(extent) if extent.logical < self.range.end => extent,
             Ok(_) => {
@@ -146,6 +160,23 @@ impl Iterator for Fiemap {
             flags,
         }))
     }
+}
+
+/// The data inside of `inode`, which begins in `i_block`.
+fn inside(fs: &Fs, inode: &Inode) -> Result<Option<FiemapExtent>> {
+    if !inline_data::is_inline(inode) {
+        return Ok(None);
+    }
+    let record = fs.groups.inode_location(&fs.layout, inode.ino)?;
+    let block = fs.layout.block_size.dev_off(record.block);
+    let block = block.ok_or(Error::FileTooBig)?.get();
+    let len = inode.disk_size();
+    Ok((len > 0).then_some(FiemapExtent {
+        logical: 0,
+        physical: block + (record.offset + RawInode::BLOCK_OFFSET) as u64,
+        len,
+        flags: FiemapFlags::DATA_INLINE | FiemapFlags::NOT_ALIGNED | FiemapFlags::LAST,
+    }))
 }
 
 impl FusedIterator for Fiemap {}

@@ -1,12 +1,12 @@
 //! The entries of a directory that has them inside of its inode, as the one block of a linear
-//! directory: a copy, which is only read.
+//! directory: a copy, in which they are found. [`super::inline_entries`] changes them.
 
 use std::sync::Arc;
 
 use extant_disk::damage::{CorruptKind, DirectoryDamage};
-use extant_disk::dirent::{DirFormat, DirentError};
+use extant_disk::dirent::DirentError;
 use extant_jbd2::Handle;
-use extant_units::{BlockSize, Ino, Lblk};
+use extant_units::Lblk;
 
 use super::dir_store::{Profile, Shape, Store};
 use super::fs_store::profile;
@@ -15,9 +15,6 @@ use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
-
-/// Bytes of the parent's number, before the entries.
-const PARENT: usize = 4;
 
 /// Such a directory.
 pub(super) struct InlineStore<'a> {
@@ -40,19 +37,15 @@ impl<'a> InlineStore<'a> {
             return Err(Error::NotFound);
         }
         let mut profile = profile(fs, inode);
-        // No checksum but the inode's, no index, and room for all that an inode holds.
-        profile.format.seed = None;
-        profile.dir_index = false;
-        let log2 = profile.format.block_size.log2();
-        profile.format.block_size =
-            BlockSize::from_log2(log2 + 1).unwrap_or(profile.format.block_size);
+        // No checksum but the inode's.
+        profile.format = profile.format.inside();
         let damage = |kind: CorruptKind| {
             let error = Error::corrupt(Location::DirBlock(inode.ino, Lblk::ZERO), kind);
             fs.fault.report(fs, &error);
             error
         };
-        let data = inline_data::read(fs, inode)?;
-        let block = as_block(&profile.format, inode.ino, &data);
+        let data = inline_data::read(fs, inode)?.unwrap_or_default();
+        let block = profile.format.block_of_inside(inode.ino, &data);
         let block = block.ok_or_else(|| damage(DirectoryDamage::NoBlock.into()))?;
         let checked = profile.format.check_leaf(&block);
         checked.map_err(|error: DirentError| damage(error.into()))?;
@@ -63,15 +56,6 @@ impl<'a> InlineStore<'a> {
             block: block.into(),
         })
     }
-}
-
-/// A block with ".", ".." and the entries of `data`; `None` if there is no parent, or no room.
-fn as_block(format: &DirFormat, own: Ino, data: &[u8]) -> Option<Vec<u8>> {
-    let (parent, entries) = data.split_first_chunk::<PARENT>()?;
-    let parent = Ino::new(u32::from_le_bytes(*parent))?;
-    let mut block = vec![0; format.block_size.bytes()];
-    format.init_first(&mut block, own, parent);
-    format.follow_dots(&mut block, entries).then_some(block)
 }
 
 impl Store for InlineStore<'_> {

@@ -23,9 +23,13 @@ const EDIT_CHUNK_BYTES: usize = 64 << 10;
 
 /// Fails for files whose contents are not the plain bytes of their blocks: inline or encrypted
 /// data.
+///
+/// # Errors
+/// [`Error::OutOfRange`] for data inside of the inode, which callers treat before;
+/// [`Error::NoKey`].
 pub(super) fn require_data_in_blocks(flags: InodeFlags) -> Result<()> {
     if flags.contains(InodeFlags::INLINE_DATA) {
-        return Err(Error::NotSupported("files with inline data"));
+        return Err(Error::OutOfRange);
     }
     match flags.contains(InodeFlags::ENCRYPT) {
         true => Err(Error::NoKey),
@@ -33,9 +37,17 @@ pub(super) fn require_data_in_blocks(flags: InodeFlags) -> Result<()> {
     }
 }
 
-/// Fails for files whose contents cannot be changed: those, and what fs-verity protects.
+/// Fails for files whose blocks cannot be changed: those, and what fs-verity protects.
 pub(super) fn require_writable_data(flags: InodeFlags) -> Result<()> {
     require_data_in_blocks(flags)?;
+    require_changeable(flags)
+}
+
+/// Fails for files whose contents cannot be changed, wherever they are.
+pub(super) fn require_changeable(flags: InodeFlags) -> Result<()> {
+    if flags.contains(InodeFlags::ENCRYPT) {
+        return Err(Error::NoKey);
+    }
     match verity::is_protected(flags) {
         true => Err(Error::NotPermitted),
         false => Ok(()),
@@ -51,7 +63,11 @@ pub(super) fn read(
     buf: &mut (impl Target + ?Sized),
 ) -> Result<usize> {
     if cx.flags.contains(InodeFlags::INLINE_DATA) {
-        return read_inline(cx, pos, buf);
+        let Some(part) = inline_part(cx, pos, buf.len())? else {
+            return read(&cx.refreshed(), recent, on_miss, pos, buf);
+        };
+        buf.put(0, &part);
+        return Ok(part.len());
     }
     require_data_in_blocks(cx.flags)?;
     // Both data paths find cached blocks alike, and fill the cache by ranges: the records of the
@@ -72,22 +88,18 @@ pub(super) fn hole_at(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<usiz
     extant_iomap::hole_at(cx, pos, len)
 }
 
-/// Read of data that is inside of the inode.
-fn read_inline(cx: &FileContext<'_>, pos: Pos, buf: &mut (impl Target + ?Sized)) -> Result<usize> {
-    let part = inline_part(cx, pos, buf.len())?;
-    buf.put(0, &part);
-    Ok(part.len())
-}
-
-/// The first `len` bytes at `pos` that are inside of the inode, or as many as there are.
-fn inline_part(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<Vec<u8>> {
+/// The first `len` bytes at `pos` that are inside of the inode, or as many as there are; `None` if
+/// the data has moved to a block since the operation began.
+fn inline_part(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<Option<Vec<u8>>> {
     if verity::is_protected(cx.flags) {
         return Err(verity::unprotected(cx.inode));
     }
-    let mut data = inline_data::read(cx.fs, cx.inode)?;
-    data.drain(..at_most_usize(pos.get()).min(data.len()));
-    data.truncate(len);
-    Ok(data)
+    let data = inline_data::read(cx.fs, cx.inode)?;
+    Ok(data.map(|mut data| {
+        data.drain(..at_most_usize(pos.get()).min(data.len()));
+        data.truncate(len);
+        data
+    }))
 }
 
 /// Tries a buffered write of what is cached already, as one step and without the file's lock: below
@@ -260,8 +272,10 @@ pub(super) fn view(
     len: usize,
 ) -> Result<ReadView> {
     if cx.flags.contains(InodeFlags::INLINE_DATA) {
-        let part = inline_part(cx, pos, len)?;
-        return Ok(ReadView::of_copy(part));
+        return match inline_part(cx, pos, len)? {
+            Some(part) => Ok(ReadView::of_copy(part)),
+            None => view(&cx.refreshed(), readahead, pos, len),
+        };
     }
     require_data_in_blocks(cx.flags)?;
     // Both data paths keep their bytes in the same folios.

@@ -14,10 +14,11 @@
 //! | `sync` | making things durable |
 //! | `read` | buffered reads, searches for data and holes, views |
 //! | `truncate` | changing the size |
+//! | `switch_path` | switching the data path; moving data from inside of the inode to blocks |
+//! | `inline_file` | changes of data inside of the inode |
 //! | `write_through`, `direct` | writes to the device at once; reads and writes past the cache |
 //! | `write`, `direct_queue` | writes; queues of direct requests |
 //! | `range`, `copy`, `relocate` | fallocate(2); copies; moving a file's blocks |
-//! | `switch_path` | switching the data path |
 //!
 //! # Invariants
 //! * A write starts no journal handle, unless space is so low that it has to allocate at once.
@@ -40,6 +41,7 @@ mod direct;
 mod direct_queue;
 mod error_reporting;
 mod file_state_init;
+mod inline_file;
 mod mapping;
 mod range;
 mod range_lock;

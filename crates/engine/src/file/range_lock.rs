@@ -132,6 +132,13 @@ pub(in crate::file) trait HoldsSize {
     fn is_of(&self, inode: &Inode) -> bool;
 }
 
+impl<'a> SizeGuard<'a> {
+    /// The whole file, if that is what is locked.
+    pub(in crate::file) fn whole(&self) -> Option<&WholeFile<'a>> {
+        self.0.whole()
+    }
+}
+
 impl HoldsSize for WholeFile<'_> {
     fn is_of(&self, inode: &Inode) -> bool {
         self.0.is_of(inode)
@@ -151,6 +158,14 @@ impl<'a> FileRangeGuard<'a> {
         match &self.lock {
             Lock::Shared(shared) => shared.is_of(inode),
             Lock::Exclusive(whole) => whole.is_of(inode),
+        }
+    }
+
+    /// The whole file, if that is what is locked.
+    pub(in crate::file) fn whole(&self) -> Option<&WholeFile<'a>> {
+        match &self.lock {
+            Lock::Shared(_) => None,
+            Lock::Exclusive(whole) => Some(whole),
         }
     }
 

@@ -13,10 +13,12 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
+use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::range_lock::{HoldsSize, WholeFile};
 use crate::file::writeback::writeback_range;
 use crate::file::{file_state, file_state_init::require_regular, lock_whole_file};
+use crate::inline_data;
 use crate::inode::path_choice::{self, eligible};
 use crate::map;
 use crate::state::file::DataPath;
@@ -108,8 +110,14 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
         return Ok(());
     }
     match inode.kind {
+        FileKind::Regular if flags.contains(InodeFlags::INLINE_DATA) => {
+            leave_inode(fs, &whole, inode, false)
+        }
+        _ if flags.contains(InodeFlags::INLINE_DATA) => Err(Error::NotSupported(
+            "extents for a directory inside of its inode",
+        )),
         FileKind::Directory => map::to_extents(fs, inode).map(drop),
-        FileKind::Regular if !flags.contains(InodeFlags::INLINE_DATA) => {
+        FileKind::Regular => {
             let to = DataPath::chosen_for(fs, flags | InodeFlags::EXTENTS);
             switch(fs, &whole, inode, to, || {
                 map::to_extents(fs, inode).map(drop)
@@ -117,6 +125,25 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
         }
         _ => Err(Error::NotSupported("extents for such an inode")),
     }
+}
+
+/// Moves the data of a file from inside of its inode to a block. Does nothing if it is there.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`]; damage; a failure of the device. Nothing has changed then.
+pub(in crate::file) fn leave_inode(
+    fs: &Fs,
+    whole: &WholeFile<'_>,
+    inode: &Arc<Inode>,
+    privileged: bool,
+) -> Result<()> {
+    if !inode.flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(());
+    }
+    let to = DataPath::chosen_for(fs, inline_data::flags_outside(fs, inode));
+    switch(fs, whole, inode, to, || {
+        alloc::retry(fs, || inline_data::move_to_block(fs, inode, privileged))
+    })
 }
 
 /// Writes dirty data back, empties the cache, runs `apply` (which stores the change of the inode)

@@ -25,7 +25,7 @@ use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{SizeGuard, lock_for_size};
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
-use crate::file::{data_path, max_size, write_ordered};
+use crate::file::{data_path, inline_file, max_size, write_ordered};
 use crate::inode::path_choice;
 use crate::state::inode::Inode;
 use crate::state::map::MapState;
@@ -52,12 +52,29 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     }
     let (guard, old) = lock_for_size(fs, inode, size)?;
     let cx = FileContext::new(fs, inode).with_cred(cred);
-    let result = if size > old {
-        extend_locked(&cx, &guard, inode, old, size)
-    } else {
-        cut(&cx, &guard, inode, old, size)
+    let result = match inside_or_blocks(cx, &guard, size) {
+        Ok(None) => Ok(()),
+        Ok(Some(cx)) if size > old => extend_locked(&cx, &guard, inode, old, size),
+        Ok(Some(cx)) => cut(&cx, &guard, inode, old, size),
+        Err(error) => Err(error),
     };
     result.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
+}
+
+/// Makes a file whose data is inside of its inode `size` bytes long, if it stays there. Otherwise
+/// returns the context of a change of blocks, to which the data may have moved.
+fn inside_or_blocks<'a>(
+    cx: FileContext<'a>,
+    guard: &SizeGuard<'_>,
+    size: u64,
+) -> Result<Option<FileContext<'a>>> {
+    match guard.whole() {
+        Some(whole) if cx.flags.contains(InodeFlags::INLINE_DATA) => {
+            let is_done = inline_file::set_size(&cx, whole, size)?;
+            Ok((!is_done).then(|| cx.refreshed()))
+        }
+        _ => Ok(Some(cx)),
+    }
 }
 
 /// Makes a regular file at least `size` bytes long. Treats times and privileges if it was shorter.
@@ -76,8 +93,12 @@ pub(in crate::file) fn extend_to_at_least(
     }
     privileges::file_modified(fs, inode, cred)?;
     let cx = FileContext::new(fs, inode).with_cred(cred);
-    extend_locked(&cx, &guard, inode, old, size)
-        .inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
+    let result = match inside_or_blocks(cx, &guard, size) {
+        Ok(None) => Ok(()),
+        Ok(Some(cx)) => extend_locked(&cx, &guard, inode, old, size),
+        Err(error) => Err(error),
+    };
+    result.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))
 }
 
 /// Makes a file of `old` bytes `size` bytes long.

@@ -1,8 +1,9 @@
 //! The first extent of a file, entered once its data is on the device.
 
 use extant_disk::extent::{Extent, NodeMut, ROOT_BYTES, ROOT_CAPACITY};
+use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
-use extant_units::Lblk;
+use extant_units::{Lblk, Pblk};
 
 use super::disk_nodes::has_extents;
 use super::empty_root;
@@ -89,6 +90,42 @@ fn is_delayed(maps: &SharedMaps, inode: &Inode, len: u32) -> bool {
     found.is_some_and(|found| {
         found.state == MapState::Delayed && found.lblk == Lblk::ZERO && found.len >= len
     })
+}
+
+/// Notes that `pblk` has become the first block of `inode`, whose data was inside of it.
+pub(crate) fn note_first_block(fs: &Fs, inode: &Inode, pblk: Pblk) {
+    let map = ExclusiveMap::lock(inode);
+    let mut view = MapView::lock(&fs.maps, &map.inode().known);
+    let first = Status {
+        lblk: Lblk::ZERO,
+        len: 1,
+        state: MapState::Written(pblk),
+    };
+    view.set(first, ReservationFate::Consume);
+}
+
+/// The `i_block` of an inode with `flags` whose first block is `pblk`, or that has none. `None` if
+/// the map cannot hold the number.
+pub(crate) fn root_with(flags: InodeFlags, pblk: Option<Pblk>) -> Option<[u8; ROOT_BYTES]> {
+    let has_extents = flags.contains(InodeFlags::EXTENTS);
+    match pblk {
+        None if has_extents => Some(empty_root()),
+        None => Some([0; ROOT_BYTES]),
+        Some(pblk) if has_extents => root_of(&Extent {
+            lblk: Lblk::ZERO,
+            len: 1,
+            pblk,
+            unwritten: false,
+        })
+        .ok(),
+        Some(pblk) => {
+            // The first of the pointers.
+            let mut root = [0; ROOT_BYTES];
+            let pointer = u32::try_from(pblk.get()).ok()?;
+            root[..4].copy_from_slice(&pointer.to_le_bytes());
+            Some(root)
+        }
+    }
 }
 
 /// The root of a tree with one extent.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use extant_disk::extent::MAX_END;
+use extant_disk::inode::InodeFlags;
 use extant_units::Lblk;
 
 use super::locked_map::SharedMap;
@@ -26,7 +27,9 @@ pub(crate) struct KnownMap {
 pub(crate) fn known(fs: &Fs, inode: &Inode) -> Result<KnownMap, String> {
     let map = SharedMap::lock(inode);
     let mut disk: Vec<Status> = Vec::new();
-    let mut at = 0;
+    // Data inside of the inode has no map.
+    let inside = inode.flags().contains(InodeFlags::INLINE_DATA);
+    let mut at = if inside { MAX_END } else { 0 };
     while at < MAX_END {
         let lblk = u32::try_from(at).map_err(|error| error.to_string())?;
         let found = on_disk(fs, &map, Lblk::new(lblk)).map_err(|error| error.to_string())?;

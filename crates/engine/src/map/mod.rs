@@ -40,6 +40,8 @@ mod tests;
 mod walk_bound;
 
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
+use extant_disk::features::Incompat;
+use extant_disk::inode::InodeFlags;
 use extant_extent_io_tree::TreeStats;
 
 #[cfg(test)]
@@ -51,7 +53,7 @@ pub(crate) use cut_extents::{is_within_extent, split, split_longest};
 pub(crate) use distinct_runs::DistinctRuns;
 pub(crate) use exchange_blocks::exchange;
 pub(crate) use extent_tree::Shift;
-pub(crate) use first_extent::{has_no_extent, link_first_extent};
+pub(crate) use first_extent::{has_no_extent, link_first_extent, note_first_block, root_with};
 pub(crate) use known_map::{KnownMap, known};
 #[cfg(test)]
 pub(crate) use locked_map::{ExclusiveMap, SharedMap};
@@ -112,7 +114,10 @@ pub(crate) fn most_blocks_of_any(fs: &Fs) -> u64 {
 /// Upper bound of `inode`'s file blocks.
 pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
     let any = most_blocks_of_any(fs);
-    if disk_nodes::has_extents(inode) {
+    // Data inside of the inode moves to blocks before it is that long.
+    let moves = inode.flags().contains(InodeFlags::INLINE_DATA);
+    let to_extents = moves && fs.layout.features.has_incompat(Incompat::EXTENTS);
+    if disk_nodes::has_extents(inode) || to_extents {
         return any;
     }
     indirect::reach(fs.layout.block_size.bytes_u64() / 4, countable(fs)).min(any)

@@ -171,7 +171,9 @@ fn clear(core: &mut InodeCore, has_map: bool) {
     core.sectors = 0;
     core.file_acl = Pblk::ZERO;
     core.xattrs.fill(0);
-    if has_map {
+    if core.flags.contains(InodeFlags::INLINE_DATA) {
+        core.i_block = [0; BLOCK_AREA]; // removed data does not linger on the disk
+    } else if has_map {
         // An extent tree keeps its (empty) root: e2fsck takes an inode with the flag but without a
         // root for garbage.
         core.i_block = match core.flags.contains(InodeFlags::EXTENTS) {

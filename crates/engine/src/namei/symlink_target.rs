@@ -47,8 +47,8 @@ fn damaged(inode: &Inode, damage: InodeDamage) -> Error {
 
 /// The target as it is stored; with `encrypted` all bytes of its place.
 fn stored(fs: &Fs, inode: &Inode, encrypted: bool) -> Result<Vec<u8>> {
-    if inline_data::is_inline(inode) {
-        return inline_data::read(fs, inode);
+    if let Some(target) = inline_data::read(fs, inode)? {
+        return Ok(target);
     }
     let len = {
         let core = inode.core.read();

@@ -1,8 +1,9 @@
 //! The storage of attributes in the inode and its block.
 //!
-//! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`; the
-//! others take its guard.
+//! [`get_stored`], [`exists`], [`set_stored`], [`set_data`], [`longest_data`] and [`release`]
+//! take the inode's `xattr_lock`; the others take its guard.
 
+use extant_disk::inline_data::REST;
 use extant_disk::xattr::{Entries, Fit, XattrName, XattrSet, area_entries, block_entries};
 use extant_jbd2::Handle;
 use extant_units::Pblk;
@@ -11,6 +12,7 @@ use super::attr_block::read_block;
 use super::locked_attrs::{ExclusiveAttrs, LockedAttrs, SharedAttrs};
 use super::{shared_blocks, value_inode};
 use crate::inode;
+use crate::inode::InodeCore;
 use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
@@ -122,6 +124,52 @@ pub(crate) fn set_stored(
     })
 }
 
+/// Sets (or with `None` removes) the attribute of data inside of the inode, which is never in a
+/// block, and changes the inode with `change`, as one step
+/// ([`crate::volume::credits::INODE_UPDATE`]). Takes `xattr_lock`. Returns false, with nothing
+/// changed, if the inode has no room for it.
+///
+/// # Errors
+/// Damage; a stopped journal.
+pub(crate) fn set_data(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    value: Option<&[u8]>,
+    change: impl FnOnce(&mut InodeCore),
+) -> Result<bool> {
+    let attrs = ExclusiveAttrs::lock(inode);
+    let mut area = with_area(fs, &attrs, XattrSet::read)?;
+    match value {
+        Some(value) => area.set(&REST, value),
+        None => {
+            area.remove(&REST);
+        }
+    }
+    let mut bytes = vec![0; inode.core.read().xattrs.len()];
+    if area.write_area(&mut bytes) == Fit::TooLarge {
+        return Ok(false);
+    }
+    inode.update(fs, h, |core| {
+        debug_assert_eq!(core.xattrs.len(), bytes.len(), "the attributes are locked");
+        core.xattrs.copy_from_slice(&bytes);
+        change(core);
+    })?;
+    // Bytes may have changed where no size did.
+    inode.note_change(h);
+    Ok(true)
+}
+
+/// The length of the longest value that the attribute of data inside of the inode may have; `None`
+/// if there is no room for it. Takes `xattr_lock`.
+///
+/// # Errors
+/// Damage.
+pub(crate) fn longest_data(fs: &Fs, inode: &Inode) -> Result<Option<usize>> {
+    let area = with_area(fs, &SharedAttrs::lock(inode), XattrSet::read)?;
+    Ok(area.longest_in_area(&REST, inode.core.read().xattrs.len()))
+}
+
 /// Sets (or with `None` removes) an attribute. Removing one that does not exist updates the change
 /// time only.
 ///
@@ -202,7 +250,7 @@ pub(super) fn set(
 ///
 /// # Errors
 /// Damage; a failed read.
-pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
+pub(super) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
     find(fs, &SharedAttrs::lock(inode), name, <[u8]>::to_vec)
 }
 

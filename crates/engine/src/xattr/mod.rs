@@ -30,7 +30,7 @@ use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
 use extant_jbd2::Handle;
 
 use self::acl::AclKind;
-pub(crate) use self::attr_store::{exists, get_stored, release, set_stored};
+pub(crate) use self::attr_store::{exists, longest_data, release, set_data, set_stored};
 use self::locked_attrs::{ExclusiveAttrs, SharedAttrs};
 use crate::alloc;
 use crate::inode::InodeFlags;

@@ -164,6 +164,9 @@ pub(in crate::file) fn take_fast_path(
     if !may_bypass_cache(&cx, request.direction) {
         return Ok(None);
     }
+    if cx.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(None);
+    }
     data_path::require_data_in_blocks(cx.flags)?;
     if cx.checks_fills() || !is_inside_and_uncached(&cx, pos, end) {
         return Ok(None);

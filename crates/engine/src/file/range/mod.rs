@@ -45,7 +45,7 @@ use crate::alloc;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::WholeFile;
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
-use crate::file::{data_path, max_size, max_size_of_any_map};
+use crate::file::{data_path, max_size, max_size_of_any_map, switch_path};
 use crate::map::{self, ShiftPlan};
 use crate::state::inode::Inode;
 use crate::types::Cred;
@@ -100,7 +100,7 @@ fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> 
     if end > max_size_of_any_map(fs).min(MAX_POS) {
         return Err(Error::FileTooBig);
     }
-    data_path::require_writable_data(inode.flags())?;
+    data_path::require_changeable(inode.flags())?;
     Ok(offset..end)
 }
 
@@ -115,6 +115,7 @@ fn lock_and_run(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
+    switch_path::leave_inode(fs, &whole, inode, alloc::may_use_reserve(fs, cred))?;
     let cx = FileContext::new(fs, inode).with_cred(cred);
     let op = RangeOperation {
         cx: &cx,

@@ -11,10 +11,11 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::ReadView;
 use extant_units::Pos;
 
-use crate::file::data_path;
+use crate::alloc;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{lock_range, round_out_to_blocks};
+use crate::file::{data_path, switch_path};
 use crate::inode;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
@@ -63,6 +64,11 @@ pub(crate) fn edit(
 ) -> Result<usize> {
     fs.check_writable()?;
     require_regular(inode)?;
+    if inode.flags().contains(InodeFlags::INLINE_DATA) {
+        // It is changed in place, in the cache.
+        let whole = crate::file::lock_whole_file(fs, inode);
+        switch_path::leave_inode(fs, &whole, inode, alloc::may_use_reserve(fs, cred))?;
+    }
     let (done, flags) = {
         let end = pos.saturating_add(len as u64);
         let range = round_out_to_blocks(fs.layout.block_size, pos, end);

@@ -12,7 +12,9 @@ use extant_units::{Pos, at_most_usize};
 use crate::alloc;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{WriteAt, lock_for_write};
-use crate::file::{data_path, direct, error_reporting, max_size, truncate, write_through};
+use crate::file::{
+    data_path, direct, error_reporting, inline_file, max_size, switch_path, truncate, write_through,
+};
 use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
@@ -126,9 +128,6 @@ fn lock_and_write<P: Payload + ?Sized>(
     let align = if prepares { SEQUENTIAL_FOLIO_BYTES } else { 1 };
     let (mut held, pos, size) = lock_for_write(fs, inode, at, want as u64, align)?;
     let mut cx = FileContext::new(fs, inode).with_cred(cred);
-    if prepares {
-        cx = cx.with_locked_to(held.end());
-    }
     let is_new = request.route != Route::WriteThrough;
     if is_new && cx.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
@@ -139,6 +138,20 @@ fn lock_and_write<P: Payload + ?Sized>(
     let len = at_most_usize(room).min(want);
     if is_new {
         privileges::file_modified(fs, inode, cred)?;
+    }
+    if cx.flags.contains(InodeFlags::INLINE_DATA)
+        && let Some(whole) = held.whole()
+    {
+        data_path::require_changeable(cx.flags)?;
+        if request.route == Route::Direct {
+            switch_path::leave_inode(fs, whole, inode, cx.privileged)?;
+        } else if inline_file::write(&cx, whole, pos, &bytes.contiguous()[skipped..][..len])? {
+            return Ok((pos, len));
+        }
+        cx = cx.refreshed();
+    }
+    if prepares {
+        cx = cx.with_locked_to(held.end());
     }
     if pos > size {
         // What lies past the old end becomes part of the file: it must read as zero.

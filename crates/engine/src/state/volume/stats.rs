@@ -112,6 +112,8 @@ counters! {
     range_lock_waits,
     /// Bytes of file data that commits waited for.
     ordered_bytes,
+    /// Inodes whose data, or whose entries, moved from inside of them to a block.
+    inline_left,
     /// Faults reported.
     faults,
 }
