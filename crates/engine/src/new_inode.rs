@@ -18,7 +18,7 @@ use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, stop};
 use crate::xattr::{self, acl};
-use crate::{alloc, inode, map, orphan};
+use crate::{alloc, inline_data, inode, map, orphan};
 
 /// The fields of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,19 +94,34 @@ pub(crate) fn new(
         alloc::free_inode(fs, h, ino, is_dir)?;
         return Err(error);
     }
+    if let Err(error) = begin(fs, h, &inode, inherited, cred) {
+        unname(fs, h, &inode).inspect_err(|error| stop(h, error))?;
+        return Err(error);
+    }
+    Ok(inode)
+}
+
+/// Gives a new inode the lists that it inherits, and a file its place for data.
+fn begin(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    inherited: acl::Inherited,
+    cred: &Cred,
+) -> Result<()> {
     let lists = [
         (XattrName::ACL_ACCESS, inherited.access),
         (XattrName::ACL_DEFAULT, inherited.default),
     ];
     for (name, value) in lists {
-        if let Some(value) = value
-            && let Err(error) = xattr::set_stored(fs, h, &inode, &name, Some(&value), cred)
-        {
-            unname(fs, h, &inode).inspect_err(|error| stop(h, error))?;
-            return Err(error);
+        if let Some(value) = value {
+            xattr::set_stored(fs, h, inode, &name, Some(&value), cred)?;
         }
     }
-    Ok(inode)
+    if inode.kind == FileKind::Regular {
+        inline_data::begin(fs, h, inode, &[])?;
+    }
+    Ok(())
 }
 
 /// Takes the links of a new inode, which gets no name after all: it becomes an orphan.

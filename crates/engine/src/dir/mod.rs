@@ -4,7 +4,7 @@
 //! entries; what they mean is [`crate::namei`]'s.
 //!
 //! - [`dir_store`] is the border to the file system, with [`fs_store`] behind it, or
-//!   [`inline_store`] for entries inside of the inode;
+//!   [`inline_store`] for entries inside of the inode, which [`inline_entries`] changes;
 //! - [`entries`] chooses between [`linear`] and [`htree`];
 //! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
@@ -38,6 +38,7 @@ mod entries;
 mod folding;
 mod fs_store;
 mod htree;
+mod inline_entries;
 mod inline_store;
 mod linear;
 mod listing;
@@ -47,6 +48,8 @@ mod room;
 mod slot;
 #[cfg(test)]
 mod tests;
+
+use std::borrow::Cow;
 
 use extant_disk::dir_edit::NewEntry;
 use extant_jbd2::{Block, Handle};
@@ -151,14 +154,34 @@ pub(crate) fn insert(
         ino: target.0,
         file_type: target.1.file_type(),
     };
-    let store = FsStore::open_to_grow(fs, &vacancy.dir, privileged)?;
     forget(fs, vacancy.dir, vacancy.name);
+    if is_inline(&vacancy.dir) && inline_entries::insert(fs, h, &vacancy.dir, &entry, privileged)? {
+        return Ok(());
+    }
+    let store = FsStore::open_to_grow(fs, &vacancy.dir, privileged)?;
     entries::insert(&store, h, &entry, vacancy.room.as_ref())
 }
 
-/// An entry that was found. It keeps its block in memory, so that a change of the entry reads
-/// nothing.
-pub(crate) struct FoundEntry(Slot<Block>);
+/// An entry that was found.
+pub(crate) struct FoundEntry(EntryPlace);
+
+enum EntryPlace {
+    /// It keeps its block in memory, so that a change of the entry reads nothing.
+    InBlock(Slot<Block>),
+    /// It is inside of the inode, or was then: the inode that it leads to, and its offset.
+    Inside(Ino, usize),
+}
+
+impl FoundEntry {
+    /// The entry's location in a block of `store`.
+    fn slot(&self, store: &FsStore<'_>, name: &[u8]) -> Result<Cow<'_, Slot<Block>>> {
+        match &self.0 {
+            EntryPlace::InBlock(slot) => Ok(Cow::Borrowed(slot)),
+            // The entries have moved to a block since.
+            EntryPlace::Inside(ino, _) => entries::expect(store, name, *ino).map(Cow::Owned),
+        }
+    }
+}
 
 /// Finds the entry `name`, which leads to `ino`, for [`remove`] or [`retarget`].
 ///
@@ -170,7 +193,12 @@ pub(crate) fn find_entry(
     name: &[u8],
     ino: Ino,
 ) -> Result<FoundEntry> {
-    entries::expect(&FsStore::open(fs, &dir)?, name, ino).map(FoundEntry)
+    if is_inline(&dir) {
+        let slot = entries::expect(&InlineStore::open(fs, &dir)?, name, ino)?;
+        return Ok(FoundEntry(EntryPlace::Inside(ino, slot.at.offset)));
+    }
+    entries::expect(&FsStore::open(fs, &dir)?, name, ino)
+        .map(|slot| FoundEntry(EntryPlace::InBlock(slot)))
 }
 
 /// Removes `name`, whose entry was found. No name was added to the directory since: that may move
@@ -184,9 +212,16 @@ pub(crate) fn remove(
     dir: ExclusiveInode<'_>,
     (name, entry): (&[u8], &FoundEntry),
 ) -> Result<()> {
-    let store = FsStore::open(fs, &dir)?;
     forget(fs, dir, name);
-    entries::remove(&store, h, &entry.0)
+    match &entry.0 {
+        EntryPlace::Inside(_, at) if is_inline(&dir) => {
+            inline_entries::change(fs, h, &dir, |format, data| format.remove_inside(data, *at))
+        }
+        _ => {
+            let store = FsStore::open(fs, &dir)?;
+            entries::remove(&store, h, &*entry.slot(&store, name)?)
+        }
+    }
 }
 
 /// Makes `name`, whose entry was found, lead to another inode. The rest as [`remove`].
@@ -201,9 +236,18 @@ pub(crate) fn retarget(
     new: (Ino, FileKind),
 ) -> Result<()> {
     let new = (new.0, new.1.file_type());
-    let store = FsStore::open(fs, &dir)?;
     forget(fs, dir, name);
-    entries::retarget(&store, h, &entry.0, new)
+    match &entry.0 {
+        EntryPlace::Inside(_, at) if is_inline(&dir) => {
+            inline_entries::change(fs, h, &dir, |format, data| {
+                format.retarget_inside(data, *at, new.0, new.1)
+            })
+        }
+        _ => {
+            let store = FsStore::open(fs, &dir)?;
+            entries::retarget(&store, h, &*entry.slot(&store, name)?, new)
+        }
+    }
 }
 
 /// Returns whether `dir` has no entries but "." and "..".
@@ -211,10 +255,14 @@ pub(crate) fn retarget(
 /// # Errors
 /// Damage; [`crate::Error::Interrupted`].
 pub(crate) fn is_empty(fs: &Fs, dir: LockedInode<'_>) -> Result<bool> {
+    if is_inline(&dir) {
+        return entries::is_empty(&InlineStore::open(fs, &dir)?);
+    }
     entries::is_empty(&FsStore::open_to_walk(fs, &dir)?)
 }
 
-/// Gives a new directory, which no other thread knows, its first block, with "." and "..". Needs
+/// Gives a new directory, which no other thread knows, its "." and "..", inside of its inode where
+/// the volume has such directories, else in its first block. Needs
 /// [`crate::volume::credits::allocate`] credits and two.
 ///
 /// # Errors
@@ -226,6 +274,9 @@ pub(crate) fn init_new(
     parent: Ino,
     privileged: bool,
 ) -> Result<()> {
+    if inline_entries::init(fs, h, dir, parent)? {
+        return Ok(());
+    }
     entries::init(&FsStore::new(fs, dir, privileged)?, h, dir.ino, parent)
 }
 
@@ -240,12 +291,16 @@ pub(crate) fn parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Ino> {
     Ok(entries::dots(&FsStore::open(fs, &dir)?)?.1)
 }
 
-/// The block that holds "..", checked: while it is held, [`set_parent`] reads nothing.
+/// The block that holds "..", checked, if it is in one: while it is held, [`set_parent`] reads
+/// nothing.
 ///
 /// # Errors
 /// Damage.
-pub(crate) fn hold_parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Block> {
-    entries::checked_dots(&FsStore::open(fs, &dir)?)
+pub(crate) fn hold_parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Option<Block>> {
+    if is_inline(&dir) {
+        return entries::dots(&InlineStore::open(fs, &dir)?).map(|_| None);
+    }
+    entries::checked_dots(&FsStore::open(fs, &dir)?).map(Some)
 }
 
 /// Makes ".." lead to `parent`. Needs one credit.
@@ -258,6 +313,9 @@ pub(crate) fn set_parent(
     dir: ExclusiveInode<'_>,
     parent: Ino,
 ) -> Result<()> {
+    if is_inline(&dir) {
+        return inline_entries::set_parent(fs, h, &dir, parent);
+    }
     entries::set_parent(&FsStore::open(fs, &dir)?, h, parent)
 }
 

@@ -8,6 +8,7 @@ use super::dir_store::Store;
 use crate::types::error::Result;
 
 /// An entry that was found.
+#[derive(Clone)]
 pub(super) struct Slot<B> {
     /// The inode it leads to.
     pub(super) ino: Ino,

@@ -286,7 +286,6 @@ fn the_gate_refuses_or_restricts_by_name() {
         ("-O project,quota", "project"),
         ("-O verity", "verity"),
         ("-O meta_bg,^resize_inode", "meta_bg"),
-        ("-O inline_data", "inline_data"),
         ("-O encrypt", "encrypt"),
         ("-O ea_inode", "ea_inode"),
     ] {

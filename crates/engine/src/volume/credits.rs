@@ -11,6 +11,7 @@
 //! Pure arithmetic over the volume's geometry: no locks, no state.
 
 use extant_disk::extent::{MAX_DEPTH, block_capacity};
+use extant_disk::features::Incompat;
 use extant_units::{BlockSize, exact_u32};
 
 use crate::state::volume::Layout;
@@ -138,7 +139,10 @@ pub(crate) fn dir_insert(fs: &Fs) -> u32 {
     // The new blocks are all at the directory's end, so at most one node per level of its map
     // splits.
     let map = map_blocks(&fs.layout, new_blocks);
-    sum([levels + 1, new_blocks, map, INODE_UPDATE])
+    // Entries inside of the inode move to a block first: it, its bitmap and its descriptor.
+    let inside = fs.layout.features.has_incompat(Incompat::INLINE_DATA);
+    let leaves = if inside { 3 } else { 0 };
+    sum([levels + 1, new_blocks, map, INODE_UPDATE, leaves])
 }
 
 /// Removing or changing a directory entry: its block and the directory's inode.
