@@ -133,10 +133,13 @@ fn a_long_walk_of_random_operations() {
     if !need(LINUX) {
         return;
     }
-    for (round, args) in ["-b 1024", "-b 4096 -O ^metadata_csum"]
-        .into_iter()
-        .enumerate()
-    {
+    let volumes = [
+        "-b 1024",
+        "-b 4096 -O ^metadata_csum",
+        "-b 1024 -I 512 -O inline_data",
+        "-b 4096 -I 1024 -O inline_data,^dir_index",
+    ];
+    for (round, args) in volumes.into_iter().enumerate() {
         let make = || {
             Image::of_mib(64)
                 .args(args)

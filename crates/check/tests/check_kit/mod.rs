@@ -58,6 +58,12 @@ pub(crate) const BASES: &[FeatureSet] = &[
         "-b 1024 -N 160 -O casefold -E encoding=utf8,encoding_flags=strict",
         false,
     ),
+    (
+        "inline_data",
+        4,
+        "-b 1024 -N 160 -I 512 -O inline_data,^metadata_csum",
+        false,
+    ),
 ];
 
 /// Feature sets of volumes that are written, with blocks larger than a page.
@@ -84,12 +90,6 @@ pub(crate) const READ_ONLY: &[FeatureSet] = &[
         "meta_bg",
         4,
         "-b 1024 -N 192 -g 1024 -O meta_bg,^resize_inode,^has_journal",
-        false,
-    ),
-    (
-        "inline_data",
-        4,
-        "-b 1024 -N 160 -I 512 -O inline_data,^metadata_csum",
         false,
     ),
     (

@@ -21,6 +21,8 @@ const ORDERS: &[u8] = &[0, 3, 9];
 const CACHES: &[u64] = &[64 << 20, 1 << 20];
 /// The highest position that operations aim at.
 const SPANS: &[u64] = &[60_000, 300_000, 300_000, 1_000_000, 5_000_000];
+/// A part of them is inside of an inode of 512 bytes.
+const SHORT_SPAN: u64 = 600;
 
 /// How large the volume is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,8 @@ pub(crate) struct Config {
     /// Files have block maps, as on ext3, not extents: then they are on the buffer-head path
     /// whatever `path` says.
     pub(crate) block_maps: bool,
+    /// Files begin inside of their inodes (`inline_data`).
+    pub(crate) inside: bool,
     pub(crate) cache: u64,
     pub(crate) flushers: u8,
     pub(crate) size: Size,
@@ -62,6 +66,7 @@ impl Config {
                 order,
                 path,
                 block_maps,
+                inside: false,
                 cache: CACHES[0],
                 flushers: 0,
                 size: Size::Roomy,
@@ -81,11 +86,19 @@ impl Config {
     /// The same with the rest drawn.
     pub(crate) fn vary(self, rng: &mut Rng, steps: usize) -> Config {
         let tight = rng.chance(20);
+        let inside = rng.chance(20);
+        let span = SPANS[rng.index(SPANS.len())];
+        let span = if inside && rng.chance(50) {
+            SHORT_SPAN
+        } else {
+            span
+        };
         Config {
+            inside,
+            span,
             cache: CACHES[rng.index(CACHES.len())],
             flushers: if rng.chance(40) { 2 } else { 0 },
             size: if tight { Size::Tight } else { Size::Roomy },
-            span: SPANS[rng.index(SPANS.len())],
             steps,
             seed: rng.next_u64(),
             space: if rng.chance(50) {
@@ -141,6 +154,7 @@ impl fmt::Display for Config {
         };
         let space = SPACE[self.space];
         let maps = if self.block_maps { "blocks" } else { "extents" };
+        let data = if self.inside { "inside" } else { "outside" };
         let Config {
             block,
             order,
@@ -154,7 +168,7 @@ impl fmt::Display for Config {
         write!(
             f,
             "block={block} order={order} path={path} cache={cache} flushers={flushers} size={size} \
-             maps={maps} space={space} \
+             maps={maps} data={data} space={space} \
              span={span} steps={steps} seed={seed}"
         )?;
         self.failpoint.map_or(Ok(()), |failpoint| {
@@ -185,6 +199,7 @@ impl FromStr for Config {
                     config.space = space.ok_or(word)?;
                 }
                 "maps" => config.block_maps = value == "blocks",
+                "data" => config.inside = value == "inside",
                 "cache" => config.cache = number?,
                 "flushers" => config.flushers = small(number?)?,
                 "size" if value == "tight" => config.size = Size::Tight,

@@ -45,10 +45,10 @@ fn name(file: usize) -> Vec<u8> {
 
 /// A fresh volume's bytes: made once for each kind, over junk.
 fn fresh(config: Config) -> Outcome<Vec<u8>> {
-    type Made = Vec<((u32, Size, bool), Vec<u8>)>;
+    type Made = Vec<((u32, Size, bool, bool), Vec<u8>)>;
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap();
-    let key = (config.block, config.size, config.block_maps);
+    let key = (config.block, config.size, config.block_maps, config.inside);
     if let Some((_, bytes)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(bytes.clone());
     }
@@ -58,7 +58,12 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
     };
     let maps = if config.block_maps { "-t ext3" } else { "" };
     let maker = Image::beside_journal(config.block.into(), mib);
-    let maker = maker.args("-N 64").args(maps).junk();
+    let inside = if config.inside {
+        "-O inline_data -I 512"
+    } else {
+        ""
+    };
+    let maker = maker.args("-N 64").args(maps).args(inside).junk();
     let image = maker.make().map_err(|error| error.to_string())?;
     let bytes = std::fs::read(image.path()).map_err(|error| error.to_string())?;
     made.push((key, bytes.clone()));

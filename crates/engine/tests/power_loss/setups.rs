@@ -95,6 +95,10 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("no_flex", "-b 1024 -g 2048 -O ^flex_bg"),
     setup("no_index", "-b 1024 -O ^dir_index"),
     setup("folded_names", "-b 1024 -O casefold"),
+    setup("inside_inodes", "-b 1024 -I 512 -O inline_data"),
+    setup("inside_4k", "-b 4096 -I 1024 -O inline_data,^orphan_file"),
+    setup("inside_block_maps", "-b 1024 -O inline_data,^extent,^64bit").early_sizes(),
+    setup("inside_journalled", "-b 1024 -O inline_data").mounted("data=journal"),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")

@@ -40,16 +40,21 @@ impl Workload {
 pub(crate) const WORKLOADS: &[Workload] = &[
     on("metadata_storm", metadata::storm, &[
         "tiny_journal", "no_checksums", "old_checksums", "no_flex", "ext3", "64k",
+        "inside_4k",
     ]),
-    on("attributes", metadata::attributes, &["1k", "old_checksums", "64k"]),
+    on("attributes", metadata::attributes, &[
+        "1k", "old_checksums", "64k", "inside_inodes",
+    ]),
     on("appends", data::appends, &[
         "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
         "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once", "8k",
         "16k_buffer_heads", "32k_journalled", "64k", "64k_block_maps",
+        "inside_inodes", "inside_4k", "inside_block_maps",
     ]),
     on("overwrites", data::overwrites, &[
         "4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered",
         "32k_ordered", "64k",
+        "inside_4k",
     ]),
     on("handed_over", data::handed_over, &["4k", "1k", "64k"]),
     on("direct_overwrites", direct::overwrites, &[
@@ -57,6 +62,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ]),
     on("direct_growth", direct::growth, &[
         "1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3", "64k", "16k_buffer_heads",
+        "inside_inodes",
     ]),
     on("holes", data::holes, &[
         "1k", "4k", "buffer_heads", "ordered_at_once", "ext3", "ext3_at_once", "ext3_journalled",
@@ -65,6 +71,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("truncations", data::truncations, &[
         "1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3", "64k",
         "16k_each_handle", "64k_block_maps",
+        "inside_inodes", "inside_journalled",
     ]),
     on("allocations", ranges::allocations, &[
         "1k", "buffer_heads", "journalled", "64k", "32k_ordered",
@@ -89,12 +96,21 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered", "64k"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &[
         "1k", "each_handle", "orphan_list", "folded_names", "64k", "16k_each_handle",
+        "inside_inodes",
     ]),
-    on("rename_over", names::rename_over, &["1k", "4k", "folded_names", "64k"]),
+    on("rename_over", names::rename_over, &[
+        "1k", "4k", "folded_names", "64k", "inside_inodes",
+    ]),
     on("rename_after_fsync", names::rename_after_fsync, &["2k", "64k"]),
-    on("splitting_directories", directories::splitting, &["1k", "ext3", "folded_names", "64k"]),
-    on("shrinking_directories", directories::shrinking, &["1k", "no_index", "64k"]),
-    on("moving_directories", directories::moving, &["1k", "folded_names", "64k"]),
+    on("splitting_directories", directories::splitting, &[
+        "1k", "ext3", "folded_names", "64k", "inside_inodes", "inside_4k",
+    ]),
+    on("shrinking_directories", directories::shrinking, &[
+        "1k", "no_index", "64k", "inside_inodes",
+    ]),
+    on("moving_directories", directories::moving, &[
+        "1k", "folded_names", "64k", "inside_inodes",
+    ]),
     on("reused_metadata", directories::reused_metadata, &["1k", "many_groups", "64k"]),
     on("journal_wraps", journal::wraps, &["tiny_journal"]),
     on("journal_full", journal::full, &["tiny_journal"]),
