@@ -43,6 +43,9 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     {
         add(SuperblockDamage::WideWithoutExtents);
     }
+    if features.has_incompat(Incompat::META_BG) && features.has_compat(Compat::RESIZE_INODE) {
+        add(SuperblockDamage::SpreadWithReserve);
+    }
     reserve(sb, &add);
     numbers(volume, &add)?;
     if !features.group_csum() {

@@ -168,7 +168,7 @@ fn differing(
 
 /// The blocks of the groups' metadata, by their kinds.
 struct Parts {
-    descriptors: std::ops::Range<u64>,
+    descriptors: BTreeSet<u64>,
     bitmaps: BTreeSet<u64>,
     /// The first block of each table.
     tables: BTreeSet<u64>,
@@ -177,9 +177,8 @@ struct Parts {
 
 impl Parts {
     fn of(image: &Image) -> Result<Parts> {
-        let (first, count) = image.descriptors();
         let mut parts = Parts {
-            descriptors: first.get()..first.get() + u64::from(count),
+            descriptors: image.geometry().desc_block_numbers().collect(),
             bitmaps: BTreeSet::new(),
             tables: BTreeSet::new(),
             table_blocks: image.table_blocks(),

@@ -26,19 +26,17 @@ pub(crate) fn superblocks(image: &Image, groups: &[Group]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the copies of all descriptors behind the superblock's in `groups`.
+/// Writes the copies of descriptors in `groups`: all behind a copy of the superblock, or those of a
+/// meta group.
 pub(crate) fn descriptors(image: &Image, groups: &[Group]) -> Result<()> {
-    let (first, count) = image.descriptors();
+    let geometry = image.geometry();
     for group in groups {
-        assert!(
-            group.get() > 0 && image.sb.has_backup(*group),
-            "a copy, not the first"
-        );
-    }
-    for at in 0..u64::from(count) {
-        let block = image.block(first.plus(at))?;
-        for group in groups {
-            image.put(start(image, *group).plus(1 + at), &block)?;
+        let copy = geometry.desc_copy(group.get());
+        // Nothing is harmed: this is the private copy.
+        let (start, blocks) = copy.expect("a group with a copy of descriptors");
+        for (nth, at) in (0..).zip(blocks) {
+            let block = image.block(Pblk::new(geometry.desc_block(at)))?;
+            image.put(Pblk::new(start + nth), &block)?;
         }
     }
     Ok(())

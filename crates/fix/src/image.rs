@@ -9,6 +9,7 @@ use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::csum::Crc32c;
 use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::inode::{InodeFormat, RawInode};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -51,6 +52,7 @@ pub(crate) fn edit_super(
 pub(crate) struct Image {
     dev: Overlay,
     pub(crate) sb: Superblock,
+    geometry: Geometry,
     checksum: GroupChecksum,
     pub(crate) format: InodeFormat,
     pub(crate) seed: Option<Crc32c>,
@@ -76,6 +78,7 @@ impl Image {
         };
         Ok(Image {
             dev: Arc::clone(dev),
+            geometry: Geometry::of(&sb),
             checksum: GroupChecksum::of(&sb),
             format,
             seed,
@@ -144,9 +147,18 @@ impl Image {
         Ok(())
     }
 
-    /// The first block of the descriptors, and how many there are.
-    pub(crate) fn descriptors(&self) -> (Pblk, u32) {
-        (self.sb.descriptor_start(), self.sb.desc_blocks())
+    /// The sizes and counts, and the blocks that follow from them.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The block that holds the descriptor of a group, and the byte where it begins.
+    fn desc_place(&self, group: Group) -> (Pblk, usize) {
+        assert!(group.get() < self.sb.group_count(), "a group of the volume");
+        let per_block = self.geometry.descs_per_block();
+        let block = self.geometry.desc_block(group.get() / per_block);
+        let at = (group.get() % per_block) as usize * self.sb.desc_size();
+        (Pblk::new(block), at)
     }
 
     /// Changes a descriptor.
@@ -156,11 +168,7 @@ impl Image {
         change: impl FnOnce(&mut GroupDesc, &GroupChecksum, usize),
     ) -> Result<()> {
         let size = self.sb.desc_size();
-        let per_block = self.sb.block_size().bytes() / size;
-        let first = self.sb.descriptor_start();
-        let pblk = Pblk::new(first.get() + (group.index() / per_block) as u64);
-        let at = group.index() % per_block * size;
-        assert!(group.get() < self.sb.group_count(), "a group of the volume");
+        let (pblk, at) = self.desc_place(group);
         let changed = self.edit(pblk, |bytes| {
             debug_assert!(at + size <= bytes.len(), "a descriptor lies in one block");
             let bytes = bytes.get_mut(at..at + size)?;
@@ -176,10 +184,8 @@ impl Image {
     pub(crate) fn desc(&self, group: Group) -> Result<GroupDesc> {
         let mut found = GroupDesc::default();
         let size = self.sb.desc_size();
-        let per_block = self.sb.block_size().bytes() / size;
-        let first = self.sb.descriptor_start().get();
-        let bytes = self.block(Pblk::new(first + (group.index() / per_block) as u64))?;
-        let at = group.index() % per_block * size;
+        let (pblk, at) = self.desc_place(group);
+        let bytes = self.block(pblk)?;
         if let Some(bytes) = bytes.get(at..at + size)
             && let Ok(desc) = GroupDesc::parse(bytes, group, &GroupChecksum::None)
         {

@@ -213,6 +213,7 @@ fn at_size_of(one: &Superblock, two: &Superblock) -> Option<Superblock> {
     raw.set_blocks_count(one.blocks_count());
     raw.inodes_count = one.raw().inodes_count;
     raw.reserved_gdt_blocks = one.raw().reserved_gdt_blocks;
+    raw.first_meta_bg = one.raw().first_meta_bg;
     raw.seal();
     Superblock::parse(raw.as_bytes()).ok()
 }

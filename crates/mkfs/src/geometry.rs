@@ -4,7 +4,7 @@
 //! group fill whole blocks of the table; descriptors reserve room for a volume 1024 times as large.
 
 use extant_disk::features::{Compat, FeatureSets, Incompat};
-use extant_disk::geometry::{Geometry, LEAST_DATA};
+use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
 use extant_disk::superblock::full_group_blocks;
 use extant_units::{BlockSize, exact_u16, exact_u32};
@@ -40,7 +40,7 @@ struct Wanted {
 
 /// The geometry of a new volume of `bytes` bytes.
 pub(crate) fn choose(options: &Options, profile: &Profile, bytes: u64) -> Result<Geometry> {
-    let wanted = Wanted::of(options, profile, bytes)?;
+    let mut wanted = Wanted::of(options, profile, bytes)?;
     let per_group = full_group_blocks(wanted.block_size);
     let (mut blocks, mut per_group) = (wanted.blocks, per_group);
     let mut reserved = wanted.reserved;
@@ -124,7 +124,7 @@ impl Wanted {
     }
 
     /// The geometry with `blocks` blocks in groups of `per_group`, or what to try instead.
-    fn attempt(&self, blocks: u64, per_group: u64, bytes: u64) -> Result<Attempt> {
+    fn attempt(&mut self, blocks: u64, per_group: u64, bytes: u64) -> Result<Attempt> {
         let too_small = |what| Error::TooSmall { bytes, what };
         let bs = self.block_size.bytes_u64();
         let first = u64::from(self.block_size == BlockSize::KIB1);
@@ -150,12 +150,16 @@ impl Wanted {
             return Err(Error::TooLarge { blocks, why });
         }
         let (inodes_per_group, itable_blocks) = self.group_inodes(inodes, groups);
-        let reserved_gdt = self.reserved_gdt(blocks, per_group, per_block, desc_blocks);
+        let mut reserved_gdt = self.reserved_gdt(blocks, per_group, per_block, desc_blocks);
         if reserved_gdt + desc_blocks > per_group * 3 / 4 {
-            let why = "their descriptors would fill the groups; larger blocks need fewer groups";
-            return Err(Error::TooLarge { blocks, why });
+            // A table of descriptors would fill the groups.
+            self.features.incompat |= Incompat::META_BG;
+            self.features.compat -= Compat::RESIZE_INODE;
+            reserved_gdt = 0;
         }
-        if 3 + itable_blocks + reserved_gdt + desc_blocks > per_group {
+        let spread = self.features.has_incompat(Incompat::META_BG);
+        let at_most = if spread { 1 } else { desc_blocks };
+        if 3 + itable_blocks + reserved_gdt + at_most > per_group {
             return Err(self.too_many_inodes());
         }
         let flex = self.features.has_incompat(Incompat::FLEX_BG);
@@ -171,6 +175,7 @@ impl Wanted {
             itable_blocks: exact_u32(itable_blocks),
             desc_size,
             desc_blocks: exact_u32(desc_blocks),
+            first_meta_bg: spread.then_some(0),
             reserved_gdt: exact_u32(reserved_gdt),
             log_groups_per_flex: if flex { LOG_FLEX } else { 0 },
             backups: self.backups(exact_u32(groups)),
@@ -180,7 +185,7 @@ impl Wanted {
         if groups == 1 && rest != 0 && rest < overhead {
             return Err(too_small("its own metadata"));
         }
-        if rest != 0 && rest < overhead + LEAST_DATA {
+        if rest != 0 && rest < geometry.least_last_group() {
             return Ok(Attempt::FewerBlocks(blocks - rest));
         }
         Ok(Attempt::Stands(Box::new(geometry)))

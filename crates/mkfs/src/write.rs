@@ -320,20 +320,29 @@ impl Writer<'_> {
     fn supers(mut self, identity: &Identity, contents: &Contents, table: &[u8]) -> Result<()> {
         self.send()?;
         let geometry = &self.layout.geometry;
+        let bs = geometry.block_size.bytes();
         // What is written below: a copy begins with a whole block.
-        let copies = geometry.backup_groups().count() as u64;
-        let copy = self.bs() + table.len() as u64;
-        let rest = copies * copy + (table.len() + SUPERBLOCK_SIZE) as u64;
+        let supers = geometry.backup_groups().count() as u64 * self.bs();
+        let copies = (1..geometry.groups).filter_map(|group| geometry.desc_copy(group));
+        let copied: u64 = copies.map(|(_, blocks)| blocks.len() as u64).sum();
+        let rest = supers + copied * self.bs() + (table.len() + SUPERBLOCK_SIZE) as u64;
         let kib = (self.written + rest).div_ceil(1024);
         let mut primary = superblock::superblock(self.layout, identity, contents, kib);
-        for group in geometry.backup_groups() {
-            let start = geometry.group_blocks(group).start;
-            let mut first = primary.backup(Group::new(group)).as_bytes().to_vec();
-            first.resize(geometry.block_size.bytes(), 0);
-            self.put(start, &first)?;
-            self.put(start + 1, table)?;
+        let part =
+            |blocks: Range<u32>| &table[blocks.start as usize * bs..blocks.end as usize * bs];
+        for group in 1..geometry.groups {
+            if geometry.has_backup(group) {
+                let mut first = primary.backup(Group::new(group)).as_bytes().to_vec();
+                first.resize(bs, 0);
+                self.put(geometry.group_start(group), &first)?;
+            }
+            if let Some((start, blocks)) = geometry.desc_copy(group) {
+                self.put(start, part(blocks))?;
+            }
         }
-        self.put(geometry.first_block() + 1, table)?;
+        for (at, block) in (0..).zip(geometry.desc_block_numbers()) {
+            self.put(block, part(at..at + 1))?;
+        }
         self.send()?;
         primary.seal();
         assert!(
@@ -379,7 +388,12 @@ mod tests {
     /// `s_kbytes_written` is what the volume has cost its device, without what was zeroed.
     #[test]
     fn the_kib_that_were_written_are_counted() {
-        for features in ["", "^resize_inode", "^resize_inode,^sparse_super"] {
+        for features in [
+            "",
+            "^resize_inode",
+            "^resize_inode,^sparse_super",
+            "^resize_inode,meta_bg",
+        ] {
             let options = Options {
                 features: parse_features(features).unwrap(),
                 ..Options::default()

@@ -330,26 +330,29 @@ impl Volume {
     fn write_copies(&self) -> Result<()> {
         let dev = self.dev.base();
         let sb = read_super(dev)?;
-        let mut table = Vec::new();
-        for at in 0..u64::from(self.new.desc_blocks) {
-            table.extend(self.old_block(self.new.first_block() + 1 + at)?);
-        }
-        assert_eq!(
-            table.len(),
-            self.new.desc_blocks as usize * self.block_bytes(),
-            "a copy has all descriptors"
-        );
-        let mut groups: Vec<u32> = self.new.backup_groups().collect();
-        groups.reverse();
-        for (nth, group) in (1..).zip(groups.iter().copied().map(Group::new)) {
-            let start = self.at(self.new.group_start(group.get()))?;
+        let new = &self.new;
+        let superblock = |group: u32| -> Result<()> {
             let mut block = vec![0; self.block_bytes()];
-            block[..SUPERBLOCK_SIZE].copy_from_slice(sb.raw().backup(group).as_bytes());
-            dev.write_at(start.plus(self.block_bytes() as u64), &table)?;
-            if nth == groups.len() {
-                dev.flush()?;
+            let copy = sb.raw().backup(Group::new(group));
+            block[..SUPERBLOCK_SIZE].copy_from_slice(copy.as_bytes());
+            Ok(dev.write_at(self.at(new.group_start(group))?, &block)?)
+        };
+        let first = new.backup_groups().next();
+        for group in (1..new.groups).rev() {
+            if let Some((start, blocks)) = new.desc_copy(group) {
+                let mut bytes = Vec::new();
+                for at in blocks {
+                    bytes.extend(self.old_block(new.desc_block(at))?);
+                }
+                dev.write_at(self.at(start)?, &bytes)?;
             }
-            dev.write_at(start, &block)?;
+            if new.has_backup(group) && Some(group) != first {
+                superblock(group)?;
+            }
+        }
+        dev.flush()?;
+        if let Some(first) = first {
+            superblock(first)?;
         }
         Ok(dev.flush()?)
     }

@@ -149,16 +149,16 @@ impl Volume {
 
     fn store_descriptors(&mut self, size: usize) -> Result<()> {
         let per_block = self.block_bytes() / size;
-        let start = self.new.first_block() + 1;
         let mut groups = (0..self.new.groups).zip(&self.groups);
-        for at in 0..u64::from(self.new.desc_blocks) {
-            let mut block = match at < u64::from(self.old.desc_blocks) {
-                true => self.block(start + at)?,
+        for at in 0..self.new.desc_blocks {
+            let place = self.new.desc_block(at);
+            let mut block = match at < self.old.desc_blocks {
+                true => self.block(place)?,
                 false => vec![0; self.block_bytes()],
             };
             for (nth, slot) in block.chunks_exact_mut(size).take(per_block).enumerate() {
                 // Descriptors of groups that are gone, or were never there, are zeros.
-                let number = at * per_block as u64 + nth as u64;
+                let number = u64::from(at) * per_block as u64 + nth as u64;
                 if number >= u64::from(self.old.groups.min(self.new.groups)) {
                     slot.fill(0);
                 }
@@ -166,7 +166,7 @@ impl Volume {
                     desc.store(slot, Group::new(group), &self.checksum);
                 }
             }
-            self.put(start + at, &block)?;
+            self.put(place, &block)?;
         }
         assert!(groups.next().is_none(), "each descriptor has a slot");
         Ok(())

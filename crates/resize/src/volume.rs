@@ -128,9 +128,8 @@ impl Volume {
         };
         let size = sb.desc_size();
         let per_block = sb.block_size().bytes() / size;
-        let start = sb.descriptor_start().get();
-        for at in 0..u64::from(volume.old.desc_blocks) {
-            let block = volume.block(start + at)?;
+        for at in 0..volume.old.desc_blocks {
+            let block = volume.block(volume.old.desc_block(at))?;
             let left = volume.old.groups as usize - volume.groups.len();
             for bytes in block.chunks_exact(size).take(per_block.min(left)) {
                 let group = Group::new(extant_units::at_most_u32(volume.groups.len() as u64));

@@ -17,6 +17,7 @@ damage! {
         DescriptorSize { bytes: u16 } => "descriptors of {bytes} bytes",
         FlexGroups { log2: u8 } => "2^{log2} groups per flex group",
         WideWithoutExtents => "64bit without extent",
+        SpreadWithReserve => "meta_bg together with resize_inode",
         DescriptorReserve { blocks: u32 } =>
             "{blocks} blocks reserved for descriptors without resize_inode",
         JournalWithoutFeature => "names a journal without the feature",

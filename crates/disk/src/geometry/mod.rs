@@ -16,6 +16,7 @@
 //!   bitmaps and inode table of a group fit into it.
 //! - The metadata of new groups lies in them, and no two parts of it share a block.
 
+mod descriptors;
 mod new_groups;
 mod reserve;
 mod resized;
@@ -28,8 +29,8 @@ use extant_units::{BlockSize, Blocks, at_most_u32, exact_u16, exact_u32};
 use zerocopy::little_endian::U32;
 
 pub use self::new_groups::{GroupTables, NewGroups};
-pub use self::resized::{GeometryError, LEAST_DATA};
-use crate::features::FeatureSets;
+pub use self::resized::GeometryError;
+use crate::features::{FeatureSets, Incompat};
 use crate::superblock::{RawSuperblock, Superblock, is_backup_group};
 
 /// The sizes and counts of a volume.
@@ -55,8 +56,10 @@ pub struct Geometry {
     pub itable_blocks: u32,
     /// Bytes of a group descriptor.
     pub desc_size: usize,
-    /// Blocks of the descriptor table.
+    /// Blocks of descriptors.
     pub desc_blocks: u32,
+    /// With `meta_bg`: the first meta group whose descriptors lie in its own groups.
+    pub first_meta_bg: Option<u32>,
     /// Blocks behind it that it may grow into.
     pub reserved_gdt: u32,
     /// Groups whose bitmaps and inode tables lie together, as a power of two.
@@ -82,6 +85,7 @@ impl Geometry {
             itable_blocks: exact_u32(block_size.blocks_for(table).get()),
             desc_size: sb.desc_size(),
             desc_blocks: sb.desc_blocks(),
+            first_meta_bg: sb.first_meta_bg(),
             reserved_gdt: sb.reserved_gdt_blocks(),
             // At most 31.
             log_groups_per_flex: sb.log_groups_per_flex().to_le_bytes()[0],
@@ -134,16 +138,19 @@ impl Geometry {
         (1..self.groups).filter(|&group| self.has_backup(group))
     }
 
-    /// Blocks that superblock, descriptors and their reserve take in a group that has them.
+    /// Blocks that superblock, table of descriptors and their reserve take in a group that has
+    /// them.
     pub fn super_blocks(&self) -> u64 {
-        1 + u64::from(self.desc_blocks) + u64::from(self.reserved_gdt)
+        1 + u64::from(self.tabled_desc_blocks()) + u64::from(self.reserved_gdt)
     }
 
     /// Blocks of superblock, descriptors and their reserve at the start of `group`.
     pub fn head_blocks(&self, group: u32) -> u64 {
-        match self.has_backup(group) {
-            true => self.super_blocks(),
-            false => 0,
+        let has_backup = self.has_backup(group);
+        match self.spread_desc_blocks(group) {
+            Some(descriptors) => u64::from(has_backup) + descriptors,
+            None if has_backup => self.super_blocks(),
+            None => 0,
         }
     }
 
@@ -166,9 +173,9 @@ impl Geometry {
 
     /// Blocks of metadata of all groups.
     pub fn metadata(&self) -> u64 {
-        let heads = 1 + self.backup_groups().count() as u64;
+        let heads: u64 = (0..self.groups).map(|group| self.head_blocks(group)).sum();
         let tables = 2 + u64::from(self.itable_blocks);
-        heads * self.super_blocks() + u64::from(self.groups) * tables
+        heads + u64::from(self.groups) * tables
     }
 
     /// The first group of the flex group of `group`, which is itself without `flex_bg`.
@@ -195,5 +202,11 @@ impl Geometry {
         raw.reserved_gdt_blocks
             .set(exact_u16(self.reserved_gdt.into()));
         raw.backup_bgs = self.backups.map(U32::new);
+        raw.first_meta_bg.set(self.first_meta_bg.unwrap_or(0));
+        let mut features = raw.features();
+        features
+            .incompat
+            .set(Incompat::META_BG, self.first_meta_bg.is_some());
+        raw.set_features(features);
     }
 }

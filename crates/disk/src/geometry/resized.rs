@@ -6,7 +6,7 @@ use super::Geometry;
 use crate::features::{Compat, Incompat};
 
 /// Blocks for data that a last group must have, or it is left out: mke2fs's and resize2fs's rule.
-pub const LEAST_DATA: u64 = 50;
+const LEAST_DATA: u64 = 50;
 
 /// Why there is no geometry with so many blocks.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,14 +34,24 @@ impl Geometry {
         let mut blocks = blocks;
         loop {
             let new = self.with_blocks(blocks)?;
-            let last = new.groups - 1;
             let rest = (blocks - new.first_block()) % u64::from(new.blocks_per_group);
-            if rest == 0 || rest >= new.overhead(last) + LEAST_DATA {
+            if rest == 0 || rest >= new.least_last_group() {
                 return Ok(new);
             }
             // Of a single group nothing would be left.
             blocks -= rest;
         }
+    }
+
+    /// Blocks that the last group has to have, or it is left out. For one with a copy of the
+    /// superblock, mke2fs and resize2fs count all descriptors, with `meta_bg` as well.
+    pub fn least_last_group(&self) -> u64 {
+        let last = self.groups - 1;
+        let copies = match self.has_backup(last) {
+            true => 1 + u64::from(self.desc_blocks) + u64::from(self.reserved_gdt),
+            false => self.head_blocks(last),
+        };
+        2 + u64::from(self.itable_blocks) + copies + LEAST_DATA
     }
 
     /// The geometry of the same volume with exactly `blocks` blocks.
@@ -88,11 +98,19 @@ impl Geometry {
         // The share that only root may take stays.
         let reserved = u128::from(self.reserved_blocks) * u128::from(blocks);
         let reserved = u64::try_from(reserved / u128::from(self.blocks)).unwrap_or(blocks);
+        // As resize2fs: without a meta group for it, the feature goes.
+        let first_meta_bg = self.first_meta_bg.filter(|first| *first <= desc_blocks);
+        let mut features = self.features;
+        features
+            .incompat
+            .set(Incompat::META_BG, first_meta_bg.is_some());
         let new = Self {
+            features,
             blocks,
             reserved_blocks: reserved.min(blocks),
             groups,
             desc_blocks,
+            first_meta_bg,
             reserved_gdt,
             backups: self
                 .backups
@@ -101,7 +119,7 @@ impl Geometry {
         };
         if new.overhead(0) > u64::from(self.blocks_per_group) {
             return Err(too_large(
-                "its descriptors would fill a group, and meta_bg is not supported",
+                "its descriptors would fill a group; with meta_bg they would not",
             ));
         }
         Ok(new)

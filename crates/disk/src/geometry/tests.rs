@@ -180,3 +180,82 @@ fn the_resize_inode_leads_to_the_reserve_and_its_copies() {
     assert_eq!(copies, [1, 3, 5, 7].map(|group| 4 + 2048 * group));
     assert_eq!(geometry.resize_inode_blocks(), 1 + 10 * 5);
 }
+
+/// A volume of 70 groups, whose meta groups of 32 groups have their own descriptors from `first`
+/// on.
+fn spread(first: u32) -> Geometry {
+    let mut features = volume_of(70).features;
+    features.compat.remove(Compat::RESIZE_INODE);
+    features.incompat.insert(Incompat::META_BG);
+    Geometry {
+        features,
+        first_meta_bg: Some(first),
+        reserved_gdt: 0,
+        ..volume_of(70)
+    }
+}
+
+#[test]
+fn a_meta_group_has_its_descriptors_in_its_first_group_and_two_copies() {
+    let geometry = spread(0);
+    assert_eq!((geometry.desc_blocks, geometry.descs_per_block()), (3, 32));
+    let start = |group| geometry.group_start(group);
+    let blocks: Vec<u64> = geometry.desc_block_numbers().collect();
+    // Group 0 alone of the three begins with a superblock.
+    assert_eq!(blocks, [2, start(32), start(64)]);
+    let copies: Vec<_> = (0..70)
+        .filter_map(|group| geometry.desc_copy(group))
+        .collect();
+    let expected = [
+        (start(1) + 1, 0..1),
+        (start(31), 0..1),
+        (start(33), 1..2),
+        (start(63), 1..2),
+        (start(65), 2..3),
+    ];
+    assert_eq!(copies, expected);
+    let heads = [0, 1, 2, 3, 31, 32, 49, 50, 69].map(|group| geometry.head_blocks(group));
+    assert_eq!(heads, [2, 2, 0, 1, 1, 1, 1, 0, 0]);
+    let each: u64 = (0..70).map(|group| geometry.overhead(group)).sum();
+    assert_eq!(geometry.metadata(), each);
+}
+
+#[test]
+fn meta_groups_before_the_first_have_a_table() {
+    let geometry = spread(2);
+    let start = |group| geometry.group_start(group);
+    let blocks: Vec<u64> = geometry.desc_block_numbers().collect();
+    assert_eq!(blocks, [2, 3, start(64)]);
+    assert_eq!(geometry.desc_copy(3), Some((start(3) + 1, 0..2)));
+    assert_eq!(geometry.desc_copy(31), None);
+    let heads = [0, 1, 2, 31, 49, 64, 65, 69].map(|group| geometry.head_blocks(group));
+    assert_eq!(heads, [3, 3, 0, 0, 3, 1, 1, 0]);
+}
+
+#[test]
+fn meta_groups_come_with_new_groups_and_go_with_the_last_of_them() {
+    let size = |geometry: &Geometry, groups: u64| geometry.with_blocks(1 + 2048 * groups).unwrap();
+    let grown = size(&spread(2), 130);
+    assert_eq!((grown.desc_blocks, grown.first_meta_bg), (5, Some(2)));
+    let plan = NewGroups::plan(&grown, 70).unwrap();
+    assert!(
+        plan.parts()
+            .iter()
+            .any(|part| part.start == grown.desc_block(3))
+    );
+    // All descriptors are in the table, and then fewer than that.
+    let cut = size(&grown, 64);
+    assert_eq!((cut.desc_blocks, cut.first_meta_bg), (2, Some(2)));
+    let bare = size(&cut, 20);
+    assert_eq!((bare.desc_blocks, bare.first_meta_bg), (1, None));
+    assert!(!bare.features.has_incompat(Incompat::META_BG));
+    let mut raw = RawSuperblock::zeroed();
+    raw.set_features(cut.features);
+    cut.store_size(&mut raw);
+    assert_eq!(raw.first_meta_bg.get(), 2);
+    bare.store_size(&mut raw);
+    assert_eq!(
+        (raw.first_meta_bg.get(), raw.features()),
+        (0, bare.features)
+    );
+}

@@ -21,6 +21,7 @@ use super::options::open_to_look;
 use crate::Error;
 use crate::Location;
 use crate::Result;
+use crate::state::volume::Layout;
 use crate::types::Timestamp;
 use crate::types::error::NO_DEVICE;
 
@@ -75,8 +76,7 @@ pub struct ImageInfo {
     pub journal: Option<JournalInfo>,
     /// The journal is on another device.
     pub external_journal: bool,
-    /// The groups, as far as their descriptors follow the superblock (with `meta_bg` some lie
-    /// elsewhere).
+    /// The groups.
     pub groups: Vec<GroupInfo>,
 }
 
@@ -199,21 +199,16 @@ impl ImageInfo {
     }
 }
 
-/// The groups whose descriptors lie behind the superblock.
+/// The groups, by their descriptors.
 fn groups(sb: &Superblock, read_at: ReadAt<'_>) -> Result<Vec<GroupInfo>> {
-    let (size, bs) = (sb.desc_size(), sb.block_size().bytes());
-    let mut count = sb.group_count();
-    if sb.features().has_incompat(Incompat::META_BG) {
-        let per_block = exact_u32((bs / size) as u64);
-        count = count.min(sb.raw().first_meta_bg.get().saturating_mul(per_block));
-    }
+    let layout = Layout::new(sb);
     let checksum = GroupChecksum::of(sb);
-    let first = sb.descriptor_start().get().saturating_mul(bs as u64);
-    let mut desc = vec![0; size];
+    let mut desc = vec![0; sb.desc_size()];
     let mut groups = Vec::new();
-    for number in 0..count {
-        let at = first.saturating_add(u64::from(number).saturating_mul(size as u64));
-        read_at(at, &mut desc)?;
+    for number in 0..sb.group_count() {
+        let (block, offset) = layout.desc_location(Group::new(number));
+        let at = block.get().saturating_mul(sb.block_size().bytes_u64());
+        read_at(at.saturating_add(offset as u64), &mut desc)?;
         let group = Group::new(number);
         let unsealed = |error| {
             tracing::warn!("{}", Error::corrupt(Location::GroupDesc(group), error));

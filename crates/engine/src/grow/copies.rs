@@ -44,11 +44,6 @@ pub(super) fn write(fs: &Fs, geometry: &Geometry) -> Result<()> {
     let bs = layout.block_size;
     let primary = fs.super_block.read(fs)?;
     let mut block = vec![0; bs.bytes()];
-    let groups = (1..layout.groups()).map(Group::new);
-    let mut groups = groups
-        .filter(|group| layout.has_superblock(*group))
-        .rev()
-        .peekable();
     // Files that were there before own none of these blocks, nor do new ones.
     let offset = |block: Pblk| {
         let is_no_files = !fs.zones.may_map(None, block, Blocks::ONE);
@@ -58,24 +53,30 @@ pub(super) fn write(fs: &Fs, geometry: &Geometry) -> Result<()> {
         );
         bs.dev_off(block).ok_or(Error::Invalid)
     };
-    while let Some(group) = groups.next() {
-        fs.check_writable()?;
+    let mut superblock = |group: u32| -> Result<()> {
         if let Some(head) = block.get_mut(..SUPERBLOCK_SIZE) {
-            head.copy_from_slice(primary.backup(group).as_bytes());
+            head.copy_from_slice(primary.backup(Group::new(group)).as_bytes());
         }
-        let start = layout.group_start(group);
-        for at in 0..geometry.desc_blocks {
-            let bytes = fs
-                .cache
-                .read_unchecked(layout.descriptor_start.plus(at.into()))?
-                .data();
-            let copy = start.plus(1 + u64::from(at));
-            fs.dev.write_at(offset(copy)?, &bytes)?;
+        let start = Pblk::new(geometry.group_start(group));
+        Ok(fs.dev.write_at(offset(start)?, &block)?)
+    };
+    let first = geometry.backup_groups().next();
+    for group in (1..geometry.groups).rev() {
+        fs.check_writable()?;
+        if let Some((start, blocks)) = geometry.desc_copy(group) {
+            for (nth, at) in (0..).zip(blocks) {
+                let original = Pblk::new(geometry.desc_block(at));
+                let bytes = fs.cache.read_unchecked(original)?.data();
+                fs.dev.write_at(offset(Pblk::new(start + nth))?, &bytes)?;
+            }
         }
-        if groups.peek().is_none() {
-            fs.dev.flush()?;
+        if geometry.has_backup(group) && Some(group) != first {
+            superblock(group)?;
         }
-        fs.dev.write_at(offset(start)?, &block)?;
+    }
+    fs.dev.flush()?;
+    if let Some(first) = first {
+        superblock(first)?;
     }
     Ok(fs.dev.flush()?)
 }

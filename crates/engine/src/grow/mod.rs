@@ -9,7 +9,9 @@
 //! 4. the new groups are published           allocators, statfs
 //! ```
 //!
-//! Copies of superblock and descriptors in other groups are written last.
+//! With `meta_bg`, a new meta group keeps its descriptors in its first group. They lie behind the
+//! end as well, so they are written in step 1. Copies of superblock and descriptors in other groups
+//! are written last.
 //!
 //! # Invariants
 //! No block behind the old end is in the log before the superblock at its home says the new size: a
@@ -229,6 +231,8 @@ fn add_groups(fs: &Fs, end: u64) -> Result<()> {
     let groups = new_groups::descriptors(&fs.layout, &step.new);
     new_groups::assert_sums(&step.old, step.new.geometry(), &groups);
     new_groups::write(&*fs.dev, &step.old, &step.new)?;
+    new_groups::write_descriptors(fs, &step.old, &step.new, &groups)?;
+    fs.dev.flush()?;
     let mut h = fs.start(step.credits())?;
     let stored = all_or_abort(&mut h, |h| store(fs, h, &step, &groups));
     stored.inspect_err(|error| fs.fault.report(fs, error))?;
@@ -241,7 +245,7 @@ fn add_groups(fs: &Fs, end: u64) -> Result<()> {
 fn store(fs: &Fs, h: &mut Handle, step: &Step, groups: &[(Group, GroupDesc)]) -> Result<()> {
     let layout = &fs.layout;
     let new = step.new.geometry();
-    for at in step.old.desc_blocks..new.desc_blocks {
+    for at in step.old.tabled_desc_blocks()..new.tabled_desc_blocks() {
         // It was a block of the resize inode.
         let block = fs
             .cache
@@ -250,6 +254,9 @@ fn store(fs: &Fs, h: &mut Handle, step: &Step, groups: &[(Group, GroupDesc)]) ->
     }
     for (group, desc) in groups {
         let (block, offset) = layout.desc_location(*group);
+        if block.get() >= step.old.blocks {
+            continue; // written in step 1
+        }
         let block = fs.cache.read_unchecked(block)?;
         h.modify(&block, |bytes| {
             if let Some(slot) = bytes.get_mut(offset..offset + layout.desc_size) {

@@ -12,6 +12,7 @@ use extant_units::{Group, Pblk};
 
 use crate::state::volume::{Layout, Zone};
 use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// The groups and their descriptors, as they are stored.
 pub(super) fn descriptors(layout: &Layout, new: &NewGroups) -> Vec<(Group, GroupDesc)> {
@@ -67,7 +68,7 @@ pub(super) fn assert_sums(old: &Geometry, new: &Geometry, groups: &[(Group, Grou
     );
 }
 
-/// Writes bitmaps and tables, and makes them durable. All of them lie behind the end of `old`.
+/// Writes bitmaps and tables. All of them lie behind the end of `old`.
 ///
 /// # Errors
 /// The device's.
@@ -86,5 +87,35 @@ pub(super) fn write(dev: &dyn BlockDevice, old: &Geometry, new: &NewGroups) -> R
         }
         dev.write_zeroes(at(desc.inode_table)?, table)?;
     }
-    Ok(dev.flush()?)
+    Ok(())
+}
+
+/// Writes the blocks of descriptors that lie behind the end of `old`: those of new meta groups.
+/// `groups` are the new groups.
+///
+/// # Errors
+/// The device's.
+pub(super) fn write_descriptors(
+    fs: &Fs,
+    old: &Geometry,
+    new: &NewGroups,
+    groups: &[(Group, GroupDesc)],
+) -> Result<()> {
+    let (layout, geometry) = (&fs.layout, new.geometry());
+    let per_block = geometry.descs_per_block() as usize;
+    for at in old.desc_blocks..geometry.desc_blocks {
+        let block = Pblk::new(geometry.desc_block(at));
+        if block.get() < old.blocks {
+            continue; // in the table
+        }
+        let mut bytes = vec![0; layout.block_size.bytes()];
+        let before = at as usize * per_block - old.groups as usize;
+        let of_block = groups.iter().skip(before).take(per_block);
+        for (slot, (group, desc)) in bytes.chunks_exact_mut(layout.desc_size).zip(of_block) {
+            desc.store(slot, *group, &layout.group_checksum);
+        }
+        let offset = layout.block_size.dev_off(block).ok_or(Error::Invalid)?;
+        fs.dev.write_at(offset, &bytes)?;
+    }
+    Ok(())
 }

@@ -117,7 +117,9 @@ fn revokes_per_block(layout: &Layout) -> u32 {
 pub(crate) fn remove_extent(layout: &Layout) -> u32 {
     let groups = extant_disk::extent::MAX_WRITTEN.div_ceil(layout.blocks_per_group) + 1;
     let groups = groups.min(layout.groups());
-    sum([groups, groups])
+    // They follow each other, and so do their descriptors.
+    let descriptors = groups.div_ceil(descriptors_per_block(layout)) + 1;
+    sum([groups, groups.min(descriptors)])
 }
 
 /// Making an extent tree of `nodes` nodes in the place of `freed` other blocks: the nodes, a bitmap
