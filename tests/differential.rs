@@ -38,6 +38,7 @@ fn random_operations_end_as_on_linux() -> Result<()> {
         (1024, ""),
         (1024, "-I 128"),
         (2048, "-O ^metadata_csum,^64bit"),
+        (1024, "-g 256 -O meta_bg,^resize_inode"),
         (8192, ""),
         (65536, "-O ^metadata_csum"),
     ];

@@ -4,8 +4,8 @@
 use extant_testkit::odd::{self, Limits};
 use extant_testkit::tree::Compare;
 use extant_testkit::{
-    Cmd, Image, LoopDevice, Mount, Need, Result, Subject, TempDir, Tree, content, ensure, need,
-    report, tools,
+    Cmd, Context, Image, LoopDevice, Mount, Need, Result, Subject, TempDir, Tree, content, ensure,
+    need, report, tools,
 };
 use rustix::fs::{XattrFlags, setxattr};
 use std::io::Write;
@@ -148,22 +148,43 @@ fn set_attribute(file: &Path, name: &str, value: &[u8]) -> Result<()> {
     Ok(setxattr(file, name, value, XattrFlags::CREATE)?)
 }
 
-/// Descriptors that lie in the groups they are about: of all groups, and of those behind a table.
+/// Descriptors that lie in the groups they are about, of all groups and of those behind a table:
+/// each side reads what the other wrote.
 #[test]
 fn meta_bg() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    for (size, args) in [
-        (64, "-O meta_bg,^resize_inode -b 1024 -g 256"),
-        (256, "-O meta_bg,^resize_inode,^flex_bg"),
-        (
-            64,
-            "-O meta_bg,^resize_inode,^64bit -b 1024 -g 256 -E packed_meta_blocks=0",
-        ),
+    for (size, args, first) in [
+        (64, "-b 1024 -g 256", "0"),
+        (32, "-b 1024 -g 256 -N 4096", "1"),
+        (32, "-b 1024 -g 256 -O ^64bit,uninit_bg,^metadata_csum", "3"),
+        (256, "-O ^flex_bg -E packed_meta_blocks=0", "0"),
     ] {
-        let image = Image::of_mib(size).args(args).make()?;
-        read_as_linux_does(&image, "meta_bg", oddities)?;
+        let image = Image::of_mib(size).make()?;
+        Cmd::new("mke2fs")
+            .args(["-q", "-F", "-t", "ext4", "-O", "meta_bg,^resize_inode"])
+            .args(args.split_whitespace())
+            .arg(image.path())
+            .env("MKE2FS_FIRST_META_BG", first)
+            .ok()?;
+        let sides = [Subject::Ext4, Subject::Extant];
+        for (number, writer) in (0..4).zip(sides.into_iter().cycle()) {
+            let mount = writer.mount(image.path(), "")?;
+            odd::make(
+                &mount.join(format!("odd{number}")),
+                Limits::ext4(1024, 256),
+                100,
+            )?;
+            let written = Tree::take(mount.dir())?;
+            mount.unmount()?;
+            is_sound(&image).context(|| format!("{args}, by {writer:?}"))?;
+            let reader = sides[(number + 1) % 2];
+            let mount = reader.mount(image.path(), "ro")?;
+            written.expect_equal(&Tree::take(mount.dir())?, Compare::default())?;
+            mount.unmount()?;
+        }
+        report(&format!("meta_bg from {first} on: written by both, {args}"));
     }
     Ok(())
 }

@@ -39,6 +39,9 @@ const FEATURES: &[&str] = &[
     "-J size=4",
     "-O ^extent,^64bit",
     "-O ^extent,^64bit,^metadata_csum,^has_journal",
+    "-g 256 -O meta_bg,^resize_inode",
+    "-g 512 -O meta_bg,^resize_inode,^64bit,^flex_bg,^sparse_super,^metadata_csum",
+    "-g 256 -O meta_bg,^resize_inode,sparse_super2",
 ];
 
 #[test]

@@ -62,6 +62,8 @@ fn fresh_and_filled_images_are_clean() {
         "-b 1024 -O ^extents,^64bit,^flex_bg,^resize_inode",
         "-O orphan_file",
         "-b 1024 -g 1024 -O ^resize_inode",
+        "-b 1024 -g 256 -O meta_bg,^resize_inode",
+        "-b 1024 -g 256 -O meta_bg,^resize_inode,^64bit,^flex_bg,sparse_super2",
     ] {
         assert_clean(&filled(args), args);
     }
@@ -169,6 +171,22 @@ const DAMAGES: &[(usize, &str, Expected)] = &[
         0,
         "ssv feature_incompat 0x282",
         kind!(SuperblockField(SuperblockDamage::WideWithoutExtents)),
+    ),
+    (
+        8,
+        "feature resize_inode",
+        kind!(SuperblockField(SuperblockDamage::SpreadWithReserve)),
+    ),
+    (
+        8,
+        "ssv first_meta_bg 3",
+        kind!(Superblock(
+            SuperblockError::BadField {
+                field: "first_meta_bg",
+                ..
+            },
+            _
+        )),
     ),
     (
         2,
@@ -477,7 +495,7 @@ const DAMAGES: &[(usize, &str, Expected)] = &[
 fn damage_is_found_and_named() -> Result<()> {
     let mut wrong = Vec::new();
     let mut bases = Vec::new();
-    for (name, mib, args, dirty) in BASES.iter().take(3) {
+    for (name, mib, args, dirty) in BASES {
         bases.push(base(*mib, args, *dirty).context(|| (*name).to_owned())?);
     }
     for (at, request, expected) in DAMAGES {

@@ -159,6 +159,7 @@ impl Incompat {
     /// The features that Extant supports: a volume with any other incompat feature is refused.
     pub const SUPPORTED: Self = Self::FILETYPE
         .union(Self::RECOVER)
+        .union(Self::META_BG)
         .union(Self::EXTENTS)
         .union(Self::SIXTY_FOUR_BIT)
         .union(Self::MMP)
@@ -169,7 +170,7 @@ impl Incompat {
         .union(Self::INLINE_DATA);
 
     /// The features that Extant reads and does not write: a volume with one of them is only read.
-    pub const READABLE: Self = Self::META_BG.union(Self::EA_INODE).union(Self::ENCRYPT);
+    pub const READABLE: Self = Self::EA_INODE.union(Self::ENCRYPT);
 }
 
 impl RoCompat {

@@ -18,9 +18,12 @@ use fix_kit::{NEEDS, run, use_mounted};
 /// Offset of the first copy with blocks of 1 KiB.
 const COPY: u64 = 8193 * 1024;
 
-fn restore(image: &Image) -> extant_fix::Result<extant_fix::Report> {
+/// Offset of the first copy of the last of [`BASES`], whose groups have 256 blocks.
+const SPREAD_COPY: u64 = 257 * 1024;
+
+fn restore(image: &Image, copy: u64) -> extant_fix::Result<extant_fix::Report> {
     let options = FixOptions {
-        superblock: Some(COPY),
+        superblock: Some(copy),
         ..FixOptions::default()
     };
     fix_image(image.path(), &options)
@@ -32,11 +35,11 @@ fn a_lost_superblock_is_restored() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    for at in [0, 1, 6] {
+    for (at, offset) in [(0, COPY), (1, COPY), (6, COPY), (8, SPREAD_COPY)] {
         let (name, _, args, dirty) = BASES[at];
         let image = base(20, args, dirty)?;
         ensure!(
-            matches!(restore(&image), Err(Error::Usable)),
+            matches!(restore(&image, offset), Err(Error::Usable)),
             "{name}: a good one was replaced"
         );
         image.patch(1024, 1024, |bytes| bytes.fill(0))?;
@@ -44,19 +47,24 @@ fn a_lost_superblock_is_restored() -> Result<()> {
         ensure!(run(&image, false).is_err(), "{name}: without a superblock");
 
         let device = Arc::new(MemoryDevice::from_bytes(&lost));
-        ensure!(find_superblock_copy(&*device) == Some(COPY), "{name}");
-        let by_copy = with_superblock_copy(device.clone(), COPY)?;
+        let found = find_superblock_copy(&*device);
+        // It is looked for where full groups have it.
+        ensure!(
+            found == Some(offset).filter(|at| *at == COPY),
+            "{name}: {found:?}"
+        );
+        let by_copy = with_superblock_copy(device.clone(), offset)?;
         let report = check(by_copy, &CheckOptions::default())?;
         ensure!(report.is_clean(), "{name}: {report:?}");
         ensure!(report.replayed == u64::from(dirty), "{name}: {report:?}");
         ensure!(device.to_bytes() == lost, "{name}: written");
 
-        let report = restore(&image)?;
+        let report = restore(&image, offset)?;
         ensure!(
             report.is_clean() && report.replayed == u64::from(dirty),
             "{name}: {report:?}"
         );
-        let restored = SuperblockDamage::Restored { offset: COPY };
+        let restored = SuperblockDamage::Restored { offset };
         let told = report
             .fixed
             .iter()
@@ -82,7 +90,7 @@ fn damage_beside_a_lost_superblock_is_told() -> Result<()> {
     let image = base(20, args, dirty)?;
     check_kit::damage(&image, "clri tiny")?;
     image.patch(1024, 1024, |bytes| bytes.fill(0xff))?;
-    let report = restore(&image)?;
+    let report = restore(&image, COPY)?;
     ensure!(!report.is_clean(), "{report:?}");
     let again = run(&image, false)?;
     ensure!(
@@ -137,25 +145,28 @@ fn a_boot_sector_stays_in_front_of_what_is_restored() -> Result<()> {
 
     image.patch(COPY + 4, 1, |bytes| bytes[0] ^= 1)?;
     let damaged = fs::read(image.path())?;
-    ensure!(restore(&image).is_err(), "by a damaged copy");
+    ensure!(restore(&image, COPY).is_err(), "by a damaged copy");
     ensure!(fs::read(image.path())? == damaged, "written");
 
     fs::write(image.path(), &lost[..12 << 20])?;
-    ensure!(restore(&image).is_err(), "on a device that is too short");
+    ensure!(
+        restore(&image, COPY).is_err(),
+        "on a device that is too short"
+    );
 
     fs::write(image.path(), &lost)?;
     image.patch(0, 4, |bytes| bytes.copy_from_slice(b"XFSB"))?;
-    let refused = restore(&image);
+    let refused = restore(&image, COPY);
     ensure!(matches!(refused, Err(Error::OtherFormat(_))), "{refused:?}");
 
     // The device was divided since.
     fs::write(image.path(), &lost)?;
     image.patch(446 + 16 + 4, 1, |bytes| bytes[0] = 0x83)?;
-    let refused = restore(&image);
+    let refused = restore(&image, COPY);
     ensure!(matches!(refused, Err(Error::OtherFormat(_))), "{refused:?}");
 
     fs::write(image.path(), &lost)?;
-    let report = restore(&image)?;
+    let report = restore(&image, COPY)?;
     ensure!(report.is_clean(), "{report:?}");
     ensure!(
         fs::read(image.path())?[..1024] == lost[..1024],
@@ -175,7 +186,7 @@ fn a_superblock_with_a_wrong_checksum_is_kept() -> Result<()> {
     image.patch(1024 + 1020, 4, |bytes| bytes.fill(0))?;
     let damaged = fs::read(image.path())?;
     ensure!(
-        matches!(restore(&image), Err(Error::Resealable)),
+        matches!(restore(&image, COPY), Err(Error::Resealable)),
         "replaced"
     );
     ensure!(fs::read(image.path())? == damaged, "written");

@@ -201,6 +201,12 @@ const SHAPES: &[Shape] = &[
     ),
     refused("journal device", 2048, "-b 1024 -O journal_dev"),
     shape("64k", 4096, "-b 65536 -N 64 -O ^has_journal", Then::Leave),
+    shape(
+        "meta groups",
+        5120,
+        "-b 1024 -g 256 -N 160 -O ^has_journal,^resize_inode,meta_bg",
+        Then::Fill(40),
+    ),
 ];
 
 /// Every seed, made at the first call.

@@ -77,7 +77,7 @@ pub(crate) const OURS: &[Exception] = &[
         name: "size of data inside of an inode",
         says: Says::Kinds(&[kind!(Inode(InodeDamage::PastInlineData))]),
         why: "e2fsck does not compare it with what is inside; Linux shows no more than that",
-        shown_by: (8, "sif tiny size 5000"),
+        shown_by: (9, "sif tiny size 5000"),
     },
     Exception {
         name: "size of a value in an inode of its own",
@@ -199,7 +199,7 @@ pub(crate) const THEIRS: &[Exception] = &[
         says: Says::Text("has INLINE_DATA_FL flag but extended attribute not found"),
         why: "a value of no bytes has no place, for Linux too",
         shown_by: (
-            8,
+            9,
             "zap_block {place big/a_rather_long_file_name_to_fill_blocks_1}",
         ),
     },

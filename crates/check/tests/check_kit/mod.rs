@@ -58,6 +58,13 @@ pub(crate) const BASES: &[FeatureSet] = &[
         "-b 1024 -N 160 -O casefold -E encoding=utf8,encoding_flags=strict",
         false,
     ),
+    // Two meta groups.
+    (
+        "meta_bg",
+        6,
+        "-b 1024 -N 384 -g 256 -O meta_bg,^resize_inode,^has_journal",
+        false,
+    ),
     (
         "inline_data",
         4,
@@ -86,12 +93,6 @@ pub(crate) const LARGE_BLOCKS: &[FeatureSet] = &[
 
 /// Feature sets of volumes that are only read.
 pub(crate) const READ_ONLY: &[FeatureSet] = &[
-    (
-        "meta_bg",
-        4,
-        "-b 1024 -N 192 -g 1024 -O meta_bg,^resize_inode,^has_journal",
-        false,
-    ),
     (
         "ea_inode",
         4,

@@ -285,7 +285,6 @@ fn the_gate_refuses_or_restricts_by_name() {
         ("-O quota", "quota"),
         ("-O project,quota", "project"),
         ("-O verity", "verity"),
-        ("-O meta_bg,^resize_inode", "meta_bg"),
         ("-O encrypt", "encrypt"),
         ("-O ea_inode", "ea_inode"),
     ] {

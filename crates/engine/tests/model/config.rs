@@ -121,6 +121,11 @@ impl Config {
         Config { path, ..self }
     }
 
+    /// Returns whether the descriptors of groups lie in meta groups.
+    pub(crate) fn spread(&self) -> bool {
+        self.seed & 128 == 0
+    }
+
     /// The options of a mount.
     pub(crate) fn options(&self) -> String {
         format!("commit=300,{},{}", PATHS[self.path].2, SPACE[self.space])

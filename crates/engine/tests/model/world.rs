@@ -45,10 +45,16 @@ fn name(file: usize) -> Vec<u8> {
 
 /// A fresh volume's bytes: made once for each kind, over junk.
 fn fresh(config: Config) -> Outcome<Vec<u8>> {
-    type Made = Vec<((u32, Size, bool, bool), Vec<u8>)>;
+    type Made = Vec<((u32, Size, bool, bool, bool), Vec<u8>)>;
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap();
-    let key = (config.block, config.size, config.block_maps, config.inside);
+    let key = (
+        config.block,
+        config.size,
+        config.block_maps,
+        config.spread(),
+        config.inside,
+    );
     if let Some((_, bytes)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(bytes.clone());
     }
@@ -56,14 +62,17 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         Size::Roomy => 28,
         Size::Tight => 5,
     };
-    let maps = if config.block_maps { "-t ext3" } else { "" };
-    let maker = Image::beside_journal(config.block.into(), mib);
-    let inside = if config.inside {
-        "-O inline_data -I 512"
-    } else {
-        ""
+    // Volumes of more groups have their descriptors in them.
+    let spread = !config.block_maps && config.spread();
+    let features = match (spread, config.inside) {
+        (true, true) => "-g 256 -O meta_bg,^resize_inode,inline_data -I 512",
+        (true, false) => "-g 256 -O meta_bg,^resize_inode",
+        (false, true) => "-O inline_data -I 512",
+        (false, false) => "",
     };
-    let maker = maker.args("-N 64").args(maps).args(inside).junk();
+    let kind = if config.block_maps { "-t ext3" } else { "" };
+    let maker = Image::beside_journal(config.block.into(), mib);
+    let maker = maker.args("-N 64").args(kind).args(features).junk();
     let image = maker.make().map_err(|error| error.to_string())?;
     let bytes = std::fs::read(image.path()).map_err(|error| error.to_string())?;
     made.push((key, bytes.clone()));

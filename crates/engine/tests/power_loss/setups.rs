@@ -92,6 +92,7 @@ pub(crate) const SETUPS: &[Setup] = &[
         "-b 2048 -O ^metadata_csum,uninit_bg,^64bit -I 128",
     ),
     setup("many_groups", "-b 1024 -g 1024 -O ^resize_inode"),
+    setup("meta_groups", "-b 1024 -g 256 -O meta_bg,^resize_inode"),
     setup("no_flex", "-b 1024 -g 2048 -O ^flex_bg"),
     setup("no_index", "-b 1024 -O ^dir_index"),
     setup("folded_names", "-b 1024 -O casefold"),

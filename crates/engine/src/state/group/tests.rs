@@ -29,6 +29,11 @@ const SHAPES: &[(u64, &str)] = &[
     (96, "-b 2048 -O metadata_csum_seed,orphan_file -i 4096"),
     (31, "-b 1024 -g 8184 -I 512"),
     (16, "-b 1024 -r 0 -O none"),
+    (12, "-b 1024 -g 256 -O meta_bg,^resize_inode -N 640"),
+    (
+        20,
+        "-b 1024 -g 512 -O meta_bg,^resize_inode,^64bit,^flex_bg,sparse_super2",
+    ),
     // The last group has three blocks past its backup of the superblock.
     (1, "-b 1024"),
 ];
@@ -56,6 +61,12 @@ fn groups_are_what_dumpe2fs_says() {
         let rig = Rig::open(&image).unwrap_or_else(|error| panic!("{name}: {error}"));
         let dumped = dump(&image);
         assert_eq!(dumped.len(), rig.layout.groups() as usize, "{name}");
+        let told = crate::ImageInfo::read(image.path()).unwrap().groups;
+        let told = told
+            .iter()
+            .map(|group| (group.free_blocks, group.free_inodes));
+        let counts = dumped.iter().map(|one| (one.free_blocks, one.free_inodes));
+        assert!(told.eq(counts), "{name}");
         for (group, dumped) in rig.layout.all_groups().zip(&dumped) {
             let layout = &rig.layout;
             let mut locked = rig.groups.lock(group).unwrap();
