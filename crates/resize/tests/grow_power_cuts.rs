@@ -43,6 +43,12 @@ const RUNS: &[Run] = &[
         &[15, 24],
     ),
     (
+        "meta groups",
+        12,
+        "-b 1024 -g 512 -G 2 -N 200 -O meta_bg,^resize_inode",
+        &[14, 20],
+    ),
+    (
         "block maps",
         12,
         "-b 1024 -g 2048 -N 200 -O ^metadata_csum,^64bit,uninit_bg",

@@ -45,6 +45,13 @@ const RUNS: &[Run] = &[
         Target::Bytes(40 << 20),
     ),
     (
+        "grow, meta groups",
+        6,
+        "-b 1024 -g 256 -N 200 -O meta_bg,^resize_inode -J size=1",
+        40,
+        Target::Bytes(14 << 20),
+    ),
+    (
         "to the least",
         16,
         "-b 1024 -g 2048 -N 400 -O orphan_file",

@@ -35,6 +35,7 @@ const SWITCHES: &[&str] = &[
     "resize_inode",
     "has_journal",
     "sparse_super",
+    "meta_bg",
     "dir_index",
     "huge_file",
     "uninit_bg",
@@ -54,13 +55,15 @@ fn arguments(rng: &mut Rng) -> (u64, String) {
         }
     }
     let without = |name: &str| off.contains(&name);
+    let spread = rng.chance(25);
     for switch in SWITCHES {
         let needs_on = match *switch {
             "orphan_file" => rng.chance(50) && !without("has_journal"),
             "metadata_csum_seed" => rng.chance(30) && !without("metadata_csum"),
             "inline_data" => rng.chance(25),
             "uninit_bg" => without("metadata_csum") && rng.chance(60),
-            "resize_inode" => !without("sparse_super") && !without("resize_inode"),
+            "meta_bg" => spread,
+            "resize_inode" => !spread && !without("sparse_super") && !without("resize_inode"),
             name => !without(name),
         };
         let sign = if needs_on { "" } else { "^" };

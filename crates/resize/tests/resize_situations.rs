@@ -30,9 +30,28 @@ const FIELDS: &[&str] = &[
     "Free inodes:",
     "Filesystem state:",
     "Filesystem features:",
+    "First meta block group:",
     "Journal inode:",
     "Total journal blocks:",
 ];
+
+/// An image of `args`, of which `first_meta_bg=NUMBER` is for the environment of mke2fs.
+fn made(mib: u64, args: &str) -> Result<Image> {
+    let (first, args) = match args.strip_prefix("first_meta_bg=") {
+        Some(rest) => rest.split_once(' ').unwrap_or((rest, "")),
+        None => ("0", args),
+    };
+    let image = Image::of_mib(mib).args(args).make()?;
+    if first != "0" {
+        let mke2fs = Cmd::new("mke2fs").env("MKE2FS_FIRST_META_BG", first);
+        let mke2fs = mke2fs.args(["-q", "-F", "-t", "ext4"]);
+        mke2fs
+            .args(args.split_whitespace())
+            .arg(image.path())
+            .ok()?;
+    }
+    Ok(image)
+}
 
 fn header(image: &Image) -> Result<Vec<String>> {
     let text = Cmd::new("dumpe2fs").arg("-h").arg(image.path()).ok()?.out;
@@ -75,12 +94,38 @@ fn the_geometry_is_resize2fs_s() -> Result<()> {
         (24, "-b 1024 -O ^resize_inode", 91 * MIB),
         (8, "-b 1024 -E resize=40000 -O ^64bit", 1200 * MIB),
         (24, "-b 8192 -J size=8", 700 * MIB),
+        (
+            16,
+            "-b 1024 -g 256 -N 900 -O meta_bg,^resize_inode",
+            40 * MIB,
+        ),
+        (
+            40,
+            "-b 1024 -g 256 -N 900 -O meta_bg,^resize_inode,^64bit",
+            30 * MIB,
+        ),
         (60, "-b 16384 -g 1024 -O ^has_journal", 20 * MIB),
         (150, "-b 65536 -g 512", 400 * MIB),
         (150, "-b 65536", 9000 * MIB),
+        // Behind a table: all of it is needed, some, and less than all.
+        (
+            16,
+            "first_meta_bg=3 -b 1024 -g 256 -O meta_bg,^resize_inode",
+            30 * MIB,
+        ),
+        (
+            16,
+            "first_meta_bg=3 -b 1024 -g 256 -O meta_bg,^resize_inode",
+            13 * MIB,
+        ),
+        (
+            16,
+            "first_meta_bg=3 -b 1024 -g 256 -O meta_bg,^resize_inode",
+            7 * MIB,
+        ),
     ] {
         let what = || format!("{mib} MiB {args} to {to}");
-        let image = Image::of_mib(mib).args(args).make()?;
+        let image = made(mib, args)?;
         fill(&image, &mut Rng::new(mib), 20)?;
         let other = image.copy()?;
         Cmd::new("e2fsck").arg("-fy").arg(other.path()).run()?;
@@ -113,11 +158,6 @@ fn refusals_name_their_reason_and_change_nothing() -> Result<()> {
     for (args, target, says) in [
         ("-O mmp", Target::Bytes(32 * MIB), "tune2fs -O ^mmp"),
         ("-O bigalloc", Target::Bytes(32 * MIB), "bigalloc"),
-        (
-            "-O meta_bg,^resize_inode",
-            Target::Bytes(32 * MIB),
-            "meta_bg",
-        ),
         ("-O quota", Target::Bytes(32 * MIB), "quota"),
         ("", Target::Bytes(0), "too small"),
         ("", Target::Bytes(100_000), "too small"),
