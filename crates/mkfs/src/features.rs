@@ -24,6 +24,7 @@ const MADE: FeatureSets = FeatureSets {
         .union(Compat::SPARSE_SUPER2)
         .union(Compat::ORPHAN_FILE),
     incompat: Incompat::FILETYPE
+        .union(Incompat::META_BG)
         .union(Incompat::EXTENTS)
         .union(Incompat::SIXTY_FOUR_BIT)
         .union(Incompat::MMP)
@@ -129,6 +130,9 @@ fn check(sets: &FeatureSets) -> Result<()> {
     if sets.has_compat(Compat::RESIZE_INODE) && !sparse {
         return refuse("resize_inode needs sparse_super: take ^resize_inode as well");
     }
+    if sets.has_compat(Compat::RESIZE_INODE) && sets.has_incompat(Incompat::META_BG) {
+        return refuse("meta_bg leaves no table to grow: take ^resize_inode as well");
+    }
     if sets.has_incompat(Incompat::CSUM_SEED) && !sets.metadata_csum() {
         return refuse("metadata_csum_seed needs metadata_csum");
     }
@@ -172,6 +176,7 @@ mod tests {
         };
         for list in [
             "resize_inode",
+            "sparse_super,resize_inode,meta_bg",
             "metadata_csum_seed",
             "64bit",
             "^has_journal,orphan_file",

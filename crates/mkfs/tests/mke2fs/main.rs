@@ -122,6 +122,25 @@ fn each_feature_with_and_without() {
         (16 * MIB, "-O sparse_super2"),
         (6 * MIB, "-O sparse_super2"),
         (64 * MIB, "-O ^resize_inode,^sparse_super"),
+        (64 * MIB, "-O meta_bg,^resize_inode"),
+        (GIB, "-O meta_bg,^resize_inode -b 1024"),
+        (GIB, "-O meta_bg,^resize_inode,^flex_bg,^64bit -b 1024"),
+        (9 * GIB, "-O meta_bg,^resize_inode,sparse_super2"),
+        (
+            2 * GIB,
+            "-O meta_bg,^resize_inode,^sparse_super,^metadata_csum -b 2048",
+        ),
+        // A last group, of 63 and of 67 blocks, that begins with a superblock.
+        (
+            401_472 * KIB,
+            "-b 1024 -O meta_bg,^resize_inode,^has_journal -N 1600",
+        ),
+        (
+            401_476 * KIB,
+            "-b 1024 -O meta_bg,^resize_inode,^has_journal -N 1600",
+        ),
+        // A table of descriptors would fill the groups.
+        (800 * GIB, "-O ^has_journal -b 1024 -N 100000"),
         (64 * MIB, "-O ^extent,^64bit"),
         (2 * GIB, "-O ^extent,^64bit -b 1024 -J size=300"),
         (64 * MIB, "-O ^filetype"),
@@ -186,6 +205,7 @@ const FEATURES: &[&str] = &[
     "uninit_bg",
     "^64bit",
     "^resize_inode",
+    "meta_bg",
     "^flex_bg",
     "^has_journal",
     "sparse_super2",
@@ -205,6 +225,9 @@ fn random_case(rng: &mut Rng) -> Case {
     let mut features: Vec<&str> = Vec::new();
     for _ in 0..rng.below(6) {
         features.push(FEATURES[rng.index(FEATURES.len())]);
+    }
+    if features.contains(&"meta_bg") && rng.chance(90) {
+        features.push("^resize_inode");
     }
     let mut args = String::new();
     if !features.is_empty() {
