@@ -61,12 +61,6 @@ fn groups_are_what_dumpe2fs_says() {
         let rig = Rig::open(&image).unwrap_or_else(|error| panic!("{name}: {error}"));
         let dumped = dump(&image);
         assert_eq!(dumped.len(), rig.layout.groups() as usize, "{name}");
-        let told = crate::ImageInfo::read(image.path()).unwrap().groups;
-        let told = told
-            .iter()
-            .map(|group| (group.free_blocks, group.free_inodes));
-        let counts = dumped.iter().map(|one| (one.free_blocks, one.free_inodes));
-        assert!(told.eq(counts), "{name}");
         for (group, dumped) in rig.layout.all_groups().zip(&dumped) {
             let layout = &rig.layout;
             let mut locked = rig.groups.lock(group).unwrap();
@@ -129,6 +123,18 @@ fn groups_are_what_dumpe2fs_says() {
             free.sort_by_key(|run| run.start);
             assert_eq!(free, dumped.free, "{name} {group}");
         }
+    }
+}
+
+#[test]
+fn what_is_told_of_groups_is_what_dumpe2fs_says() {
+    for (name, image) in images() {
+        let told = crate::ImageInfo::read(image.path()).unwrap().groups;
+        let counts = |group: &crate::GroupInfo| (group.free_blocks, group.free_inodes);
+        let told: Vec<_> = told.iter().map(counts).collect();
+        let dumped = dump(&image);
+        let dumped = dumped.iter().map(|one| (one.free_blocks, one.free_inodes));
+        assert!(dumped.eq(told), "{name}");
     }
 }
 
