@@ -70,8 +70,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ]),
     on("truncations", data::truncations, &[
         "1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3", "64k",
-        "16k_each_handle", "64k_block_maps",
-        "inside_inodes", "inside_journalled",
+        "16k_each_handle", "64k_block_maps", "meta_groups", "inside_inodes", "inside_journalled",
     ]),
     on("allocations", ranges::allocations, &[
         "1k", "buffer_heads", "journalled", "64k", "32k_ordered",
@@ -111,7 +110,9 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("moving_directories", directories::moving, &[
         "1k", "folded_names", "64k", "inside_inodes",
     ]),
-    on("reused_metadata", directories::reused_metadata, &["1k", "many_groups", "64k"]),
+    on("reused_metadata", directories::reused_metadata, &[
+        "1k", "many_groups", "meta_groups", "64k",
+    ]),
     on("journal_wraps", journal::wraps, &["tiny_journal"]),
     on("journal_full", journal::full, &["tiny_journal"]),
     on("whole_sync", journal::whole_sync, &["1k", "2k", "64k"]),
