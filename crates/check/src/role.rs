@@ -1,6 +1,6 @@
 //! The role of an inode number: reserved numbers have a fixed role, or one from the superblock.
 
-use extant_disk::features::{Compat, RoCompat};
+use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 use extant_disk::superblock::Superblock;
 use extant_units::Ino;
 
@@ -54,7 +54,7 @@ impl Role {
             match ino.get() {
                 Self::BAD_BLOCKS => Self::BadBlocks,
                 Self::BOOT_LOADER => Self::BootLoader,
-                Self::RESIZE if sb.features().has_compat(Compat::RESIZE_INODE) => Self::Resize,
+                Self::RESIZE if has_reserve(sb.features()) => Self::Resize,
                 Self::RESIZE | Self::USER_QUOTA | Self::GROUP_QUOTA | Self::JOURNAL => Self::Absent,
                 _ => Self::Reserved,
             }
@@ -86,4 +86,10 @@ fn has_quota(sb: &Superblock, ino: Ino) -> bool {
     let raw = sb.raw();
     let files = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
     sb.features().has_ro_compat(RoCompat::QUOTA) && files.iter().any(|file| file.get() == ino.get())
+}
+
+/// Returns whether inode 7 leads to blocks reserved for descriptors. With `meta_bg` there is no
+/// table that they could extend.
+fn has_reserve(features: FeatureSets) -> bool {
+    features.has_compat(Compat::RESIZE_INODE) && !features.has_incompat(Incompat::META_BG)
 }

@@ -173,8 +173,8 @@ const DAMAGES: &[(usize, &str, Expected)] = &[
         kind!(SuperblockField(SuperblockDamage::WideWithoutExtents)),
     ),
     (
-        8,
-        "feature resize_inode",
+        0,
+        "feature meta_bg",
         kind!(SuperblockField(SuperblockDamage::SpreadWithReserve)),
     ),
     (

@@ -97,6 +97,12 @@ pub(crate) const OURS: &[Exception] = &[
         shown_by: (0, "sif <7> links_count 0"),
     },
     Exception {
+        name: "meta_bg with resize_inode",
+        says: Says::Kinds(&[kind!(SuperblockField(SuperblockDamage::SpreadWithReserve))]),
+        why: "e2fsck -n says that they are incompatible, and exits with 0",
+        shown_by: (8, "feature resize_inode"),
+    },
+    Exception {
         name: "log checksum",
         says: Says::Kinds(&[kind!(Journal(
             JournalDamage::Checksum { .. }
