@@ -214,6 +214,12 @@ const DAMAGES: &[(usize, &str, Expected)] = &[
         "set_bg 0 inode_table 5",
         kind!(Group(GroupDamage::Overlap { .. })),
     ),
+    // The descriptors of groups 16 to 23 lie there.
+    (
+        8,
+        "set_bg 20 block_bitmap 4097",
+        kind!(Group(GroupDamage::Overlap { .. })),
+    ),
     (
         0,
         "set_bg 0 free_blocks_count 3",
