@@ -52,6 +52,17 @@ const REPAIRED: &[(usize, &str, Expected)] = &[
         "sif sparse blocks 2",
         kind!(Inode(InodeDamage::Sectors { stored: 2, .. })),
     ),
+    // Groups whose descriptors lie in the second meta group.
+    (
+        8,
+        "set_bg 20 free_blocks_count 5\nset_bg 20 checksum calc",
+        kind!(Group(GroupDamage::FreeBlocks { stored: 5, .. })),
+    ),
+    (
+        8,
+        "zap_block -o 8 -l 1 -p 0x55 4353",
+        kind!(SuperblockField(SuperblockDamage::DescriptorCopies { .. })),
+    ),
     (
         0,
         "ssv free_blocks_count 5",
