@@ -14,6 +14,7 @@ mod raw_inode;
 #[cfg(test)]
 mod tests;
 mod time;
+mod value_users;
 
 use extant_units::{BlockSize, Ino, Pblk};
 

@@ -21,7 +21,7 @@ mod xattr_error;
 pub use block::{BlockHeader, XATTR_REFCOUNT_MAX, block_checksum, check_block, seal_block};
 pub use entries::{Entries, Entry, ValueInode, area_entries, block_entries};
 pub use name::{NameIndex, XattrName};
-pub use set::{Fit, XattrSet};
+pub use set::{Fit, ValueRef, XattrSet};
 pub use xattr_error::XattrError;
 
 /// `h_magic` of both forms.

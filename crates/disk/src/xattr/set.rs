@@ -6,12 +6,37 @@ use super::block::{BlockHeader, HEADER_SIZE, entry_hash, total_hash};
 use super::entries::{AREA_HEADER, ENTRY_SIZE, RawEntry, TERMINATOR, padded};
 use super::{Entries, NameIndex, XATTR_MAGIC, XattrError, XattrName};
 
+/// A reference of an attribute to the inode that has its value (`ea_inode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueRef {
+    /// `e_value_inum`, not zero.
+    pub inode: u32,
+    /// Bytes of the value.
+    pub size: u32,
+    /// `e_hash`: that of the name and of the value's hash.
+    pub hash: u32,
+}
+
+impl ValueRef {
+    /// The reference of the attribute `name` to a value of `size` bytes with the hash `value_hash`
+    /// in inode `inode`.
+    pub fn new(name: &XattrName<'_>, inode: u32, size: u32, value_hash: u32) -> Self {
+        Self {
+            inode,
+            size,
+            hash: entry_hash(name.rest, &value_hash.to_le_bytes()),
+        }
+    }
+}
+
 /// One attribute, owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Owned {
     index: NameIndex,
     rest: Box<[u8]>,
+    /// Empty for one elsewhere.
     value: Box<[u8]>,
+    elsewhere: Option<ValueRef>,
 }
 
 impl Owned {
@@ -19,6 +44,14 @@ impl Owned {
         XattrName {
             index: self.index,
             rest: &self.rest,
+        }
+    }
+
+    /// The stored hash in a block.
+    fn hash(&self) -> u32 {
+        match &self.elsewhere {
+            Some(at) => at.hash,
+            None => entry_hash(&self.rest, &self.value),
         }
     }
 
@@ -48,15 +81,27 @@ impl XattrSet {
     /// but values may overlap on a hostile image, so the sum is bounded too.
     ///
     /// # Errors
-    /// An entry is out of bounds, or values overlap so much that they exceed any sane table.
+    /// An entry is out of bounds or has its value in another inode, or values overlap so much that
+    /// they exceed any sane table.
     pub fn read(entries: Entries<'_>) -> Result<Self, XattrError> {
+        for entry in entries.clone() {
+            entry?.value_here()?;
+        }
+        Self::read_with_references(entries)
+    }
+
+    /// The same, where values may be in inodes of their own (`ea_inode`).
+    ///
+    /// # Errors
+    /// As [`XattrSet::read`] but for that.
+    pub fn read_with_references(entries: Entries<'_>) -> Result<Self, XattrError> {
         const LIMIT: usize = 1 << 20;
         let mut set = Self::default();
         let mut total = 0_usize;
         for entry in entries {
             let entry = entry?;
             // Values may overlap; a sum past the limit is damage.
-            let value = entry.value_here()?;
+            let value = entry.value;
             total = total.saturating_add(value.len());
             if total > LIMIT {
                 return Err(XattrError::Value {
@@ -68,6 +113,11 @@ impl XattrSet {
                 index: entry.name.index,
                 rest: entry.name.rest.into(),
                 value: value.into(),
+                elsewhere: entry.elsewhere.map(|at| ValueRef {
+                    inode: at.inode,
+                    size: at.size,
+                    hash: at.hash,
+                }),
             });
         }
         Ok(set)
@@ -78,28 +128,77 @@ impl XattrSet {
         self.entries.is_empty()
     }
 
-    /// The attributes in order: name and value.
+    /// The attributes in order: name and value, which is empty for one elsewhere.
     pub fn iter(&self) -> impl Iterator<Item = (XattrName<'_>, &[u8])> {
         self.entries.iter().map(|e| (e.name(), &*e.value))
     }
 
-    /// The value of `name`.
+    /// The values in inodes of their own, in order.
+    pub fn elsewhere(&self) -> impl Iterator<Item = &ValueRef> {
+        self.entries.iter().filter_map(|e| e.elsewhere.as_ref())
+    }
+
+    /// The reference of `name`, if its value is elsewhere.
+    pub fn reference(&self, name: &XattrName<'_>) -> Option<&ValueRef> {
+        let entry = self.entries.iter().find(|e| e.name() == *name)?;
+        entry.elsewhere.as_ref()
+    }
+
+    /// Returns whether there is an attribute `name`.
+    pub fn contains(&self, name: &XattrName<'_>) -> bool {
+        self.entries.iter().any(|e| e.name() == *name)
+    }
+
+    /// Removes the first `count` attributes whose values are elsewhere, and returns their
+    /// references.
+    pub fn take_elsewhere(&mut self, count: usize) -> Vec<ValueRef> {
+        let mut taken = Vec::new();
+        self.entries.retain(|entry| match entry.elsewhere {
+            Some(at) if taken.len() < count => {
+                taken.push(at);
+                false
+            }
+            _ => true,
+        });
+        taken
+    }
+
+    /// Padded bytes of all values in the table.
+    pub fn value_bytes(&self) -> usize {
+        let lens = self.entries.iter().map(|e| padded(e.value.len()));
+        // More than memory holds fits nowhere.
+        lens.fold(0, usize::saturating_add)
+    }
+
+    /// The value of `name`; `None` for one elsewhere.
     pub fn get(&self, name: &XattrName<'_>) -> Option<&[u8]> {
         self.entries
             .iter()
-            .find(|e| e.name() == *name)
+            .find(|e| e.name() == *name && e.elsewhere.is_none())
             .map(|e| &*e.value)
     }
 
     /// Sets `name` to `value`. A new one goes to the end.
     pub fn set(&mut self, name: &XattrName<'_>, value: &[u8]) {
+        self.put(name, value, None);
+    }
+
+    /// Sets `name` to the value that `at` refers to. A new one goes to the end.
+    pub fn refer(&mut self, name: &XattrName<'_>, at: ValueRef) {
+        debug_assert_ne!(at.inode, 0, "a reference has an inode");
+        self.put(name, &[], Some(at));
+    }
+
+    fn put(&mut self, name: &XattrName<'_>, value: &[u8], elsewhere: Option<ValueRef>) {
+        let owned = Owned {
+            index: name.index,
+            rest: name.rest.into(),
+            value: value.into(),
+            elsewhere,
+        };
         match self.entries.iter_mut().find(|e| e.name() == *name) {
-            Some(entry) => entry.value = value.into(),
-            None => self.entries.push(Owned {
-                index: name.index,
-                rest: name.rest.into(),
-                value: value.into(),
-            }),
+            Some(entry) => *entry = owned,
+            None => self.entries.push(owned),
         }
     }
 
@@ -162,7 +261,7 @@ impl XattrSet {
         block.fill(0);
         let mut sorted: Vec<&Owned> = self.entries.iter().collect();
         sorted.sort_by(|a, b| a.name().block_order().cmp(&b.name().block_order()));
-        let hash = total_hash(sorted.iter().map(|e| entry_hash(&e.rest, &e.value)));
+        let hash = total_hash(sorted.iter().map(|e| e.hash()));
         write_table(sorted.into_iter(), block, HEADER_SIZE, 0, true);
         if let Some(header) = BlockHeader::of_mut(block) {
             header.magic.set(XATTR_MAGIC);
@@ -206,8 +305,12 @@ fn write_table<'a>(
                 .set(fits(u32::try_from(entry.value.len()).ok()));
             put(bytes, value_at, &entry.value);
         }
-        if hashed {
-            raw.hash.set(entry_hash(&entry.rest, &entry.value));
+        if let Some(at) = &entry.elsewhere {
+            raw.value_inum.set(at.inode);
+            raw.value_size.set(at.size);
+        }
+        if hashed || entry.elsewhere.is_some() {
+            raw.hash.set(entry.hash());
         }
         put(bytes, at, raw.as_bytes());
         put(bytes, at + ENTRY_SIZE, &entry.rest);

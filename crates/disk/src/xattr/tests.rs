@@ -81,6 +81,42 @@ fn room_is_used_to_the_last_byte() {
     assert_eq!(area, before);
 }
 
+/// As Linux stores it: a size, no offset, and a hash of the name and of the value's hash, also in
+/// an inode.
+#[test]
+fn references_come_back_in_both_forms() {
+    let (big, small) = (user(b"big"), user(b"small"));
+    let at = ValueRef::new(&big, 13, 10_000, 0x51fe_538e);
+    assert_eq!(at.hash, 0xd4b9_538f);
+    let mut set = XattrSet::default();
+    set.refer(&big, at);
+    set.set(&small, &[0; 40]);
+    assert_eq!((set.value_bytes(), set.get(&big)), (40, None));
+    assert!(set.contains(&big) && set.reference(&small).is_none());
+    let mut area = vec![0; 96];
+    assert_eq!(set.write_area(&mut area), Fit::Fits);
+    let entry = [
+        3, 1, 0, 0, 13, 0, 0, 0, 0x10, 0x27, 0, 0, 0x8f, 0x53, 0xb9, 0xd4,
+    ];
+    assert_eq!(area[4..20], entry);
+    let mut block = vec![0; 4096];
+    assert_eq!(set.write_block(&mut block), Fit::Fits);
+    assert_eq!(block[32..48], entry);
+    assert_eq!(BlockHeader::of(&block).unwrap().hash.get(), 0xb02c_ba14);
+    for entries in [area_entries(&area), block_entries(&block)] {
+        let entries = entries.unwrap();
+        assert!(
+            XattrSet::read(entries.clone()).is_err(),
+            "without the feature"
+        );
+        assert_eq!(XattrSet::read_with_references(entries).unwrap(), set);
+    }
+    assert_eq!(set.take_elsewhere(0), []);
+    assert_eq!(set.take_elsewhere(7), [at]);
+    assert_eq!(set.elsewhere().count(), 0);
+    assert!(!set.contains(&big) && set.contains(&small));
+}
+
 #[test]
 fn damage_is_named() {
     let mut set = XattrSet::default();
