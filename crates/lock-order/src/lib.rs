@@ -41,12 +41,12 @@ pub enum Rank {
     Handle,
     /// A folio of a file on the buffer-head path: comes after the handle.
     FolioInHandle,
-    /// The inode's `orphan` lock.
-    Orphan,
     /// The inode's `xattr_lock`.
     Xattr,
     /// A stripe of the shared attribute blocks.
     SharedXattr,
+    /// The inode's `orphan` lock.
+    Orphan,
     /// The inode's `map_lock` (`i_data_sem` in Linux).
     Map,
     /// The inode's extent status tree.
@@ -211,9 +211,9 @@ mod checked {
         Rank::Folio,
         Rank::Handle,
         Rank::FolioInHandle,
-        Rank::Orphan,
         Rank::Xattr,
         Rank::SharedXattr,
+        Rank::Orphan,
         Rank::Map,
         Rank::Status,
         Rank::Windows,

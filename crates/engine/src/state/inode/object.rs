@@ -49,10 +49,10 @@ pub(crate) struct Inode {
     /// Made without a name ([`crate::namei::tmpfile`]): may get its first one although it has no
     /// link.
     pub(crate) linkable: AtomicBool,
-    /// Record of the inode as an orphan. Taken under a handle, before the orphan list.
-    pub(crate) orphan: Mutex<OrphanRecord>,
     /// Extended attributes.
     pub(crate) xattr_lock: XattrLock,
+    /// Record of the inode as an orphan. Taken under a handle, before the orphan list.
+    pub(crate) orphan: Mutex<OrphanRecord>,
     /// The extent tree (`i_data_sem`): shared to walk, exclusively to change.
     pub(crate) map_lock: MapLock,
     /// The known part of the map, delayed blocks included.
