@@ -32,7 +32,7 @@ pub fn bytes_inside(core: &InodeCore) -> Result<Option<Vec<u8>>, XattrError> {
 /// The attributes cannot be read. Nothing has changed then.
 pub fn put_inside(core: &mut InodeCore, bytes: &[u8]) -> Result<Fit, XattrError> {
     let (front, rest) = bytes.split_at(bytes.len().min(BLOCK_AREA));
-    let mut set = XattrSet::read(area_entries(&core.xattrs)?)?;
+    let mut set = XattrSet::read_with_references(area_entries(&core.xattrs)?)?;
     set.set(&REST, rest);
     let stored = set.write_area(&mut core.xattrs);
     if stored == Fit::Fits {

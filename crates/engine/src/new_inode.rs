@@ -16,7 +16,7 @@ use crate::state::alloc::InodeRequest;
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::{Fs, stop};
+use crate::volume::{Fs, credits, stop};
 use crate::xattr::{self, acl};
 use crate::{alloc, inline_data, inode, map, orphan};
 
@@ -115,13 +115,32 @@ fn begin(
     ];
     for (name, value) in lists {
         if let Some(value) = value {
-            xattr::set_stored(fs, h, inode, &name, Some(&value), cred)?;
+            set_inherited(fs, h, inode, (&name, &value), cred)?;
         }
     }
     if inode.kind == FileKind::Regular {
         inline_data::begin(fs, h, inode, &[])?;
     }
     Ok(())
+}
+
+/// Sets an inherited attribute.
+///
+/// # Errors
+/// As [`xattr::set_stored`]; [`Error::NoSpace`] as well if the transaction has no room for a value
+/// in an inode of its own.
+fn set_inherited(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    (name, value): (&XattrName<'_>, &[u8]),
+    cred: &Cred,
+) -> Result<()> {
+    let more = xattr::credits(fs, inode, value.len())? - credits::XATTR;
+    if more > 0 && !h.extend(more)? {
+        return Err(Error::NoSpace);
+    }
+    xattr::set_stored(fs, h, inode, name, Some(value), cred)
 }
 
 /// Takes the links of a new inode, which gets no name after all: it becomes an orphan.

@@ -136,13 +136,18 @@ pub(crate) fn setattr(
     }
     let strips = takes_privileges(inode.kind, changes);
     let capable = strips && xattr::exists(fs, inode, &CAPABILITY)?;
-    let listed = changes.perm.is_some() && acl::has_access(fs, inode)?;
-
-    let mut credits = credits::INODE_UPDATE;
-    if capable || listed {
-        credits += 2 * credits::XATTR;
+    let list_len = match changes.perm {
+        Some(_) => acl::access_len(fs, inode)?,
+        None => None,
+    };
+    let mut needed = credits::INODE_UPDATE;
+    if capable {
+        needed = credits::sum([needed, xattr::credits(fs, inode, 0)?]);
     }
-    let mut h = fs.start(credits)?;
+    if let Some(len) = list_len {
+        needed = credits::sum([needed, xattr::credits(fs, inode, len)?]);
+    }
+    let mut h = fs.start(needed)?;
     inode.not_plain();
     let at = inode::now();
     all_or_abort(&mut h, |h| {
@@ -151,7 +156,7 @@ pub(crate) fn setattr(
         if capable {
             xattr::set_stored(fs, h, inode, &CAPABILITY, None, cred)?;
         }
-        if listed {
+        if list_len.is_some() {
             let mut core = inode.core.read().clone();
             let mode = apply(&mut core, inode.kind, changes, cred, at);
             acl::chmod(fs, h, inode, mode, cred)?;

@@ -165,10 +165,11 @@ pub(super) fn judge(
             features.has_incompat(Incompat::CASEFOLD),
         ),
         (InodeFlags::VERITY, features.has_ro_compat(RoCompat::VERITY)),
-        // Without a name.
+        // Without a name. One whose last attribute is gone is an orphan.
         (
             InodeFlags::EA_INODE,
-            asker == Asker::Attribute && features.has_incompat(Incompat::EA_INODE),
+            features.has_incompat(Incompat::EA_INODE)
+                && (asker == Asker::Attribute || (asker == Asker::Orphans && core.links == 0)),
         ),
     ];
     if foreign

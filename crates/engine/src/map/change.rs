@@ -31,7 +31,10 @@ pub(super) const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
 
 /// Returns whether the file's own blocks are metadata that the journal knows.
 pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
-    inode.kind != FileKind::Regular || path_choice::is_data_journalled(fs, inode)
+    // The value of an attribute changes with the entry that has it: in the journal.
+    inode.kind != FileKind::Regular
+        || inode.holds_value()
+        || path_choice::is_data_journalled(fs, inode)
 }
 
 /// Allocates blocks for `lblk` and returns their mapping: 1 to `len` blocks from `lblk` on. A range

@@ -127,8 +127,8 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
             h.restart(last)?;
         }
     }
+    xattr::release(fs, &mut h, inode, last)?;
     let record = inode.hold_record(fs)?;
-    xattr::release(fs, &mut h, inode)?;
     // While the inode is an orphan: if its bit could not be cleared later, it would stay taken.
     let _bitmap = alloc::hold_inode_bitmap(fs, &mut h, inode.ino)?;
     all_or_abort(&mut h, |h| {

@@ -22,7 +22,7 @@ use crate::state::inode::Inode;
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::{Fs, credits};
-use crate::{alloc, map, orphan};
+use crate::{alloc, map, orphan, xattr};
 
 /// A small inode whose last name goes.
 pub(super) struct SmallInode<'a> {
@@ -108,14 +108,14 @@ impl HeldSmallInode<'_> {
 }
 
 /// The blocks of `inode`, if it is small: it has one name at most, no data in memory, no block of
-/// attributes, and few runs of blocks.
+/// attributes, no attribute with its value elsewhere, and few runs of blocks.
 fn runs(fs: &Fs, inode: ExclusiveInode<'_>) -> Option<Vec<Run>> {
     let (links, sectors, file_acl) = {
         let core = inode.core.read();
         (core.links, core.sectors, core.file_acl.get())
     };
     let plain = inode.kind != FileKind::Directory && inode.file_state.get().is_none();
-    if !plain || links > 1 || file_acl != 0 {
+    if !plain || links > 1 || file_acl != 0 || xattr::has_values_elsewhere(fs, &inode) {
         return None;
     }
     match sectors {

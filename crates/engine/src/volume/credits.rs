@@ -27,6 +27,11 @@ pub(crate) const INODE_ALLOC: u32 = 4;
 const MAP_EXTRA: u32 = 6;
 /// One extended attribute block: the old and the new one, bitmap and descriptor of each, the inode.
 pub(crate) const XATTR: u32 = 8;
+/// One reference to a value in an inode of its own more or less ([`ORPHAN`] for the last one): the
+/// block of that inode in the table.
+pub(crate) const VALUE_REFERENCE: u32 = 1 + ORPHAN;
+/// References to such values that an eviction drops under one handle.
+pub(crate) const VALUES_AT_ONCE: u32 = 8;
 /// Adding to or removing from the list of orphans: the superblock or the orphan file's block, the
 /// neighbour in the list, the inode itself.
 pub(crate) const ORPHAN: u32 = 3;
@@ -77,6 +82,14 @@ fn descriptors_per_block(layout: &Layout) -> u32 {
 /// [`crate::map::allocate`]: one run of blocks.
 pub(crate) fn allocate(fs: &Fs) -> u32 {
     map_blocks(&fs.layout, 1)
+}
+
+/// Making an inode for the value of an attribute, of `len` bytes: the inode, its blocks, their map,
+/// and the orphan that it becomes if space runs out in the middle.
+pub(crate) fn value(fs: &Fs, len: usize) -> u32 {
+    let blocks = exact_u32(fs.layout.block_size.blocks_for(len as u64).get());
+    let map = map_blocks(&fs.layout, blocks);
+    sum([INODE_ALLOC, INODE_UPDATE, ORPHAN, blocks, map])
 }
 
 /// [`crate::map::convert_to_written`] of one extent, and the size that moves with it.
@@ -160,3 +173,7 @@ pub(crate) fn inode_create(_fs: &Fs) -> u32 {
 pub(crate) fn inode_delete(_fs: &Fs) -> u32 {
     INODE_ALLOC + INODE_UPDATE + XATTR + ORPHAN
 }
+
+/// Dropping [`VALUES_AT_ONCE`] references of an inode's attributes to their values: the inode, its
+/// attribute block, and the inodes of the values.
+pub(crate) const DROP_VALUES: u32 = INODE_UPDATE + 1 + VALUES_AT_ONCE * VALUE_REFERENCE;

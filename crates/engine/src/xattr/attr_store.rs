@@ -4,59 +4,21 @@
 //! take the inode's `xattr_lock`; the others take its guard.
 
 use extant_disk::inline_data::REST;
-use extant_disk::xattr::{Entries, Fit, XattrName, XattrSet, area_entries, block_entries};
+use extant_disk::xattr::{Entries, Fit, ValueRef, XattrName, XattrSet, area_entries};
 use extant_jbd2::Handle;
 use extant_units::Pblk;
 
-use super::attr_block::read_block;
+use super::attr_tables::{AttrTables, with_area, with_block};
 use super::locked_attrs::{ExclusiveAttrs, LockedAttrs, SharedAttrs};
-use super::{shared_blocks, value_inode};
+use super::shared_blocks::Dropped;
+use super::value_store::{CountedValue, CountedValues};
+use super::{shared_blocks, value_inode, value_store};
 use crate::inode;
 use crate::inode::InodeCore;
 use crate::state::inode::Inode;
 use crate::types::Cred;
-use crate::types::error::{Error, Location, Result};
-use crate::volume::{Fs, all_or_abort};
-
-/// Runs `f` on the table inside of the inode.
-fn with_area<G, R>(
-    fs: &Fs,
-    attrs: &LockedAttrs<'_, G>,
-    f: impl FnOnce(Entries<'_>) -> Result<R, extant_disk::xattr::XattrError>,
-) -> Result<R> {
-    let inode = attrs.inode();
-    let result = {
-        let core = inode.core.read();
-        area_entries(&core.xattrs).and_then(f)
-    };
-    result.map_err(|e| {
-        let error = Error::corrupt(Location::Inode(inode.ino), e);
-        fs.fault.report(fs, &error);
-        error
-    })
-}
-
-/// Runs `f` on the table in the inode's block; `None` if it has none.
-fn with_block<G, R>(
-    fs: &Fs,
-    attrs: &LockedAttrs<'_, G>,
-    f: impl FnOnce(Entries<'_>) -> Result<R, extant_disk::xattr::XattrError>,
-) -> Result<Option<R>> {
-    let inode = attrs.inode();
-    let pblk = inode.core.read().file_acl;
-    if pblk.get() == 0 {
-        return Ok(None);
-    }
-    let block = read_block(fs, inode.ino, pblk)?;
-    let bytes = block.data();
-    shared_blocks::remember(fs, pblk, &bytes);
-    let result = block_entries(&bytes).and_then(f);
-    result.map(Some).map_err(|e| {
-        let error = Error::corrupt(Location::XattrBlock(inode.ino, pblk), e);
-        fs.fault.report(fs, &error);
-        error
-    })
-}
+use crate::types::error::{Error, Result};
+use crate::volume::{Fs, all_or_abort, credits};
 
 /// Looks for an attribute and hands its value to `f`.
 pub(super) fn find<G, R>(
@@ -139,7 +101,7 @@ pub(crate) fn set_data(
     change: impl FnOnce(&mut InodeCore),
 ) -> Result<bool> {
     let attrs = ExclusiveAttrs::lock(inode);
-    let mut area = with_area(fs, &attrs, XattrSet::read)?;
+    let mut area = with_area(fs, &attrs, XattrSet::read_with_references)?;
     match value {
         Some(value) => area.set(&REST, value),
         None => {
@@ -166,7 +128,7 @@ pub(crate) fn set_data(
 /// # Errors
 /// Damage.
 pub(crate) fn longest_data(fs: &Fs, inode: &Inode) -> Result<Option<usize>> {
-    let area = with_area(fs, &SharedAttrs::lock(inode), XattrSet::read)?;
+    let area = with_area(fs, &SharedAttrs::lock(inode), XattrSet::read_with_references)?;
     Ok(area.longest_in_area(&REST, inode.core.read().xattrs.len()))
 }
 
@@ -185,64 +147,151 @@ pub(super) fn set(
 ) -> Result<()> {
     let inode = attrs.inode();
     let area_len = inode.core.read().xattrs.len();
-    let mut area = with_area(fs, attrs, XattrSet::read)?;
-    let old_block = with_block(fs, attrs, XattrSet::read)?.unwrap_or_default();
-    let mut block = old_block.clone();
-    let old_area = area.clone();
+    let old = AttrTables::read(fs, attrs)?;
+    let mut new = old.clone();
+    let mut elsewhere = None;
     match value {
-        None => {
-            area.remove(name);
-            block.remove(name);
-        }
+        None => new.remove(name),
         Some(value) => {
-            area.set(name, value);
-            if area.fits_area(area_len) == Fit::Fits {
-                block.remove(name);
-            } else {
-                area.remove(name);
-                block.set(name, value);
-                if block.fits_block(fs.layout.block_size.bytes()) == Fit::TooLarge {
+            if new.set(fs, name, value, area_len) == Fit::TooLarge {
+                // The number and the hash come later: the entry has the same size.
+                let at = ValueRef::new(name, u32::MAX, 0, 0);
+                let can = value_store::is_enabled(fs) && !value.is_empty();
+                if !can || new.refer(fs, name, at, area_len) == Fit::TooLarge {
                     return Err(Error::NoSpace);
                 }
+                elsewhere = Some(value);
             }
         }
     }
+    let mut values = CountedValues::of_change(fs, inode, (&old, &new), name)?;
+    let needed = values.credits(fs, elsewhere.map_or(0, <[u8]>::len));
     debug_assert!(
-        area.get(name).is_none() || block.get(name).is_none(),
-        "an attribute is in the inode or in the block"
+        needed == 0 || h.credits_left() >= needed,
+        "the caller has counted the values: {needed} credits, {} left",
+        h.credits_left()
     );
-    if area == old_area && block == old_block {
-        // The same value again: Linux updates the change time all the same.
-        return inode.update(fs, h, |core| inode::changed(core, inode::now()));
-    }
-    let mut bytes = vec![0; area_len];
-    if area != old_area && area.write_area(&mut bytes) == Fit::TooLarge {
+    if needed > h.credits_left() {
         return Err(Error::NoSpace);
     }
-    if value.is_some() {
+    if value.is_some() && new != old {
         fs.super_block.note_attributes(fs, h)?;
     }
-    let record = inode.hold_record(fs)?;
-    let file_acl = inode.core.read().file_acl;
-    let new_acl = if block == old_block {
-        file_acl
-    } else {
-        shared_blocks::replace(fs, h, attrs, file_acl, &block, cred)?
+    if let Some(value) = elsewhere {
+        let at = values.acquire(fs, h, inode, (name, value), cred)?;
+        let fit = new.refer(fs, name, at, area_len);
+        debug_assert_eq!(fit, Fit::Fits, "an entry has the size of another one");
+    }
+    let change = TablesChange {
+        name,
+        old: &old,
+        new: &new,
+        values: &values,
+        cred,
     };
-    let per_block = fs.layout.block_size.bytes_u64() / 512;
-    inode.update_held(fs, h, &record, |core| {
-        debug_assert_eq!(core.xattrs.len(), area_len, "the attributes are locked");
-        if area != old_area && core.xattrs.len() == bytes.len() {
-            core.xattrs.copy_from_slice(&bytes);
+    let stored = change.store(fs, h, attrs);
+    match &stored {
+        // Every entry was counted where it was stored.
+        Ok(()) | Err(Error::NoSpace) => values.let_go(fs, h)?,
+        Err(_) => {}
+    }
+    stored
+}
+
+/// A change of one attribute.
+pub(super) struct TablesChange<'a> {
+    pub(super) name: &'a XattrName<'a>,
+    pub(super) old: &'a AttrTables,
+    pub(super) new: &'a AttrTables,
+    pub(super) values: &'a CountedValues,
+    pub(super) cred: &'a Cred,
+}
+
+impl TablesChange<'_> {
+    /// Stores the tables that differ, and the inode's counts.
+    fn store(&self, fs: &Fs, h: &mut Handle, attrs: &ExclusiveAttrs<'_>) -> Result<()> {
+        let (inode, old, new) = (attrs.inode(), self.old, self.new);
+        if new == old {
+            // The same value again: Linux updates the change time all the same.
+            return inode.update(fs, h, |core| inode::changed(core, inode::now()));
         }
-        match (core.file_acl.get() != 0, new_acl.get() != 0) {
+        let mut bytes = vec![0; inode.core.read().xattrs.len()];
+        if new.area != old.area && new.area.write_area(&mut bytes) == Fit::TooLarge {
+            return Err(Error::NoSpace);
+        }
+        let record = inode.hold_record(fs)?;
+        let file_acl = inode.core.read().file_acl;
+        let (old_at, new_at) = (old.reference(self.name), new.reference(self.name));
+        let (less, more) = match old_at == new_at {
+            true => (0, 0),
+            false => {
+                let counted = old_at.filter(|at| self.values.is_counted(at));
+                (sectors(fs, counted), sectors(fs, new_at))
+            }
+        };
+        let new_acl = match new.block == old.block {
+            true => file_acl,
+            false => shared_blocks::replace(fs, h, attrs, file_acl, self)?,
+        };
+        let in_area = |tables: &AttrTables| tables.area.reference(self.name).copied();
+        self.values.exchange(fs, h, in_area(old), in_area(new))?;
+        let per_block = fs.layout.block_size.bytes_u64() / 512;
+        inode.update_held(fs, h, &record, |core| {
+            if new.area != old.area {
+                debug_assert_eq!(core.xattrs.len(), bytes.len(), "the attributes are locked");
+                core.xattrs.copy_from_slice(&bytes);
+            }
             // Saturates, as the count of a damaged inode may be anything.
-            (false, true) => core.sectors = core.sectors.saturating_add(per_block),
-            (true, false) => core.sectors = core.sectors.saturating_sub(per_block),
-            _ => {}
-        }
-        core.file_acl = new_acl;
-        inode::changed(core, inode::now());
+            match (core.file_acl.get() != 0, new_acl.get() != 0) {
+                (false, true) => core.sectors = core.sectors.saturating_add(per_block),
+                (true, false) => core.sectors = core.sectors.saturating_sub(per_block),
+                _ => {}
+            }
+            core.sectors = core.sectors.saturating_add(more).saturating_sub(less);
+            core.file_acl = new_acl;
+            inode::changed(core, inode::now());
+        })
+    }
+}
+
+/// Sectors that an inode counts for a value in an inode of its own.
+fn sectors(fs: &Fs, at: Option<ValueRef>) -> u64 {
+    let blocks = at.map_or(0, |at| {
+        fs.layout.block_size.blocks_for(at.size.into()).get()
+    });
+    blocks * (fs.layout.block_size.bytes_u64() / 512)
+}
+
+/// Credits for changes of one attribute of `inode` to a value of `len` bytes (zero to remove it):
+/// [`credits::XATTR`], and with `ea_inode` what the values in inodes of their own need. Called with
+/// the inode's `lock` held and before the handle is started.
+///
+/// # Errors
+/// [`Error::NoSpace`] if no transaction has as many; damage; a failed read.
+pub(crate) fn credits(fs: &Fs, inode: &Inode, len: usize) -> Result<u32> {
+    if !value_store::is_enabled(fs) {
+        return Ok(credits::XATTR);
+    }
+    let tables = AttrTables::read(fs, &SharedAttrs::lock(inode))?;
+    let needed = credits::sum([
+        credits::XATTR,
+        value_store::credits(fs, tables.count_elsewhere(), len),
+    ]);
+    if needed.saturating_add(credits::XATTR) > fs.journal.max_credits() {
+        return Err(Error::NoSpace);
+    }
+    Ok(needed)
+}
+
+/// Returns whether an attribute in the inode has its value in an inode of its own, or the table is
+/// damaged.
+pub(crate) fn has_values_elsewhere(fs: &Fs, inode: &Inode) -> bool {
+    if !value_store::is_enabled(fs) {
+        return false;
+    }
+    let core = inode.core.read();
+    area_entries(&core.xattrs).map_or(true, |mut entries| {
+        entries.any(|entry| entry.map_or(true, |entry| entry.elsewhere.is_some()))
     })
 }
 
@@ -259,27 +308,102 @@ pub(super) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result
 /// # Errors
 /// Damage; a failed read.
 pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<bool> {
-    Ok(find(fs, &SharedAttrs::lock(inode), name, |_| ())?.is_some())
+    is_there(fs, &SharedAttrs::lock(inode), name)
 }
 
-/// Releases the inode's attribute block, for its eviction.
+/// Returns whether an attribute is there. Its value may be elsewhere and damaged.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(super) fn is_there<G>(
+    fs: &Fs,
+    attrs: &LockedAttrs<'_, G>,
+    name: &XattrName<'_>,
+) -> Result<bool> {
+    let look = |entries: Entries<'_>| Ok(entries.find(name)?.is_some());
+    Ok(with_area(fs, attrs, look)? || with_block(fs, attrs, look)?.unwrap_or(false))
+}
+
+/// Releases the inode's attribute block and the values of attributes in inodes of their own, for
+/// its eviction. Leaves `last` credits. May restart the handle between values: the inode is an
+/// orphan, and has the attributes that are left.
 ///
 /// # Errors
 /// Damage; a stopped journal.
-pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
-    let attrs = ExclusiveAttrs::lock(inode);
-    let pblk = inode.core.read().file_acl;
-    if pblk.get() == 0 {
+pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Result<()> {
+    loop {
+        release_values(fs, h, inode, last)?;
+        let attrs = ExclusiveAttrs::lock(inode);
+        let pblk = inode.core.read().file_acl;
+        if pblk.get() == 0 {
+            return Ok(());
+        }
+        let per_block = fs.layout.block_size.bytes_u64() / 512;
+        let record = inode.hold_record(fs)?;
+        let released = all_or_abort(h, |h| {
+            if shared_blocks::release(fs, h, &attrs, pblk)? == Dropped::HasValues {
+                return Ok(false);
+            }
+            inode.update_held(fs, h, &record, |core| {
+                core.file_acl = Pblk::ZERO;
+                core.sectors = core.sectors.saturating_sub(per_block);
+            })?;
+            Ok(true)
+        })?;
+        // Else another inode gave up the block meanwhile, and its values are this one's now.
+        if released {
+            return Ok(());
+        }
+    }
+}
+
+/// Removes the attributes with values in inodes of their own, but those in a block that another
+/// inode shares.
+fn release_values(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Result<()> {
+    if !value_store::is_enabled(fs) {
         return Ok(());
     }
-    let per_block = fs.layout.block_size.bytes_u64() / 512;
+    // A damaged table keeps its values, which e2fsck finds.
+    let any = AttrTables::read(fs, &SharedAttrs::lock(inode));
+    let mut more = any.is_ok_and(|tables| tables.count_elsewhere() > 0);
+    while more {
+        let needed = credits::sum([last, credits::DROP_VALUES]);
+        if !h.ensure(needed)? {
+            h.restart(needed)?;
+        }
+        let attrs = ExclusiveAttrs::lock(inode);
+        more = all_or_abort(h, |h| release_some(fs, h, &attrs))?;
+    }
+    Ok(())
+}
+
+/// Removes some of them. Returns whether there were any.
+fn release_some(fs: &Fs, h: &mut Handle, attrs: &ExclusiveAttrs<'_>) -> Result<bool> {
+    const AT_ONCE: usize = credits::VALUES_AT_ONCE as usize;
+    let inode = attrs.inode();
     let record = inode.hold_record(fs)?;
-    all_or_abort(h, |h| {
-        shared_blocks::drop_reference(fs, h, &attrs, pblk)?;
-        inode.update_held(fs, h, &record, |core| {
-            core.file_acl = Pblk::ZERO;
-            // As in `set`.
-            core.sectors = core.sectors.saturating_sub(per_block);
-        })
-    })
+    let mut tables = AttrTables::read(fs, attrs)?;
+    let mut taken = tables.area.take_elsewhere(AT_ONCE);
+    if taken.is_empty() {
+        taken = tables.block.take_elsewhere(AT_ONCE);
+        let pblk = inode.core.read().file_acl;
+        if taken.is_empty() || !shared_blocks::shrink(fs, h, attrs, pblk, &tables.block)? {
+            return Ok(false);
+        }
+    }
+    let mut bytes = vec![0; inode.core.read().xattrs.len()];
+    let fit = tables.area.write_area(&mut bytes);
+    debug_assert_eq!(fit, Fit::Fits, "a part of what was there");
+    let less = taken.iter().map(|at| sectors(fs, Some(*at))).sum();
+    inode.update_held(fs, h, &record, |core| {
+        core.xattrs.copy_from_slice(&bytes);
+        core.sectors = core.sectors.saturating_sub(less);
+    })?;
+    for at in &taken {
+        // What a damaged entry refers to is no value: it was reported.
+        if let Ok(value) = CountedValue::hold(fs, inode, at) {
+            value.drop_reference(fs, h)?;
+        }
+    }
+    Ok(true)
 }

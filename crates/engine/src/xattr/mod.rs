@@ -2,35 +2,42 @@
 //!
 //! An inode keeps its attributes in the space behind its fixed fields and, if that is too small, in
 //! one block that inodes with equal attributes share. A new value goes into the inode if it fits
-//! there, else into the block; an attribute is never in both. Every change is one handle:
-//! attributes, block counts and the change time together.
+//! there, else into the block; an attribute is never in both. With the feature `ea_inode` a value
+//! that fits neither goes into an inode of its own, which attributes with equal values share. Every
+//! change is one handle: attributes, counts of blocks and values, and the change time together.
 //!
 //! This module handles full names (`user.note`) and the rules of the namespaces; [`attr_store`]
-//! decides where a value is stored; [`shared_blocks`] counts the users of blocks; [`acl`]
-//! translates ACLs from and to the form that users see.
+//! changes the tables, and [`attr_tables`] decides in which a value goes; [`shared_blocks`] counts
+//! the users of blocks, [`value_store`] those of values; [`acl`] translates ACLs from and to the
+//! form that users see.
 //!
 //! # Locks
 //! The inode's `xattr_lock` (shared to read, exclusively to change), which [`locked_attrs`] alone
 //! takes; inside it the stripes of [`shared_blocks`]. Handles are started before.
 //!
 //! # Credits
-//! [`credits::XATTR`] for one change, less than one more inode update.
+//! [`credits::XATTR`] for one change, less than one more inode update; with `ea_inode` as many as
+//! [`attr_store::credits`] counts.
 
 pub(crate) mod acl;
 mod attr_block;
 mod attr_store;
+mod attr_tables;
 mod locked_attrs;
 pub(crate) mod privileges;
 mod shared_blocks;
 #[cfg(test)]
 mod tests;
 mod value_inode;
+mod value_store;
 
 use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
 use extant_jbd2::Handle;
 
 use self::acl::AclKind;
-pub(crate) use self::attr_store::{exists, longest_data, release, set_data, set_stored};
+pub(crate) use self::attr_store::{
+    credits, exists, has_values_elsewhere, longest_data, release, set_data, set_stored,
+};
 use self::locked_attrs::{ExclusiveAttrs, SharedAttrs};
 use crate::alloc;
 use crate::inode::InodeFlags;
@@ -38,8 +45,7 @@ use crate::state::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{FileKind, XattrMode};
-use crate::volume::credits;
-use crate::volume::{Fs, all_or_abort};
+use crate::volume::{Fs, all_or_abort, credits};
 
 /// Splits a full name and checks that attributes of its namespace are served.
 fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {
@@ -107,7 +113,7 @@ pub(crate) fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] by `mode`; [`Error::OutOfRange`] for a name over
 /// 255 bytes, [`Error::TooBig`] for a value over 64 KiB, [`Error::NoSpace`] for one that fits
-/// neither inode nor block; [`Error::NotPermitted`] for immutable and append-only inodes and for
+/// neither inode nor block (nor, with `ea_inode`, an inode of its own); [`Error::NotPermitted`] for immutable and append-only inodes and for
 /// `user.` attributes of special files; [`Error::Invalid`] for a bad ACL.
 pub(crate) fn set(
     fs: &Fs,
@@ -122,8 +128,8 @@ pub(crate) fn set(
     if value.len() > XATTR_VALUE_MAX {
         return Err(Error::TooBig);
     }
-    change(fs, inode, &name, |h, attrs| {
-        let there = attr_store::find(fs, attrs, &name, |_| ())?.is_some();
+    change(fs, inode, (&name, value.len()), |h, attrs| {
+        let there = attr_store::is_there(fs, attrs, &name)?;
         match mode {
             XattrMode::Create if there => Err(Error::Exists),
             XattrMode::Replace if !there => Err(Error::NoAttribute),
@@ -142,8 +148,8 @@ pub(crate) fn set(
 pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result<()> {
     may_change(fs, inode)?;
     let name = parse(fs, name)?;
-    change(fs, inode, &name, |h, attrs| {
-        let there = attr_store::find(fs, attrs, &name, |_| ())?.is_some();
+    change(fs, inode, (&name, 0), |h, attrs| {
+        let there = attr_store::is_there(fs, attrs, &name)?;
         match AclKind::of(&name) {
             // Removing an ACL that is not there succeeds, as in Linux.
             Some(kind) => acl::set(fs, h, attrs, kind, &[], cred),
@@ -163,11 +169,12 @@ fn may_change(fs: &Fs, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Runs `f` under a handle on the locked attributes, and again if a commit frees space.
+/// Runs `f`, which changes the attribute `name` to a value of `len` bytes, under a handle on the
+/// locked attributes, and again if a commit frees space.
 fn change(
     fs: &Fs,
     inode: &Inode,
-    name: &XattrName<'_>,
+    (name, len): (&XattrName<'_>, usize),
     mut f: impl FnMut(&mut Handle, &ExclusiveAttrs<'_>) -> Result<()>,
 ) -> Result<()> {
     if !fits_kind(inode, name) {
@@ -178,7 +185,8 @@ fn change(
         return Err(Error::Stale);
     }
     alloc::retry(fs, || {
-        let mut h = fs.start_with_revokes(credits::XATTR + credits::INODE_UPDATE, 1)?;
+        let needed = attr_store::credits(fs, inode, len)?;
+        let mut h = fs.start_with_revokes(needed + credits::INODE_UPDATE, 1)?;
         inode.not_plain();
         all_or_abort(&mut h, |h| f(h, &ExclusiveAttrs::lock(inode)))
     })

@@ -77,7 +77,11 @@ pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<(
     };
     let capable = xattr::exists(fs, inode, &CAPABILITY)?;
     if new_mode.is_some() || capable {
-        let mut h = fs.start(credits::INODE_UPDATE + credits::XATTR)?;
+        let needed = match capable {
+            true => xattr::credits(fs, inode, 0)?,
+            false => 0,
+        };
+        let mut h = fs.start(credits::sum([credits::INODE_UPDATE, needed]))?;
         all_or_abort(&mut h, |h| {
             if capable {
                 xattr::set_stored(fs, h, inode, &CAPABILITY, None, cred)?;

@@ -13,12 +13,17 @@
 //! in place or freed. One at a time, inside `xattr_lock`. The index has a lock of its own, a leaf.
 
 use extant_disk::damage::AttributeDamage;
-use extant_disk::xattr::{BlockHeader, Fit, XATTR_REFCOUNT_MAX, XattrSet, seal_block};
+use extant_disk::xattr::{
+    BlockHeader, Fit, XATTR_REFCOUNT_MAX, XattrSet, block_entries, seal_block,
+};
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Pblk};
 
 use super::attr_block::{key, read_block};
+use super::attr_store::TablesChange;
+use super::attr_tables::AttrTables;
 use super::locked_attrs::ExclusiveAttrs;
+use super::value_store;
 use crate::alloc;
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
@@ -33,20 +38,35 @@ fn hash_of(bytes: &[u8]) -> u32 {
     BlockHeader::of(bytes).map_or(0, |header| header.hash.get())
 }
 
-/// Replaces the inode's block `old` (zero for none) by one with the attributes of `set`: an equal
-/// block that exists, `old` itself if no other inode shares it, or a new one. Returns it; zero for
-/// an empty set. The caller changes the inode's own fields.
+/// Result of dropping a reference to a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Dropped {
+    /// Other inodes have the block.
+    Shared,
+    /// It is free, and its entries are gone.
+    Freed,
+    /// It stays: it is the last reference, and attributes have their values elsewhere.
+    HasValues,
+}
+
+/// Replaces the inode's block `old` (zero for none) by one with the new attributes: an equal block
+/// that exists, `old` itself if no other inode shares it, or a new one. Returns it; zero for none.
+/// Counts the values that a block has in inodes of their own, once for each block. The caller
+/// changes the inode's own fields.
 pub(super) fn replace(
     fs: &Fs,
     h: &mut Handle,
     attrs: &ExclusiveAttrs<'_>,
     old: Pblk,
-    set: &XattrSet,
-    cred: &Cred,
+    change: &TablesChange<'_>,
 ) -> Result<Pblk> {
-    let inode = attrs.inode();
+    let (inode, set, values) = (attrs.inode(), &change.new.block, change.values);
+    let drop_old = |h: &mut Handle| match drop_reference(fs, h, inode, old)? {
+        Dropped::Freed => values.drop_all(fs, h, &change.old.block),
+        Dropped::Shared | Dropped::HasValues => Ok(()),
+    };
     if set.is_empty() {
-        drop_reference(fs, h, attrs, old)?;
+        drop_old(h)?;
         return Ok(Pblk::ZERO);
     }
     debug_assert!(
@@ -58,16 +78,36 @@ pub(super) fn replace(
         return Err(Error::NoSpace);
     }
     if let Some(equal) = share_equal(fs, h, inode, &bytes, old)? {
-        drop_reference(fs, h, attrs, old)?;
+        drop_old(h)?;
         fs.stats.xattr_blocks_shared.bump();
         return Ok(equal);
     }
     if old.get() != 0 && change_in_place(fs, h, inode, old, &bytes)? {
+        let in_block = |tables: &AttrTables| tables.block.reference(change.name).copied();
+        values.exchange(fs, h, in_block(change.old), in_block(change.new))?;
         return Ok(old);
     }
-    let new = write_new(fs, h, inode, &bytes, cred)?;
-    drop_reference(fs, h, attrs, old)?;
+    let new = write_new(fs, h, inode, &bytes, change.cred)?;
+    // Before the old block, which counts them, may go with the reference to it.
+    values.add_all(fs, h, set)?;
+    drop_old(h)?;
     Ok(new)
+}
+
+/// Overwrites the block of an inode that is evicted by one with a part of its attributes, `set`.
+/// Returns false if another inode shares it.
+pub(super) fn shrink(
+    fs: &Fs,
+    h: &mut Handle,
+    attrs: &ExclusiveAttrs<'_>,
+    pblk: Pblk,
+    set: &XattrSet,
+) -> Result<bool> {
+    let mut bytes = vec![0; fs.layout.block_size.bytes()];
+    if set.write_block(&mut bytes) == Fit::TooLarge {
+        return Err(Error::NoSpace);
+    }
+    change_in_place(fs, h, attrs.inode(), pblk, &bytes)
 }
 
 /// Finds a block with the content of `bytes` and counts one more inode on it.
@@ -162,17 +202,38 @@ fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) 
     Ok(pblk)
 }
 
-/// Drops the inode's reference to block `pblk` (zero: nothing to do). The last one frees it.
-pub(super) fn drop_reference(
+/// Drops the reference of an inode that is evicted to block `pblk`. The last one frees it, unless
+/// attributes have their values elsewhere.
+pub(super) fn release(
     fs: &Fs,
     h: &mut Handle,
     attrs: &ExclusiveAttrs<'_>,
     pblk: Pblk,
-) -> Result<()> {
-    if pblk.get() == 0 {
-        return Ok(());
+) -> Result<Dropped> {
+    drop_unless(fs, h, attrs.inode(), pblk, |block| {
+        let entries = block_entries(block);
+        value_store::is_enabled(fs)
+            && entries.is_ok_and(|mut entries| {
+                entries.any(|entry| entry.is_ok_and(|entry| entry.elsewhere.is_some()))
+            })
+    })
+}
+
+/// Drops the inode's reference to block `pblk` (zero: nothing to do). The last one frees it.
+fn drop_reference(fs: &Fs, h: &mut Handle, inode: &Inode, pblk: Pblk) -> Result<Dropped> {
+    match pblk.get() {
+        0 => Ok(Dropped::Shared),
+        _ => drop_unless(fs, h, inode, pblk, |_| false),
     }
-    let inode = attrs.inode();
+}
+
+fn drop_unless(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    pblk: Pblk,
+    has_values: impl FnOnce(&[u8]) -> bool,
+) -> Result<Dropped> {
     let shared = &fs.xattr_blocks;
     let _counted = shared.stripe(pblk);
     let block = read_block(fs, inode.ino, pblk)?;
@@ -187,7 +248,11 @@ pub(super) fn drop_reference(
         (header.refcount.get(), header.hash.get())
     };
     if count > 1 {
-        return set_count(fs, h, &block, count - 1);
+        set_count(fs, h, &block, count - 1)?;
+        return Ok(Dropped::Shared);
+    }
+    if has_values(&block.data()) {
+        return Ok(Dropped::HasValues);
     }
     shared.index.lock().forget(hash, pblk);
     drop(block);
@@ -198,7 +263,7 @@ pub(super) fn drop_reference(
     // Damage of the bitmap is no reason to keep the reference: others may be written already.
     let freed = alloc::free_blocks(fs, h, run, true);
     freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
-    Ok(())
+    Ok(Dropped::Freed)
 }
 
 /// Remembers a block that was read.

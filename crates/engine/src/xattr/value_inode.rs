@@ -1,4 +1,4 @@
-//! Values in inodes of their own (feature `ea_inode`), which are only read.
+//! Reading values in inodes of their own (feature `ea_inode`).
 //!
 //! Such an inode is a regular file with a flag and without a name. Its time of access holds the
 //! crc32c of the value, and the hash of the attribute follows from that.
@@ -27,7 +27,12 @@ pub(super) fn read(
     let read = value_of(fs, at).and_then(|value| {
         let crc = fs.layout.value_seed.feed(&value).raw();
         match at.is_hash_of(name, crc) {
-            true => Ok(value),
+            true => {
+                if let Some(ino) = Ino::new(at.inode) {
+                    fs.xattr_blocks.values.lock().add(crc, ino);
+                }
+                Ok(value)
+            }
             false => Err(damaged(owner, at)),
         }
     });
@@ -46,10 +51,15 @@ fn damaged(owner: &Inode, at: &ValueInode) -> Error {
 fn value_of(fs: &Fs, at: &ValueInode) -> Result<Vec<u8>> {
     let ino = Ino::new(at.inode).ok_or(Error::Stale)?;
     let inode = fs.iget_value(ino)?;
-    let size = at.size as usize;
+    content(fs, &inode, at.size as usize)
+}
+
+/// The `size` bytes of the value in `inode`; [`Error::Stale`] if it is none of a value of this
+/// size.
+pub(super) fn content(fs: &Fs, inode: &Inode, size: usize) -> Result<Vec<u8>> {
     let fits = inode.kind == FileKind::Regular
         && inode.flags().contains(InodeFlags::EA_INODE)
-        && inode.size() == u64::from(at.size)
+        && inode.size() == size as u64
         && size <= XATTR_VALUE_MAX;
     if !fits {
         return Err(Error::Stale);
@@ -58,7 +68,7 @@ fn value_of(fs: &Fs, at: &ValueInode) -> Result<Vec<u8>> {
     let mut value = Vec::with_capacity(size);
     while value.len() < size {
         let lblk = Lblk::new(exact_u32((value.len() / block_size) as u64));
-        let MapState::Written(pblk) = map::lookup(fs, &inode, lblk, 1)?.state else {
+        let MapState::Written(pblk) = map::lookup(fs, inode, lblk, 1)?.state else {
             return Err(Error::Stale);
         };
         let block = fs.cache.read_unchecked(pblk)?;

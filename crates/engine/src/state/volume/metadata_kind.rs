@@ -34,6 +34,8 @@ pub(crate) enum CheckKind {
     OrphanFile,
     /// A block of a regular file whose data goes through the journal.
     FileData,
+    /// A block of the value of an attribute in an inode of its own.
+    XattrValue,
 }
 
 impl CheckKind {

@@ -67,6 +67,8 @@ counters! {
     times_deferred,
     /// Attribute blocks that were shared instead of written.
     xattr_blocks_shared,
+    /// Values of attributes in inodes of their own that were shared instead of written.
+    xattr_values_shared,
     /// Inodes entered as orphans.
     orphans_added,
     /// Of those, in the list because the orphan file was full or missing.

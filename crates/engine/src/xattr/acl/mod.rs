@@ -82,12 +82,13 @@ pub(crate) fn access(fs: &Fs, inode: &Inode) -> Result<Option<Acl>> {
     read(fs, inode, AclKind::Access)
 }
 
-/// Returns whether the inode has an access ACL.
+/// Bytes of the inode's access ACL as it is stored, if it has one.
 ///
 /// # Errors
 /// Damage; a failed read.
-pub(crate) fn has_access(fs: &Fs, inode: &Inode) -> Result<bool> {
-    attr_store::exists(fs, inode, &XattrName::ACL_ACCESS)
+pub(crate) fn access_len(fs: &Fs, inode: &Inode) -> Result<Option<usize>> {
+    let stored = attr_store::get_stored(fs, inode, &XattrName::ACL_ACCESS)?;
+    Ok(stored.map(|stored| stored.len()))
 }
 
 /// Sets an ACL from the form that users pass. An empty value or an ACL without entries removes it.
