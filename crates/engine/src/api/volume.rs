@@ -70,10 +70,10 @@ impl Volume {
     /// The inode of a number, for front ends that give numbers out.
     ///
     /// # Errors
-    /// [`crate::Error::Stale`] if it is free or reserved.
+    /// [`crate::Error::Stale`] if it is free or reserved, or holds the value of an attribute.
     pub fn node(&self, ino: Ino) -> Result<Node> {
         self.fs().fault.check_alive()?;
-        Ok(Node::new(self.fs().iget(ino)?))
+        Ok(Node::new(self.fs().iget_handle(ino)?))
     }
 
     /// Opens `node`: its next [`Volume::fsync`] reports failures of writeback from here on. Without

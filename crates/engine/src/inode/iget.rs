@@ -14,13 +14,21 @@ use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
 impl Fs {
-    /// The inode of a number that comes from a directory entry or from a user.
+    /// The inode of a number that comes from a directory entry.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a number that no entry may lead to (reserved, past the last) and for
     /// a damaged inode; [`Error::Stale`] for one that is free or has no link.
     pub(crate) fn iget(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
         self.inodes.get(self, ino, Asker::User)
+    }
+
+    /// The inode of a number that a user was given, and that may have another use by now.
+    ///
+    /// # Errors
+    /// As [`Fs::iget`]; [`Error::Stale`] as well for one that holds the value of an attribute.
+    pub(crate) fn iget_handle(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::Handle)
     }
 
     /// One of the engine's own inodes: journal, orphan file.
@@ -56,11 +64,15 @@ impl InodeCache {
         loop {
             match state.slot(ino) {
                 Some(CacheSlot::Ready(inode)) => {
-                    if asker == Asker::User && inode.is_unlinked() {
+                    let by_name = matches!(asker, Asker::User | Asker::Handle);
+                    if by_name && inode.is_unlinked() {
                         return Err(Error::Stale);
                     }
-                    if asker != Asker::User || !inode.holds_value() {
+                    if !by_name || !inode.holds_value() {
                         return reference(inode).ok_or(Error::Stale);
+                    }
+                    if asker == Asker::Handle {
+                        return Err(Error::Stale);
                     }
                     drop(state);
                     let error = Error::corrupt(Location::Inode(ino), InodeDamage::ForeignFlags);

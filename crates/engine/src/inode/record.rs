@@ -15,8 +15,10 @@ use crate::volume::Fs;
 /// The purpose of a request for an inode. Decides which numbers and which inodes are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asker {
-    /// A directory entry or a user: the root, or an inode that is not reserved, with a link.
+    /// A directory entry: the root, or an inode that is not reserved, with a link.
     User,
+    /// The same for a number that a user was given, and that may have another use by now.
+    Handle,
     /// The engine, for one of its own inodes.
     Internal,
     /// Orphan processing: an inode that may have no link.
@@ -30,7 +32,7 @@ pub(super) enum Asker {
 pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
     let layout = &fs.layout;
     let fine = match asker {
-        Asker::User | Asker::Orphans | Asker::Attribute => {
+        Asker::User | Asker::Handle | Asker::Orphans | Asker::Attribute => {
             layout.is_user_inode(ino)
                 && layout.orphan_file_inode != Some(ino)
                 && layout.journal_inode != Some(ino)
@@ -76,8 +78,11 @@ pub(super) fn peek<R>(
 /// system.
 fn kind_of(fs: &Fs, ino: Ino, asker: Asker, core: &InodeCore) -> Result<FileKind> {
     // A free or unlinked inode is no damage of the inode: the entry that led here is wrong.
-    let by_link = matches!(asker, Asker::User | Asker::Attribute);
+    let by_link = matches!(asker, Asker::User | Asker::Handle | Asker::Attribute);
     if core.mode == 0 || (core.links == 0 && by_link) {
+        return Err(Error::Stale);
+    }
+    if asker == Asker::Handle && is_value(fs, core) {
         return Err(Error::Stale);
     }
     let kind = FileKind::from_mode(core.mode).ok_or_else(|| {
@@ -86,6 +91,11 @@ fn kind_of(fs: &Fs, ino: Ino, asker: Asker, core: &InodeCore) -> Result<FileKind
     })?;
     judge(fs, ino, asker, kind, core)?;
     Ok(kind)
+}
+
+/// Returns whether `core` is that of an inode that holds the value of an attribute.
+fn is_value(fs: &Fs, core: &InodeCore) -> bool {
+    core.flags.contains(InodeFlags::EA_INODE) && fs.layout.features.has_incompat(Incompat::EA_INODE)
 }
 
 /// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.
@@ -168,7 +178,7 @@ pub(super) fn judge(
         // Without a name. One whose last attribute is gone is an orphan.
         (
             InodeFlags::EA_INODE,
-            features.has_incompat(Incompat::EA_INODE)
+            is_value(fs, core)
                 && (asker == Asker::Attribute || (asker == Asker::Orphans && core.links == 0)),
         ),
     ];
