@@ -166,11 +166,12 @@ impl Incompat {
         .union(Self::FLEX_BG)
         .union(Self::CSUM_SEED)
         .union(Self::CASEFOLD)
+        .union(Self::EA_INODE)
         .union(Self::LARGEDIR)
         .union(Self::INLINE_DATA);
 
     /// The features that Extant reads and does not write: a volume with one of them is only read.
-    pub const READABLE: Self = Self::EA_INODE.union(Self::ENCRYPT);
+    pub const READABLE: Self = Self::ENCRYPT;
 }
 
 impl RoCompat {

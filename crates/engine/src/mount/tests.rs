@@ -286,7 +286,6 @@ fn the_gate_refuses_or_restricts_by_name() {
         ("-O project,quota", "project"),
         ("-O verity", "verity"),
         ("-O encrypt", "encrypt"),
-        ("-O ea_inode", "ea_inode"),
     ] {
         let image = Image::of_mib(64).args("-b 4096").args(args).make().unwrap();
         let fs = open(&image, "").unwrap_or_else(|error| panic!("{name}: {error}"));

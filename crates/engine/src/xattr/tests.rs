@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod storm;
+mod values;
 
 use std::collections::BTreeMap;
 
