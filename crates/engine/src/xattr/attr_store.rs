@@ -10,7 +10,7 @@ use extant_units::Pblk;
 
 use super::attr_tables::{AttrTables, with_area, with_block};
 use super::locked_attrs::{ExclusiveAttrs, LockedAttrs, SharedAttrs};
-use super::shared_blocks::Dropped;
+use super::shared_blocks::{BlockChange, Dropped};
 use super::value_store::{CountedValue, CountedValues};
 use super::{shared_blocks, value_inode, value_store};
 use crate::inode;
@@ -164,7 +164,11 @@ pub(super) fn set(
             }
         }
     }
-    let mut values = CountedValues::of_change(fs, inode, (&old, &new), name)?;
+    // Its own, and all of a block that changes, which may be copied.
+    let in_block = (old.block != new.block).then(|| old.block.elsewhere());
+    let in_area = (old.area != new.area).then(|| old.area.reference(name));
+    let entries = in_block.into_iter().flatten().chain(in_area.flatten());
+    let mut values = CountedValues::hold(fs, inode, entries)?;
     let needed = values.credits(fs, elsewhere.map_or(0, <[u8]>::len));
     debug_assert!(
         needed == 0 || h.credits_left() >= needed,
@@ -199,12 +203,12 @@ pub(super) fn set(
 }
 
 /// A change of one attribute.
-pub(super) struct TablesChange<'a> {
-    pub(super) name: &'a XattrName<'a>,
-    pub(super) old: &'a AttrTables,
-    pub(super) new: &'a AttrTables,
-    pub(super) values: &'a CountedValues,
-    pub(super) cred: &'a Cred,
+struct TablesChange<'a> {
+    name: &'a XattrName<'a>,
+    old: &'a AttrTables,
+    new: &'a AttrTables,
+    values: &'a CountedValues,
+    cred: &'a Cred,
 }
 
 impl TablesChange<'_> {
@@ -231,7 +235,16 @@ impl TablesChange<'_> {
         };
         let new_acl = match new.block == old.block {
             true => file_acl,
-            false => shared_blocks::replace(fs, h, attrs, file_acl, self)?,
+            false => {
+                let change = BlockChange {
+                    name: self.name,
+                    old: &old.block,
+                    new: &new.block,
+                    values: self.values,
+                    cred: self.cred,
+                };
+                shared_blocks::replace(fs, h, attrs, file_acl, &change)?
+            }
         };
         let in_area = |tables: &AttrTables| tables.area.reference(self.name).copied();
         self.values.exchange(fs, h, in_area(old), in_area(new))?;

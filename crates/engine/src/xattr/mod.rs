@@ -113,8 +113,9 @@ pub(crate) fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] by `mode`; [`Error::OutOfRange`] for a name over
 /// 255 bytes, [`Error::TooBig`] for a value over 64 KiB, [`Error::NoSpace`] for one that fits
-/// neither inode nor block (nor, with `ea_inode`, an inode of its own); [`Error::NotPermitted`] for immutable and append-only inodes and for
-/// `user.` attributes of special files; [`Error::Invalid`] for a bad ACL.
+/// neither inode nor block (nor, with `ea_inode`, an inode of its own); [`Error::NotPermitted`] for
+/// immutable and append-only inodes and for `user.` attributes of special files;
+/// [`Error::Invalid`] for a bad ACL.
 pub(crate) fn set(
     fs: &Fs,
     inode: &Inode,

@@ -14,16 +14,14 @@
 
 use extant_disk::damage::AttributeDamage;
 use extant_disk::xattr::{
-    BlockHeader, Fit, XATTR_REFCOUNT_MAX, XattrSet, block_entries, seal_block,
+    BlockHeader, Fit, XATTR_REFCOUNT_MAX, XattrName, XattrSet, block_entries, seal_block,
 };
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Pblk};
 
 use super::attr_block::{key, read_block};
-use super::attr_store::TablesChange;
-use super::attr_tables::AttrTables;
 use super::locked_attrs::ExclusiveAttrs;
-use super::value_store;
+use super::value_store::{self, CountedValues};
 use crate::alloc;
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
@@ -36,6 +34,17 @@ const HEADER: usize = size_of::<BlockHeader>();
 
 fn hash_of(bytes: &[u8]) -> u32 {
     BlockHeader::of(bytes).map_or(0, |header| header.hash.get())
+}
+
+/// A change of one attribute in a block.
+pub(super) struct BlockChange<'a> {
+    pub(super) name: &'a XattrName<'a>,
+    pub(super) old: &'a XattrSet,
+    pub(super) new: &'a XattrSet,
+    /// The values of all attributes in `old` and `new` that are elsewhere.
+    pub(super) values: &'a CountedValues,
+    /// The one that may use root's reserve, or not.
+    pub(super) cred: &'a Cred,
 }
 
 /// Result of dropping a reference to a block.
@@ -58,11 +67,11 @@ pub(super) fn replace(
     h: &mut Handle,
     attrs: &ExclusiveAttrs<'_>,
     old: Pblk,
-    change: &TablesChange<'_>,
+    change: &BlockChange<'_>,
 ) -> Result<Pblk> {
-    let (inode, set, values) = (attrs.inode(), &change.new.block, change.values);
+    let (inode, set, values) = (attrs.inode(), change.new, change.values);
     let drop_old = |h: &mut Handle| match drop_reference(fs, h, inode, old)? {
-        Dropped::Freed => values.drop_all(fs, h, &change.old.block),
+        Dropped::Freed => values.drop_all(fs, h, change.old),
         Dropped::Shared | Dropped::HasValues => Ok(()),
     };
     if set.is_empty() {
@@ -83,8 +92,8 @@ pub(super) fn replace(
         return Ok(equal);
     }
     if old.get() != 0 && change_in_place(fs, h, inode, old, &bytes)? {
-        let in_block = |tables: &AttrTables| tables.block.reference(change.name).copied();
-        values.exchange(fs, h, in_block(change.old), in_block(change.new))?;
+        let entry = |set: &XattrSet| set.reference(change.name).copied();
+        values.exchange(fs, h, entry(change.old), entry(change.new))?;
         return Ok(old);
     }
     let new = write_new(fs, h, inode, &bytes, change.cred)?;

@@ -24,12 +24,12 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use extant_disk::damage::AttributeDamage;
 use extant_disk::features::Incompat;
 use extant_disk::xattr::{ValueRef, XattrError, XattrName, XattrSet};
 use extant_jbd2::Handle;
 use extant_units::{Ino, Lblk, at_most_u32, exact_u32};
 
-use super::attr_tables::AttrTables;
 use super::value_inode;
 use crate::inode::{self, HeldRecord, InodeCore, InodeFlags};
 use crate::state::alloc::InodeRequest;
@@ -111,6 +111,23 @@ impl CountedValue {
         })
     }
 
+    /// Counts one more entry of a value that another one has.
+    ///
+    /// # Errors
+    /// Damage: the count was too low, and the last of them is gone; a stopped journal.
+    fn add_known(&self, fs: &Fs, h: &mut Handle) -> Result<()> {
+        if self.add_reference(fs, h)? {
+            return Ok(());
+        }
+        let damage = AttributeDamage::ValueReferences {
+            stored: 0,
+            users: 1,
+        };
+        let error = Error::corrupt(Location::Inode(self.inode.ino), damage);
+        fs.fault.report(fs, &error);
+        Err(error)
+    }
+
     /// Counts one entry less. With the last one the inode becomes an orphan.
     pub(super) fn drop_reference(&self, fs: &Fs, h: &mut Handle) -> Result<()> {
         let hash = self.inode.update_held(fs, h, &self.record, |core| {
@@ -147,21 +164,17 @@ pub(super) fn credits(fs: &Fs, references: usize, len: usize) -> u32 {
 }
 
 impl CountedValues {
-    /// Those of a change from `old` tables to `new` ones that differ by the attribute `name`: its
-    /// own, and all of a block that changes, which may be copied.
+    /// Those that `entries` of `owner` refer to.
     ///
     /// # Errors
     /// Damage: an entry refers to no value; a failed read.
-    pub(super) fn of_change(
+    pub(super) fn hold<'a>(
         fs: &Fs,
         owner: &Inode,
-        (old, new): (&AttrTables, &AttrTables),
-        name: &XattrName<'_>,
+        entries: impl IntoIterator<Item = &'a ValueRef>,
     ) -> Result<Self> {
         let mut held = BTreeMap::new();
-        let in_block = (old.block != new.block).then(|| old.block.elsewhere());
-        let in_area = (old.area != new.area).then(|| old.area.reference(name));
-        for at in in_block.into_iter().flatten().chain(in_area.flatten()) {
+        for at in entries {
             if let Entry::Vacant(vacant) = held.entry(at.inode) {
                 vacant.insert(CountedValue::hold(fs, owner, at)?);
             }
@@ -223,8 +236,7 @@ impl CountedValues {
     /// A stopped journal.
     pub(super) fn add_all(&self, fs: &Fs, h: &mut Handle, block: &XattrSet) -> Result<()> {
         for value in block.elsewhere().filter_map(|at| self.of(at)) {
-            let counted = value.add_reference(fs, h)?;
-            debug_assert!(counted, "another entry has it");
+            value.add_known(fs, h)?;
         }
         Ok(())
     }
@@ -255,8 +267,7 @@ impl CountedValues {
             return Ok(());
         }
         if let Some(value) = new.and_then(|at| self.of(&at)) {
-            let counted = value.add_reference(fs, h)?;
-            debug_assert!(counted, "it is counted for the new entry");
+            value.add_known(fs, h)?;
         }
         match old.and_then(|at| self.of(&at)) {
             Some(value) => value.drop_reference(fs, h),
