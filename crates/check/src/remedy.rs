@@ -114,6 +114,8 @@ pub enum Repair {
     XattrReferences(Pblk, u32),
     /// The checksum of an attribute block.
     XattrChecksum(Pblk),
+    /// The number of attributes that have the value in an inode.
+    ValueReferences(Ino, u64),
     /// The error that the journal remembers: nothing is left of its consequences.
     JournalError,
     /// The copies of the superblock at the start of these groups.

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::maps::{blocks_of, runs_beside};
+use crate::remedy::Repair;
 use crate::usage::Usage;
 use crate::volume::Volume;
 use crate::work::Work;
@@ -113,7 +114,8 @@ impl Values {
             };
             let place = Location::Inode(ino);
             if stored != users && !unread {
-                findings.add_alone(place, AttributeDamage::ValueReferences { stored, users });
+                let damage = AttributeDamage::ValueReferences { stored, users };
+                findings.add_repairable(place, damage, || Repair::ValueReferences(ino, users));
             }
             // Longer ones were reported with their attributes.
             if holder.size <= XATTR_VALUE_MAX as u64 {

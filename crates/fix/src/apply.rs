@@ -72,6 +72,11 @@ pub(crate) fn apply(
         }
         Repair::XattrReferences(pblk, count) => return edit_xattr(image, *pblk, Some(*count)),
         Repair::XattrChecksum(pblk) => return edit_xattr(image, *pblk, None),
+        Repair::ValueReferences(ino, users) => edit_raw(image, *ino, |raw| {
+            let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
+            raw.ctime.set(half(users >> 32));
+            raw.version_lo.set(half(*users));
+        })?,
         Repair::JournalError => return log::forget_error(image.device(), image),
         Repair::SuperblockCopies(groups) => copies::superblocks(image, groups)?,
         Repair::DescriptorCopies(groups) => copies::descriptors(image, groups)?,

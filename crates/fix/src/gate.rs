@@ -128,6 +128,10 @@ impl Gate {
             Repair::Sectors(ino, _) | Repair::Flags(ino, _) if self.unsealed.contains(ino) => {
                 self.leave(&Location::Inode(*ino), Doubt::Maps);
             }
+            // The entries may be other ones.
+            Repair::ValueReferences(ino, _) if self.unsealed_attrs || !self.unsealed.is_empty() => {
+                self.leave(&Location::Inode(*ino), Doubt::Maps);
+            }
             Repair::BlockBitmap(..) | Repair::InodeBitmap(..)
                 if self.unsealed_attrs || !self.unsealed.is_empty() =>
             {
@@ -210,6 +214,7 @@ impl Gate {
                 sound(&block.dir) && clear && decided && !self.unsealed.contains(target)
             }
             Repair::XattrReferences(..) | Repair::XattrChecksum(_) => self.doubt < Doubt::Maps,
+            Repair::ValueReferences(ino, _) => self.doubt < Doubt::Maps && sound(ino),
             // A descriptor whose flags are cleared needs bitmaps that agree.
             Repair::Descriptor(group, _) | Repair::UninitFlags(group) => {
                 self.doubt == Doubt::Nothing && !self.groups.contains(group)
@@ -246,6 +251,7 @@ fn relies_on_superblock(repair: &Repair) -> bool {
         Repair::Sectors(..)
         | Repair::Flags(..)
         | Repair::XattrReferences(..)
+        | Repair::ValueReferences(..)
         | Repair::Totals { .. }
         | Repair::Links(..)
         | Repair::Reattach { .. }

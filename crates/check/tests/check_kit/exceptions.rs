@@ -2,9 +2,9 @@
 //! a damage of its own in `check_agreement.rs`; a disagreement that none explains is a failure.
 
 use extant_disk::damage::{
-    CorruptKind, ExtentError, GroupDamage, GroupDescError, InodeDamage, JournalDamage,
-    JournalSuperblockError, OrphanDamage, ReservedDamage, SuperblockDamage, SuperblockError,
-    XattrError,
+    AttributeDamage, CorruptKind, ExtentError, GroupDamage, GroupDescError, InodeDamage,
+    JournalDamage, JournalSuperblockError, OrphanDamage, ReservedDamage, SuperblockDamage,
+    SuperblockError, XattrError,
 };
 
 use super::{Expected, Verdict, kind};
@@ -84,6 +84,12 @@ pub(crate) const OURS: &[Exception] = &[
         says: Says::Kinds(&[kind!(AttributeTable(XattrError::ValueInode { .. }))]),
         why: "e2fsck does not compare it with the inode's; Linux refuses the value",
         shown_by: (10, "zap_block {value sub}"),
+    },
+    Exception {
+        name: "hash of a value in an inode of its own",
+        says: Says::Kinds(&[kind!(Attribute(AttributeDamage::ValueHash))]),
+        why: "e2fsck compares the stored hashes, not the value's; Linux refuses the value",
+        shown_by: (10, "ssv uuid 00000000-0000-0000-0000-000000000001"),
     },
     Exception {
         name: "resize inode",

@@ -71,6 +71,12 @@ pub(crate) const BASES: &[FeatureSet] = &[
         "-b 1024 -N 160 -I 512 -O inline_data,^metadata_csum",
         false,
     ),
+    (
+        "ea_inode",
+        4,
+        "-b 1024 -N 160 -O ea_inode,large_dir,^metadata_csum",
+        false,
+    ),
 ];
 
 /// Feature sets of volumes that are written, with blocks larger than a page.
@@ -93,12 +99,6 @@ pub(crate) const LARGE_BLOCKS: &[FeatureSet] = &[
 
 /// Feature sets of volumes that are only read.
 pub(crate) const READ_ONLY: &[FeatureSet] = &[
-    (
-        "ea_inode",
-        4,
-        "-b 1024 -N 160 -O ea_inode,large_dir,^metadata_csum",
-        false,
-    ),
     (
         "encrypt",
         4,
