@@ -33,7 +33,14 @@ impl Volume {
         let mut moved = Moved::new();
         for group in self.new.groups..self.old.groups {
             for ino in self.inodes_of(group)? {
-                let to = self.take_inode(self.inode(ino)?.mode)?;
+                let core = self.inode(ino)?;
+                if core.flags.contains(InodeFlags::EA_INODE) {
+                    return Err(Error::Unsupported(
+                        "an inode with the value of an attribute (ea_inode) would be cut off: \
+                         attributes keep the numbers of their values",
+                    ));
+                }
+                let to = self.take_inode(core.mode)?;
                 let record = self.record(ino)?;
                 assert!(
                     to.get() <= self.new.inodes(),

@@ -181,6 +181,49 @@ fn refusals_name_their_reason_and_change_nothing() -> Result<()> {
     Ok(())
 }
 
+/// Attributes would keep the old numbers.
+#[test]
+fn values_of_attributes_behind_the_cut_are_refused() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let args = "-b 1024 -g 1024 -N 768 -O ea_inode";
+    for (made, kept_from, is_moved) in [(20, 0, false), (200, 150, true)] {
+        let image = Image::of_mib(24).args(args).make()?;
+        {
+            let fs = extant::Options::new().write(true).open(image.path())?;
+            for file in 0..made {
+                let name = format!("/file{file}");
+                let value = format!("{file}").repeat(1000);
+                let file = fs.create(name)?;
+                file.set_xattr("user.value", value.as_bytes(), extant::XattrMode::Create)?;
+            }
+            // Those in the first groups.
+            for file in 0..kept_from {
+                fs.remove_file(format!("/file{file}"))?;
+            }
+            fs.unmount()?;
+        }
+        let before = image.fingerprint()?;
+        match run(&image, Target::Bytes(8 * MIB)) {
+            Ok(report) => ensure!(!is_moved, "{report:?}"),
+            Err(error) => {
+                let told = error.to_string();
+                ensure!(is_moved && told.contains("ea_inode"), "{made}: {told}");
+                ensure!(image.fingerprint()? == before, "written");
+            }
+        }
+        image.fsck_clean()?;
+        let fs = extant::Options::new().open(image.path())?;
+        for file in kept_from..made {
+            let value = fs.open_file(format!("/file{file}"))?.xattr("user.value")?;
+            let expected = format!("{file}").repeat(1000);
+            ensure!(value == expected.as_bytes(), "file{file}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn below_the_least_size_the_least_is_told() -> Result<()> {
     if !need(NEEDS) {
