@@ -75,10 +75,19 @@ const LONG: &[u8] = &[b'v'; 300];
 const LISTED: &[u8] = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\x01\0\0\0\
 \x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x05\0\xff\xff\xff\xff";
 
-/// The bytes of a volume with the scene's files.
-fn prepared() -> Vec<u8> {
+/// A value that fits no block of attributes.
+const HUGE: &[u8] = &[b'h'; 5000];
+
+/// The bytes of a volume with the scene's files. With `values`, attributes have their values in
+/// inodes of their own, and two files share a block with one.
+fn prepared(values: bool) -> Vec<u8> {
     let args = "-b 1024 -I 128 -N 2048 -O ^resize_inode,^orphan_file";
-    let image = Image::of_mib(16).args(args).make().unwrap();
+    let image = Image::of_mib(16).args(args);
+    let image = match values {
+        true => image.args("-O ea_inode"),
+        false => image,
+    };
+    let image = image.make().unwrap();
     let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
     let dev = Arc::new(memory);
     let cred = Cred::root();
@@ -107,6 +116,14 @@ fn prepared() -> Vec<u8> {
     set(b"twin", b"user.long", LONG);
     set(b"over", b"user.other", b"x");
     set(b"over", b"system.posix_acl_access", LISTED);
+    if values {
+        volume.create(&a, b"third", 0o644, &cred).unwrap();
+        for name in [&b"twin"[..], b"third"] {
+            set(name, b"user.long", LONG);
+            set(name, b"user.huge", HUGE);
+        }
+        set(b"over", b"user.huge", &[b'o'; 5000]);
+    }
     drop(a);
     for n in 0..OTHERS {
         let name = format!("other{n}");
@@ -228,6 +245,42 @@ const OPERATIONS: &[Operation] = &[
     }),
 ];
 
+/// Those on attributes with values in inodes of their own.
+const ON_VALUES: &[Operation] = &[
+    ("value in a new inode", |s| {
+        s.set(&s.file, b"user.huge", &[b'n'; 3000])
+    }),
+    ("value in the inode of another", |s| {
+        s.volume.getxattr(&s.twin, b"user.huge")?;
+        s.set(&s.file, b"user.huge", HUGE)
+    }),
+    ("value in the place of another", |s| {
+        s.set(&s.over, b"user.huge", &[b'n'; 9000])
+    }),
+    ("removal of a value", |s| {
+        s.volume.removexattr(&s.over, b"user.huge", &Cred::root())
+    }),
+    ("copy of a block with a value", |s| {
+        s.set(&s.twin, b"user.small", b"another")
+    }),
+    ("removal of a value from a shared block", |s| {
+        s.volume.removexattr(&s.twin, b"user.huge", &Cred::root())
+    }),
+    ("permissions with a list beside a value", |s| {
+        let changes = SetAttr {
+            perm: Some(0o640),
+            ..SetAttr::default()
+        };
+        s.volume.setattr(&s.over, &changes, &Cred::root()).map(drop)
+    }),
+    ("unlink of a file with a value", |s| {
+        s.volume.unlink(&s.a, b"over")
+    }),
+    ("unlink of a file with a shared value", |s| {
+        s.volume.unlink(&s.a, b"twin")
+    }),
+];
+
 /// Runs `operation` with its read number `n` failing. Returns whether it made so many.
 fn round(bytes: &[u8], (what, operation): &Operation, n: u64, policy: &str) -> bool {
     let bad = Arc::new(Bad {
@@ -303,16 +356,22 @@ where
 
 #[test]
 fn an_operation_that_meets_an_unreadable_block_is_done_or_not_begun() {
-    let bytes = prepared();
-    for (policy, operations) in [
-        ("errors=continue", OPERATIONS),
-        ("errors=remount-ro", &OPERATIONS[..2]),
-    ] {
-        for operation in operations {
-            let rounds = (0..40).take_while(|&n| round(&bytes, operation, n, policy));
-            let rounds = rounds.count();
-            println!("{} with {policy}: {rounds} reads", operation.0);
-            assert!((1..40).contains(&rounds), "{}: {rounds}", operation.0);
-        }
+    let bytes = prepared(false);
+    each(&bytes, OPERATIONS, "errors=continue");
+    each(&bytes, &OPERATIONS[..2], "errors=remount-ro");
+}
+
+#[test]
+fn a_value_whose_metadata_is_unreadable_is_set_or_not_begun() {
+    each(&prepared(true), ON_VALUES, "errors=continue");
+}
+
+/// Runs each operation with each of its reads failing.
+fn each(bytes: &[u8], operations: &[Operation], policy: &str) {
+    for operation in operations {
+        let rounds = (0..40).take_while(|&n| round(bytes, operation, n, policy));
+        let rounds = rounds.count();
+        println!("{} with {policy}: {rounds} reads", operation.0);
+        assert!((1..40).contains(&rounds), "{}: {rounds}", operation.0);
     }
 }

@@ -24,7 +24,9 @@ use crate::setups::Setup;
 
 /// The value of an attribute.
 pub(crate) fn attr_value(seed: u64) -> Vec<u8> {
-    content::fill(seed, 0, 8 + usize::try_from(seed % 400).unwrap_or(0))
+    // Above, what is more than fits a block.
+    let len = 8 + seed % 400 + (seed >> 32);
+    content::fill(seed, 0, usize::try_from(len).unwrap_or(0))
 }
 
 /// Decides the outcome of a request.

@@ -100,6 +100,12 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("inside_4k", "-b 4096 -I 1024 -O inline_data,^orphan_file"),
     setup("inside_block_maps", "-b 1024 -O inline_data,^extent,^64bit").early_sizes(),
     setup("inside_journalled", "-b 1024 -O inline_data").mounted("data=journal"),
+    setup("long_values", "-b 1024 -O ea_inode"),
+    setup(
+        "long_values_each_handle",
+        "-b 1024 -I 128 -O ea_inode,^orphan_file",
+    )
+    .commit_each_handle(),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")

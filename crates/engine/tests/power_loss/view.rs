@@ -135,7 +135,7 @@ impl View for ByLinux {
     }
 
     fn attr(&self, path: &str, key: &str) -> Result<Option<Vec<u8>>, String> {
-        let mut value = vec![0; 4096];
+        let mut value = vec![0; 65_536];
         match rustix::fs::getxattr(self.root.join(path), key, &mut value) {
             Ok(len) => {
                 value.truncate(len);

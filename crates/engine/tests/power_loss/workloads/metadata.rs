@@ -76,3 +76,32 @@ pub(super) fn attributes(run: &mut Run) {
         }
     }
 }
+
+/// Values in inodes of their own, which come and go with attributes and files, and which several
+/// attributes share.
+pub(super) fn long_values(run: &mut Run) {
+    let mut files: Vec<String> = (0..4).map(|_| run.create_any(300)).collect();
+    for _ in 0..60 {
+        let at = run.rng.index(files.len());
+        let path = &files[at];
+        let key = format!("user.k{}", run.rng.below(3));
+        match run.rng.below(12) {
+            0..=6 => {
+                let more = if run.rng.chance(75) { 3000 } else { 0 };
+                let seed = 1 + run.rng.below(3) * 37 + (more << 32);
+                run.set_attr(path, &key, Some(seed));
+            }
+            7 => {
+                let there = run.volume().listxattr(&run.node(path)).unwrap();
+                if there.contains(&key.clone().into_bytes()) {
+                    run.set_attr(path, &key, None);
+                }
+            }
+            8 => {
+                drop(run.unlink(path));
+                files[at] = run.create_any(100);
+            }
+            _ => run.fsync(path),
+        }
+    }
+}

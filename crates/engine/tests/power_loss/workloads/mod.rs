@@ -45,6 +45,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("attributes", metadata::attributes, &[
         "1k", "old_checksums", "64k", "inside_inodes",
     ]),
+    on("long_values", metadata::long_values, &["long_values", "long_values_each_handle"]),
     on("appends", data::appends, &[
         "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
         "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once", "8k",
