@@ -32,6 +32,7 @@ const MADE: FeatureSets = FeatureSets {
         .union(Incompat::CSUM_SEED)
         .union(Incompat::CASEFOLD)
         .union(Incompat::INLINE_DATA)
+        .union(Incompat::EA_INODE)
         .union(Incompat::LARGEDIR),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
