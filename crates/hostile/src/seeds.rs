@@ -207,6 +207,12 @@ const SHAPES: &[Shape] = &[
         "-b 1024 -g 256 -N 160 -O ^has_journal,^resize_inode,meta_bg",
         Then::Fill(40),
     ),
+    shape(
+        "values of attributes",
+        1024,
+        "-b 1024 -N 64 -O ^has_journal,ea_inode",
+        Then::Fill(20),
+    ),
 ];
 
 /// Every seed, made at the first call.

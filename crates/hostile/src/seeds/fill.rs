@@ -126,6 +126,14 @@ fn attributes(volume: &Volume, root: &Node) -> Result<()> {
         volume.setxattr(&node, b"trusted.two", b"2", either, &cred)?;
     }
     let many = volume.lookup(root, b"many")?;
+    let dir = volume.lookup(root, b"dir")?;
+    for node in [&many, &dir] {
+        // In an inode of its own, where there are such.
+        match volume.setxattr(node, b"user.huge", &[b'h'; 5000], either, &cred) {
+            Ok(()) | Err(extant::Error::NoSpace) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     // An access ACL: owner, user 1, group, mask, other.
     let mut acl = 2u32.to_le_bytes().to_vec();
     for (tag, perm, id) in [
@@ -140,7 +148,6 @@ fn attributes(volume: &Volume, root: &Node) -> Result<()> {
         acl.extend(id.to_le_bytes());
     }
     volume.setxattr(&many, b"system.posix_acl_access", &acl, either, &cred)?;
-    let dir = volume.lookup(root, b"dir")?;
     volume.setxattr(&dir, b"system.posix_acl_default", &acl, either, &cred)?;
     let owner = SetAttr {
         uid: Some(1000),
