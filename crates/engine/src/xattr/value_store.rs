@@ -4,7 +4,8 @@
 //! inode without a name, whose bytes go through the journal. Attributes with equal values share
 //! one: it counts the entries, in inodes and in attribute blocks, that refer to it. An attribute
 //! block is one copy of its entries, whatever number of inodes share the block. With the last
-//! entry the inode becomes an orphan, under the same handle, and is evicted as any other.
+//! entry the inode becomes an orphan, under the same handle, loses the flag of such inodes, and is
+//! evicted as any other.
 //!
 //! An index by hash remembers inodes that were made or read, so that an equal value finds its
 //! inode. [`super::value_inode`] reads values; [`super::attr_store`] decides which go here.
@@ -138,6 +139,9 @@ impl CountedValue {
                 return None;
             }
             core.links = 0;
+            // Linux 6.18 drops an orphan with the flag from its list and leaves it allocated; one
+            // without the flag is a file to it.
+            core.flags.remove(InodeFlags::EA_INODE);
             Some(core.value_hash())
         })?;
         let Some(hash) = hash else { return Ok(()) };

@@ -80,6 +80,8 @@ pub(crate) struct Inode {
     pub(crate) noted: Noted,
     /// Directories: known to have no block twice; see [`crate::dir`].
     distinct: AtomicBool,
+    /// Holds the value of an attribute, or did when it was loaded: an orphan has the flag no more.
+    value: bool,
     /// A copy of the flags in `core`, whose lock may be held for as long as a block read takes.
     pub(crate) flags: AtomicU32,
     /// A copy of the size in `core`, for the same reason.
@@ -143,6 +145,7 @@ impl Inode {
         let life = Life::default();
         life.doomed.store(core.links == 0, Ordering::Relaxed);
         Self {
+            value: core.flags.contains(InodeFlags::EA_INODE),
             ino,
             generation: core.generation,
             kind,
@@ -254,9 +257,10 @@ impl Inode {
         self.life.doomed.load(Ordering::Acquire)
     }
 
-    /// Returns whether it holds the value of an attribute, so that no name leads to it.
+    /// Returns whether it holds the value of an attribute, or held it until the last one went, so
+    /// that no name leads to it.
     pub(crate) fn holds_value(&self) -> bool {
-        self.flags().contains(InodeFlags::EA_INODE)
+        self.value
     }
 
     /// Returns whether its eviction has begun, or it left the cache.
