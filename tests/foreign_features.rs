@@ -30,46 +30,6 @@ fn is_sound(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Has Linux fill a volume, and compares what it shows with what Extant shows.
-fn read_as_linux_does(
-    image: &Image,
-    feature: &str,
-    fill: impl FnOnce(&Mount) -> Result<()>,
-) -> Result<()> {
-    let linux = Subject::Ext4.mount(image.path(), "")?;
-    fill(&linux)?;
-    linux.unmount()?;
-    let linux = Subject::Ext4.mount(image.path(), "ro")?;
-    let by_linux = Tree::take(linux.dir())?;
-    linux.unmount()?;
-    let features = image.header("Filesystem features")?;
-    ensure!(features.contains(feature), "{features}");
-    is_sound(image)?;
-    let before = image.fingerprint()?;
-
-    let place = format!("{}:/new", image.path().display());
-    let refused = Cmd::new(tools::extant()?).arg("mkdir").arg(place).run()?;
-    ensure!(
-        refused.code == Some(1) && refused.err.contains(feature),
-        "{}",
-        refused.describe()
-    );
-
-    let mount = Subject::Extant.mount(image.path(), "ro")?;
-    let one_image = Compare {
-        one_image: true,
-        ..Compare::default()
-    };
-    by_linux.expect_equal(&Tree::take(mount.dir())?, one_image)?;
-    mount.unmount()?;
-    ensure!(image.fingerprint()? == before, "the image was changed");
-    report(&format!(
-        "{feature}: {} entries as by Linux",
-        by_linux.len()
-    ));
-    Ok(())
-}
-
 /// Has each side fill a volume: the other shows the same, changes it, and both find it sound.
 fn written_both_ways(args: &str, fill: impl Fn(&Mount) -> Result<()>) -> Result<()> {
     for (writer, reader) in [

@@ -114,33 +114,18 @@ fn begin(
         (XattrName::ACL_DEFAULT, inherited.default),
     ];
     for (name, value) in lists {
-        if let Some(value) = value {
-            set_inherited(fs, h, inode, (&name, &value), cred)?;
+        let Some(value) = value else { continue };
+        // A value in an inode of its own may need more than the transaction has room for.
+        let more = xattr::credits(fs, inode, value.len())? - credits::XATTR;
+        if more > 0 && !h.extend(more)? {
+            return Err(Error::NoSpace);
         }
+        xattr::set_stored(fs, h, inode, &name, Some(&value), cred)?;
     }
     if inode.kind == FileKind::Regular {
         inline_data::begin(fs, h, inode, &[])?;
     }
     Ok(())
-}
-
-/// Sets an inherited attribute.
-///
-/// # Errors
-/// As [`xattr::set_stored`]; [`Error::NoSpace`] as well if the transaction has no room for a value
-/// in an inode of its own.
-fn set_inherited(
-    fs: &Fs,
-    h: &mut Handle,
-    inode: &Inode,
-    (name, value): (&XattrName<'_>, &[u8]),
-    cred: &Cred,
-) -> Result<()> {
-    let more = xattr::credits(fs, inode, value.len())? - credits::XATTR;
-    if more > 0 && !h.extend(more)? {
-        return Err(Error::NoSpace);
-    }
-    xattr::set_stored(fs, h, inode, name, Some(value), cred)
 }
 
 /// Takes the links of a new inode, which gets no name after all: it becomes an orphan.

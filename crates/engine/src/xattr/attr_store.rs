@@ -11,8 +11,9 @@ use extant_units::Pblk;
 use super::attr_tables::{AttrTables, with_area, with_block};
 use super::locked_attrs::{ExclusiveAttrs, LockedAttrs, SharedAttrs};
 use super::shared_blocks::{BlockChange, Dropped};
-use super::value_store::{CountedValue, CountedValues};
+use super::value_store::{CountedValue, CountedValues, NewValue};
 use super::{shared_blocks, value_inode, value_store};
+use crate::alloc;
 use crate::inode;
 use crate::inode::InodeCore;
 use crate::state::inode::Inode;
@@ -128,7 +129,11 @@ pub(crate) fn set_data(
 /// # Errors
 /// Damage.
 pub(crate) fn longest_data(fs: &Fs, inode: &Inode) -> Result<Option<usize>> {
-    let area = with_area(fs, &SharedAttrs::lock(inode), XattrSet::read_with_references)?;
+    let area = with_area(
+        fs,
+        &SharedAttrs::lock(inode),
+        XattrSet::read_with_references,
+    )?;
     Ok(area.longest_in_area(&REST, inode.core.read().xattrs.len()))
 }
 
@@ -182,7 +187,12 @@ pub(super) fn set(
         fs.super_block.note_attributes(fs, h)?;
     }
     if let Some(value) = elsewhere {
-        let at = values.acquire(fs, h, inode, (name, value), cred)?;
+        let wanted = NewValue {
+            name,
+            bytes: value,
+            privileged: alloc::may_use_reserve(fs, cred),
+        };
+        let at = values.acquire(fs, h, inode, wanted)?;
         let fit = new.refer(fs, name, at, area_len);
         debug_assert_eq!(fit, Fit::Fits, "an entry has the size of another one");
     }

@@ -37,8 +37,8 @@ use crate::state::alloc::InodeRequest;
 use crate::state::inode::{Inode, InodeRef};
 use crate::state::map::{AllocateMode, MapState};
 use crate::state::volume::CheckKind;
+use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
-use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, credits};
 use crate::{alloc, map, orphan};
 
@@ -192,8 +192,8 @@ impl CountedValues {
         credits(fs, self.held.len(), len)
     }
 
-    /// Finds or makes the inode of the new `value` of the attribute `name` of `owner`, and counts
-    /// it until [`CountedValues::let_go`].
+    /// Finds or makes the inode of the value `new` of `owner`, and counts it until
+    /// [`CountedValues::let_go`].
     ///
     /// # Errors
     /// As [`acquire`].
@@ -202,11 +202,10 @@ impl CountedValues {
         fs: &Fs,
         h: &mut Handle,
         owner: &Inode,
-        entry: (&XattrName<'_>, &[u8]),
-        cred: &Cred,
+        new: NewValue<'_>,
     ) -> Result<ValueRef> {
         debug_assert!(self.acquired.is_none(), "a change has one new value");
-        let (value, at) = acquire(fs, h, owner, entry, cred)?;
+        let (value, at) = acquire(fs, h, owner, new)?;
         self.held.entry(at.inode).or_insert(value);
         self.acquired = Some(at.inode);
         Ok(at)
@@ -280,8 +279,16 @@ impl CountedValues {
     }
 }
 
-/// Finds or makes an inode with `value`, and counts one more entry on it, which is that of the
-/// attribute `name` of `owner`.
+/// The new value of an attribute.
+#[derive(Clone, Copy)]
+pub(super) struct NewValue<'a> {
+    pub(super) name: &'a XattrName<'a>,
+    pub(super) bytes: &'a [u8],
+    /// Its blocks may come from root's reserve.
+    pub(super) privileged: bool,
+}
+
+/// Finds or makes an inode with the value `new` of `owner`, and counts one more entry on it.
 ///
 /// # Errors
 /// [`Error::NoSpace`], after which the inode that was made is an orphan; damage; a stopped journal.
@@ -289,16 +296,15 @@ fn acquire(
     fs: &Fs,
     h: &mut Handle,
     owner: &Inode,
-    (name, value): (&XattrName<'_>, &[u8]),
-    cred: &Cred,
+    new: NewValue<'_>,
 ) -> Result<(CountedValue, ValueRef)> {
-    let hash = fs.layout.value_seed.feed(value).raw();
-    let held = match share(fs, h, value, hash)? {
+    let hash = fs.layout.value_seed.feed(new.bytes).raw();
+    let held = match share(fs, h, new.bytes, hash)? {
         Some(shared) => shared,
-        None => make(fs, h, owner, value, hash, cred)?,
+        None => make(fs, h, owner, new, hash)?,
     };
-    let size = exact_u32(value.len() as u64);
-    let at = ValueRef::new(name, held.number(), size, hash);
+    let size = exact_u32(new.bytes.len() as u64);
+    let at = ValueRef::new(new.name, held.number(), size, hash);
     Ok((held, at))
 }
 
@@ -323,14 +329,13 @@ fn share(fs: &Fs, h: &mut Handle, value: &[u8], hash: u32) -> Result<Option<Coun
     Ok(None)
 }
 
-/// Makes an inode with `value`, which one entry has.
+/// Makes an inode with the value `new` of `owner`, which one entry has.
 fn make(
     fs: &Fs,
     h: &mut Handle,
     owner: &Inode,
-    value: &[u8],
+    new: NewValue<'_>,
     hash: u32,
-    cred: &Cred,
 ) -> Result<CountedValue> {
     let request = InodeRequest {
         parent: owner.ino,
@@ -338,7 +343,7 @@ fn make(
         top_level: false,
     };
     let (ino, generation) = alloc::allocate_inode(fs, h, &request)?;
-    let core = blank(fs, owner, generation, value.len(), hash);
+    let core = blank(fs, owner, generation, new.bytes.len(), hash);
     let inode = fs.inodes.insert_new(fs, ino, FileKind::Regular, core)?;
     let stored = inode.store_new(fs, h).and_then(|()| inode.hold_record(fs));
     let record = match stored {
@@ -351,7 +356,7 @@ fn make(
         }
     };
     let held = CountedValue { inode, record };
-    let filled = fill(fs, h, &held.inode, value, alloc::may_use_reserve(fs, cred));
+    let filled = fill(fs, h, &held.inode, new.bytes, new.privileged);
     alloc::release_window(fs, ino);
     if let Err(error) = filled {
         held.drop_reference(fs, h)?;
