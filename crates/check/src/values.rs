@@ -166,10 +166,13 @@ impl Holder {
             && FileKind::from_mode(core.mode) == Some(FileKind::Regular);
         let (time, version) = (raw.ctime.get(), raw.version_lo.get());
         let users = u64::from(time) << 32 | u64::from(version);
+        // Lustre's have no count, and the number of their user in place of a time.
+        let inodes = 1..=volume.sb.inodes_count();
+        let of_lustre = users == 0 && inodes.contains(&raw.mtime.get());
         Ok(is_one.then(|| Self {
             size: core.disk_size,
             crc: raw.atime.get(),
-            users: (users != 0).then_some(users),
+            users: (!of_lustre).then_some(users),
         }))
     }
 }

@@ -34,6 +34,9 @@ pub(crate) struct NewInode {
     pub(crate) links: u16,
 }
 
+/// The block of a new inode has room for both lists if each takes such a part of it at most.
+const LISTS_IN_BLOCK: usize = 4;
+
 /// Makes an inode that will be named in `parent`. Needs [`crate::volume::credits::inode_create`]
 /// and [`crate::volume::credits::ORPHAN`] credits.
 ///
@@ -115,7 +118,11 @@ fn begin(
     ];
     for (name, value) in lists {
         let Some(value) = value else { continue };
-        // A value in an inode of its own may need more than the transaction has room for.
+        if fs.layout.block_size.bytes() >= LISTS_IN_BLOCK * value.len() {
+            xattr::set_stored(fs, h, inode, &name, Some(&value), cred)?;
+            continue;
+        }
+        // It may get an inode of its own, which the transaction may have no room for.
         let more = xattr::credits(fs, inode, value.len())? - credits::XATTR;
         if more > 0 && !h.extend(more)? {
             return Err(Error::NoSpace);

@@ -147,6 +147,9 @@ pub(crate) fn setattr(
     if let Some(len) = list_len {
         needed = credits::sum([needed, xattr::credits(fs, inode, len)?]);
     }
+    if needed > fs.journal.max_credits() {
+        return Err(Error::NoSpace);
+    }
     let mut h = fs.start(needed)?;
     inode.not_plain();
     let at = inode::now();

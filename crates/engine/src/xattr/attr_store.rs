@@ -239,7 +239,7 @@ impl TablesChange<'_> {
         let (less, more) = match old_at == new_at {
             true => (0, 0),
             false => {
-                let counted = old_at.filter(|at| self.values.is_counted(at));
+                let counted = old_at.filter(|at| self.values.is_counted(fs, at));
                 (sectors(fs, counted), sectors(fs, new_at))
             }
         };
@@ -355,7 +355,7 @@ pub(super) fn is_there<G>(
 /// Damage; a stopped journal.
 pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Result<()> {
     loop {
-        release_values(fs, h, inode, last)?;
+        let keeps = release_values(fs, h, inode, last)? == Values::Kept;
         let attrs = ExclusiveAttrs::lock(inode);
         let pblk = inode.core.read().file_acl;
         if pblk.get() == 0 {
@@ -364,7 +364,7 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Resu
         let per_block = fs.layout.block_size.bytes_u64() / 512;
         let record = inode.hold_record(fs)?;
         let released = all_or_abort(h, |h| {
-            if shared_blocks::release(fs, h, &attrs, pblk)? == Dropped::HasValues {
+            if shared_blocks::release(fs, h, &attrs, pblk, keeps)? == Dropped::HasValues {
                 return Ok(false);
             }
             inode.update_held(fs, h, &record, |core| {
@@ -380,15 +380,31 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Resu
     }
 }
 
-/// Removes the attributes with values in inodes of their own, but those in a block that another
-/// inode shares.
-fn release_values(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Result<()> {
+/// The values of an inode that is evicted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// Their references are dropped, but for those in a block that another inode shares.
+    Dropped,
+    /// A damaged table keeps them: they stay counted, which e2fsck finds.
+    Kept,
+}
+
+/// Removes the attributes with values in inodes of their own.
+fn release_values(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Result<Values> {
     if !value_store::is_enabled(fs) {
-        return Ok(());
+        return Ok(Values::Dropped);
     }
-    // A damaged table keeps its values, which e2fsck finds.
-    let any = AttrTables::read(fs, &SharedAttrs::lock(inode));
-    let mut more = any.is_ok_and(|tables| tables.count_elsewhere() > 0);
+    let tables = AttrTables::read(fs, &SharedAttrs::lock(inode));
+    let area_len = inode.core.read().xattrs.len();
+    // Values that overlap, as on a hostile image, do not fit where they were.
+    let fits = |tables: &AttrTables| {
+        tables.area.fits_area(area_len) == Fit::Fits
+            && tables.block.fits_block(fs.layout.block_size.bytes()) == Fit::Fits
+    };
+    let Some(tables) = tables.ok().filter(fits) else {
+        return Ok(Values::Kept);
+    };
+    let mut more = tables.count_elsewhere() > 0;
     while more {
         let needed = credits::sum([last, credits::DROP_VALUES]);
         if !h.ensure(needed)? {
@@ -397,7 +413,7 @@ fn release_values(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Result<(
         let attrs = ExclusiveAttrs::lock(inode);
         more = all_or_abort(h, |h| release_some(fs, h, &attrs))?;
     }
-    Ok(())
+    Ok(Values::Dropped)
 }
 
 /// Removes some of them. Returns whether there were any.
@@ -407,8 +423,21 @@ fn release_some(fs: &Fs, h: &mut Handle, attrs: &ExclusiveAttrs<'_>) -> Result<b
     let record = inode.hold_record(fs)?;
     let mut tables = AttrTables::read(fs, attrs)?;
     let mut taken = tables.area.take_elsewhere(AT_ONCE);
-    if taken.is_empty() {
+    let in_area = !taken.is_empty();
+    if !in_area {
         taken = tables.block.take_elsewhere(AT_ONCE);
+    }
+    // Held before their entries go: a read that fails leaves all as it was.
+    let mut held = Vec::new();
+    for at in &taken {
+        match CountedValue::hold(fs, inode, at) {
+            Ok(value) => held.push(value),
+            // What a damaged entry refers to is no value: it was reported.
+            Err(Error::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if !in_area {
         let pblk = inode.core.read().file_acl;
         if taken.is_empty() || !shared_blocks::shrink(fs, h, attrs, pblk, &tables.block)? {
             return Ok(false);
@@ -422,11 +451,8 @@ fn release_some(fs: &Fs, h: &mut Handle, attrs: &ExclusiveAttrs<'_>) -> Result<b
         core.xattrs.copy_from_slice(&bytes);
         core.sectors = core.sectors.saturating_sub(less);
     })?;
-    for at in &taken {
-        // What a damaged entry refers to is no value: it was reported.
-        if let Ok(value) = CountedValue::hold(fs, inode, at) {
-            value.drop_reference(fs, h)?;
-        }
+    for value in held {
+        value.drop_reference(fs, h)?;
     }
     Ok(true)
 }

@@ -212,16 +212,18 @@ fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) 
 }
 
 /// Drops the reference of an inode that is evicted to block `pblk`. The last one frees it, unless
-/// attributes have their values elsewhere.
+/// attributes have their values elsewhere and not `keeps` says that these stay counted.
 pub(super) fn release(
     fs: &Fs,
     h: &mut Handle,
     attrs: &ExclusiveAttrs<'_>,
     pblk: Pblk,
+    keeps: bool,
 ) -> Result<Dropped> {
     drop_unless(fs, h, attrs.inode(), pblk, |block| {
         let entries = block_entries(block);
         value_store::is_enabled(fs)
+            && !keeps
             && entries.is_ok_and(|mut entries| {
                 entries.any(|entry| entry.is_ok_and(|entry| entry.elsewhere.is_some()))
             })

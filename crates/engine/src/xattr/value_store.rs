@@ -94,21 +94,19 @@ impl CountedValue {
 
     /// Returns whether the blocks of the value are counted by the owner of each attribute as well.
     /// Values that Lustre made are not.
-    pub(super) fn is_counted(&self) -> bool {
-        self.inode.core.read().value_users() != 0
+    pub(super) fn is_counted(&self, fs: &Fs) -> bool {
+        !is_of_lustre(fs, &self.inode.core.read())
     }
 
     /// Counts one more entry. False if the last one went meanwhile.
     pub(super) fn add_reference(&self, fs: &Fs, h: &mut Handle) -> Result<bool> {
         self.inode.update_held(fs, h, &self.record, |core| {
-            let users = core.value_users().max(1).checked_add(1);
-            match users.filter(|_| core.links != 0) {
-                Some(users) => {
-                    core.set_value_users(users);
-                    true
-                }
-                None => false,
+            // The largest count stays, as it may be too low.
+            let users = core.value_users().max(1).saturating_add(1);
+            if core.links != 0 {
+                core.set_value_users(users);
             }
+            core.links != 0
         })
     }
 
@@ -132,8 +130,12 @@ impl CountedValue {
     /// Counts one entry less. With the last one the inode becomes an orphan.
     pub(super) fn drop_reference(&self, fs: &Fs, h: &mut Handle) -> Result<()> {
         let hash = self.inode.update_held(fs, h, &self.record, |core| {
-            // One without a count, of Lustre, has one user.
-            let users = core.value_users().saturating_sub(1);
+            let users = match core.value_users() {
+                // One of Lustre has one user, another may have any number: it stays.
+                0 if !is_of_lustre(fs, core) => return None,
+                u64::MAX => return None,
+                users => users.saturating_sub(1),
+            };
             core.set_value_users(users);
             if users != 0 {
                 return None;
@@ -148,6 +150,13 @@ impl CountedValue {
         fs.xattr_blocks.values.lock().forget(hash, self.inode.ino);
         orphan::add(fs, h, &self.inode)
     }
+}
+
+/// Returns whether Lustre made the inode of a value: it has no count, and the number of the inode
+/// that has the attribute in place of the time of its last change.
+fn is_of_lustre(fs: &Fs, core: &InodeCore) -> bool {
+    let inodes = i64::from(fs.layout.inodes_count());
+    core.value_users() == 0 && (1..=inodes).contains(&core.mtime.secs)
 }
 
 /// The inodes of values whose counts a change of attributes may change, all of them in memory.
@@ -229,8 +238,8 @@ impl CountedValues {
     }
 
     /// Returns whether the owner of `at` counts the blocks of its value.
-    pub(super) fn is_counted(&self, at: &ValueRef) -> bool {
-        self.of(at).is_none_or(CountedValue::is_counted)
+    pub(super) fn is_counted(&self, fs: &Fs, at: &ValueRef) -> bool {
+        self.of(at).is_none_or(|value| value.is_counted(fs))
     }
 
     /// Counts the entries of a block that was made.
