@@ -192,6 +192,14 @@ impl DirWalker<'_> {
         Ok(())
     }
 
+    /// Adds a wrong kind of an entry, which `repair` mends if it is in a block.
+    fn add_kind(&self, lblk: u32, damage: DirectoryDamage, repair: Repair) {
+        match self.dir.inside {
+            Some(_) => self.add(lblk, damage),
+            None => self.add_repairable(lblk, damage, repair),
+        }
+    }
+
     /// Walks a directory inside of its inode, as the block `block` that it would fill.
     fn inside(&mut self, block: &[u8]) {
         self.format = self.format.inside();
@@ -349,7 +357,7 @@ impl DirWalker<'_> {
                     kind: expected as u8,
                     target: self.dir.ino,
                 };
-                self.add_repairable(0, damage, repair);
+                self.add_kind(0, damage, repair);
             }
             if block[end] != 0 {
                 let name = name.as_bytes().into();
@@ -421,7 +429,7 @@ impl DirWalker<'_> {
                 kind: expected as u8,
                 target: ino,
             };
-            self.add_repairable(lblk, damage, repair);
+            self.add_kind(lblk, damage, repair);
         }
     }
 

@@ -104,6 +104,22 @@ pub(crate) struct Scan {
     inodes_per_group: u32,
 }
 
+/// Data inside of an inode, as far as it can be read.
+enum Inside {
+    Data,
+    Entries(Dir),
+    Doubtful,
+}
+
+impl Inside {
+    fn entries(self) -> Option<Dir> {
+        match self {
+            Self::Entries(dir) => Some(dir),
+            Self::Data | Self::Doubtful => None,
+        }
+    }
+}
+
 impl Dir {
     /// Returns whether it has a name in one spelling of its case only.
     pub(crate) const fn folds(&self) -> bool {
@@ -358,10 +374,11 @@ impl Table<'_> {
         let of_attributes = self.attributes.inode(inode.role, ino, core)?;
         let own = of_attributes.unwrap_or(0);
         if self.is_inline(core) {
-            if of_attributes.is_some() {
+            let inside = self.inside(inode);
+            if of_attributes.is_some() && !matches!(inside, Inside::Doubtful) {
                 self.space(ino, core, own);
             }
-            return Ok(self.inside(inode));
+            return Ok(inside.entries());
         }
         let map = match inode.kind {
             Some(FileKind::Regular | FileKind::Directory) => walker.walk(core)?,
@@ -464,31 +481,41 @@ impl Table<'_> {
     }
 
     /// Checks data inside of an inode.
-    fn inside(&self, inode: &Found<'_>) -> Option<Dir> {
+    fn inside(&self, inode: &Found<'_>) -> Inside {
         let (ino, core) = (inode.ino, inode.core);
-        let damaged = |damage| self.findings.add_alone(Location::Inode(ino), damage);
+        // The flag may be wrong, and what `i_block` leads to the inode's.
+        let doubtful = |damage: InodeDamage| {
+            self.findings
+                .add_hiding_inodes(Location::Inode(ino), damage);
+            Inside::Doubtful
+        };
         let size = full_size(inode.raw);
-        // Attributes that cannot be read were reported.
-        let Some(data) = bytes_inside(core).ok()? else {
-            damaged(InodeDamage::NoInlineAttribute);
-            return None;
+        let data = match bytes_inside(core) {
+            Ok(Some(data)) => data,
+            Ok(None) => return doubtful(InodeDamage::NoInlineAttribute),
+            // Attributes that cannot be read were reported.
+            Err(_) => return Inside::Doubtful,
         };
         let Some(data) = usize::try_from(size).ok().and_then(|size| data.get(..size)) else {
-            damaged(InodeDamage::PastInlineData);
-            return None;
+            return doubtful(InodeDamage::PastInlineData);
         };
         if core.flags.contains(InodeFlags::EXTENTS) {
-            damaged(InodeDamage::InlineExtents);
+            return doubtful(InodeDamage::InlineExtents);
         }
         match inode.kind {
             Some(FileKind::Symlink) => {
                 let encrypted = core.flags.contains(InodeFlags::ENCRYPT);
                 if size == 0 || !encrypted && data.contains(&0) {
-                    damaged(InodeDamage::SymlinkTargetSize { size });
+                    let damage = InodeDamage::SymlinkTargetSize { size };
+                    self.findings.add_alone(Location::Inode(ino), damage);
                 }
-                None
+                Inside::Data
             }
             Some(FileKind::Directory) => {
+                if core.flags.contains(InodeFlags::INDEX) {
+                    let damage = InodeDamage::InlineIndex;
+                    self.findings.add_alone(Location::Inode(ino), damage);
+                }
                 let format = self.volume.dir_format(ino, core.generation).inside();
                 let block = format.block_of_inside(ino, data);
                 if block.is_none() {
@@ -496,12 +523,12 @@ impl Table<'_> {
                     self.findings.add_hiding(Location::Inode(ino), damage);
                 }
                 let dir = self.directory_of(core, ino, Vec::new());
-                Some(Dir {
+                Inside::Entries(Dir {
                     inside: block,
                     ..dir
                 })
             }
-            _ => None,
+            _ => Inside::Data,
         }
     }
 

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Records do not move when others come or go. A walk sees them behind "." and "..", as a block
-//! would have them ([`DirFormat::block_of_inside`]): an offset there is [`BLOCK_SHIFT`] more than
-//! the offset here.
+//! would have them ([`DirFormat::block_of_inside`]): an offset there is 20 more than the offset
+//! here.
 
 use core::ops::Range;
 

@@ -103,7 +103,7 @@ pub(crate) fn room(fs: &Fs, inode: &Inode) -> Result<usize> {
 
 /// The flags of `inode` once its data is in blocks.
 pub(crate) fn flags_outside(fs: &Fs, inode: &Inode) -> InodeFlags {
-    let mut flags = inode.flags() - InodeFlags::INLINE_DATA;
+    let mut flags = inode.flags() - InodeFlags::INLINE_DATA - InodeFlags::INDEX;
     let extents = fs.layout.features.has_incompat(Incompat::EXTENTS);
     flags.set(InodeFlags::EXTENTS, extents);
     flags
@@ -164,9 +164,11 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
     let bs = fs.layout.block_size;
     debug_assert!(data.len() <= bs.bytes(), "a block holds an inode");
     data.resize(bs.bytes(), 0);
-    let mut reservation = alloc::reserve(fs, Blocks::ONE, privileged)?;
+    let mut reservation = alloc::retry(fs, || alloc::reserve(fs, Blocks::ONE, privileged))?;
     let goal = alloc::goal_for(fs, inode);
-    let held = alloc::hold_blocks(fs, goal, (1, 1))?.ok_or(Error::NoSpace)?;
+    let held = alloc::retry_reserved(fs, || {
+        alloc::hold_blocks(fs, goal, (1, 1))?.ok_or(Error::NoSpace)
+    })?;
     let run = held.run();
     let at = bs.dev_off(run.start).ok_or(Error::NoSpace)?;
     fs.dev.write_at(at, &data).map_err(|source| DeviceFault {
@@ -175,6 +177,10 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
         len: bs.bytes_u64(),
         source,
     })?;
+    if !fs.journal.has_log() {
+        // No commit orders the inode after it.
+        fs.dev.flush()?;
+    }
     // The bitmap, its descriptor, and the inode.
     let mut h = fs.start(credits::sum([2, credits::INODE_UPDATE]))?;
     all_or_abort(&mut h, |h| {

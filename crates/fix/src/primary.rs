@@ -213,7 +213,12 @@ fn at_size_of(one: &Superblock, two: &Superblock) -> Option<Superblock> {
     raw.set_blocks_count(one.blocks_count());
     raw.inodes_count = one.raw().inodes_count;
     raw.reserved_gdt_blocks = one.raw().reserved_gdt_blocks;
+    // A table that a resize makes short or long enough takes the feature or leaves it.
     raw.first_meta_bg = one.raw().first_meta_bg;
+    let mut features = raw.features();
+    let spread = one.features().has_incompat(Incompat::META_BG);
+    features.incompat.set(Incompat::META_BG, spread);
+    raw.set_features(features);
     raw.seal();
     Superblock::parse(raw.as_bytes()).ok()
 }
@@ -248,6 +253,7 @@ fn geometry(sb: &Superblock) -> impl PartialEq + use<> {
         (sb.blocks_per_group(), sb.inodes_per_group()),
         (sb.inode_size(), sb.first_inode(), sb.desc_size()),
         (sb.reserved_gdt_blocks(), raw.first_meta_bg.get()),
+        sb.first_meta_bg().is_some(),
         (raw.log_groups_per_flex, raw.backup_bgs.map(|bg| bg.get())),
     )
 }

@@ -78,6 +78,19 @@ const LEFT: &[(usize, &str, &[Expected], bool)] = &[
         &[kind!(Inode(InodeDamage::ProtectedSpecial))],
         false,
     ),
+    // A file that may have its data inside of the inode, or in the blocks of its map.
+    (
+        9,
+        "sif sparse flags 0x10080000",
+        &[kind!(Inode(InodeDamage::NoInlineAttribute))],
+        false,
+    ),
+    (
+        9,
+        "sif tiny flags 0x10080000",
+        &[kind!(Inode(InodeDamage::InlineExtents))],
+        false,
+    ),
     // The sectors of a sound file are right again whatever else is wrong.
     (
         0,
@@ -401,6 +414,28 @@ fn clean_images_are_not_written() -> Result<()> {
 }
 
 /// Inodes on a bad block of a table may own what seems to be free.
+/// A wrong kind of an entry inside of an inode is left: it is in no block.
+#[test]
+fn an_entry_inside_of_an_inode_keeps_its_kind() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(8).args("-b 1024 -O inline_data,^metadata_csum,^has_journal");
+    let image = image.make()?;
+    image.debugfs_write("mkdir dir")?;
+    image.debugfs_write("mkdir dir/found-by-this-name")?;
+    let mut bytes = fs::read(image.path())?;
+    let name = b"found-by-this-name";
+    let at = bytes.windows(name.len()).position(|part| part == name);
+    let Some(at) = at else { bail!("no entry") };
+    bytes[at - 1] = 1; // a regular file
+    fs::write(image.path(), &bytes)?;
+    let report = run(&image, false)?;
+    are_left(&report, &[kind!(Directory(DirectoryDamage::Kind { .. }))])?;
+    ensure!(fs::read(image.path())? == bytes, "written: {report:?}");
+    Ok(())
+}
+
 #[test]
 fn nothing_is_freed_while_inodes_lie_on_bad_blocks() -> Result<()> {
     if !need(NEEDS) {

@@ -211,7 +211,7 @@ pub(crate) const THEIRS: &[Exception] = &[
         says: Says::Text("has INLINE_DATA_FL flag but extended attribute not found"),
         why: "a value of no bytes has no place, for Linux too",
         shown_by: (
-            10,
+            9,
             "zap_block {place big/a_rather_long_file_name_to_fill_blocks_1}",
         ),
     },

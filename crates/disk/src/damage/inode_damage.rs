@@ -39,6 +39,7 @@ damage! {
             "directory of {size} bytes with blocks up to {blocks}",
         DirectoryUnwritten => "directory with unwritten blocks",
         InlineExtents => "data inside of it, and an extent tree",
+        InlineIndex => "entries inside of it, and an index",
         NoInlineAttribute => "data inside of it, without the attribute for more",
         PastInlineData => "longer than the data inside of it",
         SymlinkWithoutBlock => "symbolic link without a block",

@@ -82,7 +82,8 @@ pub(super) fn change(
     )?;
     match inline_data::store(fs, h, dir, &data)? {
         true => Ok(()),
-        false => Err(Error::NoSpace),
+        // They take no more room than before, unless attributes overlap.
+        false => check(fs, dir, Err(DirentError::NoEntry { offset: 0 })),
     }
 }
 

@@ -36,7 +36,7 @@ pub(in crate::file) fn write(
     })
 }
 
-/// Makes a file whose data is inside `size` bytes long. The rest as [`write`].
+/// Makes a file whose data is inside `size` bytes long. The rest as [`write()`].
 ///
 /// # Errors
 /// As [`switch_path::leave_inode`].

@@ -13,7 +13,6 @@ use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
-use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::range_lock::{HoldsSize, WholeFile};
 use crate::file::writeback::writeback_range;
@@ -137,12 +136,15 @@ pub(in crate::file) fn leave_inode(
     inode: &Arc<Inode>,
     privileged: bool,
 ) -> Result<()> {
-    if !inode.flags().contains(InodeFlags::INLINE_DATA) {
+    if inode.is_gone() {
+        return Err(Error::Stale);
+    }
+    if !inline_data::is_inline(inode) {
         return Ok(());
     }
     let to = DataPath::chosen_for(fs, inline_data::flags_outside(fs, inode));
     switch(fs, whole, inode, to, || {
-        alloc::retry(fs, || inline_data::move_to_block(fs, inode, privileged))
+        inline_data::move_to_block(fs, inode, privileged)
     })
 }
 
@@ -166,7 +168,7 @@ fn switch(
         // while it starts a handle.
         fs.journal.sync_all()?;
     }
-    if from.journalled {
+    if from.journalled && !inline_data::is_inline(inode) {
         // Later frees would not be revoked, so nothing of the file may be left in the log.
         fs.journal.force_commit()?;
         fs.journal.checkpoint_all()?;

@@ -188,6 +188,12 @@ pub(super) fn judge(
     {
         return damaged(InodeDamage::ForeignFlags);
     }
+    if core
+        .flags
+        .contains(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS)
+    {
+        return damaged(InodeDamage::InlineExtents);
+    }
     let acl = core.file_acl;
     if acl.get() != 0
         && !(fs.layout.contains(acl, Blocks::ONE) && fs.zones.may_map(Some(ino), acl, Blocks::ONE))

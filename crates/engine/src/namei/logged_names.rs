@@ -32,10 +32,10 @@ fn check(dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
     if dir.kind != FileKind::Directory {
         return Err(Error::NotDir);
     }
-    let read_only = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
-    if dir.flags().intersects(read_only) {
+    let unknown = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+    if dir.flags().intersects(unknown) {
         return Err(Error::NotSupported(
-            "fast commits in a directory whose entries are only read",
+            "fast commits in a directory inside of its inode, or with encrypted names",
         ));
     }
     Ok(())

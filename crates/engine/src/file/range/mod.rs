@@ -46,6 +46,7 @@ use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::WholeFile;
 use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
 use crate::file::{data_path, max_size, max_size_of_any_map, switch_path};
+use crate::inline_data;
 use crate::map::{self, ShiftPlan};
 use crate::state::inode::Inode;
 use crate::types::Cred;
@@ -115,7 +116,10 @@ fn lock_and_run(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
-    switch_path::leave_inode(fs, &whole, inode, alloc::may_use_reserve(fs, cred))?;
+    if inline_data::is_inline(inode) {
+        may_leave_inode(fs, inode, mode)?;
+        switch_path::leave_inode(fs, &whole, inode, alloc::may_use_reserve(fs, cred))?;
+    }
     let cx = FileContext::new(fs, inode).with_cred(cred);
     let op = RangeOperation {
         cx: &cx,
@@ -141,6 +145,18 @@ fn lock_and_run(
         FallocateMode::ZeroRange { keep_size } => op.zero(&no_fills, keep_size),
         FallocateMode::CollapseRange => op.collapse(&no_fills),
         FallocateMode::InsertRange => op.insert(&no_fills),
+    }
+}
+
+/// Fails for an operation that a file with its data inside of the inode cannot have in blocks.
+fn may_leave_inode(fs: &Fs, inode: &Inode, mode: FallocateMode) -> Result<()> {
+    let extents = inline_data::flags_outside(fs, inode).contains(InodeFlags::EXTENTS);
+    match mode {
+        FallocateMode::PunchHole => Ok(()),
+        _ if !extents => Err(Error::NotSupported("such an operation without extents")),
+        FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { .. } => Ok(()),
+        // It is shorter than a block, so nothing of it can be cut out or pushed back.
+        FallocateMode::CollapseRange | FallocateMode::InsertRange => Err(Error::Invalid),
     }
 }
 

@@ -67,6 +67,7 @@ pub(crate) fn edit(
     if inode.flags().contains(InodeFlags::INLINE_DATA) {
         // It is changed in place, in the cache.
         let whole = crate::file::lock_whole_file(fs, inode);
+        inode.check_changeable(false)?;
         switch_path::leave_inode(fs, &whole, inode, alloc::may_use_reserve(fs, cred))?;
     }
     let (done, flags) = {
