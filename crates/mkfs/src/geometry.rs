@@ -101,12 +101,13 @@ impl Wanted {
             let why = "it has to be from 0 to 50 percent";
             return Err(Error::bad("the share of reserved blocks", percent, why));
         }
+        let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
         let wanted = Self {
             features,
             block_size,
             inode_size,
             blocks,
-            inodes: inodes(options, profile, blocks, block_size)?,
+            inodes: inodes(options, profile, (blocks, block_size), wide)?,
             reserved: share(blocks, percent),
         };
         if wanted.inodes * inode_size >= blocks * block_size.bytes_u64() {
@@ -262,7 +263,12 @@ fn block_size(bytes: u32) -> Result<BlockSize> {
 }
 
 /// How many inodes are asked for.
-fn inodes(options: &Options, profile: &Profile, blocks: u64, bs: BlockSize) -> Result<u64> {
+fn inodes(
+    options: &Options,
+    profile: &Profile,
+    (blocks, bs): (u64, BlockSize),
+    wide: bool,
+) -> Result<u64> {
     let most = u64::from(u32::MAX);
     if let Some(inodes) = options.inodes {
         if !(1..=most).contains(&inodes) {
@@ -278,5 +284,10 @@ fn inodes(options: &Options, profile: &Profile, blocks: u64, bs: BlockSize) -> R
         let why = "it has to be from 1024 to 67108864";
         return Err(Error::bad("the number of bytes for an inode", ratio, why));
     }
-    Ok((blocks * bs.bytes_u64() / ratio).min(most))
+    let inodes = blocks * bs.bytes_u64() / ratio;
+    if inodes > most && !wide {
+        let why = "it makes more than 2^32 - 1 inodes, which without 64bit have to be asked for";
+        return Err(Error::bad("the number of bytes for an inode", ratio, why));
+    }
+    Ok(inodes.min(most))
 }
