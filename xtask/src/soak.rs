@@ -167,6 +167,14 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "combinations",
+        suites: "-p extant-tests --test combinations",
+        tests: &["--nocapture"],
+        env: &[("EXTANT_COMBINATIONS", "20")],
+        round: Some(300),
+        ..PLAIN
+    },
+    Stage {
         name: "hostile-images",
         suites: "--profile soak -p extant-tests --test hostile",
         tests: &["--nocapture"],
