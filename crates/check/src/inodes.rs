@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use extant_disk::damage::{DirectoryDamage, InodeDamage};
+use extant_disk::damage::{CorruptKind, DirectoryDamage, InodeDamage};
 use extant_disk::extent::Extent;
 use extant_disk::features::Incompat;
 use extant_disk::file_kind::FileKind;
@@ -484,7 +484,7 @@ impl Table<'_> {
     fn inside(&self, inode: &Found<'_>) -> Inside {
         let (ino, core) = (inode.ino, inode.core);
         // The flag may be wrong, and what `i_block` leads to the inode's.
-        let doubtful = |damage: InodeDamage| {
+        let doubtful = |damage: CorruptKind| {
             self.findings
                 .add_hiding_inodes(Location::Inode(ino), damage);
             Inside::Doubtful
@@ -492,15 +492,14 @@ impl Table<'_> {
         let size = full_size(inode.raw);
         let data = match bytes_inside(core) {
             Ok(Some(data)) => data,
-            Ok(None) => return doubtful(InodeDamage::NoInlineAttribute),
-            // Attributes that cannot be read were reported.
-            Err(_) => return Inside::Doubtful,
+            Ok(None) => return doubtful(InodeDamage::NoInlineAttribute.into()),
+            Err(error) => return doubtful(error.into()),
         };
         let Some(data) = usize::try_from(size).ok().and_then(|size| data.get(..size)) else {
-            return doubtful(InodeDamage::PastInlineData);
+            return doubtful(InodeDamage::PastInlineData.into());
         };
         if core.flags.contains(InodeFlags::EXTENTS) {
-            return doubtful(InodeDamage::InlineExtents);
+            return doubtful(InodeDamage::InlineExtents.into());
         }
         match inode.kind {
             Some(FileKind::Symlink) => {

@@ -164,15 +164,11 @@ impl Holder {
         let is_one = core.links != 0
             && core.flags.contains(InodeFlags::EA_INODE)
             && FileKind::from_mode(core.mode) == Some(FileKind::Regular);
-        let (time, version) = (raw.ctime.get(), raw.version_lo.get());
-        let users = u64::from(time) << 32 | u64::from(version);
-        // Lustre's have no count, and the number of their user in place of a time.
-        let inodes = 1..=volume.sb.inodes_count();
-        let of_lustre = users == 0 && inodes.contains(&raw.mtime.get());
+        let of_lustre = core.is_value_of_lustre(volume.sb.inodes_count());
         Ok(is_one.then(|| Self {
             size: core.disk_size,
             crc: raw.atime.get(),
-            users: (!of_lustre).then_some(users),
+            users: (!of_lustre).then(|| core.value_users()),
         }))
     }
 }

@@ -171,6 +171,8 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
     })?;
     let run = held.run();
     let at = bs.dev_off(run.start).ok_or(Error::NoSpace)?;
+    // Before anything changes: a block map holds 32 bits.
+    map::root_with(flags_outside(fs, inode), Some(run.start)).ok_or(Error::NoSpace)?;
     fs.dev.write_at(at, &data).map_err(|source| DeviceFault {
         request: DeviceRequest::Write,
         at,

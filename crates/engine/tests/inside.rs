@@ -71,7 +71,7 @@ fn bytes_inside_are_durable_after_fdatasync() {
     image.fsck_clean().unwrap();
 }
 
-/// What has no room, and what needs blocks, moves the data; nothing else does.
+/// Data moves if it has no room or an operation needs blocks, and for nothing else.
 #[test]
 fn data_moves_to_a_block_when_it_must() {
     let image = image(16, "-b 1024");

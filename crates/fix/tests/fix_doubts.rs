@@ -9,7 +9,7 @@ use std::fs;
 use check_kit::{BASES, Expected, base, damage, kind};
 use extant_disk::damage::{
     BitmapDamage, DirectoryDamage, DirentError, ExtentError, GroupDescError, InodeDamage,
-    InodeError, LinkDamage, MapDamage, ReservedDamage, SuperblockError,
+    InodeError, LinkDamage, MapDamage, ReservedDamage, SuperblockError, XattrError,
 };
 use extant_testkit::mutate::{Kind, Map};
 use extant_testkit::{Context, Image, Result, bail, ensure, need};
@@ -413,7 +413,6 @@ fn clean_images_are_not_written() -> Result<()> {
     Ok(())
 }
 
-/// Inodes on a bad block of a table may own what seems to be free.
 /// A wrong kind of an entry inside of an inode is left: it is in no block.
 #[test]
 fn an_entry_inside_of_an_inode_keeps_its_kind() -> Result<()> {
@@ -436,6 +435,32 @@ fn an_entry_inside_of_an_inode_keeps_its_kind() -> Result<()> {
     Ok(())
 }
 
+/// A file that may have its data inside, and whose attributes do not say.
+#[test]
+fn blocks_are_not_freed_beside_attributes_that_cannot_be_read() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(8).args("-b 1024 -O inline_data,^metadata_csum,^has_journal");
+    let image = image.make()?;
+    let source = image.path().with_extension("data");
+    fs::write(&source, [5; 20_000])?;
+    image.debugfs_write(&format!("write {} file", source.display()))?;
+    image.debugfs_write("ea_set file user.found-by-this-name value")?;
+    image.debugfs_write("sif file flags 0x10080000")?;
+    let mut bytes = fs::read(image.path())?;
+    let name = b"found-by-this-name";
+    let at = bytes.windows(name.len()).position(|part| part == name);
+    let Some(at) = at else { bail!("no attribute") };
+    bytes[at - 14..at - 12].fill(0xff); // the place of its value
+    fs::write(image.path(), &bytes)?;
+    let report = run(&image, false)?;
+    are_left(&report, &[kind!(AttributeTable(XattrError::Value { .. }))])?;
+    ensure!(fs::read(image.path())? == bytes, "written: {report:?}");
+    Ok(())
+}
+
+/// Inodes on a bad block of a table may own what seems to be free.
 #[test]
 fn nothing_is_freed_while_inodes_lie_on_bad_blocks() -> Result<()> {
     if !need(NEEDS) {

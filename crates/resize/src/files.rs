@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use extant_disk::bitmap;
-use extant_disk::features::Compat;
+use extant_disk::features::{Compat, Incompat};
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::inode::{InodeCore, InodeFlags};
@@ -97,6 +97,10 @@ impl Volume {
         let extents = core.flags.contains(InodeFlags::EXTENTS);
         match FileKind::from_mode(core.mode) {
             Some(FileKind::Regular | FileKind::Directory) => true,
+            // With values of attributes in inodes of their own the sectors say nothing.
+            Some(FileKind::Symlink) if self.old.features.has_incompat(Incompat::EA_INODE) => {
+                extents || core.disk_size >= FAST_LINK
+            }
             Some(FileKind::Symlink) => extents || core.sectors > own || core.disk_size >= FAST_LINK,
             _ => false,
         }

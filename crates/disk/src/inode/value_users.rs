@@ -13,6 +13,13 @@ impl InodeCore {
         u64::from(low32(self.ctime.secs)) << 32 | (self.version & u64::from(u32::MAX))
     }
 
+    /// Returns whether Lustre made the inode of a value, on a volume of so many inodes: it has no
+    /// count, and the number of the inode that has the attribute in place of the time of its last
+    /// change.
+    pub fn is_value_of_lustre(&self, inodes: u32) -> bool {
+        self.value_users() == 0 && (1..=inodes).contains(&low32(self.mtime.secs))
+    }
+
     /// Stores that number.
     pub fn set_value_users(&mut self, users: u64) {
         let (high, low) = (users >> 32, users & u64::from(u32::MAX));

@@ -401,8 +401,10 @@ fn release_values(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Result<V
         tables.area.fits_area(area_len) == Fit::Fits
             && tables.block.fits_block(fs.layout.block_size.bytes()) == Fit::Fits
     };
-    let Some(tables) = tables.ok().filter(fits) else {
-        return Ok(Values::Kept);
+    let tables = match tables {
+        Ok(tables) if fits(&tables) => tables,
+        Ok(_) | Err(Error::Corrupt { .. }) => return Ok(Values::Kept),
+        Err(error) => return Err(error),
     };
     let mut more = tables.count_elsewhere() > 0;
     while more {

@@ -95,7 +95,11 @@ impl CountedValue {
     /// Returns whether the blocks of the value are counted by the owner of each attribute as well.
     /// Values that Lustre made are not.
     pub(super) fn is_counted(&self, fs: &Fs) -> bool {
-        !is_of_lustre(fs, &self.inode.core.read())
+        !self
+            .inode
+            .core
+            .read()
+            .is_value_of_lustre(fs.layout.inodes_count())
     }
 
     /// Counts one more entry. False if the last one went meanwhile.
@@ -132,7 +136,7 @@ impl CountedValue {
         let hash = self.inode.update_held(fs, h, &self.record, |core| {
             let users = match core.value_users() {
                 // One of Lustre has one user, another may have any number: it stays.
-                0 if !is_of_lustre(fs, core) => return None,
+                0 if !core.is_value_of_lustre(fs.layout.inodes_count()) => return None,
                 u64::MAX => return None,
                 users => users.saturating_sub(1),
             };
@@ -150,13 +154,6 @@ impl CountedValue {
         fs.xattr_blocks.values.lock().forget(hash, self.inode.ino);
         orphan::add(fs, h, &self.inode)
     }
-}
-
-/// Returns whether Lustre made the inode of a value: it has no count, and the number of the inode
-/// that has the attribute in place of the time of its last change.
-fn is_of_lustre(fs: &Fs, core: &InodeCore) -> bool {
-    let inodes = i64::from(fs.layout.inodes_count());
-    core.value_users() == 0 && (1..=inodes).contains(&core.mtime.secs)
 }
 
 /// The inodes of values whose counts a change of attributes may change, all of them in memory.
