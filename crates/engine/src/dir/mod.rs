@@ -17,8 +17,9 @@
 //! so.
 //!
 //! # Invariants
-//! Names in a directory are unique. The size is a whole number of blocks, in memory and on disk.
-//! Every block is valid by itself before and after every change.
+//! Names in a directory are unique. The size is a whole number of blocks, in memory and on disk, or
+//! that of the entries inside of the inode. Every block, and every inode with entries inside, is
+//! valid by itself before and after every change.
 //!
 //! [`insert`], [`remove`] and [`retarget`] take the name out of the cache of names ([`Fs::names`])
 //! before they change a block; [`crate::namei`] fills the cache.
@@ -303,7 +304,8 @@ pub(crate) fn hold_parent(fs: &Fs, dir: LockedInode<'_>) -> Result<Option<Block>
     entries::checked_dots(&FsStore::open(fs, &dir)?).map(Some)
 }
 
-/// Makes ".." lead to `parent`. Needs one credit.
+/// Makes ".." lead to `parent`. Needs one credit, or [`crate::volume::credits::INODE_UPDATE`] where
+/// it is inside of the inode.
 ///
 /// # Errors
 /// Damage.

@@ -12,18 +12,19 @@
 //! | `cached`, `data_path` | what is cached of a file; the code that moves its data |
 //! | `writeback`, `callbacks` | writeback, and what the page cache and the journal call for it |
 //! | `sync` | making things durable |
+//! | `switch_path` | switching the data path; moving data from inside of the inode to a block |
+//! | `inline_file` | changes of data inside of the inode |
 //! | `read` | buffered reads, searches for data and holes, views |
 //! | `truncate` | changing the size |
-//! | `switch_path` | switching the data path; moving data from inside of the inode to blocks |
-//! | `inline_file` | changes of data inside of the inode |
 //! | `write_through`, `direct` | writes to the device at once; reads and writes past the cache |
 //! | `write`, `direct_queue` | writes; queues of direct requests |
 //! | `range`, `copy`, `relocate` | fallocate(2); copies; moving a file's blocks |
 //!
 //! # Invariants
-//! * A write starts no journal handle, unless space is so low that it has to allocate at once.
-//!   (J34)
-//! * `disk_size` moves only after data is on the device, or with a truncation. (J1, J20)
+//! * A write to blocks starts no journal handle, unless space is so low that it has to allocate at
+//!   once. (J34) One to data inside of the inode is a transaction.
+//! * `disk_size` moves only after data is on the device, with the data inside of the inode in one
+//!   transaction, or with a truncation. (J1, J20)
 //! * A dirty block is delayed or allocated; a delayed block is dirty, once idle. (J7, J8)
 //!
 //! # Locks

@@ -315,7 +315,8 @@ impl Layout {
         exact_u32((self.block_size.bytes() / self.desc_size) as u64)
     }
 
-    /// The location of `group`'s descriptor in the primary table: block, and offset in it.
+    /// The location of `group`'s descriptor, in the table or in its meta group: block, and offset
+    /// in it.
     pub(crate) fn desc_location(&self, group: Group) -> (Pblk, usize) {
         let per_block = self.descs_per_block();
         let (table, index) = (group.get() / per_block, group.get() % per_block);
