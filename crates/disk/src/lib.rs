@@ -28,6 +28,7 @@ pub mod jbd2;
 pub mod location;
 pub mod mmp;
 pub mod orphan;
+pub mod quota;
 pub mod superblock;
 pub mod verity;
 pub mod xattr;

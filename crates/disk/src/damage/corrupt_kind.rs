@@ -4,7 +4,8 @@ use super::{
     AclError, AttributeDamage, BitmapDamage, BlockDamage, DirectoryDamage, DirentError,
     ExtentError, GroupDamage, GroupDescError, HashError, HtreeError, IndexDamage, InodeDamage,
     InodeError, JournalDamage, JournalSuperblockError, LinkDamage, MapDamage, MmpError,
-    OrphanDamage, ReservedDamage, SuperblockDamage, SuperblockError, VerityError, XattrError,
+    OrphanDamage, QuotaDamage, ReservedDamage, SuperblockDamage, SuperblockError, VerityError,
+    XattrError,
 };
 
 /// Kind of damage, by the structure that has it. The display is the message; the location stands
@@ -81,6 +82,9 @@ pub enum CorruptKind {
     /// The list of orphans, or the orphan file.
     #[error(transparent)]
     Orphan(#[from] OrphanDamage),
+    /// A file of quotas, or the usage that it says.
+    #[error(transparent)]
+    Quota(#[from] QuotaDamage),
     /// The bytes of the journal's superblock.
     #[error(transparent)]
     JournalSuperblock(#[from] JournalSuperblockError),
