@@ -216,6 +216,11 @@ impl InodeCore {
         fits!(self.extra_isize, atime_extra)
     }
 
+    /// Returns whether there is room for a project id.
+    pub fn has_project(&self) -> bool {
+        fits!(self.extra_isize, projid)
+    }
+
     /// The permission bits with set-id and sticky bits.
     #[inline]
     pub const fn perm(&self) -> u16 {

@@ -37,6 +37,26 @@ pub struct QuotaUsage {
     pub inodes: u64,
 }
 
+/// Sets the usage in the bytes of an entry, and leaves the rest as it is. False if they are no
+/// entry of `id`.
+pub fn set_usage(bytes: &mut [u8], id: u32, usage: QuotaUsage) -> bool {
+    let Ok((raw, _)) = RawQuotaEntry::mut_from_prefix(bytes) else {
+        return false;
+    };
+    if raw.id.get() != id {
+        return false;
+    }
+    let entry = QuotaEntry {
+        usage,
+        ..QuotaEntry::decode(raw)
+    };
+    // The limits stay as they are: not every stored one is a number of bytes.
+    let stored = entry.encode();
+    (raw.inodes, raw.space) = (stored.inodes, stored.space);
+    raw.inode_time = stored.inode_time;
+    true
+}
+
 /// Limits of an id; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QuotaLimits {
@@ -90,6 +110,20 @@ impl QuotaEntry {
         Self {
             id,
             ..Self::default()
+        }
+    }
+
+    /// The usage that may be reached at `now`, in seconds since 1970.
+    pub fn most(&self, now: u64) -> QuotaUsage {
+        let most = |hard: u64, soft: u64, until: u64| {
+            let is_late = soft != 0 && until != 0 && now >= until;
+            let soft = if is_late { soft } else { u64::MAX };
+            soft.min(if hard == 0 { u64::MAX } else { hard })
+        };
+        let limits = &self.limits;
+        QuotaUsage {
+            bytes: most(limits.bytes_hard, limits.bytes_soft, self.bytes_until),
+            inodes: most(limits.inodes_hard, limits.inodes_soft, self.inodes_until),
         }
     }
 

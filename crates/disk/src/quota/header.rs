@@ -11,6 +11,9 @@ use super::{BLOCK, QuotaBlock, QuotaError, QuotaKind};
 const VERSION: u32 = 1;
 /// The least number of blocks: the header and the root of the tree.
 const FEWEST: u32 = 2;
+/// The most bytes of a file. No tree of as many ids as there are inodes comes near it, and
+/// e2fsprogs reads no larger one.
+const LARGEST: u64 = 1 << 31;
 /// Seconds of grace that Linux and e2fsprogs give: a week.
 const WEEK: u32 = 7 * 24 * 60 * 60;
 
@@ -77,6 +80,12 @@ impl QuotaHeader {
         }
     }
 
+    /// The same with other grace times.
+    #[must_use]
+    pub fn with_times(self, times: QuotaTimes) -> Self {
+        Self { times, ..self }
+    }
+
     /// Reads the header of a file of `bytes` bytes that has quotas of `kind`.
     ///
     /// # Errors
@@ -94,7 +103,7 @@ impl QuotaHeader {
             return Err(QuotaError::Version { found });
         }
         let blocks = raw.blocks.get();
-        if blocks < FEWEST || u64::from(blocks) > bytes / BLOCK as u64 {
+        if blocks < FEWEST || u64::from(blocks) > bytes / BLOCK as u64 || bytes > LARGEST {
             return Err(QuotaError::Blocks { blocks, bytes });
         }
         let header = Self {
@@ -114,6 +123,21 @@ impl QuotaHeader {
             }
         }
         Ok(header)
+    }
+
+    /// A header to find entries by in a file of `bytes` bytes whose own cannot be used: with what
+    /// can be read of it.
+    pub fn guess(kind: QuotaKind, bytes: u64, block: &QuotaBlock) -> Self {
+        let most = u32::try_from(bytes.min(LARGEST) / BLOCK as u64).unwrap_or(0);
+        let mut header = Self::new(kind, QuotaTimes::default());
+        if let Ok((raw, _)) = RawQuotaHeader::ref_from_prefix(block)
+            && raw.magic.get() == kind.magic()
+        {
+            header.times.bytes = raw.bytes_grace.get();
+            header.times.inodes = raw.inodes_grace.get();
+        }
+        header.blocks = most.max(FEWEST);
+        header
     }
 
     /// Writes the header; what follows it in the block stays.

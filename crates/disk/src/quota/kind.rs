@@ -2,7 +2,7 @@
 
 use extant_units::Ino;
 
-use crate::superblock::Superblock;
+use crate::superblock::{RawSuperblock, Superblock};
 
 /// An id that usage is counted for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -51,9 +51,22 @@ impl QuotaKind {
         }
     }
 
+    /// Names inode `ino` as its file; 0 is none.
+    pub fn set_file(self, raw: &mut RawSuperblock, ino: u32) {
+        match self {
+            Self::User => raw.usr_quota_inum.set(ino),
+            Self::Group => raw.grp_quota_inum.set(ino),
+            Self::Project => raw.prj_quota_inum.set(ino),
+        }
+    }
+
     /// The inode of its file (`s_*_quota_inum`); `None` if the volume has none.
     pub fn file_of(self, sb: &Superblock) -> Option<Ino> {
-        let raw = sb.raw();
+        self.named_in(sb.raw())
+    }
+
+    /// The same in a superblock that is being changed.
+    pub fn named_in(self, raw: &RawSuperblock) -> Option<Ino> {
         Ino::new(match self {
             Self::User => raw.usr_quota_inum.get(),
             Self::Group => raw.grp_quota_inum.get(),

@@ -1,8 +1,8 @@
 //! A file of quotas in memory: made whole, or read whole.
 
 use super::{
-    BLOCK, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaError, QuotaHeader, QuotaKind, QuotaTimes,
-    begin, insert, walk,
+    BLOCK, QuotaBlock, QuotaBlocks, QuotaBlocksMut, QuotaEntry, QuotaError, QuotaHeader, QuotaKind,
+    QuotaTimes, begin, insert, walk,
 };
 
 /// The bytes of a file of quotas.
@@ -66,16 +66,25 @@ impl QuotaBlocks for MemoryQuotas {
         let found = blocks.get(block as usize).copied();
         found.ok_or(QuotaError::Short { block })
     }
+}
 
-    fn write(&mut self, block: u32, bytes: &QuotaBlock) -> Result<(), QuotaError> {
+impl QuotaBlocksMut for MemoryQuotas {
+    fn append(&mut self, block: u32, bytes: &QuotaBlock) -> Result<(), QuotaError> {
+        self.bytes.truncate(block as usize * BLOCK);
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        block: u32,
+        _old: &QuotaBlock,
+        new: &QuotaBlock,
+    ) -> Result<(), QuotaError> {
         let at = block as usize * BLOCK;
-        if at == self.bytes.len() {
-            self.bytes.extend_from_slice(bytes);
-            return Ok(());
-        }
         let part = self.bytes.get_mut(at..at + BLOCK);
         part.ok_or(QuotaError::Short { block })?
-            .copy_from_slice(bytes);
+            .copy_from_slice(new);
         Ok(())
     }
 }

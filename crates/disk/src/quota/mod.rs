@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! - Every number of a block is checked against the header's count before it is followed.
-//! - A walk visits no block twice.
+//! - A walk visits no node twice, and no block of entries more often than it has entries.
 
 mod entry;
 mod entry_block;
@@ -25,15 +25,19 @@ mod kind;
 mod memory_file;
 mod quota_error;
 mod quota_tree;
+mod quota_walk;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{QuotaEntry, QuotaLimits, QuotaUsage};
+pub use entry::{QuotaEntry, QuotaLimits, QuotaUsage, set_usage};
 pub use header::{QuotaHeader, QuotaTimes};
 pub use kind::QuotaKind;
 pub use memory_file::MemoryQuotas;
 pub use quota_error::QuotaError;
-pub use quota_tree::{EntryPlace, INSERT_BLOCKS, QuotaBlocks, begin, entry_at, find, insert, walk};
+pub use quota_tree::{
+    EntryPlace, INSERT_BLOCKS, QuotaBlocks, QuotaBlocksMut, begin, entry_at, find, insert,
+};
+pub use quota_walk::{first_from, salvage, walk};
 
 /// Bytes of a block of such a file.
 pub const BLOCK: usize = 1024;

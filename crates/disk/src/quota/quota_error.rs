@@ -61,6 +61,19 @@ pub enum QuotaError {
         /// The id.
         id: u32,
     },
+    /// A block of entries has some that the tree does not lead to.
+    #[error("block {block} of the quotas has entries that nothing leads to")]
+    Unreached {
+        /// The block.
+        block: u32,
+    },
+    /// A list of blocks with room, or without use, has a block that does not belong there, or whose
+    /// way back is wrong.
+    #[error("block {block} of the quotas is in the wrong list")]
+    List {
+        /// The block.
+        block: u32,
+    },
     /// No more blocks can be numbered.
     #[error("the file of quotas is full")]
     Full,

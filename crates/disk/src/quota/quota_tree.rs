@@ -1,12 +1,12 @@
-//! The tree that leads from an id to its entry: looking up, adding, and walking over all.
+//! The tree that leads from an id to its entry: looking up and adding.
 
 use super::entry_block::{ENTRIES, EntryBlock, offset};
 use super::{BLOCK, QuotaBlock, QuotaEntry, QuotaError, QuotaHeader, QuotaKind, QuotaTimes};
 
 /// Levels of nodes.
-const LEVELS: usize = 4;
+pub(super) const LEVELS: usize = 4;
 /// The root of the tree.
-const ROOT: u32 = 1;
+pub(super) const ROOT: u32 = 1;
 /// A node has a reference for each value of a byte.
 const _: () = assert!(BLOCK / 4 == 1 << u8::BITS);
 /// The most blocks that [`insert`] writes: the header, nodes of four levels, the block of the entry
@@ -25,12 +25,23 @@ pub trait QuotaBlocks {
     /// # Errors
     /// The file ends before it, or it cannot be read.
     fn read(&mut self, block: u32) -> Result<QuotaBlock, Self::Error>;
+}
 
-    /// Writes block `block`: one that was read before, or the next one behind the last.
+/// The same, to change.
+pub trait QuotaBlocksMut: QuotaBlocks {
+    /// Makes block `block`, the next one behind the last, with these bytes.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    fn append(&mut self, block: u32, bytes: &QuotaBlock) -> Result<(), Self::Error>;
+
+    /// Changes block `block`, which was `old` when it was read, to `new`. Bytes that are the same
+    /// in both stay as they are by now: the usage of other entries may have changed.
     ///
     /// # Errors
     /// It cannot be stored.
-    fn write(&mut self, block: u32, bytes: &QuotaBlock) -> Result<(), Self::Error>;
+    fn change(&mut self, block: u32, old: &QuotaBlock, new: &QuotaBlock)
+    -> Result<(), Self::Error>;
 }
 
 /// Place of an entry.
@@ -59,7 +70,7 @@ fn slot(id: u32, depth: usize) -> usize {
     usize::from(id.to_be_bytes()[depth])
 }
 
-fn reference(node: &QuotaBlock, slot: usize) -> u32 {
+pub(super) fn reference(node: &QuotaBlock, slot: usize) -> u32 {
     let (words, _) = node.as_chunks::<4>();
     words.get(slot).map_or(0, |word| u32::from_le_bytes(*word))
 }
@@ -99,7 +110,7 @@ pub fn find<B: QuotaBlocks>(
 ///
 /// # Errors
 /// Those of `blocks`.
-pub fn begin<B: QuotaBlocks>(
+pub fn begin<B: QuotaBlocksMut>(
     blocks: &mut B,
     kind: QuotaKind,
     times: QuotaTimes,
@@ -107,17 +118,18 @@ pub fn begin<B: QuotaBlocks>(
     let header = QuotaHeader::new(kind, times);
     let mut first = [0; BLOCK];
     header.encode(&mut first);
-    blocks.write(0, &first)?;
-    blocks.write(ROOT, &[0; BLOCK])?;
+    blocks.append(0, &first)?;
+    blocks.append(ROOT, &[0; BLOCK])?;
     Ok(header)
 }
 
-/// Adds `entry`, whose id has none. Writes at most [`INSERT_BLOCKS`] blocks, each once and new ones
-/// in the order of their numbers; `header` is written if it changes.
+/// Adds `entry`, whose id has none. Writes at most [`INSERT_BLOCKS`] blocks, each once: new ones
+/// first, in the order of their numbers, and the header last.
 ///
 /// # Errors
-/// As [`find`]; [`QuotaError::Full`]. Nothing was written if the damage is in what it read.
-pub fn insert<B: QuotaBlocks>(
+/// As [`find`]; [`QuotaError::Full`]; what `blocks` returns. If that is for a new block, the tree
+/// is what it was: blocks behind the last that it counts have no meaning.
+pub fn insert<B: QuotaBlocksMut>(
     blocks: &mut B,
     header: &mut QuotaHeader,
     entry: &QuotaEntry,
@@ -140,7 +152,7 @@ pub fn insert<B: QuotaBlocks>(
         last = target;
         node = blocks.read(last)?;
     }
-    let mut new = NewBlocks::default();
+    let mut new = NewBlocks::behind(header.blocks);
     // The nodes that are missing, from above, and then the entry.
     let mut missing = Vec::with_capacity(LEVELS);
     for depth in depth + 1..LEVELS {
@@ -152,56 +164,85 @@ pub fn insert<B: QuotaBlocks>(
         let mut made = [0; BLOCK];
         set_reference(&mut made, slot(entry.id, depth), child);
         new.put(block, made);
-        child = block;
+        child = block.0;
     }
-    set_reference(&mut node, slot(entry.id, depth), child);
-    new.put(last, node);
-    let mut first = blocks.read(0)?;
-    after.encode(&mut first);
-    new.put(0, first);
-    new.blocks.sort_unstable_by_key(|(block, _)| *block);
-    for (block, bytes) in &new.blocks {
-        blocks.write(*block, bytes)?;
-    }
+    let mut changed = node;
+    set_reference(&mut changed, slot(entry.id, depth), child);
+    new.put((last, node), changed);
+    let first = blocks.read(0)?;
+    let mut changed = first;
+    after.encode(&mut changed);
+    new.put((0, first), changed);
+    new.write(blocks)?;
     *header = after;
     Ok(place)
 }
 
 /// Blocks that an insertion writes, before it writes any.
-#[derive(Default)]
 struct NewBlocks {
-    blocks: Vec<(u32, QuotaBlock)>,
+    /// The blocks of the file: those from here on are appended.
+    end: u32,
+    appended: Vec<(u32, QuotaBlock)>,
+    /// With what they were.
+    changed: Vec<(u32, QuotaBlock, QuotaBlock)>,
     /// Those of the list of blocks without use.
     taken: Vec<u32>,
 }
 
 impl NewBlocks {
-    fn put(&mut self, block: u32, bytes: QuotaBlock) {
-        self.blocks.push((block, bytes));
+    fn behind(end: u32) -> Self {
+        Self {
+            end,
+            appended: Vec::new(),
+            changed: Vec::new(),
+            taken: Vec::new(),
+        }
     }
 
-    /// A block without use: the first of their list, or the next behind the last.
+    /// Plans that a block becomes `new`, which is made of what it was.
+    fn put(&mut self, (block, old): (u32, QuotaBlock), new: QuotaBlock) {
+        if block >= self.end {
+            self.appended.push((block, new));
+        } else {
+            self.changed.push((block, old, new));
+        }
+    }
+
+    /// Writes them; those that were put last at the end.
+    fn write<B: QuotaBlocksMut>(mut self, blocks: &mut B) -> Result<(), B::Error> {
+        self.appended.sort_unstable_by_key(|(block, _)| *block);
+        for (block, bytes) in &self.appended {
+            blocks.append(*block, bytes)?;
+        }
+        for (block, old, new) in &self.changed {
+            blocks.change(*block, old, new)?;
+        }
+        Ok(())
+    }
+
+    /// A block without use, and what it is: the first of their list, or the next behind the last.
     fn take<B: QuotaBlocks>(
         &mut self,
         blocks: &mut B,
         header: &mut QuotaHeader,
-    ) -> Result<u32, B::Error> {
+    ) -> Result<(u32, QuotaBlock), B::Error> {
         let free = header.free_block;
         if free != 0 {
             if self.taken.contains(&free) {
                 return Err(QuotaError::Repeated { block: free }.into());
             }
             self.taken.push(free);
-            let next = EntryBlock::of(&blocks.read(free)?).header.next_free.get();
+            let old = blocks.read(free)?;
+            let next = EntryBlock::of(&old).header.next_free.get();
             if next != 0 {
                 header.check(free, next)?;
             }
             header.free_block = next;
-            return Ok(free);
+            return Ok((free, old));
         }
         let block = header.blocks;
         header.blocks = block.checked_add(1).ok_or(QuotaError::Full)?;
-        Ok(block)
+        Ok((block, [0; BLOCK]))
     }
 }
 
@@ -213,9 +254,12 @@ fn place_entry<B: QuotaBlocks>(
     new: &mut NewBlocks,
 ) -> Result<EntryPlace, B::Error> {
     let head = header.free_entry;
-    let (block, mut entries) = match head {
+    let ((block, old), mut entries) = match head {
         0 => (new.take(blocks, header)?, EntryBlock::of(&[0; BLOCK])),
-        head => (head, EntryBlock::of(&blocks.read(head)?)),
+        head => {
+            let old = blocks.read(head)?;
+            ((head, old), EntryBlock::of(&old))
+        }
     };
     let found = entries.in_use();
     let counted = entries.header.entries.get();
@@ -239,91 +283,12 @@ fn place_entry<B: QuotaBlocks>(
             if next == block {
                 return Err(QuotaError::Repeated { block }.into());
             }
-            let mut after = EntryBlock::of(&blocks.read(next)?);
+            let old = blocks.read(next)?;
+            let mut after = EntryBlock::of(&old);
             after.header.prev_free.set(0);
-            new.put(next, after.into_bytes());
+            new.put((next, old), after.into_bytes());
         }
     }
-    new.put(block, entries.into_bytes());
+    new.put((block, old), entries.into_bytes());
     Ok(EntryPlace { block, index })
-}
-
-/// Calls `each` for every entry, in the order of their ids. Reads every block once.
-///
-/// # Errors
-/// As [`find`]; a block that the tree leads to twice; an entry under the wrong id, or none where
-/// the tree leads; a wrong count of entries; what `each` returns.
-pub fn walk<B: QuotaBlocks>(
-    blocks: &mut B,
-    header: &QuotaHeader,
-    each: &mut dyn FnMut(EntryPlace, QuotaEntry) -> Result<(), B::Error>,
-) -> Result<(), B::Error> {
-    let mut walk = Walk {
-        blocks,
-        header,
-        nodes: vec![false; header.blocks as usize],
-        leaf: None,
-        each,
-    };
-    walk.node(ROOT, 0, 0)
-}
-
-/// A walk over the tree.
-struct Walk<'a, B: QuotaBlocks> {
-    blocks: &'a mut B,
-    header: &'a QuotaHeader,
-    /// Nodes that were visited. References to blocks of entries are shared by up to 14 ids.
-    nodes: Vec<bool>,
-    /// The block of entries that was read last.
-    leaf: Option<(u32, QuotaBlock)>,
-    each: &'a mut dyn FnMut(EntryPlace, QuotaEntry) -> Result<(), B::Error>,
-}
-
-impl<B: QuotaBlocks> Walk<'_, B> {
-    /// The node at `depth`, whose ids begin with the bytes of `id`.
-    fn node(&mut self, block: u32, depth: usize, id: u32) -> Result<(), B::Error> {
-        let visited = &mut self.nodes[block as usize];
-        if std::mem::replace(visited, true) {
-            return Err(QuotaError::Repeated { block }.into());
-        }
-        let node = self.blocks.read(block)?;
-        for slot in 0..=u8::MAX {
-            let target = reference(&node, usize::from(slot));
-            if target == 0 {
-                continue;
-            }
-            self.header.check(block, target)?;
-            let id = id | u32::from(slot) << (8 * (LEVELS - 1 - depth));
-            if depth + 1 < LEVELS {
-                self.node(target, depth + 1, id)?;
-            } else {
-                self.entry(target, id)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn entry(&mut self, block: u32, id: u32) -> Result<(), B::Error> {
-        if self.nodes[block as usize] {
-            return Err(QuotaError::Repeated { block }.into());
-        }
-        let bytes = match &self.leaf {
-            Some((read, bytes)) if *read == block => *bytes,
-            _ => self.blocks.read(block)?,
-        };
-        self.leaf = Some((block, bytes));
-        let entries = EntryBlock::of(&bytes);
-        let (counted, found) = (entries.header.entries.get(), entries.in_use());
-        if counted != found {
-            return Err(QuotaError::Count {
-                block,
-                counted,
-                found,
-            }
-            .into());
-        }
-        let place = entries.used().find(|(_, entry)| entry.id == id);
-        let (index, entry) = place.ok_or(QuotaError::NoEntry { block, id })?;
-        (self.each)(EntryPlace { block, index }, entry)
-    }
 }
