@@ -15,6 +15,9 @@ pub struct Config {
     /// The log is written with checksums v3 (file systems with `metadata_csum`). A log that
     /// has v2 or v3 already keeps its checksums in either case.
     pub checksums: bool,
+    /// Credits that each handle has beside those it asks for: for blocks that change with what any
+    /// operation changes, such as counts of usage.
+    pub spare_credits: u32,
     /// A handle that uses more credits than it declared is only counted. If false, it fails
     /// an assertion; that is the default of builds with debug assertions.
     pub tolerate_overflow: bool,
@@ -32,6 +35,7 @@ impl Default for Config {
             commit_interval: Duration::from_secs(5),
             barrier: true,
             checksums: true,
+            spare_credits: 0,
             tolerate_overflow: !cfg!(debug_assertions),
             commit_each_handle: false,
             failpoint: ActiveFailpoint::default(),

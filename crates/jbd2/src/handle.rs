@@ -79,6 +79,7 @@ impl Journal {
         shared.assert_no_handle_here();
         let held = taking(Rank::Handle);
         shared.commit_before_start()?;
+        let credits = shared.with_spare(credits);
         let grant = Grant { credits, revokes };
         let transaction = shared.join(grant)?;
         shared.note_handle_started();
@@ -222,12 +223,14 @@ impl Handle {
         Ok(granted)
     }
 
-    /// Makes sure that at least `credits` are left, and asks for what is missing. False as in
+    /// Makes sure that at least `credits` are left, beside those that each handle has, and asks for
+    /// what is missing. False as in
     /// [`Handle::extend`].
     ///
     /// # Errors
     /// The journal was aborted.
     pub fn ensure(&mut self, credits: u32) -> Result<bool, JournalError> {
+        let credits = self.journal.shared().with_spare(credits);
         match credits.checked_sub(self.credits_left()) {
             None | Some(0) => Ok(true),
             Some(missing) => self.extend(missing),
@@ -247,7 +250,7 @@ impl Handle {
         let shared = self.journal.shared();
         shared.request_commit(self.tid);
         shared.commit_before_start()?;
-        self.grant.credits = credits;
+        self.grant.credits = shared.with_spare(credits);
         self.transaction = shared.join(self.grant)?;
         self.tid = self.transaction.tid;
         shared.note_handle_started();

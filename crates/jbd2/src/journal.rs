@@ -284,7 +284,8 @@ impl Journal {
 
     /// The most credits that a single start may ask for.
     pub fn max_credits(&self) -> u32 {
-        self.shared.sizes.max_credits()
+        let spare = self.shared.config.spare_credits;
+        self.shared.sizes.max_credits().saturating_sub(spare)
     }
 
     /// In builds with debug assertions: panics if this thread holds a handle. For callers that are

@@ -97,6 +97,11 @@ impl Shared {
         }
     }
 
+    /// `credits`, and those that each handle has beside.
+    pub(crate) fn with_spare(&self, credits: u32) -> u32 {
+        credits.saturating_add(self.config.spare_credits)
+    }
+
     #[inline]
     pub(crate) fn has_log(&self) -> bool {
         self.log.is_some()

@@ -47,6 +47,8 @@ pub enum Rank {
     SharedXattr,
     /// The inode's `orphan` lock.
     Orphan,
+    /// The header of a file of quotas, while an entry is looked up or added.
+    QuotaFile,
     /// The inode's `map_lock` (`i_data_sem` in Linux).
     Map,
     /// The inode's extent status tree.
@@ -58,6 +60,10 @@ pub enum Rank {
     Group,
     /// The inode's `core`: its stored fields.
     InodeCore,
+    /// The part of an inode in quotas.
+    InodeQuota,
+    /// Usage and limits of one id.
+    Dquot,
     /// The content of a metadata block.
     BlockContent,
 }
@@ -200,7 +206,7 @@ mod checked {
 
     use super::{Exempt, Held, Rank};
 
-    const RANKS: [Rank; 19] = [
+    const RANKS: [Rank; 22] = [
         Rank::Rename,
         Rank::ExtendTurn,
         Rank::Inode,
@@ -214,11 +220,14 @@ mod checked {
         Rank::Xattr,
         Rank::SharedXattr,
         Rank::Orphan,
+        Rank::QuotaFile,
         Rank::Map,
         Rank::Status,
         Rank::Windows,
         Rank::Group,
         Rank::InodeCore,
+        Rank::InodeQuota,
+        Rank::Dquot,
         Rank::BlockContent,
     ];
 
