@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use extant_disk::dir_hash::{DirHasher, HashAlgorithm};
-use extant_disk::features::{Compat, Incompat, RoCompat};
+use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 use extant_mkfs::{Formats, Identity, Layout};
 use extant_units::BlockSize;
 
@@ -75,10 +75,7 @@ impl Sizing<'_> {
         // The first plan tells the features.
         let sketch = Layout::plan(&self.volume, size.unwrap_or_else(|| self.sketched()))?;
         let features = sketch.geometry().features;
-        if !features.has_incompat(Incompat::EXTENTS) {
-            let what = "files without extents are not built: leave extent among the features";
-            return Err(Error::Options(what.to_owned()));
-        }
+        refuse_unbuilt(&features)?;
         let seed = self.volume.hash_seed.expect("the job derives a seed");
         let seed = seed.as_chunks::<4>().0.iter();
         let mut words = [0; 4];
@@ -249,4 +246,17 @@ fn doublings(start: u64) -> impl Iterator<Item = Range<u64>> {
 /// Returns whether a directory is one of an empty volume.
 fn is_own(numbering: &Numbering, id: NodeId) -> bool {
     id == NodeId::ROOT || Some(id) == numbering.lost_found
+}
+
+/// Refuses features that files are not built with.
+fn refuse_unbuilt(features: &FeatureSets) -> Result<()> {
+    if !features.has_incompat(Incompat::EXTENTS) {
+        let what = "files without extents are not built: leave extent among the features";
+        return Err(Error::Options(what.to_owned()));
+    }
+    if features.has_ro_compat(RoCompat::QUOTA) {
+        let what = "usage is not counted: leave quota out of the features";
+        return Err(Error::Options(what.to_owned()));
+    }
+    Ok(())
 }

@@ -326,6 +326,18 @@ fn a_file_that_is_no_image_is_replaced_by_force_alone() {
     refused(&list, &order, "the volume is built of it");
 }
 
+/// The files of quotas would have to say what every source uses.
+#[test]
+fn volumes_with_quotas_are_not_built() {
+    let dir = TempDir::new("build").unwrap();
+    let (source, image) = (archive(&dir, &[file(b"f")]), dir.join("image"));
+    let mut options = Options::default();
+    options.volume.features = extant_mkfs::parse_features("quota").unwrap();
+    let said = build(&[&source], &image, &options).unwrap_err().to_string();
+    assert!(said.contains("leave quota out of the features"), "{said}");
+    assert!(!image.exists());
+}
+
 #[test]
 fn links_to_what_is_excluded_are_named() {
     let dir = TempDir::new("build").unwrap();

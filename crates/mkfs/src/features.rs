@@ -40,7 +40,9 @@ const MADE: FeatureSets = FeatureSets {
         .union(RoCompat::GDT_CSUM)
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
-        .union(RoCompat::METADATA_CSUM),
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
+        .union(RoCompat::PROJECT),
 };
 
 /// Reads a list as `-O` takes it: names, separated by commas, `^` before those to take away, `none`

@@ -1,16 +1,18 @@
 //! The inodes that a new volume has, and where their blocks lie.
 //!
 //! In the order in which their blocks are taken: the root directory, lost+found, the resize inode,
-//! the journal, the block of multiple mount protection, the orphan file.
+//! the journal, the block of multiple mount protection, the files of quotas, the orphan file.
 
 use std::ops::Range;
 
-use extant_disk::extent::{MAX_WRITTEN, ROOT_CAPACITY, block_capacity};
+use extant_disk::extent::{MAX_WRITTEN, ROOT_CAPACITY};
 use extant_disk::features::{Compat, Incompat};
 use extant_disk::geometry::Geometry;
 
 use crate::error::{Error, Result};
+use crate::file_map::Map;
 use crate::geometry::FIRST_INO;
+use crate::quotas::{QuotaFile, Quotas};
 use crate::tables::Ground;
 
 /// The root directory's inode.
@@ -21,52 +23,12 @@ pub(crate) const RESIZE_INO: u32 = 7;
 pub(crate) const JOURNAL_INO: u32 = 8;
 /// The inode of lost+found: the first that is not the format's own.
 pub(crate) const LOST_FOUND_INO: u32 = FIRST_INO;
-/// The orphan file's inode.
-pub(crate) const ORPHAN_INO: u32 = FIRST_INO + 1;
 /// Numbers of blocks that an inode holds itself.
 const DIRECT: u64 = 12;
 /// Bytes that lost+found has room for at once, in at most twelve blocks.
 const LOST_FOUND_BYTES: u64 = 16 * 1024;
 /// The least and the most blocks of a journal.
 const JOURNAL_BLOCKS: Range<u64> = 1024..10_240_001;
-
-/// The blocks of one inode.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Map {
-    /// The data: runs in the order of the file, each no longer than an extent.
-    pub(crate) runs: Vec<Range<u64>>,
-    /// Blocks that hold the map itself, in the order in which they were taken.
-    pub(crate) nodes: Vec<u64>,
-}
-
-impl Map {
-    /// How many blocks hold data.
-    pub(crate) fn data_blocks(&self) -> u64 {
-        self.runs.iter().map(|run| run.end - run.start).sum()
-    }
-
-    /// How many blocks it takes.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.data_blocks() + self.nodes.len() as u64
-    }
-
-    /// The data's blocks, one by one.
-    pub(crate) fn data(&self) -> impl Iterator<Item = u64> {
-        self.runs.iter().cloned().flatten()
-    }
-
-    fn push(&mut self, run: Range<u64>) {
-        let most = u64::from(MAX_WRITTEN);
-        if let Some(last) = self.runs.last_mut()
-            && last.end == run.start
-            && run.end - last.start <= most
-        {
-            last.end = run.end;
-            return;
-        }
-        self.runs.push(run);
-    }
-}
 
 /// The inodes of a new volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,12 +39,18 @@ pub(crate) struct Files {
     pub(crate) resize: Option<u64>,
     pub(crate) journal: Option<Map>,
     pub(crate) mmp: Option<u64>,
+    pub(crate) quotas: Vec<QuotaFile>,
     pub(crate) orphans: Option<Map>,
 }
 
 impl Files {
     /// Allocates all of them. `journal` is the journal's length in blocks.
-    pub(crate) fn allocate(ground: &mut Ground<'_>, journal: u64, bytes: u64) -> Result<Self> {
+    pub(crate) fn allocate(
+        ground: &mut Ground<'_>,
+        journal: u64,
+        wanted: &Quotas,
+        bytes: u64,
+    ) -> Result<Self> {
         let geometry = ground.geometry;
         let features = geometry.features;
         let no_room = |what| Error::TooSmall { bytes, what };
@@ -112,9 +80,10 @@ impl Files {
             let block = ground.take_one(geometry.first_block());
             mmp = Some(block.ok_or(no_room("the block of multiple mount protection"))?);
         }
+        let quotas = wanted.allocate(ground, [&root, &lost_found], bytes)?;
         let mut orphans = None;
         if features.has_compat(Compat::ORPHAN_FILE) {
-            let goal = goal_of(geometry, ORPHAN_INO);
+            let goal = goal_of(geometry, orphan_ino(&quotas));
             let map = allocate(ground, goal, orphan_blocks(geometry));
             orphans = Some(map.ok_or(no_room("the orphan file"))?);
         }
@@ -124,6 +93,7 @@ impl Files {
             resize,
             journal: log,
             mmp,
+            quotas,
             orphans,
         })
     }
@@ -136,17 +106,29 @@ impl Files {
             self.journal.as_ref(),
             self.orphans.as_ref(),
         ];
-        let maps = maps.into_iter().flatten().map(Map::blocks);
+        let quotas = self.quotas.iter().map(|file| &file.map);
+        let maps = maps.into_iter().flatten().chain(quotas).map(Map::blocks);
         maps.sum::<u64>() + u64::from(self.resize.is_some()) + u64::from(self.mmp.is_some())
+    }
+
+    /// The orphan file's inode: the first that is free.
+    pub(crate) fn orphan_ino(&self) -> u32 {
+        orphan_ino(&self.quotas)
     }
 
     /// The last inode in use.
     pub(crate) fn last_inode(&self) -> u32 {
         match self.orphans {
-            Some(_) => ORPHAN_INO,
-            None => LOST_FOUND_INO,
+            Some(_) => self.orphan_ino(),
+            None => self.orphan_ino() - 1,
         }
     }
+}
+
+/// The first inode behind lost+found and the file of projects, which no number is reserved for.
+fn orphan_ino(quotas: &[QuotaFile]) -> u32 {
+    let last = quotas.iter().map(|file| file.ino).max();
+    last.map_or(LOST_FOUND_INO, |last| last.max(LOST_FOUND_INO)) + 1
 }
 
 /// The block from which blocks for inode `ino` are looked for: that of its flex group.
@@ -249,30 +231,16 @@ fn allocate(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
         (goal, left) = (run.start + len, left - len);
         if map.runs.len() > usize::from(ROOT_CAPACITY) && map.nodes.is_empty() {
             // The first node lies before the data.
-            map.nodes.push(ground.take_one(first_of(&map)?)?);
+            map.nodes.push(ground.take_one(map.before_first()?)?);
         }
     }
-    let per_node = usize::from(block_capacity(ground.geometry.block_size));
-    let mut level = map.runs.len();
-    let mut nodes = 0;
-    while level > usize::from(ROOT_CAPACITY) {
-        level = level.div_ceil(per_node);
-        nodes += level;
-    }
-    while map.nodes.len() < nodes {
-        map.nodes.push(ground.take_one(first_of(&map)?)?);
-    }
+    map.take_nodes(ground)?;
     assert_eq!(
         map.data_blocks(),
         blocks,
         "the runs are as long as the file"
     );
     Some(map)
-}
-
-/// The block before the first of the data, which never lies at the volume's beginning.
-fn first_of(map: &Map) -> Option<u64> {
-    Some(map.runs.first()?.start - 1)
 }
 
 /// The same for a file with a block map: each indirect block is taken when its first number is.

@@ -3,9 +3,10 @@
 //! The rules are mke2fs's. A last group too small to be worth its metadata is left out; inodes per
 //! group fill whole blocks of the table; descriptors reserve room for a volume 1024 times as large.
 
-use extant_disk::features::{Compat, FeatureSets, Incompat};
+use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
+use extant_disk::quota::QuotaKind;
 use extant_disk::superblock::full_group_blocks;
 use extant_units::{BlockSize, exact_u16, exact_u32};
 
@@ -77,6 +78,13 @@ impl Wanted {
         }
         if inode_size == 128 && features.has_incompat(Incompat::INLINE_DATA) {
             let why = "inline_data needs room behind the fixed fields";
+            return Err(Error::bad("the inode size", inode_size, why));
+        }
+        if options.quotas.has(QuotaKind::Project) {
+            features.ro_compat |= RoCompat::PROJECT;
+        }
+        if inode_size == 128 && features.has_ro_compat(RoCompat::PROJECT) {
+            let why = "project needs room behind the fixed fields";
             return Err(Error::bad("the inode size", inode_size, why));
         }
         let blocks = bytes / block_size.bytes_u64();

@@ -13,7 +13,8 @@ use extant_units::{Ino, Pblk, exact_u16, exact_u32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Result;
-use crate::files::{JOURNAL_INO, LOST_FOUND_INO, Map, ORPHAN_INO, RESIZE_INO, ROOT_INO};
+use crate::file_map::Map;
+use crate::files::{JOURNAL_INO, LOST_FOUND_INO, RESIZE_INO, ROOT_INO};
 use crate::geometry::RESERVED_INODES;
 use crate::identity::Identity;
 use crate::layout::Layout;
@@ -66,6 +67,7 @@ impl Contents {
         encoder.journal()?;
         encoder.mmp();
         encoder.orphan_file()?;
+        encoder.quotas()?;
         Ok(encoder.contents)
     }
 }
@@ -249,13 +251,29 @@ impl Encoder<'_> {
             return Ok(());
         };
         let bs = self.layout.geometry.block_size;
-        let seed = self.seed(ORPHAN_INO);
+        let ino = self.layout.files.orphan_ino();
+        let seed = self.seed(ino);
         for at in map.data() {
             let mut block = vec![0; bs.bytes()];
             orphan::init(seed, Pblk::new(at), &mut block);
             self.contents.blocks.push((at, block));
         }
         let core = self.blank(REGULAR | 0o600, 1);
-        self.put_mapped(ORPHAN_INO, core, map, map.data_blocks() * bs.bytes_u64())
+        self.put_mapped(ino, core, map, map.data_blocks() * bs.bytes_u64())
+    }
+    fn quotas(&mut self) -> Result<()> {
+        let layout = self.layout;
+        let bs = layout.geometry.block_size.bytes();
+        for file in &layout.files.quotas {
+            for (at, content) in file.map.data().zip(file.bytes.chunks(bs)) {
+                let mut block = content.to_vec();
+                block.resize(bs, 0);
+                self.contents.blocks.push((at, block));
+            }
+            let mut core = self.blank(REGULAR | 0o600, 1);
+            core.flags |= InodeFlags::IMMUTABLE;
+            self.put_mapped(file.ino, core, &file.map, file.bytes.len() as u64)?;
+        }
+        Ok(())
     }
 }

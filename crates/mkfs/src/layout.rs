@@ -6,10 +6,12 @@ use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::geometry::{Geometry, GroupTables};
 
 use crate::error::{Error, Result};
+use crate::file_map::Map;
 use crate::files::{self, Files, LOST_FOUND_INO, ROOT_INO};
 use crate::geometry;
 use crate::options::Options;
 use crate::profile::Profile;
+use crate::quotas::Quotas;
 use crate::space::Space;
 use crate::tables::Ground;
 
@@ -19,6 +21,8 @@ pub struct Layout {
     pub(crate) geometry: Geometry,
     pub(crate) tables: Vec<GroupTables>,
     pub(crate) files: Files,
+    /// Owner and group of the root directory, which the files of quotas count.
+    pub(crate) root_owner: (u32, u32),
     pub(crate) space: Space,
     /// By group: whether its block bitmap is written.
     pub(crate) touched: Vec<bool>,
@@ -73,7 +77,11 @@ impl Layout {
         let free = ground
             .space
             .free_in(geometry.first_block()..geometry.blocks);
-        let files = Files::allocate(&mut ground, journal, bytes)?;
+        let quotas = Quotas {
+            kinds: options.quotas,
+            owner: options.root_owner,
+        };
+        let files = Files::allocate(&mut ground, journal, &quotas, bytes)?;
         let (space, touched) = (ground.space, ground.touched);
         // A block that two files have counts once. No option leads here, nothing is written yet.
         assert_eq!(
@@ -86,6 +94,7 @@ impl Layout {
             directories: directories_of(&geometry),
             tables,
             files,
+            root_owner: options.root_owner,
             space,
             touched,
             overhead,
@@ -104,10 +113,7 @@ impl Layout {
 
     /// Blocks of the journal, zero without one.
     pub fn journal_blocks(&self) -> u64 {
-        self.files
-            .journal
-            .as_ref()
-            .map_or(0, files::Map::data_blocks)
+        self.files.journal.as_ref().map_or(0, Map::data_blocks)
     }
 
     /// Blocks that are free.

@@ -20,7 +20,8 @@
 //!
 //! The modules in the order of the plan: `features` and `profile` (what the options ask for),
 //! `geometry` (sizes and counts), `space` (what is taken), `tables` (bitmaps and inode tables),
-//! `files` (the directories, the journal and the hidden inodes), `layout` (all of it). Then
+//! `files` (the directories, the journal and the hidden inodes), `quotas` (the files of quotas),
+//! `layout` (all of it). Then
 //! `superblock`, `inodes`, `maps` and `write` turn it into bytes. `signature` knows what an
 //! overwritten device may hold, `target` opens files and devices. `population` is what a caller
 //! puts on a volume before it is written ([`Layout::populate`], [`write_populated`]).
@@ -46,6 +47,7 @@
 
 mod error;
 mod features;
+mod file_map;
 mod files;
 mod geometry;
 mod identity;
@@ -55,6 +57,8 @@ mod maps;
 mod options;
 mod population;
 mod profile;
+mod quota_kinds;
+mod quotas;
 mod signature;
 mod space;
 mod superblock;
@@ -70,6 +74,7 @@ pub use layout::Layout;
 pub use options::Options;
 pub use population::{Formats, Population};
 pub use profile::Usage;
+pub use quota_kinds::{QuotaKinds, parse_quota_kinds};
 pub use signature::{Signature, find_other_format, find_signatures};
 pub use target::{Made, make, make_on, plan, plan_on, refuse_occupied_file, take_device};
 pub use write::{Before, write, write_populated};

@@ -7,7 +7,7 @@ use extant_disk::geometry::Geometry;
 use extant_units::{Lblk, Pblk, exact_u32};
 
 use crate::error::Result;
-use crate::files::Map;
+use crate::file_map::Map;
 
 /// A block and what it holds.
 pub(crate) type Block = (u64, Vec<u8>);

@@ -2,6 +2,7 @@
 
 use crate::features::FeatureEdit;
 use crate::profile::Usage;
+use crate::quota_kinds::QuotaKinds;
 
 /// How a file system is to be made. The default is mke2fs's.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,6 +37,9 @@ pub struct Options {
     pub strict_names: bool,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
+    /// With the feature `quota`: the kinds that are counted. Projects are if the feature `project`
+    /// is there, which goes with their kind.
+    pub quotas: QuotaKinds,
     /// Leaves unused parts of the inode tables to the first mount. On a device that reads as zeros
     /// they are zero either way.
     pub lazy_itable_init: Option<bool>,
@@ -65,6 +69,7 @@ impl Default for Options {
             stripe_width: 0,
             strict_names: false,
             root_owner: (0, 0),
+            quotas: QuotaKinds::USER_GROUP,
             lazy_itable_init: None,
             time: None,
             discard: false,

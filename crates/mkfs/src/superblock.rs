@@ -8,7 +8,7 @@ use extant_disk::superblock::{
 use extant_units::{Blocks, exact_u16, exact_u32};
 use zerocopy::little_endian::U32;
 
-use crate::files::{JOURNAL_INO, ORPHAN_INO};
+use crate::files::JOURNAL_INO;
 use crate::geometry::FIRST_INO;
 use crate::identity::Identity;
 use crate::inodes::{Contents, MMP_SECONDS};
@@ -123,6 +123,9 @@ fn files(raw: &mut RawSuperblock, layout: &Layout, contents: &Contents) {
     }
     let features = layout.geometry.features;
     if features.has_compat(Compat::ORPHAN_FILE) {
-        raw.orphan_file_inum.set(ORPHAN_INO);
+        raw.orphan_file_inum.set(layout.files.orphan_ino());
+    }
+    for file in &layout.files.quotas {
+        file.kind.set_file(raw, file.ino);
     }
 }

@@ -16,7 +16,7 @@ use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_units::{DevOff, Group, Ino, Pblk, exact_u32};
 use zerocopy::IntoBytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::inodes::Contents;
 use crate::layout::Layout;
@@ -69,6 +69,10 @@ pub fn write_populated(
     before: Before,
     population: &dyn Population,
 ) -> Result<()> {
+    if !layout.files.quotas.is_empty() && layout.root_owner != identity.root_owner {
+        let why = "the files of quotas were planned for another owner of the root directory";
+        return Err(Error::Conflict(why));
+    }
     let seed = identity.seed(layout.geometry.features);
     let contents = Contents::of(layout, identity)?;
     let mut writer = Writer {

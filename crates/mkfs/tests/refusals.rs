@@ -3,7 +3,10 @@
 
 use std::path::Path;
 
-use extant_mkfs::{Error, Layout, Options, Usage, make, parse_features, plan};
+use extant_blockdev::MemoryDevice;
+use extant_mkfs::{
+    Error, Identity, Layout, Options, Usage, make, parse_features, parse_quota_kinds, plan, write,
+};
 use extant_testkit::{Cmd, LoopDevice, Need, TempDir, need};
 
 const MIB: u64 = 1 << 20;
@@ -102,10 +105,30 @@ fn things_that_do_not_go_together() {
     assert!(features("^metadata_csum,metadata_csum_seed").contains("needs metadata_csum"));
     assert!(features("^has_journal,orphan_file").contains("needs has_journal"));
     let said = refused(64 * MIB, |o| {
+        o.features = parse_features("quota,project").unwrap();
+        o.inode_size = Some(128);
+    });
+    assert!(said.contains("project needs room"), "{said}");
+    assert!(parse_quota_kinds("usrquota:all").is_err());
+    let said = refused(64 * MIB, |o| {
         o.usage = Usage::Minimal;
         o.journal_mib = Some(8);
     });
     assert_eq!(said, "a journal's size needs has_journal");
+}
+
+/// The files of quotas say what the owner of the root directory uses.
+#[test]
+fn another_owner_than_planned_is_refused() {
+    let options = options(|o| o.features = parse_features("quota").unwrap());
+    let layout = Layout::plan(&options, 16 * MIB).unwrap();
+    let mut identity = Identity::of(&options).unwrap();
+    identity.root_owner = (1000, 0);
+    let device = MemoryDevice::new(16 << 20);
+    let refused = write(&device, &layout, &identity);
+    assert!(matches!(refused, Err(Error::Conflict(_))));
+    identity.root_owner = (0, 0);
+    write(&device, &layout, &identity).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use extant_mkfs::{Options, make, parse_features};
+use extant_mkfs::{Options, make, parse_features, parse_quota_kinds};
 use extant_testkit::{Cmd, Result};
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
@@ -111,6 +111,7 @@ fn extend(options: &mut Options, word: &str) {
         "lazy_itable_init" => options.lazy_itable_init = Some(value == "1"),
         "encoding" => options.features.extend(parse_features("casefold").unwrap()),
         "encoding_flags" => options.strict_names = value == "strict",
+        "quotatype" => options.quotas = parse_quota_kinds(value).unwrap(),
         "root_owner" => {
             let (uid, gid) = value.split_once(':').unwrap();
             options.root_owner = (number(uid), number(gid));

@@ -10,6 +10,7 @@ mod difference;
 use std::io::Write;
 use std::path::Path;
 
+use extant_disk::features::RoCompat;
 use extant_testkit::{
     Context, Image, Need, Result, Rng, Subject, TempDir, content, ensure, need, report,
 };
@@ -157,6 +158,42 @@ fn each_feature_with_and_without() {
 }
 
 #[test]
+fn quotas_of_every_kind() {
+    compare_all(&[
+        (64 * MIB, "-O quota"),
+        (64 * MIB, "-O quota,project"),
+        (64 * MIB, "-O project"),
+        (64 * MIB, "-O quota,project,orphan_file"),
+        (64 * MIB, "-O quota -E quotatype=usrquota"),
+        (64 * MIB, "-O quota -E quotatype=grpquota:^usr"),
+        (64 * MIB, "-O quota -E quotatype=prjquota"),
+        (64 * MIB, "-O quota,project -E quotatype=usr"),
+        (64 * MIB, "-E quotatype=usrquota:grpquota:prjquota"),
+        (64 * MIB, "-O quota,project -b 2048"),
+        (64 * MIB, "-O quota,project -b 4096"),
+        (64 * MIB, "-O quota,project -b 8192"),
+        (64 * MIB, "-O quota,project -b 16384"),
+        (128 * MIB, "-O quota,project -b 32768"),
+        (200 * MIB, "-O quota,project -b 65536"),
+        (64 * MIB, "-O quota,project,^extent,^64bit"),
+        (64 * MIB, "-O quota,project,^extent,^64bit,^flex_bg -b 4096"),
+        (GIB, "-O quota,project,^metadata_csum,^64bit -b 1024"),
+        (64 * MIB, "-O quota,project,^has_journal,^resize_inode"),
+        (64 * MIB, "-O quota,project,mmp -I 512"),
+        (64 * MIB, "-O quota -I 128"),
+        (9 * GIB, "-O quota,project,orphan_file"),
+        (2 * MIB, "-O quota,project"),
+        (64 * MIB, "-O quota,project,inline_data,ea_inode"),
+        (64 * MIB, "-O quota,project -E root_owner=1000:100000"),
+        (64 * MIB, "-O quota,project -b 4096 -E root_owner=5:0"),
+        (
+            64 * MIB,
+            "-O quota,^extent,^64bit -E root_owner=4294967294:70000",
+        ),
+    ]);
+}
+
+#[test]
 fn each_size_that_can_be_chosen() {
     compare_all(&[
         (64 * MIB, "-b 4096"),
@@ -201,6 +238,8 @@ const FEATURES: &[&str] = &[
     "large_dir",
     "inline_data",
     "ea_inode",
+    "quota",
+    "project",
     "mmp",
     "metadata_csum_seed",
     "^metadata_csum",
@@ -290,6 +329,11 @@ fn judge(path: &Path, case: &Case, number: u64) -> Result<()> {
         "{}",
         said(&format!("{:?}", report.findings))
     );
+    let of_quotas = RoCompat::QUOTA | RoCompat::PROJECT;
+    let has_quotas = case.args.contains("quota") || case.args.contains("project");
+    if has_quotas && !RoCompat::SUPPORTED.contains(of_quotas) {
+        return Ok(());
+    }
     let data = content::fill(number, 0, 60_000);
     let fs = extant::Filesystem::options().write(true).open(path)?;
     fs.create_dir("/dir")?;

@@ -1,0 +1,65 @@
+//! The blocks of a file of a new volume.
+
+use std::ops::Range;
+
+use extant_disk::extent::{MAX_WRITTEN, ROOT_CAPACITY, block_capacity};
+
+use crate::tables::Ground;
+
+/// The blocks of one inode.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Map {
+    /// The data: runs in the order of the file, each no longer than an extent.
+    pub(crate) runs: Vec<Range<u64>>,
+    /// Blocks that hold the map itself, in the order in which they were taken.
+    pub(crate) nodes: Vec<u64>,
+}
+
+impl Map {
+    /// How many blocks hold data.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.runs.iter().map(|run| run.end - run.start).sum()
+    }
+
+    /// How many blocks it takes.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.data_blocks() + self.nodes.len() as u64
+    }
+
+    /// The data's blocks, one by one.
+    pub(crate) fn data(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().cloned().flatten()
+    }
+
+    pub(crate) fn push(&mut self, run: Range<u64>) {
+        let most = u64::from(MAX_WRITTEN);
+        if let Some(last) = self.runs.last_mut()
+            && last.end == run.start
+            && run.end - last.start <= most
+        {
+            last.end = run.end;
+            return;
+        }
+        self.runs.push(run);
+    }
+
+    /// Takes the nodes that its extent tree needs and does not have yet.
+    pub(crate) fn take_nodes(&mut self, ground: &mut Ground<'_>) -> Option<()> {
+        let per_node = usize::from(block_capacity(ground.geometry.block_size));
+        let mut level = self.runs.len();
+        let mut nodes = 0;
+        while level > usize::from(ROOT_CAPACITY) {
+            level = level.div_ceil(per_node);
+            nodes += level;
+        }
+        while self.nodes.len() < nodes {
+            self.nodes.push(ground.take_one(self.before_first()?)?);
+        }
+        Some(())
+    }
+
+    /// The block before the first of the data, which never lies at the volume's beginning.
+    pub(crate) fn before_first(&self) -> Option<u64> {
+        Some(self.runs.first()?.start - 1)
+    }
+}
