@@ -27,6 +27,7 @@ use extant_units::{Blocks, Pblk, index};
 
 use crate::inode::{InodeCore, InodeFlags};
 use crate::state::inode::Inode;
+use crate::state::quota::SpaceClaim;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, all_or_abort, credits};
 use crate::{alloc, map, xattr};
@@ -164,7 +165,7 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
     let bs = fs.layout.block_size;
     debug_assert!(data.len() <= bs.bytes(), "a block holds an inode");
     data.resize(bs.bytes(), 0);
-    let mut reservation = alloc::retry(fs, || alloc::reserve(fs, Blocks::ONE, privileged))?;
+    let mut reservation = alloc::retry(fs, || alloc::reserve(fs, inode, Blocks::ONE, privileged))?;
     let goal = alloc::goal_for(fs, inode);
     let held = alloc::retry_reserved(fs, || {
         alloc::hold_blocks(fs, goal, (1, 1))?.ok_or(Error::NoSpace)
@@ -187,6 +188,7 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
     let mut h = fs.start(credits::sum([2, credits::INODE_UPDATE]))?;
     all_or_abort(&mut h, |h| {
         let marked = held.mark(h)?;
+        let _claim = SpaceClaim::of_reserved(inode.quota.as_ref(), bs.bytes_u64());
         leave(fs, h, inode, Some(run.start), size)?;
         marked.use_for(Blocks::ONE);
         reservation.consume(Blocks::ONE);

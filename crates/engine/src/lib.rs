@@ -43,6 +43,7 @@ mod mount;
 mod namei;
 mod new_inode;
 mod orphan;
+mod quota;
 mod state;
 #[cfg(test)]
 mod test_support;
@@ -68,6 +69,7 @@ pub use api::*;
 pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;
 pub use extant_disk::damage;
+pub use extant_disk::quota::{QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes, QuotaUsage};
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use extant_range_lock::ClearProbe;
 pub use file::Finished;

@@ -7,18 +7,20 @@
 
 use std::sync::Arc;
 
-use extant_disk::features::Incompat;
+use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::quota::QuotaKind;
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
 use crate::inode::{InodeCore, InodeFlags, devnum, kind_flags};
 use crate::state::alloc::InodeRequest;
 use crate::state::inode::{Inode, InodeRef};
+use crate::state::quota::{OwnerIds, Owners};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, credits, stop};
 use crate::xattr::{self, acl};
-use crate::{alloc, inline_data, inode, map, orphan};
+use crate::{alloc, inline_data, inode, map, orphan, quota};
 
 /// The fields of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct NewInode {
     pub(crate) links: u16,
 }
 
+/// The bit set-group-ID.
+const SGID: u16 = 0o2000;
 /// The block of a new inode has room for both lists if each takes such a part of it at most.
 const LISTS_IN_BLOCK: usize = 4;
 
@@ -62,14 +66,13 @@ pub(crate) fn new(
         top_level: parent.ino == extant_units::Ino::ROOT
             || parent_flags.contains(InodeFlags::TOPDIR),
     };
+    let reserved = inode::reserve_inode(fs, owners(fs, parent, cred), cred)?;
     let (ino, generation) = alloc::allocate_inode(fs, h, &request)?;
 
     let mut core = InodeCore::blank(&inode::format(&fs.layout), fs.layout.want_extra_isize);
     core.generation = generation;
     core.links = spec.links;
-    core.uid = cred.uid;
-    let (gid, perm) = group_of(fs, parent, spec.kind, inherited.perm, cred);
-    core.gid = gid;
+    let perm = owned_by(&mut core, fs, parent, (spec.kind, inherited.perm), cred);
     debug_assert_eq!(perm & !0o7777, 0, "permissions, and no kind");
     core.mode = spec.kind.mode_bits() | perm;
     core.flags = kind_flags::inherited(parent_flags, spec.kind);
@@ -90,13 +93,16 @@ pub(crate) fn new(
     // Entered before its record is stored: else a thread that asks for the number could make a
     // second inode of the record, and the record of an inode in use that a damaged bitmap says is
     // free would be overwritten. Such a number stays taken.
-    let inode = fs.inodes.insert_new(fs, ino, spec.kind, core)?;
+    let inode = fs
+        .inodes
+        .insert_new(fs, ino, spec.kind, (core, reserved.quota()))?;
     if let Err(error) = inode.store_new(fs, h) {
         inode.begin_deletion();
         fs.inodes.forget(&inode);
         alloc::free_inode(fs, h, ino, is_dir)?;
         return Err(error);
     }
+    reserved.keep();
     if let Err(error) = begin(fs, h, &inode, inherited, cred) {
         unname(fs, h, &inode).inspect_err(|error| stop(h, error))?;
         return Err(error);
@@ -144,30 +150,55 @@ pub(crate) fn unname(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> 
     orphan::add(fs, h, inode)
 }
 
-/// Group and permissions of a new inode. A set-group-id directory (and `grpid`) passes its group
-/// on, to directories with the bit itself. A creator outside of that group gets no set-group-id
-/// executable.
-fn group_of(fs: &Fs, parent: &Inode, kind: FileKind, perm: u16, cred: &Cred) -> (u32, u16) {
-    const SGID: u16 = 0o2000;
-    const SGID_EXEC: u16 = 0o2010;
-    let (parent_gid, parent_sgid) = {
-        let core = parent.core.read();
-        (core.gid, core.mode & SGID != 0)
+/// The ids of an inode that `cred` makes in `parent`.
+fn owners(fs: &Fs, parent: &Inode, cred: &Cred) -> OwnerIds {
+    let core = parent.core.read();
+    let gid = match core.mode & SGID != 0 || fs.options.grpid() {
+        true => core.gid,
+        false => cred.gid,
     };
-    if !parent_sgid {
-        let gid = if fs.options.grpid() {
-            parent_gid
-        } else {
-            cred.gid
-        };
-        return (gid, perm);
+    let inherits = fs.layout.features.has_ro_compat(RoCompat::PROJECT)
+        && core.flags.contains(InodeFlags::PROJINHERIT);
+    OwnerIds::new(cred.uid, gid, if inherits { core.projid } else { 0 })
+}
+
+/// Makes sure that an inode which `cred` makes in `parent` can be counted in quotas. Called with
+/// the lock of `parent` held and before the handle of [`new`]; starts handles.
+///
+/// # Errors
+/// [`Error::NoSpace`]; damage of a file of quotas; a stopped journal.
+pub(crate) fn prepare(fs: &Fs, parent: &Inode, cred: &Cred) -> Result<Option<Owners>> {
+    quota::prepare(fs, owners(fs, parent, cred))
+}
+
+/// Gives a new inode its owner. Returns its permissions.
+fn owned_by(
+    core: &mut InodeCore,
+    fs: &Fs,
+    parent: &Inode,
+    (kind, perm): (FileKind, u16),
+    cred: &Cred,
+) -> u16 {
+    let ids = owners(fs, parent, cred);
+    core.uid = ids.get(QuotaKind::User);
+    core.gid = ids.get(QuotaKind::Group);
+    core.projid = ids.get(QuotaKind::Project);
+    permissions(parent, (kind, perm), core.gid, cred)
+}
+
+/// Permissions of a new inode of the group `gid`. A set-group-id directory passes its bit on to
+/// directories. A creator outside of the group that a directory passes on gets no set-group-id
+/// executable.
+fn permissions(parent: &Inode, (kind, perm): (FileKind, u16), gid: u32, cred: &Cred) -> u16 {
+    const SGID_EXEC: u16 = 0o2010;
+    if parent.core.read().mode & SGID == 0 {
+        return perm;
     }
     if kind == FileKind::Directory {
-        return (parent_gid, perm | SGID);
+        return perm | SGID;
     }
-    let outsider = cred.is_outsider(parent_gid);
-    if perm & SGID_EXEC == SGID_EXEC && outsider {
-        return (parent_gid, perm & !SGID);
+    match perm & SGID_EXEC == SGID_EXEC && cred.is_outsider(gid) {
+        true => perm & !SGID,
+        false => perm,
     }
-    (parent_gid, perm)
 }

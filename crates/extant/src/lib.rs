@@ -109,8 +109,9 @@ pub use extant_engine::{
     DirectQueue, DirectTarget, Dirent, DirtyBound, Error, ErrorsPolicy, Extent, ExtentState,
     Extents, FallocateMode, Fiemap, FiemapExtent, FiemapFlags, FileKind, Finished, FsStat,
     GroupInfo, ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW,
-    MountOptions, Node, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason,
-    Timestamp, Tuning, Volume, VolumeOptions, XattrMode, damage, device,
+    MountOptions, Node, QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes, QuotaUsage, ReadView,
+    RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp, Tuning, Volume,
+    VolumeOptions, XattrMode, damage, device,
 };
 /// The sides of a copy, for comparisons of trees.
 #[doc(hidden)]

@@ -121,12 +121,22 @@ pub(crate) fn hold_block_bitmaps(fs: &Fs, run: Run) -> Result<Vec<Block>> {
     fs.alloc.core.hold_block_bitmaps(run)
 }
 
-/// Reserves `n` blocks for delayed allocation. `privileged` callers may use root's reserve.
+/// Reserves `n` blocks of `inode` for delayed allocation. `privileged` callers may use root's
+/// reserve, and pass the limits of quotas.
 ///
 /// # Errors
-/// [`Error::NoSpace`]. A caller without a handle then uses [`retry`].
-pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservation> {
-    Reservation::take(&fs.alloc.counts, n, privileged).ok_or(Error::NoSpace)
+/// [`Error::NoSpace`]. A caller without a handle then uses [`retry`]. [`Error::OverQuota`].
+pub(crate) fn reserve(fs: &Fs, inode: &Inode, n: Blocks, privileged: bool) -> Result<Reservation> {
+    let taken = Reservation::take(&fs.alloc.counts, n, privileged);
+    let mut reservation = taken.ok_or(Error::NoSpace)?;
+    let bytes = fs.layout.block_size.bytes_u64();
+    if let Some(quota) = &inode.quota
+        && !reservation.join_quota(quota, bytes, privileged)
+    {
+        reservation.give_back(n);
+        return Err(Error::OverQuota);
+    }
+    Ok(reservation)
 }
 
 /// Goal of `inode`'s first block when no neighbouring extent is known: the start of its group.

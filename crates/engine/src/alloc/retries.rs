@@ -40,15 +40,15 @@ const WAITS: [Duration; RETRIES as usize] = [
     Duration::from_millis(20),
 ];
 
-/// Runs `operation`, which takes its locks itself. Runs it again while it finds no space and some
-/// may come back: unlinked files that wait for eviction hold some. Eviction needs that the caller
-/// holds no lock, and waits for a flusher that writes the file.
+/// Runs `operation`, which takes its locks itself. Runs it again while it finds no space, or quotas
+/// refuse it, and some may come back: unlinked files that wait for eviction hold some. Eviction
+/// needs that the caller holds no lock, and waits for a flusher that writes the file.
 ///
 /// # Errors
 /// Those of the last attempt.
 pub(crate) fn retry_unlocked<R>(fs: &Arc<Fs>, operation: impl FnMut() -> Result<R>) -> Result<R> {
     retry_unlocked_while(fs, operation, |result| {
-        matches!(result, Err(Error::NoSpace))
+        result.as_ref().is_err_and(Error::is_lack_of_room)
     })
 }
 
@@ -72,6 +72,10 @@ pub(crate) fn retry_unlocked_while<R>(
             extant_sync::thread::sleep(wait);
         }
         fs.reap_all();
+        if matches!(result, Err(Error::OverQuota)) {
+            // No commit makes more of a quota.
+            return if more_may_come { operation() } else { result };
+        }
         let frees = retries.should_retry_alloc(fs, &Error::NoSpace);
         // The evictions just done may be enough without a commit: one more attempt in any case.
         result = operation();
@@ -191,7 +195,7 @@ mod tests {
         assert_eq!(tries(|| Error::NoSpace), 1 + WAITS.len());
         // There is none: once more, as evictions may have brought some.
         let all = fs.alloc.counts.available_to_users();
-        let mut all = crate::alloc::reserve(&fs, all, false).unwrap();
+        let mut all = crate::alloc::reserve(&fs, &fs.root(), all, false).unwrap();
         let without_space = tries(|| Error::NoSpace);
         all.give_back(all.blocks());
         assert_eq!(without_space, 2);

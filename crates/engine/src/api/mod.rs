@@ -25,6 +25,7 @@ mod node;
 mod options;
 mod permission;
 mod resizing;
+mod usage_limits;
 mod vectored;
 mod volume;
 

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use extant_disk::features::{Incompat, RoCompat};
 
 use crate::inode::kind_flags::of_kind;
-use crate::inode::{InodeFlags, LockedInode};
+use crate::inode::{InodeCore, InodeFlags, LockedInode};
+use crate::quota;
 use crate::state::inode::Inode;
+use crate::state::quota::{MovedUsage, OwnerIds, Owners};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, credits};
-use crate::{dir, file, inode};
+use crate::{dir, file, inode, xattr};
 
 /// Flags that `FS_IOC_GETFLAGS` shows: all but those internal to the format.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
@@ -139,8 +141,19 @@ fn store(fs: &Fs, inode: &Inode, old: InodeFlags, new: InodeFlags) -> Result<()>
         ((old ^ new) - CHANGEABLE - InodeFlags::JOURNAL_DATA).is_empty(),
         "{old:?} become {new:?}"
     );
+    store_with(fs, inode, (old, new), |_| ())
+}
+
+/// Stores the decided flags, and what `change` changes beside.
+fn store_with(
+    fs: &Fs,
+    inode: &Inode,
+    (old, new): (InodeFlags, InodeFlags),
+    change: impl FnOnce(&mut InodeCore),
+) -> Result<()> {
     let mut h = fs.start(credits::INODE_UPDATE)?;
     inode.update(fs, &mut h, |core| {
+        change(core);
         // Only the decided bits: the engine owns the others and may have changed them meanwhile.
         core.flags = (core.flags - (old - new)) | (new - old);
         inode::changed(core, inode::now());
@@ -185,7 +198,8 @@ impl FlagSet {
     ///
     /// # Errors
     /// As [`set_flags`]; [`Error::NotSupported`] also for a project id without the `project`
-    /// feature.
+    /// feature, or in an inode without room for one; [`Error::Invalid`] for the id of all ones;
+    /// [`Error::OverQuota`].
     pub(crate) fn set(&self, fs: &Fs, inode: &Inode, cred: &Cred) -> Result<()> {
         fs.check_writable()?;
         let known = COMMON.iter().fold(0, |all, (_, bit)| all | bit);
@@ -208,7 +222,38 @@ impl FlagSet {
             asked.set(flag, self.xflags & bit != 0);
         }
         let new = decide(old, asked, inode.kind, cred)?;
-        store(fs, inode, old, new)
+        if self.project == project {
+            return store(fs, inode, old, new);
+        }
+        if new.contains(InodeFlags::IMMUTABLE) && old.contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        let _moved = self.prepare_project(fs, inode, cred)?;
+        store_with(fs, inode, (old, new), |core| core.projid = self.project)
+    }
+
+    /// Makes sure that `inode` can have the project.
+    fn prepare_project(
+        &self,
+        fs: &Fs,
+        inode: &Inode,
+        cred: &Cred,
+    ) -> Result<Option<(Owners, MovedUsage)>> {
+        let (uid, gid, has_room) = {
+            let core = inode.core.read();
+            (core.uid, core.gid, core.has_project())
+        };
+        if !has_room {
+            return Err(Error::NotSupported(
+                "project ids in inodes without room for them",
+            ));
+        }
+        if self.project == u32::MAX {
+            return Err(Error::Invalid);
+        }
+        let ids = OwnerIds::new(uid, gid, self.project);
+        let values = || xattr::count_values_of(fs, inode);
+        quota::prepare_owner(fs, inode, (ids, values), cred)
     }
 }
 

@@ -21,7 +21,9 @@ use crate::inode::InodeFlags;
 use crate::inode::InodeTime;
 use crate::inode::devnum;
 use crate::map;
+use crate::quota;
 use crate::state::inode::Inode;
+use crate::state::quota::OwnerIds;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{Attr, FileKind, SetAttr, SetTime};
@@ -134,6 +136,13 @@ pub(crate) fn setattr(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
+    let _moved = match changes.uid.is_some() || changes.gid.is_some() {
+        true => {
+            let values = || xattr::count_values_of(fs, inode);
+            quota::prepare_owner(fs, inode, (owners_after(inode, changes), values), cred)?
+        }
+        false => None,
+    };
     let strips = takes_privileges(inode.kind, changes);
     let capable = strips && xattr::exists(fs, inode, &CAPABILITY)?;
     let list_len = match changes.perm {
@@ -168,6 +177,13 @@ pub(crate) fn setattr(
             apply(core, inode.kind, changes, cred, at);
         })
     })
+}
+
+/// The ids of `inode` once the changes are made.
+fn owners_after(inode: &Inode, changes: &SetAttr) -> OwnerIds {
+    let core = inode.core.read();
+    let uid = changes.uid.unwrap_or(core.uid);
+    OwnerIds::new(uid, changes.gid.unwrap_or(core.gid), core.projid)
 }
 
 /// Fails if the inode's flags or kind forbid the changes.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extant_blockdev::BlockDevice;
+use extant_disk::quota::QuotaKind;
 use extant_disk::superblock::{DefaultMountOpts, Superblock};
 
 use crate::config::{BufferedPath, JournalDevice};
@@ -98,6 +99,8 @@ pub struct MountOptions {
     atime: AtimeMode,
     nodiratime: bool,
     lazytime: bool,
+    /// The kinds of quotas whose limits are kept.
+    quotas: [bool; 3],
     sync: bool,
     dirsync: bool,
     max_dir_size: Option<u64>,
@@ -133,6 +136,7 @@ impl Default for MountOptions {
             atime: AtimeMode::Relatime,
             nodiratime: false,
             lazytime: false,
+            quotas: [false; 3],
             sync: false,
             dirsync: false,
             max_dir_size: None,
@@ -313,6 +317,11 @@ impl MountOptions {
     /// `nodiratime`: reading a directory never does.
     pub fn nodiratime(&self) -> bool {
         self.nodiratime
+    }
+
+    /// Returns whether limits of this kind are kept (`usrquota`, `grpquota`, `prjquota`).
+    pub fn keeps_quota(&self, kind: QuotaKind) -> bool {
+        self.quotas[kind.index()]
     }
 
     /// `lazytime`: times alone do not make an inode's change durable.

@@ -15,6 +15,7 @@ use extant_units::{Blocks, Ino, Lblk};
 use super::fs_store::profile;
 use crate::state::alloc::AllocRequest;
 use crate::state::inode::Inode;
+use crate::state::quota::SpaceClaim;
 use crate::state::volume::CheckKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
@@ -116,6 +117,8 @@ fn move_to_block(fs: &Fs, h: &mut Handle, dir: &Inode, privileged: bool) -> Resu
         narrow: !fs.layout.features.has_incompat(Incompat::EXTENTS),
         stream: None,
     };
+    let bytes_more = fs.layout.block_size.bytes_u64();
+    let _claim = SpaceClaim::take(dir.quota.as_ref(), bytes_more, privileged)?;
     let run = alloc::allocate_blocks(fs, h, &request)?;
     let block = h.create(run.start, CheckKind::Directory.of_inode(dir.ino))?;
     h.modify(&block, |new| new.copy_from_slice(&bytes))?;

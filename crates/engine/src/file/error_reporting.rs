@@ -25,7 +25,7 @@ pub(super) fn record_writeback_error(fs: &Fs, error: &Error) {
 /// Fault that openers are told for `error`.
 pub(super) fn fault_of(error: &Error) -> WritebackFault {
     match error {
-        Error::NoSpace => WritebackFault::NoSpace,
+        Error::NoSpace | Error::OverQuota => WritebackFault::NoSpace,
         _ => WritebackFault::Io,
     }
 }

@@ -9,6 +9,7 @@ use extant_units::Pos;
 use crate::file::file_state;
 use crate::file::writeback::writeback_range;
 use crate::inode;
+use crate::quota;
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
@@ -113,6 +114,7 @@ impl Fs {
         self.reap_all();
         let data = writeback_all_files(self);
         let times = inode::flush_all_times(self, true);
+        quota::add_missing(self);
         let recorded = self.fault.record_later(self);
         let committed = self.journal.sync_all();
         self.note_stopped_journal();

@@ -9,6 +9,7 @@ use super::record::Asker;
 use super::{InodeCore, record};
 use crate::state::inode::inode_ref::reference;
 use crate::state::inode::{CacheSlot, Inode, InodeCache, InodeRef};
+use crate::state::quota::InodeQuota;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
@@ -121,13 +122,21 @@ impl InodeCache {
         }
     }
 
-    /// Adds an inode that was just allocated.
+    /// One of the engine's own inodes; see [`Fs::iget_internal`].
+    ///
+    /// # Errors
+    /// As [`Fs::iget_internal`].
+    pub(crate) fn get_internal(&self, fs: &Fs, ino: Ino) -> Result<InodeRef> {
+        self.get(fs, ino, Asker::Internal)
+    }
+
+    /// Adds an inode that was just allocated, and what it will count in quotas.
     pub(crate) fn insert_new(
         &self,
         fs: &Fs,
         ino: Ino,
         kind: FileKind,
-        core: InodeCore,
+        (core, quota): (InodeCore, Option<Arc<InodeQuota>>),
     ) -> Result<InodeRef> {
         let shard = self.shard(ino);
         let mut state = shard.state.lock();
@@ -144,7 +153,8 @@ impl InodeCache {
                 None => break,
             }
         }
-        let inode = Arc::new(Inode::new(self.home_of(ino), ino, kind, core));
+        let home = self.home_of(ino);
+        let inode = Arc::new(Inode::new(home, ino, kind, core, quota));
         let first = InodeRef::first(&inode);
         state.fill(ino, CacheSlot::Ready(inode));
         Ok(first)

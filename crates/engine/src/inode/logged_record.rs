@@ -10,11 +10,12 @@ use extant_disk::inode::{BLOCK_AREA, InodeCore, InodeFlags, RawInode};
 use extant_jbd2::Handle;
 use extant_units::{Ino, Pblk};
 
-use super::format;
 use super::record::{self, Asker};
+use super::{counted_usage, format};
 use crate::state::inode::{Inode, InodeRef};
-use crate::types::FileKind;
+use crate::state::quota::OwnerIds;
 use crate::types::error::{Error, Location, Result};
+use crate::types::{Cred, FileKind};
 use crate::volume::Fs;
 
 /// The identity of a logged record, before it is compared with what the volume has.
@@ -144,8 +145,12 @@ pub(crate) fn store_new_logged(
         core.disk_size = 0;
         core.flags.remove(InodeFlags::INDEX);
     }
-    let inode = fs.inodes.insert_new(fs, ino, kind, core)?;
+    let reserved = counted_usage::reserve_inode(fs, OwnerIds::of(&core), &Cred::root())?;
+    let inode = fs
+        .inodes
+        .insert_new(fs, ino, kind, (core, reserved.quota()))?;
     inode.store_new(fs, h)?;
+    reserved.keep();
     Ok(inode)
 }
 

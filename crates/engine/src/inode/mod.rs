@@ -19,6 +19,7 @@
 //! [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
 //! [`crate::namei::symlink_target`].
 
+mod counted_usage;
 pub(crate) mod devnum;
 pub(crate) mod fast_symlink;
 mod iget;
@@ -38,6 +39,7 @@ use extant_disk::features::Incompat;
 
 pub(crate) use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime};
 
+pub(crate) use self::counted_usage::{find_owners, reserve_inode};
 pub(crate) use self::fast_symlink::has_blocks;
 pub(crate) use self::inode_locks::{
     ExclusiveGuard, ExclusiveGuards, ExclusiveInode, LockedInode, SharedGuard, lock_all,

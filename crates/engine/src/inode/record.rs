@@ -5,7 +5,7 @@ use extant_disk::features::{Incompat, RoCompat};
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
-use super::{InodeCore, InodeFlags, format};
+use super::{InodeCore, InodeFlags, counted_usage, format};
 use crate::state::group::InodeLocation;
 use crate::state::inode::Inode;
 use crate::types::FileKind;
@@ -33,9 +33,7 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
     let layout = &fs.layout;
     let fine = match asker {
         Asker::User | Asker::Handle | Asker::Orphans | Asker::Attribute => {
-            layout.is_user_inode(ino)
-                && layout.orphan_file_inode != Some(ino)
-                && layout.journal_inode != Some(ino)
+            layout.is_user_inode(ino) && !layout.is_internal(ino)
         }
         Asker::Internal => ino.get() <= layout.inodes_count(),
     };
@@ -53,7 +51,8 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
 pub(super) fn load(fs: &Fs, ino: Ino, asker: Asker) -> Result<Inode> {
     let core = read(fs, ino)?;
     let kind = kind_of(fs, ino, asker, &core)?;
-    Ok(Inode::new(fs.inodes.home_of(ino), ino, kind, core))
+    let quota = counted_usage::attach(fs, ino, &core)?;
+    Ok(Inode::new(fs.inodes.home_of(ino), ino, kind, core, quota))
 }
 
 /// Result of `show` for what the table says of inode `ino` but for attributes in the record, if its

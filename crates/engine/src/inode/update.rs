@@ -5,8 +5,9 @@ use extant_sync::atomic::Ordering;
 use extant_disk::csum::Crc32c;
 use extant_jbd2::Handle;
 
-use super::{HeldRecord, InodeCore};
+use super::{HeldRecord, InodeCore, counted_usage};
 use crate::state::inode::Inode;
+use crate::state::quota::OwnerIds;
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::{Fs, stop};
@@ -43,6 +44,7 @@ impl Inode {
         debug_assert!(record.is_of(self.ino), "the record of another inode");
         let mut core = self.core.write();
         let before = (core.disk_size, core.sectors);
+        let owners = OwnerIds::of(&core);
         let result = f(&mut core);
         debug_assert_eq!(
             core.generation, self.generation,
@@ -65,6 +67,9 @@ impl Inode {
         self.life.doomed.store(core.links == 0, Ordering::Release);
         record.store(fs, h, &core, false)?;
         self.deferred.stored();
+        if before.1 != core.sectors || owners != OwnerIds::of(&core) {
+            counted_usage::count(fs, h, self, &core).inspect_err(|error| stop(h, error))?;
+        }
         if before != (core.disk_size, core.sectors) {
             if self.kind == FileKind::Regular {
                 let noted = fs.super_block.note_file_size(fs, h, core.disk_size);
@@ -93,6 +98,7 @@ impl Inode {
         let record = self.hold_record(fs)?;
         let core = self.core.read();
         record.store(fs, h, &core, true)?;
+        counted_usage::begin(h, self, &core).inspect_err(|error| stop(h, error))?;
         self.note_change(h);
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::inode::path_choice;
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState, MapView, ReservationFate, Status};
+use crate::state::quota::SpaceClaim;
 use crate::types::FileKind;
 use crate::types::error::Result;
 use crate::volume::{Fs, credits};
@@ -72,6 +73,7 @@ pub(crate) fn allocate(
     // any more.
     let (goal, most) = make_room_for_entry(fs, h, &map, lblk, delayed, how)?;
     let want = found.len.min(most);
+    let (_claim, want) = claim_space(fs, inode, want, delayed, how.privileged)?;
     let goal = how
         .goal
         .or(goal)
@@ -114,6 +116,22 @@ pub(crate) fn allocate(
     })
 }
 
+/// Claims up to `want` blocks from the quotas of `inode`, until they are counted. Returns how many.
+fn claim_space(
+    fs: &Fs,
+    inode: &Inode,
+    want: u32,
+    delayed: bool,
+    privileged: bool,
+) -> Result<(Option<SpaceClaim>, u32)> {
+    if delayed {
+        return Ok((None, want)); // the reservation is in the quotas, and `enter` claims from it
+    }
+    let unit = fs.layout.block_size.bytes_u64();
+    let (claim, want) = SpaceClaim::take_some(inode.quota.as_ref(), want, unit, privileged)?;
+    Ok((Some(claim), want))
+}
+
 /// Makes room in the map for the entry of `lblk`. Returns the goal beside its neighbours, and the
 /// blocks that the entry can take at most.
 fn make_room_for_entry(
@@ -152,6 +170,9 @@ pub(super) fn enter(
     delayed: bool,
 ) -> Result<u64> {
     let inode = map.inode();
+    let bytes = fs.layout.block_size.bytes_u64() * u64::from(extent.len);
+    let reserved = inode.quota.as_ref().filter(|_| delayed);
+    let claim = SpaceClaim::of_reserved(reserved, bytes);
     let entered = with_nodes(fs, h, map, delayed, |nodes| {
         if has_extents(inode) {
             extent_tree::insert(nodes, extent)?;
@@ -175,6 +196,7 @@ pub(super) fn enter(
         };
         view.set(hole, fate);
         drop(view);
+        claim.give_up();
         let run = Run {
             start: extent.pblk,
             len: Blocks::new(u64::from(extent.len)),

@@ -20,6 +20,7 @@ use crate::alloc;
 use crate::inode::{HeldRecord, InodeFlags};
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
+use crate::state::quota::SpaceClaim;
 use crate::state::volume::{CheckKind, Layout, SystemZones};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, all_or_abort};
@@ -138,6 +139,8 @@ pub(super) struct HandleNodes<'a> {
     root_changed: bool,
     /// Blocks that the inode gained (positive) or lost.
     blocks: i64,
+    /// Node blocks in the quotas of the inode, until they are counted.
+    claims: Vec<SpaceClaim>,
 }
 
 impl<'a> HandleNodes<'a> {
@@ -160,6 +163,7 @@ impl<'a> HandleNodes<'a> {
             changed: false,
             root_changed: false,
             blocks: 0,
+            claims: Vec::new(),
         }
     }
 
@@ -283,6 +287,12 @@ impl NodesMut for HandleNodes<'_> {
 
     fn allocate(&mut self, goal: Option<Pblk>, count: usize) -> Result<Vec<Pblk>> {
         let goal = goal.unwrap_or_else(|| alloc::goal_for_nodes(self.fs, self.inode));
+        if !self.pool && count > 0 {
+            let bytes = count as u64 * self.disk.layout.block_size.bytes_u64();
+            let quota = self.inode.quota.as_ref();
+            self.claims
+                .push(SpaceClaim::take(quota, bytes, self.privileged)?);
+        }
         let mut nodes = Vec::with_capacity(count);
         while nodes.len() < count {
             let missing = (count - nodes.len()) as u64;

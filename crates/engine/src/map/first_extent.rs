@@ -12,6 +12,7 @@ use crate::alloc::MarkedBlocks;
 use crate::state::alloc::Run;
 use crate::state::inode::Inode;
 use crate::state::map::{MapState, MapView, ReservationFate, SharedMaps, Status};
+use crate::state::quota::SpaceClaim;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
@@ -55,6 +56,8 @@ pub(crate) fn link_first_extent(
     );
     let root = root_of(&extent).map_err(|why| Error::corrupt(Location::Inode(inode.ino), why))?;
     let sectors = run.len.get() << (fs.layout.block_size.log2() - 9);
+    let bytes = run.len.get() * fs.layout.block_size.bytes_u64();
+    let _claim = SpaceClaim::of_reserved(inode.quota.as_ref(), bytes);
     // One block may hold all of it.
     let last = end.saturating_sub(fs.layout.block_size.bytes_u64());
     let stored = inode.update(fs, h, |core| {

@@ -211,7 +211,7 @@ pub(crate) fn reserve_delayed(
                 len: found.len.min(len),
                 ..found
             };
-            reserve_hole(fs, &mut view, hole, privileged)
+            reserve_hole(fs, inode, &mut view, hole, privileged)
         }
         _ => Ok(found),
     };
@@ -225,6 +225,7 @@ pub(crate) fn reserve_delayed(
 /// Makes `hole`, which `view` has just shown, delayed: all of it, or as much as there is space for.
 fn reserve_hole(
     fs: &Fs,
+    inode: &Inode,
     view: &mut MapView<'_>,
     hole: BlockMapping,
     privileged: bool,
@@ -232,8 +233,8 @@ fn reserve_hole(
     // Halved while it is too much: a write goes as far as there is space.
     let mut len = hole.len;
     let reservation = loop {
-        match alloc::reserve(fs, Blocks::new(u64::from(len)), privileged) {
-            Err(Error::NoSpace) if len > 1 => len /= 2,
+        match alloc::reserve(fs, inode, Blocks::new(u64::from(len)), privileged) {
+            Err(error) if error.is_lack_of_room() && len > 1 => len /= 2,
             other => break other?,
         }
     };

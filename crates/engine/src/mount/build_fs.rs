@@ -25,13 +25,14 @@ use crate::state::orphans::Orphans;
 use crate::state::volume::{Fault, Layout, MountedSuperblock, RenameLock, Stats, mmp};
 use crate::types::error::{Error, Location, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::{Fs, Upcalls};
-use crate::{file, namei, orphan};
+use crate::volume::{Fs, Upcalls, credits};
+use crate::{file, namei, orphan, quota};
 
 /// Functions of upper modules that modules below this one call.
 pub(crate) const UPCALLS: Upcalls = Upcalls {
     evict: namei::evict,
     file_callbacks: file::callbacks,
+    find_dquot: quota::find_dquot,
 };
 
 /// Reads the rest of the metadata and puts the parts together. The superblock is marked as in use.
@@ -78,6 +79,7 @@ pub(super) fn build(
             status: StatusCache::default(),
             delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree()),
         },
+        quotas: OnceLock::new(),
         xattr_blocks: SharedBlocks::default(),
         orphans: Orphans::default(),
         rename_lock: RenameLock::default(),
@@ -111,6 +113,7 @@ fn open_journal(
         commit_interval: options.commit(),
         barrier: options.barrier(),
         checksums: layout.metadata_csum(),
+        spare_credits: credits::spare(layout),
         commit_each_handle: tuning.commit_each_handle,
         failpoint: tuning.failpoint,
         ..Config::default()
@@ -146,6 +149,9 @@ fn counts(layout: &Layout, totals: Totals) -> SpaceCounts {
 
 /// The last steps: reads the root, finishes orphans, starts the threads.
 pub(super) fn start(fs: &Arc<Fs>) -> Result<()> {
+    if !fs.options.read_only() {
+        quota::open(fs)?;
+    }
     if fs.iget(Ino::ROOT)?.kind != FileKind::Directory {
         return Err(Error::corrupt(Location::Inode(Ino::ROOT), LinkDamage::Root));
     }

@@ -7,6 +7,7 @@ use extant_disk::superblock::State;
 
 use super::volume_marks::{set_recover, set_totals};
 use crate::state::group::Totals;
+use crate::state::quota::Quotas;
 use crate::state::volume::fault::BY_REQUEST;
 use crate::state::volume::mounted_superblock::write_directly;
 use crate::types::error::{Error, Result};
@@ -89,12 +90,14 @@ fn write_home(fs: &Arc<Fs>) -> Result<()> {
         fs.fault.record(fs);
     }
     fs.clear_inodes();
+    let promised = fs.quotas.get().map_or(0, Quotas::close);
     fs.fault.close();
     if let Some(mmp) = fs.mmp.get() {
         mmp.release();
     }
     if writable && data.is_ok() {
         check_reservations(fs);
+        debug_assert_eq!(promised, 0, "bytes and inodes reserved in quotas (J49)");
     }
     data.and(metadata)
 }

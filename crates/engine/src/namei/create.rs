@@ -147,6 +147,7 @@ pub(crate) fn tmpfile(fs: &Arc<Fs>, dir: &Inode, perm: u16, cred: &Cred) -> Resu
     alloc::retry_unlocked(fs, || {
         let shared = dir.lock_shared();
         may_create(shared.inode())?;
+        let _owners = new_inode::prepare(fs, dir, cred)?;
         let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
         let wanted = Wanted::new(FileKind::Regular, perm);
         let inode = new_inode(fs, &mut h, dir, &wanted, 0, cred)?;
@@ -179,6 +180,7 @@ fn make(
             check_room_for_subdir(fs, locked.shared())?;
         }
         let record = dir.hold_record(fs)?;
+        let _owners = new_inode::prepare(fs, dir, cred)?;
         let mut h = fs.start(make_credits(fs, wanted.kind))?;
         let inode = make_under(fs, &mut h, dir, &wanted, cred, |h, inode| {
             let to = (inode.ino, wanted.kind);

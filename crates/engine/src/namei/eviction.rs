@@ -23,8 +23,8 @@ use crate::inode::{HeldRecord, InodeCore, InodeFlags};
 use crate::state::inode::{EvictionQueue, Inode};
 use crate::types::FileKind;
 use crate::types::error::Result;
-use crate::volume::{Fs, all_or_abort, credits};
-use crate::{alloc, file, inode, map, orphan, xattr};
+use crate::volume::{Fs, all_or_abort, credits, stop};
+use crate::{alloc, file, inode, map, orphan, quota, xattr};
 
 /// Rounds of the thread after which lazy times are stored: half a day.
 const LAZY_ROUNDS: u64 = 12 * 60 * 60 / 5;
@@ -59,6 +59,7 @@ impl Fs {
             }
             self.reap_all();
             inode::flush_all_times(self, true)?;
+            quota::add_missing(self);
         }
         Ok(())
     }
@@ -149,7 +150,11 @@ pub(super) fn clear_record(
     record: &HeldRecord,
 ) -> Result<()> {
     let has_map = inode::has_blocks(fs, inode);
-    inode.update_held(fs, h, record, |core| clear(core, has_map))
+    inode.update_held(fs, h, record, |core| clear(core, has_map))?;
+    match &inode.quota {
+        Some(quota) => quota.end(h).inspect_err(|error| stop(h, error)),
+        None => Ok(()),
+    }
 }
 
 /// Frees the number of `inode`, whose record is clear.

@@ -17,6 +17,7 @@ use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, 
 use super::{ancestry, exchange_names, known_names};
 use crate::dir::{self, FoundEntry, Vacancy};
 use crate::inode::{ExclusiveGuards, HeldRecord};
+use crate::new_inode;
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind, RenameFlags};
@@ -230,6 +231,11 @@ fn replace(
     let _inodes = (source.hold_record(fs)?, old.dir.hold_record(fs)?);
     let _other = new.dir.hold_record(fs)?;
 
+    let whiteout = flags.contains(RenameFlags::WHITEOUT);
+    let _owners = match whiteout {
+        true => new_inode::prepare(fs, old.dir, cred)?,
+        false => None,
+    };
     let mut h = fs.start(needed(fs, flags))?;
     // Both, before one changes: no lookup finds the inode by both names.
     if !fs.tuning.failpoint.is(Failpoint::HalfRenameShown) {

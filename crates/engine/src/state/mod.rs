@@ -15,4 +15,5 @@ pub(crate) mod group;
 pub(crate) mod inode;
 pub(crate) mod map;
 pub(crate) mod orphans;
+pub(crate) mod quota;
 pub(crate) mod volume;

@@ -90,6 +90,9 @@ pub enum Error {
     /// No space, or no inode, is left.
     #[error("No space left on device")]
     NoSpace,
+    /// A limit of the user's, the group's or the project's quota is in the way.
+    #[error("Disk quota exceeded")]
+    OverQuota,
     /// A write to a read-only file system.
     #[error("Read-only file system")]
     ReadOnly,
@@ -231,6 +234,12 @@ impl Error {
         }
     }
 
+    /// Returns whether there is no room: no space is left, or a limit of a quota is in the way.
+    /// Either comes before anything has changed, or once that is undone.
+    pub(crate) fn is_lack_of_room(&self) -> bool {
+        matches!(self, Self::NoSpace | Self::OverQuota)
+    }
+
     /// The kind of damage, if the error is damage.
     ///
     /// ```
@@ -276,6 +285,7 @@ impl Error {
             Self::NotEmpty => Errno::NOTEMPTY,
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::NoSpace => Errno::NOSPC,
+            Self::OverQuota => Errno::DQUOT,
             Self::NotPermitted => Errno::PERM,
             Self::AccessDenied => Errno::ACCESS,
             Self::TooManyLinks => Errno::MLINK,
@@ -398,7 +408,7 @@ impl From<Error> for io::Error {
 }
 
 /// The errors that say no more than their errno, each with one of its own.
-static PLAIN: [Error; 27] = [
+static PLAIN: [Error; 28] = [
     Error::NotFound,
     Error::Exists,
     Error::NotDir,
@@ -406,6 +416,7 @@ static PLAIN: [Error; 27] = [
     Error::NotEmpty,
     Error::NameTooLong,
     Error::NoSpace,
+    Error::OverQuota,
     Error::ReadOnly,
     Error::NotPermitted,
     Error::AccessDenied,

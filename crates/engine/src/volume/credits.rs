@@ -46,6 +46,17 @@ pub(crate) fn sum<const N: usize>(steps: [u32; N]) -> u32 {
     steps.into_iter().fold(0, u32::saturating_add)
 }
 
+/// Files of quotas: each has one block that changes with the usage of an inode.
+pub(crate) fn quota_blocks(layout: &Layout) -> u32 {
+    exact_u32(layout.quota_inodes.iter().flatten().count() as u64)
+}
+
+/// Credits that each handle has beside those that it asks for: the usage of two directories, and of
+/// an inode in each. A new owner is another inode.
+pub(crate) fn spare(layout: &Layout) -> u32 {
+    4 * quota_blocks(layout)
+}
+
 /// Tree nodes that inserting `extents` extents may change. Every level may split and the root grow;
 /// more than one extent also fills leaves.
 pub(crate) fn index_blocks(block_size: BlockSize, extents: u32) -> u32 {

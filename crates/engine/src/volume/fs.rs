@@ -12,6 +12,7 @@ use extant_sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use extant_blockdev::{BlockDevice, FlushLatch};
+use extant_disk::quota::QuotaKind;
 use extant_jbd2::{BlockCache, Journal};
 use extant_name_cache::NameCache;
 use extant_sync::Mutex;
@@ -24,6 +25,7 @@ use crate::state::group::GroupTable;
 use crate::state::inode::{Inode, InodeCache};
 use crate::state::map::SharedMaps;
 use crate::state::orphans::Orphans;
+use crate::state::quota::{Dquot, Quotas};
 use crate::state::volume::{Fault, Layout, Mmp, MountedSuperblock, RenameLock, Stats, SystemZones};
 use crate::types::error::{Error, Result};
 use crate::types::interrupt;
@@ -55,6 +57,8 @@ pub(crate) struct Fs {
     pub(crate) names: NameCache,
     /// State that the inodes' maps share.
     pub(crate) maps: SharedMaps,
+    /// Quotas; set by a mount that writes a volume with them.
+    pub(crate) quotas: OnceLock<Quotas>,
     /// Attribute blocks that inodes share.
     pub(crate) xattr_blocks: SharedBlocks,
     /// The page cache, and what else regular files share.
@@ -85,6 +89,9 @@ pub(crate) struct Fs {
     pub(crate) upcalls: Upcalls,
 }
 
+/// Looks for usage and limits of an id.
+type FindDquot = fn(&Fs, QuotaKind, u32) -> Result<Option<Arc<Dquot>>>;
+
 /// Functions of upper modules that lower ones call. The mount, which stands above all of them,
 /// hands them in.
 pub(crate) struct Upcalls {
@@ -94,6 +101,9 @@ pub(crate) struct Upcalls {
     /// Makes what the page cache and the journal call to write a file's data. Called when the
     /// file's data is first used.
     pub(crate) file_callbacks: fn(&Fs, &Arc<Inode>) -> FileCallbacks,
+    /// Finds usage and limits of an id, if the volume counts the kind. Called when an inode is
+    /// read, whose usage they have.
+    pub(crate) find_dquot: FindDquot,
 }
 
 impl Fs {

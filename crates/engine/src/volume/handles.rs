@@ -16,8 +16,8 @@ use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
 /// Runs `change`, whose parts belong together. If it fails after the first of them, aborts the
-/// journal. [`Error::NoSpace`] is no such failure: it comes before a change, or after `change` has
-/// undone what it did.
+/// journal. Lack of room ([`Error::NoSpace`]) is no such failure: it comes before a change, or
+/// after `change` has undone what it did.
 ///
 /// # Errors
 /// That of `change`.
@@ -29,7 +29,7 @@ pub(crate) fn all_or_abort<R>(
     let result = change(h);
     if let Err(error) = &result
         && h.has_changed_since(before)
-        && !matches!(error, Error::NoSpace)
+        && !error.is_lack_of_room()
     {
         stop(h, error);
     }

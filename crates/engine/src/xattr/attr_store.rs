@@ -17,9 +17,10 @@ use crate::alloc;
 use crate::inode;
 use crate::inode::InodeCore;
 use crate::state::inode::Inode;
+use crate::state::quota::SpaceClaim;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
-use crate::volume::{Fs, all_or_abort, credits};
+use crate::volume::{Fs, all_or_abort, credits, stop};
 
 /// Looks for an attribute and hands its value to `f`.
 pub(super) fn find<G, R>(
@@ -206,7 +207,8 @@ pub(super) fn set(
     let stored = change.store(fs, h, attrs);
     match &stored {
         // Every entry was counted where it was stored.
-        Ok(()) | Err(Error::NoSpace) => values.let_go(fs, h)?,
+        Ok(()) => values.let_go(fs, h)?,
+        Err(error) if error.is_lack_of_room() => values.let_go(fs, h)?,
         Err(_) => {}
     }
     stored
@@ -243,6 +245,7 @@ impl TablesChange<'_> {
                 (sectors(fs, counted), sectors(fs, new_at))
             }
         };
+        let _claim = self.claim_space(fs, inode, file_acl, more)?;
         let new_acl = match new.block == old.block {
             true => file_acl,
             false => {
@@ -273,7 +276,50 @@ impl TablesChange<'_> {
             core.sectors = core.sectors.saturating_add(more).saturating_sub(less);
             core.file_acl = new_acl;
             inode::changed(core, inode::now());
-        })
+        })?;
+        count_values(h, inode, new.count_elsewhere(), old.count_elsewhere())
+    }
+
+    /// Claims what the inode gains from its quotas: `sectors` of a value, and a block of attributes
+    /// where there is none (`file_acl`).
+    fn claim_space(
+        &self,
+        fs: &Fs,
+        inode: &Inode,
+        file_acl: Pblk,
+        sectors: u64,
+    ) -> Result<SpaceClaim> {
+        let makes_block = file_acl.get() == 0 && !self.new.block.is_empty();
+        let block = if makes_block {
+            fs.layout.block_size.bytes_u64()
+        } else {
+            0
+        };
+        let privileged = alloc::may_use_reserve(fs, self.cred);
+        SpaceClaim::take(inode.quota.as_ref(), sectors * 512 + block, privileged)
+    }
+}
+
+/// Counts in the quotas of `inode` that `more` of its attributes have their values in inodes of
+/// their own, and `less` have them there no more.
+fn count_values(h: &mut Handle, inode: &Inode, more: usize, less: usize) -> Result<()> {
+    match &inode.quota {
+        Some(quota) if more != less => {
+            let counted = quota.count_values(h, more as u64, less as u64);
+            counted.inspect_err(|error| stop(h, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The number of attributes of `inode` with values in inodes of their own. Takes `xattr_lock`.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn count_values_of(fs: &Fs, inode: &Inode) -> Result<u64> {
+    match value_store::is_enabled(fs) {
+        true => Ok(AttrTables::read(fs, &SharedAttrs::lock(inode))?.count_elsewhere() as u64),
+        false => Ok(0),
     }
 }
 
@@ -357,6 +403,12 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Resu
     loop {
         let keeps = release_values(fs, h, inode, last)? == Values::Kept;
         let attrs = ExclusiveAttrs::lock(inode);
+        // Values in a block that others have as well: they stay, and this inode counts them no
+        // more.
+        let shared = match value_store::is_enabled(fs) && !keeps {
+            true => AttrTables::read(fs, &attrs)?.block.elsewhere().count(),
+            false => 0,
+        };
         let pblk = inode.core.read().file_acl;
         if pblk.get() == 0 {
             return Ok(());
@@ -364,8 +416,10 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Resu
         let per_block = fs.layout.block_size.bytes_u64() / 512;
         let record = inode.hold_record(fs)?;
         let released = all_or_abort(h, |h| {
-            if shared_blocks::release(fs, h, &attrs, pblk, keeps)? == Dropped::HasValues {
-                return Ok(false);
+            match shared_blocks::release(fs, h, &attrs, pblk, keeps)? {
+                Dropped::HasValues => return Ok(false),
+                Dropped::Shared => count_values(h, inode, 0, shared)?,
+                Dropped::Freed => {}
             }
             inode.update_held(fs, h, &record, |core| {
                 core.file_acl = Pblk::ZERO;
@@ -453,6 +507,7 @@ fn release_some(fs: &Fs, h: &mut Handle, attrs: &ExclusiveAttrs<'_>) -> Result<b
         core.xattrs.copy_from_slice(&bytes);
         core.sectors = core.sectors.saturating_sub(less);
     })?;
+    count_values(h, inode, 0, taken.len())?;
     for value in held {
         value.drop_reference(fs, h)?;
     }

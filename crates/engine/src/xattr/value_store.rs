@@ -350,7 +350,9 @@ fn make(
     };
     let (ino, generation) = alloc::allocate_inode(fs, h, &request)?;
     let core = blank(fs, owner, generation, new.bytes.len(), hash);
-    let inode = fs.inodes.insert_new(fs, ino, FileKind::Regular, core)?;
+    let inode = fs
+        .inodes
+        .insert_new(fs, ino, FileKind::Regular, (core, None))?;
     let stored = inode.store_new(fs, h).and_then(|()| inode.hold_record(fs));
     let record = match stored {
         Ok(record) => record,

@@ -75,7 +75,7 @@ fn what_goes_back_to_a_group_that_is_out_of_use_is_not_free() {
         let give_up = || fs.groups.lock(group).unwrap().give_up();
         let free = counts.free_blocks().get();
         let of_group = u64::from(fs.groups.lock(group).unwrap().state.desc.free_blocks);
-        let mut reservation = reserve(&fs, Blocks::new(100), true).unwrap();
+        let mut reservation = reserve(&fs, &fs.root(), Blocks::new(100), true).unwrap();
         let goal = fs.layout.group_start(group).plus(300);
         let held = hold_blocks(&fs, goal, (100, 100)).unwrap().unwrap();
         let run = held.run();
@@ -134,7 +134,7 @@ fn held_blocks_are_no_other_requests() {
     let held = hold((100, 100)).unwrap();
     let start = goal.plus(1);
     assert_eq!(held.run(), run(start, 100));
-    let mut reservation = reserve(&fs, Blocks::new(60), true).unwrap();
+    let mut reservation = reserve(&fs, &fs.root(), Blocks::new(60), true).unwrap();
     let mut h = fs.start(4).unwrap();
     let marked = held.mark(&mut h).unwrap();
     marked.use_for(Blocks::new(60));

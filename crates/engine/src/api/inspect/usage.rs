@@ -1,5 +1,6 @@
 //! The usage of the volume, as `statfs` reports it.
 
+use extant_disk::quota::QuotaEntry;
 use extant_units::{Blocks, exact_u32};
 
 use crate::types::FsStat;
@@ -33,4 +34,27 @@ pub(crate) fn statfs(fs: &Fs) -> FsStat {
         name_max: NAME_MAX,
         uuid: layout.uuid,
     }
+}
+
+/// `whole`, cut to the limits of a project: the least that there is.
+pub(crate) fn of_project(whole: FsStat, project: &QuotaEntry) -> FsStat {
+    let (limits, usage) = (project.limits, project.usage);
+    let limit = |soft: u64, hard: u64| match (soft, hard) {
+        (0, other) | (other, 0) => other,
+        (soft, hard) => soft.min(hard),
+    };
+    let blocks = limit(limits.bytes_soft, limits.bytes_hard) / u64::from(whole.block_size);
+    let inodes = limit(limits.inodes_soft, limits.inodes_hard);
+    let mut part = whole;
+    if blocks != 0 && blocks < whole.blocks {
+        let used = usage.bytes / u64::from(whole.block_size);
+        part.blocks = blocks;
+        part.blocks_free = blocks.saturating_sub(used);
+        part.blocks_available = part.blocks_free;
+    }
+    if inodes != 0 && inodes < whole.inodes {
+        part.inodes = inodes;
+        part.inodes_free = inodes.saturating_sub(usage.inodes);
+    }
+    part
 }

@@ -28,7 +28,7 @@ enum Effect {
 }
 use Effect::{Choice, Ignored, Number, Refused, Text, Word};
 
-const QUOTA: &str = "quotas are not supported";
+const QUOTA: &str = "quotas in files with names are not supported (mke2fs -O quota makes others)";
 const DAX: &str = "there is no direct access to storage in user space";
 
 /// Every option. A name may occur twice: as a word and with a value.
@@ -142,7 +142,6 @@ const OPTIONS: &[(&str, Effect)] = &[
     ("mblk_io_submit", Ignored),
     ("nomblk_io_submit", Ignored),
     ("i_version", Ignored),
-    ("noquota", Ignored),
     ("no_mbcache", Ignored),
     ("nombcache", Ignored),
     ("oldalloc", Ignored),
@@ -174,10 +173,11 @@ const OPTIONS: &[(&str, Effect)] = &[
         "abort",
         Refused("shut the file system down through its interface instead"),
     ),
-    ("quota", Refused(QUOTA)),
-    ("usrquota", Refused(QUOTA)),
-    ("grpquota", Refused(QUOTA)),
-    ("prjquota", Refused(QUOTA)),
+    ("quota", Word(|o| o.quotas[0] = true)),
+    ("usrquota", Word(|o| o.quotas[0] = true)),
+    ("grpquota", Word(|o| o.quotas[1] = true)),
+    ("prjquota", Word(|o| o.quotas[2] = true)),
+    ("noquota", Word(|o| o.quotas = [false; 3])),
     ("usrjquota", Refused(QUOTA)),
     ("grpjquota", Refused(QUOTA)),
     ("jqfmt", Refused(QUOTA)),

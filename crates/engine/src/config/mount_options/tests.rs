@@ -36,7 +36,8 @@ fn refusals_name_the_option_and_the_reason() {
     );
     assert_eq!(
         refusal("usrjquota=a.user"),
-        "mount option 'usrjquota=a.user': quotas are not supported"
+        "mount option 'usrjquota=a.user': quotas in files with names are not supported (mke2fs -O \
+         quota makes others)"
     );
 }
 

@@ -159,7 +159,7 @@ impl Defragmentation<'_> {
             Ok(runs) if runs < part.len() => self.exchange(&donor, part),
             Ok(_) => Ok(0),
             // Other threads took the space: what cannot be improved stays.
-            Err(Error::NoSpace) => Ok(0),
+            Err(error) if error.is_lack_of_room() => Ok(0),
             Err(error) => Err(error),
         };
         drop(donor);
@@ -181,6 +181,7 @@ impl Defragmentation<'_> {
         };
         alloc::retry_unlocked(fs, || {
             let _shared = root.lock_shared();
+            let _owners = new_inode::prepare(fs, &root, self.cred)?;
             let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
             let inode = new_inode::new(fs, &mut h, &root, &new, self.cred)?;
             orphan::add(fs, &mut h, &inode).inspect_err(|error| stop(&h, error))?;

@@ -122,7 +122,7 @@ fn iomap_11_a_conversion_on_a_full_volume_splits_with_the_pool() {
     let pool = counts.available();
     assert_eq!(counts.available_to_users(), Blocks::ZERO);
     assert!(
-        alloc::reserve(&fs, Blocks::ONE, true).is_err(),
+        alloc::reserve(&fs, &split, Blocks::ONE, true).is_err(),
         "full for root as well"
     );
     write_every_other(&fs, &split, 1000).unwrap();

@@ -94,7 +94,7 @@ pub(super) fn write<P: Payload + ?Sized>(
             let end = pos + *done as u64;
             is_resumable && *done < bytes.len() && end < max_size(fs, inode)
         }
-        Err(error) => matches!(error, Error::NoSpace),
+        Err(error) => error.is_lack_of_room(),
     };
     let write = || {
         let before = if begins_again { 0 } else { written.get() };

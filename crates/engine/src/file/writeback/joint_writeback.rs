@@ -239,8 +239,10 @@ fn link_first_extents(
         held.run().start.plus(held.run().len.get()),
     );
     let inodes = exact_u32(parts.len() as u64);
-    // The bitmap and the descriptor; a block of the inode table for each, at most.
-    let mut h = fs.start(credits::sum([inodes, 2, credits::INODE_UPDATE]))?;
+    // The bitmap and the descriptor; for each, at most, a block of the inode table, and one of each
+    // file of quotas.
+    let each = 1 + credits::quota_blocks(&fs.layout);
+    let mut h = fs.start(credits::sum([inodes * each, 2, credits::INODE_UPDATE]))?;
     let marked = held.mark(&mut h)?;
     let mut result = Ok(());
     for (part, linked) in parts.iter().zip(linked) {

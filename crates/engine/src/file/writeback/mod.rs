@@ -157,7 +157,7 @@ impl WritebackOps for FileContext<'_> {
     /// The write was acknowledged when its data was cached, so lack of space is no answer here.
     fn lost_data_error(&self, error: Error) -> Error {
         match error {
-            Error::NoSpace => {
+            error if error.is_lack_of_room() => {
                 let ino = self.inode.ino.get();
                 Error::Io(format!("no space for delayed data of inode {ino}").into())
             }

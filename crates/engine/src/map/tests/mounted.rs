@@ -59,6 +59,7 @@ impl MapMount {
                 status: StatusCache::with_limit(known),
                 delayed,
             },
+            quotas: std::sync::OnceLock::new(),
             xattr_blocks: SharedBlocks::default(),
             files: Files::new(&tuning, block_size, device),
             orphans: Orphans::default(),

@@ -38,6 +38,7 @@ use super::find_journal::FoundJournal;
 use super::read_superblock;
 use super::unmount::end;
 use crate::config::{MountOptions, Tuning};
+use crate::quota;
 use crate::types::error::{Error, Result};
 
 /// Replays `commits` onto the volume on `dev`, whose transactions were replayed.
@@ -68,7 +69,7 @@ pub(super) fn replay(
     tuning.name_cache_bytes = 0;
     let parts = (Arc::clone(&overlay), Arc::default());
     let fs = build(parts, &sb, Some(found), how, tuning)?;
-    let applied = apply::apply(&fs, commits);
+    let applied = quota::open(&fs).and_then(|()| apply::apply(&fs, commits));
     let ended = end(&fs);
     let inodes = applied?;
     ended?;

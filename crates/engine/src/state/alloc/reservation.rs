@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extant_units::Blocks;
 
 use crate::state::alloc::{Claimant, SpaceCounts};
+use crate::state::quota::InodeQuota;
 
 /// A reservation of blocks for delayed allocation. It is consumed as blocks are allocated (with
 /// `AllocRequest::reserved`) or given back. Dropping one that still holds blocks is a bug, which is
@@ -14,6 +15,8 @@ use crate::state::alloc::{Claimant, SpaceCounts};
 pub(crate) struct Reservation {
     counts: Arc<SpaceCounts>,
     blocks: u64,
+    /// The quotas of the inode, where the same blocks are reserved, and how many bytes one has.
+    quota: Option<(Arc<InodeQuota>, u64)>,
 }
 
 impl Reservation {
@@ -22,6 +25,7 @@ impl Reservation {
         Self {
             counts: Arc::clone(counts),
             blocks: 0,
+            quota: None,
         }
     }
 
@@ -41,6 +45,22 @@ impl Reservation {
         Some(reservation)
     }
 
+    /// Reserves the same blocks in the quotas of their inode, which have `block_bytes` each. False
+    /// if a limit is in the way.
+    pub(crate) fn join_quota(
+        &mut self,
+        quota: &Arc<InodeQuota>,
+        block_bytes: u64,
+        exempt: bool,
+    ) -> bool {
+        debug_assert!(self.quota.is_none(), "quotas of one inode");
+        let fits = quota.reserve(self.blocks * block_bytes, exempt);
+        if fits {
+            self.quota = Some((Arc::clone(quota), block_bytes));
+        }
+        fits
+    }
+
     /// Blocks still reserved.
     pub(crate) fn blocks(&self) -> Blocks {
         Blocks::new(self.blocks)
@@ -53,10 +73,14 @@ impl Reservation {
             "reservations of one volume (J9)"
         );
         self.blocks += std::mem::take(&mut other.blocks);
+        if self.quota.is_none() {
+            self.quota = other.quota.take();
+        }
     }
 
     /// Ends the reservation of `n` blocks that were allocated with `AllocRequest::reserved`. `n` is
-    /// at most what is held.
+    /// at most what is held. In quotas a claim
+    /// ([`SpaceClaim::of_reserved`](crate::state::quota::SpaceClaim)) has ended it.
     pub(crate) fn consume(&mut self, n: Blocks) {
         let n = self.lower(n);
         self.counts.end_reserved(n);
@@ -67,6 +91,9 @@ impl Reservation {
         let n = self.lower(n);
         self.counts.end_reserved(n);
         self.counts.unclaim(n);
+        if let Some((quota, bytes)) = &self.quota {
+            quota.give_back(n * bytes);
+        }
     }
 
     fn lower(&mut self, n: Blocks) -> u64 {

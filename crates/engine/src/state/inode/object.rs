@@ -22,6 +22,7 @@ use extant_units::{Ino, Tid};
 use crate::state::file::FileState;
 use crate::state::inode::{CoreLock, Deferred, InodeLock, LAZY, MapLock, Noted, SOON, XattrLock};
 use crate::state::map::KnownBlocks;
+use crate::state::quota::InodeQuota;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 
@@ -59,6 +60,8 @@ pub(crate) struct Inode {
     pub(crate) known: KnownBlocks,
     /// The stored fields.
     pub(crate) core: CoreLock,
+    /// The part of its ids' usage that it has; `None` where none is counted.
+    pub(crate) quota: Option<Arc<InodeQuota>>,
     /// `i_size`. Raised before the folio with the new bytes is unlocked. A writer of it has locked
     /// the file from a byte to infinity (a range lock or the EOF lock), or holds `lock`
     /// exclusively.
@@ -141,11 +144,13 @@ impl Inode {
         ino: Ino,
         kind: FileKind,
         core: InodeCore,
+        quota: Option<Arc<InodeQuota>>,
     ) -> Self {
         let life = Life::default();
         life.doomed.store(core.links == 0, Ordering::Relaxed);
         Self {
             value: core.flags.contains(InodeFlags::EA_INODE),
+            quota,
             ino,
             generation: core.generation,
             kind,

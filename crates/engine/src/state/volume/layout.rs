@@ -14,6 +14,7 @@ use extant_disk::csum::Crc32c;
 use extant_disk::features::{FeatureSets, Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::GroupChecksum;
+use extant_disk::quota::QuotaKind;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
 use extant_units::{BlockSize, Blocks, Group, Ino, Pblk, exact_u16, exact_u32, index};
 
@@ -78,6 +79,8 @@ pub(crate) struct Layout {
     pub(crate) journal_inode: Option<Ino>,
     /// The orphan file's inode.
     pub(crate) orphan_file_inode: Option<Ino>,
+    /// Inodes of the files of quotas (`s_*_quota_inum`), by kind; with the feature `quota`.
+    pub(crate) quota_inodes: [Option<Ino>; 3],
     /// Blocks reserved for root at the mount.
     pub(crate) root_reserved: Blocks,
     /// The superblock at the mount, for rules about its fixed fields.
@@ -128,6 +131,7 @@ impl Layout {
             strict_names: sb.strict_names(),
             journal_inode: sb.journal_inode(),
             orphan_file_inode: sb.orphan_file_inode(),
+            quota_inodes: quota_inodes(sb),
             root_reserved: sb.reserved_blocks(),
             superblock: Arc::new(sb.clone()),
         }
@@ -315,6 +319,13 @@ impl Layout {
         exact_u32((self.block_size.bytes() / self.desc_size) as u64)
     }
 
+    /// Returns whether `ino` is one of the file system's own: the journal, the orphan file, a file
+    /// of quotas. Some have a number as users' inodes do.
+    pub(crate) fn is_internal(&self, ino: Ino) -> bool {
+        let files = [self.orphan_file_inode, self.journal_inode];
+        files.contains(&Some(ino)) || self.quota_inodes.contains(&Some(ino))
+    }
+
     /// The location of `group`'s descriptor, in the table or in its meta group: block, and offset
     /// in it.
     pub(crate) fn desc_location(&self, group: Group) -> (Pblk, usize) {
@@ -344,4 +355,10 @@ impl Layout {
         let start = self.descriptor_start.distance_from(self.first_data_block);
         u64::from(group.get() == 0 && start.is_some_and(|start| start > 1))
     }
+}
+
+/// The inodes of the files of quotas, if the volume counts usage.
+fn quota_inodes(sb: &Superblock) -> [Option<Ino>; 3] {
+    let counts = sb.features().has_ro_compat(RoCompat::QUOTA);
+    QuotaKind::ALL.map(|kind| kind.file_of(sb).filter(|_| counts))
 }

@@ -36,6 +36,8 @@ pub(crate) enum CheckKind {
     FileData,
     /// A block of the value of an attribute in an inode of its own.
     XattrValue,
+    /// A block of a file of quotas.
+    Quota,
 }
 
 impl CheckKind {
