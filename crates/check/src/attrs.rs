@@ -18,7 +18,7 @@ use crate::findings::Findings;
 use crate::remedy::Repair;
 use crate::role::Role;
 use crate::usage::Usage;
-use crate::values::Values;
+use crate::values::{Owned, Values};
 use crate::volume::Volume;
 use crate::work::Work;
 
@@ -31,8 +31,8 @@ pub(crate) struct Attributes<'a> {
     blocks: Mutex<HashMap<Pblk, Shared>>,
     /// Values elsewhere.
     values: Values,
-    /// The blocks that the values of each attribute block have.
-    values_of_blocks: Mutex<HashMap<Pblk, Option<u64>>>,
+    /// The values of each attribute block.
+    values_of_blocks: Mutex<HashMap<Pblk, Option<Owned>>>,
 }
 
 /// An attribute block.
@@ -56,14 +56,14 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Checks the attributes of one inode. Returns the blocks that it counts for them: its block of
-    /// attributes, and those of values that are elsewhere. `None` if some of these cannot be read.
-    pub(crate) fn inode(&self, role: Role, ino: Ino, core: &InodeCore) -> Result<Option<u64>> {
+    /// Checks the attributes of one inode. Returns its share in what they take. `None` if some of
+    /// those that are elsewhere cannot be read.
+    pub(crate) fn inode(&self, role: Role, ino: Ino, core: &InodeCore) -> Result<Option<Owned>> {
         let (volume, findings) = (self.volume, self.findings);
-        let mut values = Some(0);
+        let mut values = Some(Owned::default());
         match area_entries(&core.xattrs) {
             Ok(entries) => {
-                values = self.values.blocks(volume, entries.clone())?;
+                values = self.values.owned(volume, entries.clone())?;
                 self.walk(entries, Location::Inode(ino))?;
             }
             Err(error) => self.unreadable(Location::Inode(ino), error),
@@ -80,7 +80,11 @@ impl<'a> Attributes<'a> {
         } else {
             self.refer(ino, pblk);
             let of_block = self.values_of_block(pblk)?;
-            return Ok(values.zip(of_block).map(|(one, other)| 1 + one + other));
+            let block = Owned {
+                clusters: 1,
+                inodes: 0,
+            };
+            return Ok(values.zip(of_block).map(|(one, other)| block + one + other));
         };
         if role.is_read() {
             findings.add(Location::Inode(ino), damage);
@@ -88,23 +92,23 @@ impl<'a> Attributes<'a> {
         Ok(values)
     }
 
-    /// Blocks of the values that attributes in a block have elsewhere; `None` if they cannot be
-    /// read. A block is read once.
-    fn values_of_block(&self, pblk: Pblk) -> Result<Option<u64>> {
+    /// The values that attributes in a block have elsewhere; `None` if they cannot be read. A block
+    /// is read once.
+    fn values_of_block(&self, pblk: Pblk) -> Result<Option<Owned>> {
         let features = self.volume.sb.features();
         if !features.has_incompat(Incompat::EA_INODE) {
-            return Ok(Some(0));
+            return Ok(Some(Owned::default()));
         }
         let known = self.values_of_blocks.lock().get(&pblk).copied();
         if let Some(known) = known {
             return Ok(known);
         }
-        let blocks = match block_entries(&self.volume.block(pblk)?) {
-            Ok(entries) => self.values.blocks(self.volume, entries)?,
+        let owned = match block_entries(&self.volume.block(pblk)?) {
+            Ok(entries) => self.values.owned(self.volume, entries)?,
             Err(_) => None,
         };
-        self.values_of_blocks.lock().insert(pblk, blocks);
-        Ok(blocks)
+        self.values_of_blocks.lock().insert(pblk, owned);
+        Ok(owned)
     }
 
     fn unreadable(&self, place: Location, error: XattrError) {

@@ -8,16 +8,17 @@ use crate::error::{Error, Result};
 /// Incompat features of volumes that are checked: all that are read.
 const CHECKED_INCOMPAT: Incompat = Incompat::SUPPORTED.union(Incompat::READABLE);
 
-/// Ro-compat features of volumes that may be changed: those that are supported, and `read-only`,
-/// which changes nothing in the structures.
-const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
-
-/// Ro-compat features of volumes that are checked: those, and some that change little. Of quotas
-/// only the files are checked, not their contents.
-const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT
+/// Ro-compat features of volumes that may be changed without a mount: those that are supported,
+/// quotas, whose usage a repair and a resize keep right, and `read-only`, which changes nothing in
+/// the structures.
+const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED
     .union(RoCompat::QUOTA)
-    .union(RoCompat::BIGALLOC)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::READONLY);
+
+/// Ro-compat features of volumes that are checked: those, and some that change little.
+const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT
+    .union(RoCompat::BIGALLOC)
     .union(RoCompat::SHARED_BLOCKS)
     .union(RoCompat::VERITY);
 

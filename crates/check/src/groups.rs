@@ -12,8 +12,9 @@ use extant_units::{Group, Pblk, exact_u32};
 
 use crate::copies;
 use crate::error::Result;
+use crate::facts::Facts;
 use crate::findings::Findings;
-use crate::inodes::{Facts, Scan};
+use crate::inodes::Scan;
 use crate::remedy::{GroupCounts, Repair};
 use crate::superblock;
 use crate::volume::Volume;

@@ -1,7 +1,7 @@
 //! Pass 1: every inode of every table.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use extant_disk::damage::{CorruptKind, DirectoryDamage, InodeDamage};
 use extant_disk::extent::Extent;
@@ -12,60 +12,23 @@ use extant_disk::inline_data::bytes_inside;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, RawInode};
 use extant_disk::location::Location;
 use extant_units::{Group, Ino, Pblk};
+use parking_lot::Mutex;
 
 use crate::attrs::Attributes;
 use crate::bad_blocks::BadBlocks;
 use crate::error::Result;
+use crate::facts::Facts;
 use crate::fields::{self, Fields, full_size};
 use crate::findings::Findings;
 use crate::maps::{self, Map, MapWalker};
+use crate::quotas::{Charge, Charges};
 use crate::remedy::Repair;
 use crate::reserved::Reserved;
 use crate::role::Role;
 use crate::usage::Usage;
+use crate::values::Owned;
 use crate::volume::{Volume, chunks};
 use crate::work::Work;
-
-/// The facts of an inode in use that later passes need.
-pub(crate) struct Facts {
-    pub(crate) ino: Ino,
-    /// `None` for reserved inodes without a mode.
-    pub(crate) kind: Option<FileKind>,
-    pub(crate) links: u16,
-    /// A directory with an index and one link: it may have had more subdirectories than a link
-    /// count can express.
-    pub(crate) overflown: bool,
-    /// It holds the value of an attribute, and has no name.
-    pub(crate) is_value: bool,
-    /// The record lies on a bad block: nothing is known but that the number is not free.
-    pub(crate) unreadable: bool,
-    /// Entries, "." and ".." included, that lead to it, once the directories are walked.
-    references: AtomicU32,
-}
-
-impl Facts {
-    fn new(ino: Ino, links: u16) -> Self {
-        Self {
-            ino,
-            kind: None,
-            links,
-            overflown: false,
-            is_value: false,
-            unreadable: false,
-            references: AtomicU32::new(0),
-        }
-    }
-
-    /// Counts an entry that leads to the inode.
-    pub(crate) fn refer(&self) {
-        self.references.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The number of entries that lead to the inode.
-    pub(crate) fn references(&self) -> u32 {
-        self.references.load(Ordering::Relaxed)
-    }
-}
 
 /// An inode in use, decoded.
 struct Found<'a> {
@@ -74,6 +37,8 @@ struct Found<'a> {
     kind: Option<FileKind>,
     raw: &'a RawInode,
     core: &'a InodeCore,
+    /// Its share of the volume, for quotas: as it says itself, until it was counted.
+    charge: Cell<Charge>,
 }
 
 /// A directory to be walked.
@@ -101,6 +66,8 @@ pub(crate) struct Scan {
     /// Inodes that hold values of attributes, in rising order; `None` if some attributes cannot be
     /// read.
     pub(crate) values: Option<Vec<Ino>>,
+    /// Usage by ids, where quotas are counted.
+    charges: Charges,
     inodes_per_group: u32,
 }
 
@@ -154,6 +121,11 @@ impl Scan {
         &self.facts[group.index()]
     }
 
+    /// Hands out the usage that was counted.
+    pub(crate) fn take_charges(&mut self) -> Charges {
+        std::mem::take(&mut self.charges)
+    }
+
     pub(crate) fn inodes_used(&self) -> u64 {
         self.facts.iter().map(|facts| facts.len() as u64).sum()
     }
@@ -169,6 +141,7 @@ pub(crate) fn scan(
     let usage = Usage::with_metadata(volume, findings)?;
     let bad_blocks = BadBlocks::read(volume, findings)?;
     let attributes = Attributes::new(volume, &usage, findings);
+    let charges = Mutex::new(Charges::of(volume));
     let table = Table {
         volume,
         orphans,
@@ -176,6 +149,7 @@ pub(crate) fn scan(
         usage: &usage,
         attributes: &attributes,
         bad_blocks: &bad_blocks,
+        charges: &charges,
     };
     let groups: Vec<Group> = volume.group_numbers().collect();
     let per_group = work.spread(&groups, |group, buffer| table.group(*group, buffer))?;
@@ -190,6 +164,7 @@ pub(crate) fn scan(
         facts,
         dirs,
         values,
+        charges: charges.into_inner(),
         inodes_per_group: volume.sb.inodes_per_group(),
     })
 }
@@ -201,12 +176,15 @@ struct Table<'a> {
     usage: &'a Usage,
     attributes: &'a Attributes<'a>,
     bad_blocks: &'a BadBlocks,
+    /// The lock is held to add what one group has.
+    charges: &'a Mutex<Charges>,
 }
 
 impl Table<'_> {
     /// The inodes of one group.
     fn group(&self, group: Group, buffer: &mut Vec<u8>) -> Result<(Vec<Facts>, Vec<Dir>)> {
         let (mut facts, mut dirs) = (Vec::new(), Vec::new());
+        let mut charges = Charges::of(self.volume);
         let table = self.volume.desc(group).inode_table;
         let table_blocks = self.volume.table_blocks();
         let mut indices = 0..self.scanned(group);
@@ -223,22 +201,19 @@ impl Table<'_> {
                 let here = indices.by_ref().take(piece.count * per_block);
                 let inodes = here.filter_map(|index| self.volume.inode_at(group, index));
                 if !piece.good {
-                    let lost = inodes.map(|ino| Facts {
-                        unreadable: true,
-                        ..Facts::new(ino, 0)
-                    });
-                    facts.extend(lost);
+                    facts.extend(inodes.map(Facts::unreadable));
                     continue;
                 }
                 self.volume.read_blocks(piece.first, piece.count, buffer)?;
                 for (record, ino) in buffer.chunks_exact(record).zip(inodes) {
-                    if let Some((fact, dir)) = self.inode(ino, record)? {
+                    if let Some((fact, dir)) = self.inode(ino, record, &mut charges)? {
                         facts.push(fact);
                         dirs.extend(dir);
                     }
                 }
             }
         }
+        self.charges.lock().merge(charges);
         facts.shrink_to_fit();
         Ok((facts, dirs))
     }
@@ -259,7 +234,12 @@ impl Table<'_> {
     }
 
     /// One record: `None` if it is not in use.
-    fn inode(&self, ino: Ino, record: &[u8]) -> Result<Option<(Facts, Option<Dir>)>> {
+    fn inode(
+        &self,
+        ino: Ino,
+        record: &[u8],
+        charges: &mut Charges,
+    ) -> Result<Option<(Facts, Option<Dir>)>> {
         let Some(raw) = RawInode::of(record) else {
             return Ok(None);
         };
@@ -283,6 +263,11 @@ impl Table<'_> {
             kind: facts.kind,
             raw,
             core: &core,
+            charge: Cell::new(Charge {
+                bytes: core.sectors.saturating_mul(512),
+                values: 0,
+                is_inside: facts.kind == Some(FileKind::Symlink) && self.is_inline(&core),
+            }),
         };
         if role.has_name() && facts.kind.is_none() {
             self.findings
@@ -302,6 +287,9 @@ impl Table<'_> {
             fields.not_deleted();
         }
         let dir = self.content(&inode)?;
+        if role.is_charged() && !core.flags.contains(InodeFlags::EA_INODE) {
+            charges.add(&core, inode.charge.get());
+        }
         if role.is_reserved() && role != Role::BootLoader {
             facts.kind = None;
         }
@@ -333,6 +321,34 @@ impl Table<'_> {
         }
     }
 
+    /// Checks an inode with a number of the format's own. False if it has no contents like those of
+    /// others.
+    fn reserved(&self, inode: &Found<'_>, walker: &MapWalker<'_>) -> Result<bool> {
+        let reserved = Reserved {
+            volume: self.volume,
+            findings: self.findings,
+            ino: inode.ino,
+            raw: inode.raw,
+            core: inode.core,
+        };
+        reserved.check(inode.role, inode.kind);
+        match inode.role {
+            Role::Absent => return Ok(false),
+            Role::BadBlocks => {
+                walker.walk(inode.core)?;
+                return Ok(false);
+            }
+            Role::Resize => {
+                let map = reserved.resize(walker)?;
+                self.space(inode, map.claimed);
+                self.file_size(inode, &Map::default());
+                return Ok(false);
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
     /// Checks attributes, blocks and size of an inode in use.
     fn content(&self, inode: &Found<'_>) -> Result<Option<Dir>> {
         let (ino, core) = (inode.ino, inode.core);
@@ -347,36 +363,20 @@ impl Table<'_> {
                 _ => &[],
             },
         };
-        if inode.role.is_reserved() {
-            let reserved = Reserved {
-                volume: self.volume,
-                findings: self.findings,
-                ino,
-                raw: inode.raw,
-                core,
-            };
-            reserved.check(inode.role, inode.kind);
-            match inode.role {
-                Role::Absent => return Ok(None),
-                Role::BadBlocks => {
-                    walker.walk(core)?;
-                    return Ok(None);
-                }
-                Role::Resize => {
-                    let map = reserved.resize(&walker)?;
-                    self.space(ino, core, map.claimed);
-                    self.file_size(inode, &Map::default());
-                    return Ok(None);
-                }
-                _ => {}
-            }
+        if inode.role.is_reserved() && !self.reserved(inode, &walker)? {
+            return Ok(None);
         }
         let of_attributes = self.attributes.inode(inode.role, ino, core)?;
-        let own = of_attributes.unwrap_or(0);
+        let Owned {
+            clusters: own,
+            inodes: values,
+        } = of_attributes.unwrap_or_default();
+        let said = inode.charge.get();
+        inode.charge.set(Charge { values, ..said });
         if self.is_inline(core) {
             let inside = self.inside(inode);
             if of_attributes.is_some() && !matches!(inside, Inside::Doubtful) {
-                self.space(ino, core, own);
+                self.space(inode, own);
             }
             return Ok(inside.entries());
         }
@@ -389,7 +389,7 @@ impl Table<'_> {
         };
         let own = own + self.translator(inode, &walker);
         if of_attributes.is_some() {
-            self.space(ino, core, map.claimed + own);
+            self.space(inode, map.claimed + own);
         }
         match inode.kind {
             Some(FileKind::Symlink) => self.symlink(inode, &map)?,
@@ -414,9 +414,15 @@ impl Table<'_> {
     }
 
     /// Compares what an inode says that it owns with the `clusters` of its map and its attributes.
-    fn space(&self, ino: Ino, core: &InodeCore, clusters: u64) {
+    fn space(&self, inode: &Found<'_>, clusters: u64) {
+        let (ino, core) = (inode.ino, inode.core);
         let sectors = self.volume.sb.block_size().bytes_u64() / 512;
         let expected = (clusters << self.volume.sb.cluster_bits()) * sectors;
+        let said = inode.charge.get();
+        inode.charge.set(Charge {
+            bytes: expected * 512,
+            ..said
+        });
         if core.sectors != expected {
             let damage = InodeDamage::Sectors {
                 stored: core.sectors,

@@ -19,6 +19,7 @@
 //! 3. `links`: connectivity and link counts.
 //! 4. `groups`: bitmaps, descriptors and totals against the outcome of the passes before; copies
 //!    of superblock and descriptors (`copies`).
+//! 5. `quotas`: usage of each user, group and project, counted in pass 1.
 //!
 //! `superblock`, `journal` and `orphans` come before all passes. `remedy` is what a finding means
 //! for a repair, which is another crate's.
@@ -26,7 +27,8 @@
 //! # Invariants
 //!
 //! - Memory: a bit per block in groups that are used in part, a dozen bytes per inode in use, some
-//!   dozen per directory, attribute block and group, eight per name of a directory that is read.
+//!   dozen per directory, attribute block, group, and id that quotas count, eight per name of a
+//!   directory that is read; of a damaged file of quotas, its entries with limits.
 //! - The report is the same whatever the number of threads. What depends on their order is checked
 //!   again by one thread: blocks with two owners, and findings past the limit.
 //! - Time: the size of the tables and of the claimed blocks, because no block is walked twice.
@@ -43,6 +45,7 @@ mod bad_blocks;
 mod copies;
 mod dirs;
 mod error;
+mod facts;
 mod feature_gate;
 mod fields;
 mod findings;
@@ -55,6 +58,7 @@ mod mmp;
 mod open;
 mod options;
 mod orphans;
+mod quotas;
 mod remedy;
 mod report;
 mod reserved;
@@ -81,7 +85,7 @@ use findings::Findings;
 use inodes::Scan;
 pub use journal::find_log;
 pub use options::CheckOptions;
-pub use remedy::{DirPlace, Doubt, GroupCounts, Remedy, Repair};
+pub use remedy::{DirPlace, Doubt, GroupCounts, QuotaContent, Remedy, Repair};
 pub use report::Report;
 pub use superblock_copy::{find_superblock_copy, superblock_from_copy, with_superblock_copy};
 use volume::Volume;
@@ -159,13 +163,14 @@ fn passes(
 ) -> Result<(Scan, Order)> {
     let decides =
         |scan: &Scan| !work.is_sequential() && (scan.usage.is_contested() || findings.overflows());
-    let scan = inodes::scan(volume, orphans, findings, work)?;
+    let mut scan = inodes::scan(volume, orphans, findings, work)?;
     if decides(&scan) {
         return Ok((scan, Order::Decides));
     }
     let tree = dirs::walk(volume, &scan, findings, work)?;
     links::compare(volume, &scan, &tree, orphans, findings);
     groups::compare(volume, &scan, findings, work)?;
+    quotas::compare(volume, scan.take_charges(), findings)?;
     let order = match decides(&scan) {
         true => Order::Decides,
         false => Order::Any,

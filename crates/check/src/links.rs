@@ -11,8 +11,9 @@ use extant_disk::location::Location;
 use extant_units::{Ino, Lblk, Pblk};
 
 use crate::dirs::Tree;
+use crate::facts::Facts;
 use crate::findings::Findings;
-use crate::inodes::{Dir, Facts, Scan};
+use crate::inodes::{Dir, Scan};
 use crate::maps::blocks_of;
 use crate::remedy::{DirPlace, Repair};
 use crate::role::Role;

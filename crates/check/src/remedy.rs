@@ -9,6 +9,7 @@ use extant_disk::group_desc::GroupFlags;
 use extant_disk::htree::IndexKind;
 use extant_disk::inode::InodeFlags;
 use extant_disk::location::Location;
+use extant_disk::quota::{QuotaEntry, QuotaKind, QuotaTimes, QuotaUsage};
 use extant_units::{Group, Ino, Pblk};
 
 /// Answer to a finding.
@@ -116,6 +117,19 @@ pub enum Repair {
     XattrChecksum(Pblk),
     /// The number of attributes that have the value in an inode.
     ValueReferences(Ino, u64),
+    /// The usage in an entry of a file of quotas.
+    QuotaUsage {
+        /// The block on the device.
+        block: Pblk,
+        /// The byte in there.
+        at: usize,
+        /// The id that the entry is of.
+        id: u32,
+        /// Its right usage.
+        usage: QuotaUsage,
+    },
+    /// A whole file of quotas.
+    QuotaFile(Arc<QuotaContent>),
     /// The error that the journal remembers: nothing is left of its consequences.
     JournalError,
     /// The copies of the superblock at the start of these groups.
@@ -133,6 +147,19 @@ pub struct DirPlace {
     pub pblk: Pblk,
     /// True if it is a block of the index.
     pub index: Option<IndexKind>,
+}
+
+/// The content of a file of quotas.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuotaContent {
+    /// The kind.
+    pub kind: QuotaKind,
+    /// The inode of the file.
+    pub ino: Ino,
+    /// Grace times.
+    pub times: QuotaTimes,
+    /// Every id that uses something or has limits, in order.
+    pub entries: Vec<QuotaEntry>,
 }
 
 /// The counts of a descriptor.

@@ -75,6 +75,11 @@ impl Role {
         )
     }
 
+    /// Returns whether quotas count inodes of this role.
+    pub(crate) fn is_charged(self) -> bool {
+        matches!(self, Self::Ordinary | Self::Root)
+    }
+
     /// Returns whether the inode counts as in use although it has no links.
     pub(crate) fn is_reserved(self) -> bool {
         !matches!(self, Self::Ordinary | Self::Root)

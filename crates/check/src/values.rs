@@ -35,6 +35,27 @@ pub(crate) struct Values {
     unread: AtomicBool,
 }
 
+/// The share of an inode in what its attributes take.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Owned {
+    /// Clusters that the inode counts as its own: its block of attributes, and the values that are
+    /// elsewhere, but those of Lustre.
+    pub(crate) clusters: u64,
+    /// Inodes that hold values.
+    pub(crate) inodes: u64,
+}
+
+impl std::ops::Add for Owned {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            clusters: self.clusters + other.clusters,
+            inodes: self.inodes + other.inodes,
+        }
+    }
+}
+
 /// An inode that holds a value.
 #[derive(Clone, Copy)]
 struct Holder {
@@ -65,12 +86,11 @@ impl Values {
         Ok(wrong.then(|| AttributeDamage::Hash.into()))
     }
 
-    /// Clusters of the values that attributes of a table have elsewhere. Each inode that has the
-    /// attributes counts them as its own, but those of Lustre. `None` if some cannot be read.
-    pub(crate) fn blocks(&self, volume: &Volume, entries: Entries<'_>) -> Result<Option<u64>> {
-        let mut blocks = 0;
+    /// The values that attributes of a table have elsewhere. `None` if some cannot be read.
+    pub(crate) fn owned(&self, volume: &Volume, entries: Entries<'_>) -> Result<Option<Owned>> {
+        let mut owned = Owned::default();
         if !has_feature(volume) {
-            return Ok(Some(blocks));
+            return Ok(Some(owned));
         }
         for entry in entries {
             let Ok(entry) = entry else { return Ok(None) };
@@ -78,12 +98,13 @@ impl Values {
             let Some((_, holder)) = self.holder(volume, &at)? else {
                 return Ok(None);
             };
+            owned.inodes += 1;
             if holder.users.is_some() {
                 let own = volume.sb.block_size().blocks_for(at.size.into()).get();
-                blocks += own.div_ceil(1 << volume.sb.cluster_bits());
+                owned.clusters += own.div_ceil(1 << volume.sb.cluster_bits());
             }
         }
-        Ok(Some(blocks))
+        Ok(Some(owned))
     }
 
     /// Notes that attributes of a table cannot be read.

@@ -172,7 +172,7 @@ const SHAPES: &[Shape] = &[
     shape(
         "quota",
         1024,
-        "-b 1024 -N 64 -O ^has_journal,quota",
+        "-b 1024 -N 64 -O ^has_journal,quota,project",
         Then::Leave,
     ),
     shape(
@@ -271,6 +271,15 @@ fn make(shape: &Shape) -> Result<Vec<u8>> {
         .env("E2FSPROGS_FAKE_TIME", "1700000000")
         .env("MKE2FS_FIRST_META_BG", "0")
         .ok()?;
+    if shape.args.contains("quota") {
+        // mke2fs counts before it copies the tree.
+        Cmd::new("e2fsck")
+            .args(["-fy"])
+            .arg(&path)
+            .env("E2FSCK_TIME", "1700000000")
+            .env("E2FSPROGS_FAKE_TIME", "1700000000")
+            .run()?;
+    }
     let fresh = || -> Result<Vec<u8>> { Ok(std::fs::read(&path)?) };
     match shape.then {
         Then::Leave => fresh(),
@@ -326,6 +335,9 @@ mod tests {
             Kind::XattrArea,
             Kind::XattrBlock,
             Kind::OrphanBlock,
+            Kind::QuotaHeader,
+            Kind::QuotaNode,
+            Kind::QuotaEntries,
             Kind::JournalSuper,
             Kind::JournalDescriptor,
             Kind::JournalRevoke,

@@ -3,8 +3,8 @@
 
 use extant_disk::damage::{
     AttributeDamage, CorruptKind, ExtentError, GroupDamage, GroupDescError, InodeDamage,
-    JournalDamage, JournalSuperblockError, OrphanDamage, ReservedDamage, SuperblockDamage,
-    SuperblockError, XattrError,
+    JournalDamage, JournalSuperblockError, OrphanDamage, QuotaDamage, QuotaError, ReservedDamage,
+    SuperblockDamage, SuperblockError, XattrError,
 };
 
 use super::{Expected, Verdict, kind};
@@ -185,6 +185,30 @@ pub(crate) const OURS: &[Exception] = &[
         shown_by: (6, "ssv r_blocks_count 3000"),
     },
     Exception {
+        name: "tree and lists of quotas",
+        says: Says::Kinds(&[kind!(Quota(QuotaDamage::File {
+            error: QuotaError::Repeated { .. }
+                | QuotaError::Count { .. }
+                | QuotaError::NoEntry { .. }
+                | QuotaError::Unreached { .. }
+                | QuotaError::List { .. }
+                | QuotaError::Reference { .. },
+            ..
+        }))]),
+        why: "e2fsck takes entries as it finds them, whatever ids lead there, and does not look at \
+              counts and lists; Linux finds no entry, or writes over another one",
+        shown_by: (11, "zap_block -o 28 -l 1 -p 2 {quota 0}"),
+    },
+    Exception {
+        name: "magic of quotas",
+        says: Says::Kinds(&[kind!(Quota(QuotaDamage::File {
+            error: QuotaError::Magic { .. },
+            ..
+        }))]),
+        why: "e2fsck reads the file nevertheless; Linux refuses it",
+        shown_by: (11, "zap_block -o 0 -l 1 -p 9 {quota 0}"),
+    },
+    Exception {
         name: "high half of the block count",
         says: Says::Kinds(&[kind!(Superblock(
             SuperblockError::BadField {
@@ -200,12 +224,6 @@ pub(crate) const OURS: &[Exception] = &[
 
 /// Seen by e2fsck alone.
 pub(crate) const THEIRS: &[Exception] = &[
-    Exception {
-        name: "usage of quotas",
-        says: Says::Text("Update quota info for quota type"),
-        why: "check does not look into the files of quotas",
-        shown_by: (12, "sif file projid 19"),
-    },
     Exception {
         name: "place of an empty value",
         says: Says::Text("has INLINE_DATA_FL flag but extended attribute not found"),

@@ -77,6 +77,13 @@ pub(crate) const BASES: &[FeatureSet] = &[
         "-b 1024 -N 160 -O ea_inode,large_dir,^metadata_csum",
         false,
     ),
+    ("quota", 4, "-b 1024 -N 160 -O quota,project", false),
+    (
+        "quota of values",
+        4,
+        "-b 2048 -N 160 -O quota,ea_inode,^has_journal,^extent,^64bit -E quotatype=usrquota",
+        false,
+    ),
 ];
 
 /// Feature sets of volumes that are written, with blocks larger than a page.
@@ -106,9 +113,9 @@ pub(crate) const READ_ONLY: &[FeatureSet] = &[
         false,
     ),
     (
-        "quota",
-        4,
-        "-b 1024 -N 160 -O quota,project -E quotatype=usrquota:grpquota:prjquota",
+        "bigalloc, quota",
+        8,
+        "-b 1024 -N 160 -O quota,project,bigalloc -C 4096",
         false,
     ),
     ("bigalloc", 8, "-b 1024 -N 160 -O bigalloc -C 4096", false),
@@ -130,6 +137,22 @@ pub(crate) const SPREAD_CLUSTERS: FeatureSet = (
      -O bigalloc,meta_bg,^resize_inode,^metadata_csum,uninit_bg,^has_journal",
     false,
 );
+
+/// Owners of some files, and limits: in two blocks of entries.
+const OWNERS: &str = "\
+    sif file uid 1000\nsif file gid 100\nsif sub uid 70000\nsif sub gid 70000\n\
+    sif tiny uid 4294967295\nsif big/a_rather_long_file_name_to_fill_blocks_1 uid 1001\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_2 uid 1002\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_3 uid 1003\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_4 uid 1004\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_5 uid 1005\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_6 uid 1006\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_7 uid 1007\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_8 uid 1008\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_9 uid 1009\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_10 uid 1010\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_11 uid 1011\n\
+    sif big/a_rather_long_file_name_to_fill_blocks_12 uid 1012\n";
 
 /// A base image: sound for both sides, with all kinds of structures: an index, an extent tree of
 /// two levels or indirect blocks, attributes in inodes and blocks, links of all kinds, special
@@ -158,8 +181,12 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
         .args(&tree.path().display().to_string())
         .make()?;
     let long = "v".repeat(300);
+    let owners = match args.contains("quota") {
+        true => OWNERS,
+        false => "",
+    };
     let requests = format!(
-        "mknod fifo p\nmknod chr c 5 1\nmknod blk b 259 1000\nea_set file user.small abc\n\
+        "{owners}mknod fifo p\nmknod chr c 5 1\nmknod blk b 259 1000\nea_set file user.small abc\n\
          ea_set file user.long {long}\nea_set sub user.long {long}\nea_set tiny user.in abc\n"
     );
     script(&image, &requests)?;
@@ -237,7 +264,8 @@ fn block_size(args: &str) -> u64 {
     named.and_then(|size| size.parse().ok()).unwrap_or(1024)
 }
 
-/// Requests of debugfs. `{block N}` is replaced by a block of the journal, `{name FILE}` by the
+/// Requests of debugfs. `{block N}` is replaced by a block of the journal, `{quota N}` by one of
+/// the file of users' quotas, `{name FILE}` by the
 /// location of the name of the first attribute in the inode of the file, `{value FILE}` by that of
 /// the second byte of its value's size, `{place FILE}` of its value's offset.
 pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
@@ -248,6 +276,10 @@ pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
     let answer = match question.split_once(' ') {
         Some(("block", number)) => {
             let block = image.debugfs(&format!("bmap <8> {number}"))?;
+            block.trim().to_owned()
+        }
+        Some(("quota", number)) => {
+            let block = image.debugfs(&format!("bmap <3> {number}"))?;
             block.trim().to_owned()
         }
         Some(("name", file)) => in_first_entry(&image.debugfs(&format!("imap {file}"))?, 16, 0)?,

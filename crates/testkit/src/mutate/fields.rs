@@ -76,6 +76,9 @@ const SUPERBLOCK: &[Row] = &[
     (0x174, 1, "log_groups_per_flex"),
     (0x175, 1, "checksum_type"),
     (0x194, 4, "error_count"),
+    (0x240, 4, "usr_quota_inum"),
+    (0x244, 4, "grp_quota_inum"),
+    (0x26c, 4, "prj_quota_inum"),
     (0x24c, 4, "backup_bgs[0]"),
     (0x250, 4, "backup_bgs[1]"),
     (0x248, 4, "overhead_clusters"),
@@ -182,6 +185,27 @@ const XATTR_ENTRY: &[Row] = &[
     (8, 4, "value_size"),
     (12, 4, "hash"),
     (16, 1, "name"),
+];
+
+const QUOTA_HEADER: &[Row] = &[
+    (0x00, 4, "magic"),
+    (0x04, 4, "version"),
+    (0x08, 4, "bgrace"),
+    (0x0c, 4, "igrace"),
+    (0x10, 4, "flags"),
+    (0x14, 4, "blocks"),
+    (0x18, 4, "free_blk"),
+    (0x1c, 4, "free_entry"),
+];
+const QUOTA_LIST: &[Row] = &[(0, 4, "next_free"), (4, 4, "prev_free"), (8, 2, "entries")];
+const QUOTA_ENTRY: &[Row] = &[
+    (0x00, 4, "id"),
+    (0x08, 8, "ihardlimit"),
+    (0x18, 8, "curinodes"),
+    (0x20, 8, "bhardlimit"),
+    (0x30, 8, "curspace"),
+    (0x38, 8, "btime"),
+    (0x40, 8, "itime"),
 ];
 
 const LOG_HEADER: &[Row] = &[(0, 4, "magic"), (4, 4, "blocktype"), (8, 4, "sequence")];
@@ -384,6 +408,27 @@ pub(super) fn fields(
             let slots = g.block_size / 4 - 2;
             f.add_all(at, 4, slots, &[(0, 4, "slot")]);
             f.add(at + 4 * slots, &[(0, 4, "magic"), (4, 4, "checksum")], None);
+        }
+        Kind::QuotaHeader => f.add(at, QUOTA_HEADER, None),
+        Kind::QuotaNode => {
+            // What leads somewhere, and the first that does not.
+            let (words, _) = bytes.as_chunks::<4>();
+            let used = words
+                .iter()
+                .enumerate()
+                .filter(|(_, word)| **word != [0; 4]);
+            for (slot, _) in used {
+                f.add(at + 4 * slot, &[(0, 4, "reference")], Some(slot));
+            }
+            if let Some(slot) = words.iter().position(|word| *word == [0; 4]) {
+                f.add(at + 4 * slot, &[(0, 4, "reference")], Some(slot));
+            }
+        }
+        Kind::QuotaEntries => {
+            f.add(at, QUOTA_LIST, None);
+            // Those in use, and one more.
+            let count = index(le16(bytes, 8)).min(13) + 1;
+            f.add_all(at + 16, 72, count, QUOTA_ENTRY);
         }
         Kind::BlockBitmap | Kind::InodeBitmap | Kind::JournalCopy => {
             f.add_all(at, 4, bytes.len() / 4, &[(0, 4, "word")]);

@@ -18,6 +18,7 @@ const META_BG: u64 = 0x10;
 const WIDE: u64 = 0x80;
 const CSUM_SEED: u64 = 0x2000;
 const SPARSE_SUPER: u64 = 0x1;
+const QUOTA: u64 = 0x100;
 const GDT_CSUM: u64 = 0x10;
 const METADATA_CSUM: u64 = 0x400;
 
@@ -42,6 +43,8 @@ pub(super) struct Geometry {
     backup_groups: [u64; 2],
     pub(super) journal: Option<u32>,
     pub(super) orphan_file: Option<u32>,
+    /// Inodes of the files of quotas.
+    pub(super) quotas: [Option<u32>; 3],
     /// The raw crc32c that starts the checksums of metadata.
     pub(super) seed: u32,
     pub(super) uuid: [u8; 16],
@@ -100,6 +103,7 @@ impl Geometry {
             backup_groups: [le32(sb, 0x24c), le32(sb, 0x250)],
             journal: inode(0xe0, compat & HAS_JOURNAL != 0),
             orphan_file: inode(0x280, compat & ORPHAN_FILE != 0),
+            quotas: [0x240, 0x244, 0x26c].map(|at| inode(at, le32(sb, 0x64) & QUOTA != 0)),
             seed,
             uuid,
         })

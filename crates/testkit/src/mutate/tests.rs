@@ -52,11 +52,12 @@ fn image(args: &str) -> Vec<u8> {
     std::fs::read(image.path()).unwrap()
 }
 
-const SHAPES: [&str; 8] = [
+const SHAPES: [&str; 9] = [
     "-b 1024 -N 256",
     "-b 1024 -N 256 -O ^metadata_csum,uninit_bg",
     "-b 1024 -N 256 -O orphan_file",
     "-b 4096 -N 256 -O ^has_journal",
+    "-b 2048 -N 256 -O quota,project",
     "-b 1024 -N 256 -O ^has_journal,^extents,^64bit",
     "-b 1024 -N 256 -g 1024 -O ^has_journal,^resize_inode,meta_bg",
     "-b 1024 -N 256 -g 256 -C 4096 -O bigalloc,^has_journal,^resize_inode,meta_bg",
@@ -94,6 +95,9 @@ fn sealing_a_sound_image_changes_nothing() {
         Kind::XattrArea,
         Kind::XattrBlock,
         Kind::OrphanBlock,
+        Kind::QuotaHeader,
+        Kind::QuotaNode,
+        Kind::QuotaEntries,
         Kind::JournalSuper,
         Kind::JournalDescriptor,
         Kind::JournalRevoke,

@@ -5,6 +5,7 @@
 
 use super::bytes::{be32, index, le16, le32, part};
 use super::geometry::{Geometry, LogFormat, MAX_INODES, SUPERBLOCK};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Kind of a structure.
@@ -26,6 +27,9 @@ pub enum Kind {
     XattrArea,
     XattrBlock,
     OrphanBlock,
+    QuotaHeader,
+    QuotaNode,
+    QuotaEntries,
     JournalSuper,
     JournalDescriptor,
     JournalRevoke,
@@ -69,6 +73,9 @@ impl fmt::Display for Found {
             Kind::XattrArea => write!(f, "inode {owner}: attributes in the inode"),
             Kind::XattrBlock => write!(f, "inode {owner}: attribute block {place}"),
             Kind::OrphanBlock => write!(f, "orphan file: block {place}"),
+            Kind::QuotaHeader => write!(f, "quotas of inode {owner}: header"),
+            Kind::QuotaNode => write!(f, "quotas of inode {owner}: node {place}"),
+            Kind::QuotaEntries => write!(f, "quotas of inode {owner}: entries in block {place}"),
             Kind::JournalSuper => f.write_str("journal superblock"),
             Kind::JournalDescriptor => write!(f, "log block {place}: descriptor"),
             Kind::JournalRevoke => write!(f, "log block {place}: revoke block"),
@@ -88,6 +95,9 @@ const FLAG_INDEX: u64 = 0x1000;
 const FLAG_INLINE: u64 = 0x1000_0000;
 const EXTENT_MAGIC: u64 = 0xf30a;
 pub(super) const XATTR_MAGIC: u64 = 0xea02_0000;
+/// Bytes of a block of a file of quotas, and the levels of nodes of its tree.
+const QUOTA_BLOCK: usize = 1024;
+const QUOTA_LEVELS: u32 = 4;
 const JOURNAL_MAGIC: u64 = 0xc03b_3998;
 /// The deepest tree followed.
 const MAX_DEPTH: u32 = 6;
@@ -232,6 +242,49 @@ impl Walk<'_> {
             for (lblk, pblk) in blocks(&runs) {
                 self.push_block(Kind::OrphanBlock, pblk, ino, lblk);
             }
+        } else if self.g.quotas.contains(&Some(ino)) {
+            self.quotas(ino, &runs);
+        }
+    }
+
+    /// A file of quotas, of blocks of 1 KiB: a header, and a tree whose leaves have entries.
+    fn quotas(&mut self, ino: u32, runs: &[Run]) {
+        let per_block = self.g.block_size / QUOTA_BLOCK;
+        let mut places: BTreeMap<u64, usize> = BTreeMap::new();
+        for (lblk, pblk) in blocks(runs) {
+            let fresh = self.seen.get(index(pblk)).is_some_and(|seen| !seen);
+            if !fresh || !self.g.holds(pblk) {
+                continue;
+            }
+            self.seen[index(pblk)] = true;
+            for piece in 0..per_block {
+                let at = self.g.byte(pblk) + piece * QUOTA_BLOCK;
+                places.insert(lblk * per_block as u64 + piece as u64, at);
+            }
+        }
+        let mut level = vec![1];
+        let header = places.remove(&0);
+        let header = header.map(|at| (at, 0, Kind::QuotaHeader));
+        let mut found: Vec<_> = header.into_iter().collect();
+        for depth in 0..=QUOTA_LEVELS {
+            let mut next = Vec::new();
+            for place in level {
+                let Some(at) = places.remove(&place) else {
+                    continue;
+                };
+                if depth == QUOTA_LEVELS {
+                    found.push((at, place, Kind::QuotaEntries));
+                    continue;
+                }
+                found.push((at, place, Kind::QuotaNode));
+                next.extend((0..256).map(|slot| le32(self.image, at + 4 * slot)));
+            }
+            next.sort_unstable();
+            next.dedup();
+            level = next;
+        }
+        for (at, place, kind) in found {
+            self.push(kind, at, QUOTA_BLOCK, ino, place);
         }
     }
 
