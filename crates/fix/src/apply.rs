@@ -4,6 +4,7 @@ use extant_check::{DirPlace, Repair};
 use extant_disk::extent;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::inode::RawInode;
+use extant_disk::quota::{QuotaUsage, set_usage};
 use extant_disk::xattr::{BlockHeader, seal_block};
 use extant_units::{Blocks, Group, Ino, Pblk};
 use zerocopy::FromBytes;
@@ -11,6 +12,7 @@ use zerocopy::FromBytes;
 use crate::error::Result;
 use crate::image::Image;
 use crate::lost_found::LostFound;
+use crate::quotas::QuotaFiles;
 use crate::{copies, log};
 
 /// Makes a repair. False if there is no way to: then nothing was changed.
@@ -18,6 +20,7 @@ pub(crate) fn apply(
     image: &mut Image,
     repair: &Repair,
     lost_found: &mut LostFound,
+    quotas: &mut QuotaFiles,
 ) -> Result<bool> {
     match repair {
         Repair::Totals { blocks, inodes } => image.edit_super(|raw| {
@@ -46,22 +49,11 @@ pub(crate) fn apply(
         }
         Repair::Flags(ino, flags) => edit_raw(image, *ino, |raw| raw.flags.set(flags.bits()))?,
         Repair::Links(ino, count) => edit_raw(image, *ino, |raw| raw.links.set(*count))?,
-        Repair::ExtentChecksum(ino, pblk) => {
-            let Some(seed) = image.owner_seed(*ino)? else {
-                return Ok(false);
-            };
-            let stored = image.edit(*pblk, |block| extent::set_checksum(block, seed).ok())?;
-            return Ok(stored.is_some());
-        }
+        Repair::ExtentChecksum(ino, pblk) => return reseal_node(image, *ino, *pblk),
         Repair::DirChecksum(place) => return edit_dir(image, *place, |_| Some(())),
         Repair::EntryKind {
             block, at, kind, ..
-        } => {
-            return edit_dir(image, *block, |bytes| {
-                *bytes.get_mut(*at)? = *kind;
-                Some(())
-            });
-        }
+        } => return edit_kind(image, *block, *at, *kind),
         Repair::Parent { block, parent } => {
             let format = image.dir_format(block.dir)?;
             let dotdot = |bytes: &mut [u8]| format.set_dotdot(bytes, block.index, *parent).ok();
@@ -77,11 +69,41 @@ pub(crate) fn apply(
             raw.ctime.set(half(users >> 32));
             raw.version_lo.set(half(*users));
         })?,
+        Repair::QuotaUsage {
+            block,
+            at,
+            id,
+            usage,
+        } => return set_quota(image, *block, *at, *id, *usage),
+        Repair::QuotaFile(content) => return quotas.make(image, content, lost_found),
         Repair::JournalError => return log::forget_error(image.device(), image),
         Repair::SuperblockCopies(groups) => copies::superblocks(image, groups)?,
         Repair::DescriptorCopies(groups) => copies::descriptors(image, groups)?,
     }
     Ok(true)
+}
+
+/// Seals a node of an extent tree.
+fn reseal_node(image: &Image, ino: Ino, pblk: Pblk) -> Result<bool> {
+    let Some(seed) = image.owner_seed(ino)? else {
+        return Ok(false);
+    };
+    let stored = image.edit(pblk, |block| extent::set_checksum(block, seed).ok())?;
+    Ok(stored.is_some())
+}
+
+/// Sets the usage in an entry of quotas.
+fn set_quota(image: &Image, block: Pblk, at: usize, id: u32, usage: QuotaUsage) -> Result<bool> {
+    let set = |bytes: &mut [u8]| set_usage(bytes.get_mut(at..)?, id, usage).then_some(());
+    Ok(image.edit(block, set)?.is_some())
+}
+
+/// Sets the kind of file in an entry of a directory.
+fn edit_kind(image: &Image, block: DirPlace, at: usize, kind: u8) -> Result<bool> {
+    edit_dir(image, block, |bytes| {
+        *bytes.get_mut(at)? = kind;
+        Some(())
+    })
 }
 
 /// Changes the fields that every inode has.

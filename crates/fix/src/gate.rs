@@ -11,6 +11,7 @@
 //! - Bitmaps, counts and descriptors follow the maps only while nothing is in doubt: what cannot be
 //!   read may own what seems to be free, and a name that cannot be read may lead to an inode that
 //!   seems to be unused.
+//! - Usage of quotas follows the maps and the owners of all inodes, while nothing is in doubt.
 //! - Link counts follow the names, and lost inodes get one, only while nothing is in doubt either.
 //! - Of two structures that contradict each other none wins because its checksum was just wrong.
 //! - While nothing confirms the superblock, no repair is made that relies on it alone: another UUID
@@ -132,7 +133,10 @@ impl Gate {
             Repair::ValueReferences(ino, _) if self.unsealed_attrs || !self.unsealed.is_empty() => {
                 self.leave(&Location::Inode(*ino), Doubt::Maps);
             }
-            Repair::BlockBitmap(..) | Repair::InodeBitmap(..)
+            Repair::BlockBitmap(..)
+            | Repair::InodeBitmap(..)
+            | Repair::QuotaUsage { .. }
+            | Repair::QuotaFile(_)
                 if self.unsealed_attrs || !self.unsealed.is_empty() =>
             {
                 self.doubt = Doubt::Maps;
@@ -222,7 +226,9 @@ impl Gate {
             Repair::Totals { .. }
             | Repair::Counts(..)
             | Repair::BlockBitmap(..)
-            | Repair::InodeBitmap(..) => self.doubt == Doubt::Nothing,
+            | Repair::InodeBitmap(..)
+            | Repair::QuotaUsage { .. }
+            | Repair::QuotaFile(_) => self.doubt == Doubt::Nothing,
             Repair::Links(ino, _) | Repair::Reattach { ino, .. } => {
                 self.doubt == Doubt::Nothing && sound(ino)
             }
@@ -252,6 +258,8 @@ fn relies_on_superblock(repair: &Repair) -> bool {
         | Repair::Flags(..)
         | Repair::XattrReferences(..)
         | Repair::ValueReferences(..)
+        | Repair::QuotaUsage { .. }
+        | Repair::QuotaFile(_)
         | Repair::Totals { .. }
         | Repair::Links(..)
         | Repair::Reattach { .. }

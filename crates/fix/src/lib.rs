@@ -42,6 +42,7 @@ mod lost_found;
 mod options;
 mod orphans;
 mod primary;
+mod quotas;
 mod replay;
 mod report;
 mod rounds;

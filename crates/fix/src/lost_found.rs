@@ -3,7 +3,8 @@
 //! # Invariants
 //! - The directory grows only while every bitmap agrees with the maps: a block that is free there
 //!   has no owner. The next round finds the bitmaps that do not know of the new blocks yet.
-//! - It grows once in a round, by what all lost inodes of the report need.
+//! - It grows once in a round, by what all lost inodes of the report need, and no other structure
+//!   does in the same round.
 
 use extant_check::{DirPlace, Remedy, Repair, Report};
 use extant_disk::bitmap;
@@ -28,7 +29,7 @@ const DIRECT: u32 = 12;
 pub(crate) struct LostFound {
     /// Inodes without a name.
     lost: usize,
-    /// Set while every free block has no owner and the directory has not grown.
+    /// Set while every free block has no owner and nothing has grown.
     may_grow: bool,
     /// The blocks by which it has grown.
     more: Vec<DirPlace>,
@@ -49,6 +50,11 @@ impl LostFound {
             may_grow: count(|repair| matches!(repair, Repair::BlockBitmap(..))) == 0,
             more: Vec::new(),
         }
+    }
+
+    /// Takes the right to new blocks, which one structure has in a round. False if there is none.
+    pub(crate) fn take_growth(&mut self) -> bool {
+        std::mem::replace(&mut self.may_grow, false)
     }
 
     /// Gives an inode the name `#NUMBER` in the first of the blocks `into` that has room, or in a
@@ -86,10 +92,9 @@ impl LostFound {
                 return Ok(true);
             }
         }
-        if !self.may_grow {
+        if !self.take_growth() {
             return Ok(false);
         }
-        self.may_grow = false;
         self.more = grow(image, *last, into.len(), self.lost)?;
         self.more.first().map_or(Ok(false), put)
     }
@@ -131,7 +136,7 @@ fn grow(image: &Image, last: DirPlace, blocks: usize, lost: usize) -> Result<Vec
 
 /// At most `wanted` free blocks in a row, in the group of `near` if there are so many, else in
 /// another; fewer where no group has so many.
-fn free_run(image: &Image, near: Pblk, wanted: u32) -> Result<Option<(Pblk, u32)>> {
+pub(crate) fn free_run(image: &Image, near: Pblk, wanted: u32) -> Result<Option<(Pblk, u32)>> {
     let (first, per_group) = (
         image.sb.first_data_block().get(),
         image.sb.blocks_per_group(),

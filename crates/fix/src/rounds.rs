@@ -19,6 +19,7 @@ use crate::image::{Image, Overlay};
 use crate::lost_found::LostFound;
 use crate::options::FixOptions;
 use crate::primary::Standing;
+use crate::quotas::QuotaFiles;
 use crate::{apply, gate};
 
 /// Rounds that need not leave fewer findings than the one before.
@@ -67,9 +68,10 @@ fn repair(
         let journal = image.sb.features().has_compat(Compat::HAS_JOURNAL);
         let whole_writes = journal || image.sb.raw().state().contains(State::VALID);
         let mut lost_found = LostFound::of(&outcome.last);
+        let mut quotas = QuotaFiles::default();
         let mut applied = Vec::new();
         for (finding, repair) in gate::admit(&outcome.last, whole_writes, standing) {
-            if apply::apply(&mut image, repair, &mut lost_found)? {
+            if apply::apply(&mut image, repair, &mut lost_found, &mut quotas)? {
                 applied.push(Finding {
                     remedy: Remedy::Left(Doubt::Nothing),
                     ..finding.clone()

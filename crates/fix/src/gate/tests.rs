@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use extant_check::{DirPlace, GroupCounts};
+use extant_check::{DirPlace, GroupCounts, QuotaContent};
 use extant_disk::damage::{CorruptKind, LinkDamage};
 use extant_disk::inode::InodeFlags;
+use extant_disk::quota::{QuotaKind, QuotaTimes, QuotaUsage};
 use extant_units::Pblk;
 
 use super::*;
@@ -102,6 +103,24 @@ fn reattach() -> Repair {
     }
 }
 
+fn usage() -> Repair {
+    Repair::QuotaUsage {
+        block: Pblk::new(600),
+        at: 16,
+        id: 0,
+        usage: QuotaUsage::default(),
+    }
+}
+
+fn quotas() -> Repair {
+    Repair::QuotaFile(Arc::new(QuotaContent {
+        kind: QuotaKind::User,
+        ino: ino(FILE),
+        times: QuotaTimes::default(),
+        entries: Vec::new(),
+    }))
+}
+
 /// Every repair, by name. The last three are of notes.
 fn repairs() -> Vec<(&'static str, Finding)> {
     let (file, dir) = (Location::Inode(ino(FILE)), Location::Inode(ino(DIR)));
@@ -155,6 +174,8 @@ fn repairs() -> Vec<(&'static str, Finding)> {
                 Repair::InodeBitmap(GROUP, bitmap),
             ),
         ),
+        ("usage", repair(file, usage())),
+        ("quotas", repair(file, quotas())),
         ("links", repair(file, Repair::Links(ino(FILE), 2))),
         ("reattach", repair(file, reattach())),
         ("parent", repair(dir, parent)),
@@ -182,6 +203,8 @@ const BY_MAPS: &[&str] = &[
     "counts",
     "block bitmap",
     "inode bitmap",
+    "usage",
+    "quotas",
 ];
 /// Checksums and counts that a broken map speaks against.
 const SUMS: &[&str] = &["inode", "extent", "references", "attributes"];
@@ -336,9 +359,17 @@ fn a_broken_group_keeps_its_descriptor() {
 /// Of an inode with a wrong checksum and what contradicts it neither is believed.
 #[test]
 fn what_contradicts_a_wrong_checksum_is_left_and_so_is_that() {
-    const BITMAPS: &[&str] = &["block bitmap", "inode bitmap"];
+    const BITMAPS: &[&str] = &["block bitmap", "inode bitmap", "usage", "quotas"];
     const OF_FILE: &[&str] = &["sectors", "flags", "kind"];
-    const BOTH: &[&str] = &["block bitmap", "inode bitmap", "sectors", "flags", "kind"];
+    const BOTH: &[&str] = &[
+        "block bitmap",
+        "inode bitmap",
+        "usage",
+        "quotas",
+        "sectors",
+        "flags",
+        "kind",
+    ];
     for (name, sum) in [("inode", inode_sum(FILE)), ("extent", extent_sum(FILE))] {
         Situation {
             contradict: BOTH,
