@@ -60,6 +60,7 @@ impl Volume {
         let Some(mut core) = self.used_inode(ino)? else {
             return Ok(());
         };
+        let sectors = core.sectors;
         let mapped = self.has_map(&core);
         if ino.get() == BAD_BLOCKS && !self.data_of(ino, &core)?.is_empty() {
             return Err(Error::Unsupported("it has a list of bad blocks"));
@@ -72,6 +73,7 @@ impl Volume {
         let moved_attributes = self.move_attributes(&mut core, attributes)?;
         if moved_map || moved_attributes {
             self.put_inode(ino, &core)?;
+            self.charge(ino, sectors, &core);
         }
         if moved_map && self.is_orphan_file(ino) {
             self.seal_orphan_file(ino)?;

@@ -7,8 +7,9 @@
 //!    must find nothing (`prepare`).
 //! 2. The new geometry is planned ([`Geometry::resized`]); `least` finds the smallest possible one.
 //! 3. In a private copy in memory (`volume`), `groups` adds and drops groups, `files`, `extents`
-//!    and `pointers` move the blocks of files, `numbers` moves inodes, `log` the journal. `space`
-//!    has the bitmaps, `store` puts them into the copy. The blocks of files go at once to blocks
+//!    and `pointers` move the blocks of files, `numbers` moves inodes, `log` the journal, and
+//!    `quotas` counts what maps have become. `space` has the bitmaps, `store` puts them into the
+//!    copy. The blocks of files go at once to blocks
 //!    that the old volume does not use.
 //! 4. The check judges the copy.
 //! 5. `commit` brings it to the device, as one transaction of the journal, and then the copies of
@@ -35,6 +36,7 @@ mod numbers;
 mod options;
 mod pointers;
 mod prepare;
+mod quotas;
 mod space;
 mod store;
 mod volume;
@@ -192,6 +194,7 @@ fn resize_once(
     volume.move_log()?;
     volume.move_files()?;
     volume.move_inodes()?;
+    volume.store_usage()?;
     volume.store_resize_inode()?;
     volume.drop_groups()?;
     volume.store()?;

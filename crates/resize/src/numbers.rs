@@ -68,6 +68,7 @@ impl Volume {
             self.raw.orphan_file_inum = to.get().into();
             self.seal_orphan_file(*to)?;
         }
+        self.follow_quotas(&moved);
         self.rename(&moved)?;
         self.inodes_moved += moved.len() as u64;
         Ok(())

@@ -26,6 +26,9 @@ use crate::error::{Error, Result};
 /// A device with its changes in memory.
 pub(crate) type Overlay = Arc<CowDevice<Arc<dyn BlockDevice>>>;
 
+/// Bytes that the files of an id take more than before, by the index of its kind and the id.
+type UsageChanges = BTreeMap<(usize, u32), i128>;
+
 /// Bytes that a copy from block to block takes at once.
 const COPY_BYTES: u64 = 1 << 20;
 
@@ -88,6 +91,8 @@ pub(crate) struct Volume {
     pub(crate) blocks_added: i128,
     pub(crate) blocks_moved: u64,
     pub(crate) inodes_moved: u64,
+    /// Changes of usage that the files of quotas do not say yet.
+    pub(crate) usage_changes: UsageChanges,
 }
 
 impl Volume {
@@ -124,6 +129,7 @@ impl Volume {
             blocks_added: 0,
             blocks_moved: 0,
             inodes_moved: 0,
+            usage_changes: UsageChanges::new(),
             new,
         };
         let size = sb.desc_size();
