@@ -84,7 +84,7 @@ fn prepared(values: bool) -> Vec<u8> {
     let args = "-b 1024 -I 128 -N 2048 -O ^resize_inode,^orphan_file";
     let image = Image::of_mib(16).args(args);
     let image = match values {
-        true => image.args("-O ea_inode"),
+        true => image.args("-O ea_inode,quota"),
         false => image,
     };
     let image = image.make().unwrap();

@@ -126,6 +126,11 @@ impl Config {
         self.seed & 128 == 0
     }
 
+    /// Returns whether usage is counted in quotas.
+    pub(crate) fn counted(&self) -> bool {
+        self.seed & 0x300 == 0
+    }
+
     /// The options of a mount.
     pub(crate) fn options(&self) -> String {
         format!("commit=300,{},{}", PATHS[self.path].2, SPACE[self.space])

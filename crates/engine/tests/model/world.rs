@@ -45,7 +45,7 @@ fn name(file: usize) -> Vec<u8> {
 
 /// A fresh volume's bytes: made once for each kind, over junk.
 fn fresh(config: Config) -> Outcome<Vec<u8>> {
-    type Made = Vec<((u32, Size, bool, bool, bool), Vec<u8>)>;
+    type Made = Vec<((u32, Size, bool, bool, bool, bool), Vec<u8>)>;
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap();
     let key = (
@@ -54,6 +54,7 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         config.block_maps,
         config.spread(),
         config.inside,
+        config.counted(),
     );
     if let Some((_, bytes)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(bytes.clone());
@@ -70,9 +71,15 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         (false, true) => "-O inline_data -I 512",
         (false, false) => "",
     };
+    let counted = if config.counted() { "-O quota" } else { "" };
     let kind = if config.block_maps { "-t ext3" } else { "" };
     let maker = Image::beside_journal(config.block.into(), mib);
-    let maker = maker.args("-N 64").args(kind).args(features).junk();
+    let maker = maker
+        .args("-N 64")
+        .args(kind)
+        .args(features)
+        .args(counted)
+        .junk();
     let image = maker.make().map_err(|error| error.to_string())?;
     let bytes = std::fs::read(image.path()).map_err(|error| error.to_string())?;
     made.push((key, bytes.clone()));

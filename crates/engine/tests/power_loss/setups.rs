@@ -79,6 +79,9 @@ impl Setup {
     }
 }
 
+/// Usage of users, groups and projects is counted.
+const COUNTED: &str = "-b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota";
+
 /// Everything that a workload may run on; a soak tries them all.
 pub(crate) const SETUPS: &[Setup] = &[
     setup("1k", "-b 1024"),
@@ -106,6 +109,14 @@ pub(crate) const SETUPS: &[Setup] = &[
         "-b 1024 -I 128 -O ea_inode,^orphan_file",
     )
     .commit_each_handle(),
+    setup("counted", COUNTED),
+    setup("counted_each_handle", COUNTED)
+        .mounted("usrquota")
+        .commit_each_handle(),
+    setup(
+        "counted_inside",
+        "-b 4096 -O quota,inline_data,ea_inode,^orphan_file",
+    ),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")
@@ -195,11 +206,12 @@ impl Setup {
         std::fs::read(image.path()).unwrap()
     }
 
-    /// Returns whether the kernel mounts such images: few have the tables that fold names, and
-    /// blocks larger than a page are mounted from 6.19 on.
+    /// Returns whether the kernel mounts such images: few have the tables that fold names, or know
+    /// files of quotas, and blocks larger than a page are mounted from 6.19 on.
     pub(crate) fn is_for_linux(&self) -> bool {
         let folds = std::path::Path::new("/sys/fs/ext4/features/casefold").exists();
-        self.large_blocks.is_none() && (folds || !self.mkfs.contains("casefold"))
+        let foreign = self.large_blocks.is_some() || self.mkfs.contains("quota");
+        !foreign && (folds || !self.mkfs.contains("casefold"))
     }
 
     /// Bytes that a cut of a file may zero: of its last block, or page.

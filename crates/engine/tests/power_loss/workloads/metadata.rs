@@ -1,5 +1,7 @@
 //! Everything at once, and attributes.
 
+use extant_engine::{Cred, QuotaKind, QuotaLimits, SetAttr};
+
 use crate::run::Run;
 
 /// Creations, appends, removals, renames, directories, symbolic links; now and then something is
@@ -102,6 +104,44 @@ pub(super) fn long_values(run: &mut Run) {
                 files[at] = run.create_any(100);
             }
             _ => run.fsync(path),
+        }
+    }
+}
+
+/// Files of several users and projects, which come, grow, change hands and go: what each id uses is
+/// what the inodes say, in every state.
+pub(super) fn owners(run: &mut Run) {
+    for step in 0..60 {
+        let Some(path) = run.any_file().filter(|_| step > 6) else {
+            let len = run.rng.below(5000);
+            run.cred.uid = u32::try_from(run.rng.below(4)).unwrap_or(0);
+            run.create_any(len);
+            continue;
+        };
+        let id = u32::try_from(100 + run.rng.below(40)).unwrap_or(0);
+        let node = run.node(&path);
+        match run.rng.below(8) {
+            0 | 1 => {
+                let to = SetAttr {
+                    uid: Some(id),
+                    gid: Some(id / 4),
+                    ..SetAttr::default()
+                };
+                run.volume().setattr(&node, &to, &Cred::root()).unwrap();
+            }
+            // Not every volume counts usage, or has projects.
+            2 => drop(run.volume().set_xflags(&node, 0, id, &Cred::root())),
+            3 => run.append(&path, 3000),
+            4 => drop(run.unlink(&path)),
+            5 => {
+                let limits = QuotaLimits {
+                    bytes_soft: u64::from(id) << 10,
+                    ..QuotaLimits::default()
+                };
+                drop(run.volume().set_quota_limits(QuotaKind::User, id, limits));
+            }
+            6 => run.sync(),
+            _ => run.fsync(&path),
         }
     }
 }

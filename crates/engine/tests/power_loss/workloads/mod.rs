@@ -45,6 +45,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("attributes", metadata::attributes, &[
         "1k", "old_checksums", "64k", "inside_inodes",
     ]),
+    on("owners", metadata::owners, &["counted", "counted_each_handle", "counted_inside"]),
     on("long_values", metadata::long_values, &["long_values", "long_values_each_handle"]),
     on("appends", data::appends, &[
         "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
@@ -72,6 +73,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("truncations", data::truncations, &[
         "1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3", "64k",
         "16k_each_handle", "64k_block_maps", "meta_groups", "inside_inodes", "inside_journalled",
+        "counted_each_handle",
     ]),
     on("allocations", ranges::allocations, &[
         "1k", "buffer_heads", "journalled", "64k", "32k_ordered",
@@ -96,14 +98,14 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered", "64k"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &[
         "1k", "each_handle", "orphan_list", "folded_names", "64k", "16k_each_handle",
-        "inside_inodes",
+        "inside_inodes", "counted_each_handle",
     ]),
     on("rename_over", names::rename_over, &[
         "1k", "4k", "folded_names", "64k", "inside_inodes",
     ]),
     on("rename_after_fsync", names::rename_after_fsync, &["2k", "64k"]),
     on("splitting_directories", directories::splitting, &[
-        "1k", "ext3", "folded_names", "64k", "inside_inodes", "inside_4k",
+        "1k", "ext3", "folded_names", "64k", "inside_inodes", "inside_4k", "counted",
     ]),
     on("shrinking_directories", directories::shrinking, &[
         "1k", "no_index", "64k", "inside_inodes",
