@@ -10,8 +10,9 @@
 //! what both ways have in common. `node_table` counts what the kernel
 //! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
 //! detaches, `control` reports to a `waiter` how an unmount ended, `live` serves the counters,
-//! `resize` is the request to grow, `keeper` does for a confined daemon what needs privileges,
-//! `session` puts them together. `testing` serves requests that no kernel has sent.
+//! `resize` is the request to grow, `quotas` are those about quotas, `keeper` does for a confined
+//! daemon what needs privileges, `session` puts them together. `testing` serves requests that no
+//! kernel has sent.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
@@ -32,6 +33,7 @@ mod live;
 mod mount;
 mod node_table;
 mod pool;
+mod quotas;
 mod reply;
 mod request;
 mod resize;
@@ -54,6 +56,7 @@ pub use mount::{
     Connection, MountEntry, MountOptions, OptionError, detach, is_dead, remount, take_off_dead,
     would_replace_dead,
 };
+pub use quotas::{QuotaChange, quotas, set_quota};
 pub use resize::grow;
 pub use session::{HostSide, Mount, MountError, Requests};
 pub use unmounter::Unmounter;

@@ -147,6 +147,12 @@ fn kernel_checks(volume: &Volume, point: &MountPoint, options: &MountOptions) ->
     options.kernel_checks() || volume.read_only() || point.was_handed_over()
 }
 
+/// Returns whether the kernel may keep what is written. With limits of quotas a write must be
+/// refused in time.
+fn may_keep_writes(volume: &Volume, options: &MountOptions) -> bool {
+    options.writeback() && !volume.read_only() && !volume.keeps_quotas()
+}
+
 impl Mount {
     /// Serves `volume` over `connection`. Clones of `volume` keep the image locked after the mount
     /// has ended.
@@ -181,7 +187,7 @@ impl Mount {
         let control = Control::start(host.control).map_err(failed)?;
         let read_only = volume.read_only();
         let requested = RequestedFeatures {
-            writeback: options.writeback() && !read_only,
+            writeback: may_keep_writes(&volume, options),
             rings: rings.is_some(),
             kernel_checks: kernel_checks(&volume, &attachment.point, options),
             time_gran: volume.time_granularity(),

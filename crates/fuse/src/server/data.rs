@@ -363,8 +363,11 @@ impl Server<'_> {
         Ok(Completion::Reply)
     }
 
-    pub(super) fn statfs(&self, reply: &mut ReplyBuf) -> Outcome {
-        let stat = self.volume.statfs()?;
+    pub(super) fn statfs(&self, node: Option<&Node>, reply: &mut ReplyBuf) -> Outcome {
+        let stat = match node {
+            Some(node) => self.volume.statfs_at(node)?,
+            None => self.volume.statfs()?,
+        };
         reply.put(&StatfsOut {
             blocks: stat.blocks,
             bfree: stat.blocks_free,

@@ -12,11 +12,12 @@
 //! | SETFLAGS, FSSETXATTR | the owner, uid 0, and callers with `CAP_FOWNER` |
 //! | journalled data | callers with `CAP_SYS_RESOURCE` or `CAP_SYS_ADMIN` among them |
 //! | SHUTDOWN, FITRIM, SETFSLABEL | the daemon's user, and callers with `CAP_SYS_ADMIN` |
-//! | RESIZE_FS, GROW | the same, and callers with `CAP_SYS_RESOURCE` |
+//! | NEXT_QUOTA, SET_QUOTA | the same |
+//! | RESIZE_FS, GROW | those, and callers with `CAP_SYS_RESOURCE` |
 //!
 //! The daemon's user counts unless that is root: a container's root has the same number.
 
-use extant_engine::{Cred, Node};
+use extant_engine::{Cred, Error, Node};
 use rustix::process::geteuid;
 use rustix::thread::CapabilitySet;
 use tracing::debug;
@@ -25,6 +26,7 @@ use super::{Completion, Outcome, Server};
 use crate::abi::{InHeader, IoctlOut};
 use crate::capabilities::Caller;
 use crate::errno::Errno;
+use crate::quotas::{self, QuotaChange};
 use crate::reply::ReplyBuf;
 use crate::resize;
 
@@ -38,6 +40,7 @@ mod command {
     pub(super) const FSSETXATTR: u32 = 0x401c_5820;
     pub(super) const SHUTDOWN: u32 = 0x8004_587d;
     pub(super) const FITRIM: u32 = 0xc018_5879;
+    pub(super) use crate::quotas::{NEXT as NEXT_QUOTA, SET as SET_QUOTA};
     pub(super) use crate::resize::GROW;
     pub(super) const RESIZE_FS: u32 = 0x4008_6610;
     pub(super) const GETFSLABEL: u32 = 0x8100_9431;
@@ -169,7 +172,13 @@ impl Server<'_> {
         if command == command::GROW || command == command::RESIZE_FS {
             return self.grow(header, command, data);
         }
-        let administers = [command::SHUTDOWN, command::FITRIM, command::SETFSLABEL];
+        let administers = [
+            command::SHUTDOWN,
+            command::FITRIM,
+            command::SETFSLABEL,
+            command::NEXT_QUOTA,
+            command::SET_QUOTA,
+        ];
         if !administers.contains(&command) {
             return Err(Errno::NOTTY);
         }
@@ -180,6 +189,8 @@ impl Server<'_> {
             // that ext4 knows.
             command::SHUTDOWN => self.volume.shutdown(true)?,
             command::FITRIM => return self.trim(data),
+            command::NEXT_QUOTA => return self.next_quota(data),
+            command::SET_QUOTA => self.set_quota(data)?,
             _ => {
                 let label = data.split(|&byte| byte == 0).next();
                 self.volume.set_label(label.unwrap_or_default())?;
@@ -202,6 +213,24 @@ impl Server<'_> {
             asked,
             grown.err().map(|error| error.to_string()),
         ))
+    }
+
+    /// NEXT_QUOTA: takes a kind of quota and an id; returns the entry of the id, or of the first
+    /// one behind it that has one.
+    fn next_quota(&self, data: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (kind, id) = quotas::asked(data).ok_or(Errno::INVAL)?;
+        let (times, entry) = self.volume.next_quota(kind, id)?;
+        Ok(quotas::answer(kind, &entry.ok_or(Error::NotFound)?, times))
+    }
+
+    /// SET_QUOTA: takes limits of an id, or grace times of a kind of quota.
+    fn set_quota(&self, data: &[u8]) -> Result<(), Errno> {
+        let (kind, change) = quotas::change(data).ok_or(Errno::INVAL)?;
+        match change {
+            QuotaChange::Limits(id, limits) => self.volume.set_quota_limits(kind, id, limits)?,
+            QuotaChange::Times(times) => self.volume.set_quota_times(kind, times)?,
+        }
+        Ok(())
     }
 
     /// FITRIM: takes a `struct fstrim_range` (where to begin, how far to go, the least that is

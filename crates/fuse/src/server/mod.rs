@@ -275,7 +275,7 @@ impl<'a> Server<'a> {
             }
             Op::CopyFileRange(range) => self.copy_file_range(header, &node()?, range, reply),
             Op::Lseek { offset, whence } => self.lseek(&node()?, offset, whence, reply),
-            Op::Statfs => self.statfs(reply),
+            Op::Statfs => self.statfs(node().ok().as_ref(), reply),
             // Answered so, the kernel sends no more messages of the kind.
             _ => Err(Errno::NOSYS),
         }
