@@ -31,6 +31,17 @@ pub(crate) fn parse(text: &str) -> Result<Owner, String> {
     Ok((uid, gid))
 }
 
+/// Reads a user: a number, or a name.
+pub(crate) fn parse_user(text: &str) -> Result<u32, String> {
+    let found = user_id(text).map(|(uid, _)| uid);
+    found.ok_or_else(|| format!("{text}: no such user"))
+}
+
+/// Reads a group: a number, or a name.
+pub(crate) fn parse_group(text: &str) -> Result<u32, String> {
+    group_id(text).ok_or_else(|| format!("{text}: no such group"))
+}
+
 /// A user's number, and the number of its group if the user is known here.
 fn user_id(name: &str) -> Option<(u32, Option<u32>)> {
     let fields = entry("/etc/passwd", name);

@@ -208,6 +208,16 @@ const ALL: &[About] = &[
         &["extant-info(1)", "resize2fs(8)"],
     ),
     about(
+        "quota",
+        &[
+            "extant mkfs -O quota,project counted.img 64M",
+            "extant quota edit -u 1000 --space-hard 10M --inodes-hard 500 counted.img",
+            "extant quota project -R 42 counted.img:/",
+            "extant quota report counted.img",
+        ],
+        &["extant-options(5)", "repquota(8)", "setquota(8)"],
+    ),
+    about(
         "diff",
         &["extant diff --no-times --no-owners ./site disk.img:/srv/site"],
         &["extant-cp(1)", "diff(1)"],

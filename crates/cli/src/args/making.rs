@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use extant::mkfs::{FeatureEdit, Usage, parse_features};
+use extant::mkfs::{FeatureEdit, QuotaKinds, Usage, parse_features, parse_quota_kinds};
 
 use crate::size;
 
@@ -60,15 +60,16 @@ pub(crate) struct Mkfs {
     /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file
     /// filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file huge_file
     /// uninit_bg dir_nlink extra_isize metadata_csum casefold large_dir ea_inode inline_data
-    /// meta_bg (which needs ^resize_inode)
+    /// meta_bg (which needs ^resize_inode) quota project
     #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
     pub(crate) features: Vec<FeatureList>,
     /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a
     /// RAID), root_owner=UID:GID (of the root directory; without a value those of the caller),
     /// lazy_itable_init=0|1 (whether unused inode tables of a block device are left to the first
     /// mount), encoding=utf8 (the same as -O casefold), encoding_flags=strict (folded directories
-    /// take names in UTF-8 only), discard, nodiscard (whether the device is first discarded as a
-    /// whole)
+    /// take names in UTF-8 only), quotatype=usrquota:grpquota:prjquota (the kinds of -O quota;
+    /// users and groups by default), discard, nodiscard (whether the device is first discarded as
+    /// a whole)
     #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
     pub(crate) extended: Vec<ExtendedList>,
     /// Seconds since 1970 to write as the time of making
@@ -152,6 +153,7 @@ pub(crate) enum Extended {
     /// A feature that a value goes with.
     Feature(FeatureEdit),
     StrictNames(bool),
+    Quotas(QuotaKinds),
 }
 
 pub(super) fn parse_uuid(text: &str) -> Result<UuidChoice, String> {
@@ -230,6 +232,9 @@ fn parse_extended(word: &str) -> Result<Extended, String> {
         ("encoding", Some("utf8" | "utf8-12.1")) => feature("casefold"),
         ("encoding_flags", Some("strict")) => Ok(Extended::StrictNames(true)),
         ("encoding_flags", Some("nostrict")) => Ok(Extended::StrictNames(false)),
+        ("quotatype", Some(list)) => parse_quota_kinds(list)
+            .map(Extended::Quotas)
+            .map_err(|error| error.to_string()),
         ("discard", None) => Ok(Extended::Discard(true)),
         ("nodiscard", None) => Ok(Extended::Discard(false)),
         _ => Err(format!("{word:?} is not known")),
@@ -272,6 +277,7 @@ mod tests {
             "lazy_itable_init=2",
             "encoding=utf16",
             "encoding_flags=lax",
+            "quotatype=bogus",
             "bogus",
         ] {
             assert!(parse_extended_list(bad).is_err(), "{bad}");

@@ -10,6 +10,7 @@ mod making;
 mod measuring;
 mod mounting;
 mod namespace;
+mod quotas;
 mod transfer;
 mod volume;
 
@@ -27,6 +28,9 @@ pub(crate) use making::{Extended, ExtendedList, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm, Setfattr, Touch};
+pub(crate) use quotas::{
+    Quota, QuotaAction, QuotaEdit, QuotaKinds, QuotaOwner, QuotaProject, QuotaReport,
+};
 pub(crate) use transfer::{Cp, Export, Tar, Untar};
 pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
 
@@ -121,6 +125,7 @@ pub(crate) enum Command {
     Check(Check),
     Fix(Fix),
     Resize(Resize),
+    Quota(Quota),
     Diff(Diff),
     Map(Map),
     Trim(Trim),
@@ -200,6 +205,7 @@ impl Command {
             Command::Check(_) => "check",
             Command::Fix(_) => "fix",
             Command::Resize(_) => "resize",
+            Command::Quota(_) => "quota",
             Command::Diff(_) => "diff",
             Command::Map(_) => "map",
             Command::Trim(_) => "trim",

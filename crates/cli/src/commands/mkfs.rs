@@ -85,6 +85,7 @@ pub(super) fn extend(options: &mut Options, lists: &[ExtendedList]) {
             Extended::Discard(discard) => options.discard = discard,
             Extended::Feature(edit) => options.features.push(edit),
             Extended::StrictNames(strict) => options.strict_names = strict,
+            Extended::Quotas(kinds) => options.quotas = kinds,
         }
     }
 }

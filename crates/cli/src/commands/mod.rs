@@ -24,6 +24,7 @@ pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod quota;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod setfattr;

@@ -70,7 +70,7 @@ trait Space<T> {
 impl<T> Space<T> for extant::Result<T> {
     fn on(self, location: &ImagePath) -> Result<T, UntarTrouble> {
         self.map_err(|error| match error {
-            Error::NoSpace => {
+            Error::NoSpace | Error::OverQuota => {
                 let what = format!("{error}: unpacking ends here");
                 UntarTrouble::Full(Failure::at(location, what))
             }
@@ -273,7 +273,7 @@ impl<'a> Unpack<'a> {
         }
         self.remove(target)?;
         match self.fs.volume().link(&original, dir, name, self.fs.cred()) {
-            Err(error @ Error::NoSpace) => Err(error).on(at),
+            Err(error @ (Error::NoSpace | Error::OverQuota)) => Err(error).on(at),
             other => Ok(other.at(what)?),
         }
     }
