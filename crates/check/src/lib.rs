@@ -170,7 +170,12 @@ fn passes(
     let tree = dirs::walk(volume, &scan, findings, work)?;
     links::compare(volume, &scan, &tree, orphans, findings);
     groups::compare(volume, &scan, findings, work)?;
-    quotas::compare(volume, scan.take_charges(), findings)?;
+    let charges = scan.take_charges();
+    let has_name = |ino| {
+        let facts = scan.facts_of(ino);
+        facts.is_some_and(|facts| facts.references() > 0)
+    };
+    quotas::compare(volume, charges, has_name, findings)?;
     let order = match decides(&scan) {
         true => Order::Decides,
         false => Order::Any,

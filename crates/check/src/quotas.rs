@@ -15,7 +15,7 @@ use extant_disk::damage::{CorruptKind, QuotaDamage, QuotaError};
 use extant_disk::extent::Extent;
 use extant_disk::features::RoCompat;
 use extant_disk::file_kind::FileKind;
-use extant_disk::inode::InodeCore;
+use extant_disk::inode::{InodeCore, InodeFlags};
 use extant_disk::location::Location;
 use extant_disk::quota::{
     BLOCK, EntryPlace, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaHeader, QuotaKind, QuotaTimes,
@@ -126,8 +126,19 @@ fn file_of(volume: &Volume, kind: QuotaKind) -> Option<Ino> {
     kind.file_of(&volume.sb).filter(|_| has_quotas)
 }
 
+/// Flags that no file of quotas has: its blocks hold something else then.
+const FOREIGN: InodeFlags = InodeFlags::EA_INODE
+    .union(InodeFlags::INLINE_DATA)
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::VERITY);
+
 /// Compares the files with what was counted.
-pub(crate) fn compare(volume: &Volume, charges: Charges, findings: &Findings) -> Result<()> {
+pub(crate) fn compare(
+    volume: &Volume,
+    charges: Charges,
+    has_name: impl Fn(Ino) -> bool,
+    findings: &Findings,
+) -> Result<()> {
     for (kind, counted) in QuotaKind::ALL.into_iter().zip(charges.0) {
         let Some(ino) = file_of(volume, kind) else {
             continue;
@@ -144,7 +155,12 @@ pub(crate) fn compare(volume: &Volume, charges: Charges, findings: &Findings) ->
         let Ok((core, runs)) = map_of(volume, ino)? else {
             continue;
         };
-        if core.links == 0 || FileKind::from_mode(core.mode) != Some(FileKind::Regular) {
+        if FileKind::from_mode(core.mode) != Some(FileKind::Regular) {
+            continue;
+        }
+        // With a name it is a user's, and the superblock may have a wrong number.
+        if core.links == 0 || has_name(ino) || core.flags.intersects(FOREIGN) {
+            findings.add(Location::Superblock, QuotaDamage::NoFile { kind });
             continue;
         }
         let mut file = Comparison {
@@ -196,7 +212,7 @@ impl Comparison<'_> {
                 return Ok(());
             }
         };
-        if wrong.len() + missing.len() > NAMED {
+        if wrong.len() > NAMED || !missing.is_empty() {
             // The whole file is made right by one repair.
             let content = self.content()?;
             let entries = wrong.iter().map(|wrong| (wrong.entry, wrong.used));
@@ -226,18 +242,6 @@ impl Comparison<'_> {
                 }
                 None => self.findings.add_alone(place, damage),
             }
-        }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        // All of them are added at once.
-        let content = self.content()?;
-        for (id, counted) in missing {
-            let usage = counted.usage;
-            let damage = self.damage(QuotaEntry::of(id), usage);
-            let content = Arc::clone(&content);
-            self.findings
-                .add_repairable(place, damage, || Repair::QuotaFile(content));
         }
         Ok(())
     }
@@ -310,7 +314,8 @@ impl Comparison<'_> {
         salvage(&mut self.file, &header, &mut |_, entry| {
             if !entry.limits.is_none() {
                 let usage = QuotaUsage::default();
-                entries.insert(entry.id, QuotaEntry { usage, ..entry });
+                let known = entries.entry(entry.id);
+                known.or_insert(QuotaEntry { usage, ..entry });
             }
             Ok(())
         })?;
@@ -348,12 +353,11 @@ struct QuotaFile<'a> {
 impl QuotaBlocks for QuotaFile<'_> {
     type Error = Failure;
 
-    /// Holes are zeros, as Linux reads them.
     fn read(&mut self, block: u32) -> Result<QuotaBlock, Failure> {
         let bs = self.volume.sb.block_size().bytes_u64();
         let byte = u64::from(block) * BLOCK as u64;
         let Some(pblk) = block_at(&self.runs, byte / bs) else {
-            return Ok([0; BLOCK]);
+            return Err(QuotaError::Short { block }.into());
         };
         if self.read.as_ref().is_none_or(|(read, _)| *read != pblk) {
             self.read = None;

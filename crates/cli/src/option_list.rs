@@ -89,6 +89,10 @@ pub(crate) const LINUX: &[OptionText] = &[
         "A directory does not grow past this size.",
     ),
     (
+        "usrquota, quota, grpquota, prjquota, noquota",
+        "Keep limits of users, groups or projects, which extant-quota(1) sets. None.",
+    ),
+    (
         "dioread_nolock, dioread_lock",
         "Files on the buffer-head path: new space is unwritten until its data has arrived (the \
          default), or written at once.",

@@ -215,6 +215,9 @@ fn at_size_of(one: &Superblock, two: &Superblock) -> Option<Superblock> {
     raw.reserved_gdt_blocks = one.raw().reserved_gdt_blocks;
     // A table that a resize makes short or long enough takes the feature or leaves it.
     raw.first_meta_bg = one.raw().first_meta_bg;
+    // It moves inodes behind the cut.
+    raw.orphan_file_inum = one.raw().orphan_file_inum;
+    raw.prj_quota_inum = one.raw().prj_quota_inum;
     let mut features = raw.features();
     let spread = one.features().has_incompat(Incompat::META_BG);
     features.incompat.set(Incompat::META_BG, spread);
@@ -240,6 +243,7 @@ fn is_same_volume(one: &Superblock, two: &Superblock) -> bool {
             (raw.uuid, raw.checksum_seed.get()),
             (sb.hash_seed(), raw.def_hash_version, raw.flags.get()),
             (raw.journal_inum.get(), raw.orphan_file_inum.get()),
+            [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum].map(|ino| ino.get()),
         )
     };
     features(one) == features(two) && geometry(one) == geometry(two) && meaning(one) == meaning(two)

@@ -65,6 +65,9 @@ fn store(
     let Ok(mut core) = InodeCore::decode(&image.format, ino, &record) else {
         return Ok(false);
     };
+    if core.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(false);
+    }
     let needed = bytes.len().div_ceil(bs);
     let mut blocks = blocks_of(image, &core)?;
     if blocks.len() >= needed {

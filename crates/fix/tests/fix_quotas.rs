@@ -8,7 +8,7 @@ mod fix_kit;
 use check_kit::{base, damage, kind};
 use extant_disk::damage::{QuotaDamage, QuotaError};
 use extant_testkit::{Image, Result, ensure, need};
-use fix_kit::{NEEDS, repaired};
+use fix_kit::{NEEDS, repaired, run};
 
 const SMALL: &str = "-b 1024 -N 160 -O quota,project";
 
@@ -170,4 +170,41 @@ fn many_wrong_ids_are_repaired_at_once() -> Result<()> {
         .collect();
     damage(&image, &requests.join("\n"))?;
     repaired(&image, kind!(Quota(QuotaDamage::Usage { .. })))
+}
+
+/// A superblock that names a file of a user as that of quotas, or a file of quotas without a link:
+/// nothing is made of it.
+#[test]
+fn a_file_of_something_else_is_left() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for request in ["ssv prj_quota_inum", "sif <4> links_count 0"] {
+        let image = base(4, SMALL, false)?;
+        let told = image.debugfs("stat sparse")?;
+        let number = told.split_whitespace().nth(1).unwrap_or_default();
+        let request = match request.starts_with("ssv") {
+            true => format!("{request} {number}"),
+            false => request.to_owned(),
+        };
+        damage(&image, &request)?;
+        let contents = || -> Result<Vec<Vec<u8>>> {
+            let inodes = ["4", "12", number];
+            let contents = inodes.map(|inode| {
+                let to = image.path().with_extension("content");
+                image.debugfs(&format!("dump <{inode}> {}", to.display()))?;
+                Ok(std::fs::read(to)?)
+            });
+            contents.into_iter().collect()
+        };
+        let before = contents()?;
+        let report = run(&image, false)?;
+        let damage = kind!(Quota(QuotaDamage::NoFile { .. }));
+        ensure!(
+            damage.is_in(report.left.iter().map(|found| &found.kind)),
+            "{request}: {report:?}"
+        );
+        ensure!(contents()? == before, "{request}: written");
+    }
+    Ok(())
 }

@@ -31,8 +31,9 @@ pub fn walk<B: QuotaBlocks>(
     check_lists(blocks, header, &uses)
 }
 
-/// Calls `each` for the entries that can be found in a damaged file, in the order of their ids:
-/// those that the tree leads to, under their own ids.
+/// Calls `each` for the entries that can be found in a damaged file: those that the tree leads to,
+/// under their own ids, and then those of blocks that it does not lead to, which may have ids that
+/// were there already.
 ///
 /// # Errors
 /// A block cannot be read; what `each` returns.
@@ -44,8 +45,25 @@ pub fn salvage<B: QuotaBlocks>(
     // As many entries as there can be, and as many ways to none.
     let budget = u64::from(header.blocks) * 2 * ENTRIES as u64;
     let mut on = |place, entry| each(place, entry).map(ControlFlow::Continue);
-    let walked = Walk::new(blocks, header, Some(budget), &mut on).node(ROOT, 0, 0);
-    walked.map(drop)
+    let mut walk = Walk::new(blocks, header, Some(budget), &mut on);
+    let _ended = walk.node(ROOT, 0, 0)?;
+    let uses = walk.uses;
+    // Blocks of entries that no node leads to any more.
+    for (block, _) in (0..)
+        .zip(&uses)
+        .skip(2)
+        .filter(|(_, used)| **used == UNKNOWN)
+    {
+        let entries = EntryBlock::of(&blocks.read(block)?);
+        let count = entries.in_use();
+        if count == 0 || entries.header.entries.get() != count {
+            continue;
+        }
+        for (index, entry) in entries.used() {
+            each(EntryPlace { block, index }, entry)?;
+        }
+    }
+    Ok(())
 }
 
 /// The entry of `id`, or of the first id behind it that has one. Reads the way there alone.

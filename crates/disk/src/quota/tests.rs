@@ -176,6 +176,23 @@ fn what_is_left_of_a_damaged_file_is_found() {
     assert_eq!(found, expected);
 }
 
+/// A tree without its root: the blocks of entries say what they are.
+#[test]
+fn entries_that_nothing_leads_to_are_found() {
+    let (mut bytes, _) = lists();
+    bytes[BLOCK..2 * BLOCK].fill(0);
+    let first = *bytes.first_chunk().unwrap();
+    let header = QuotaHeader::guess(QuotaKind::User, bytes.len() as u64, &first);
+    let mut found = Vec::new();
+    salvage(&mut MemoryQuotas::of(bytes), &header, &mut |_, entry| {
+        found.push(entry);
+        Ok(())
+    })
+    .unwrap();
+    found.sort_unstable_by_key(|entry| entry.id);
+    assert_eq!(found, (0..20).map(entry).collect::<Vec<_>>());
+}
+
 #[test]
 fn usage_is_set_and_the_rest_stays() {
     let mut bytes = entry_at(&entry(7));

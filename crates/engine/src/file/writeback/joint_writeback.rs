@@ -58,7 +58,8 @@ pub(in crate::file) fn write(fs: &Fs, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>>
         .collect();
     // Neighbours in the inode table become neighbours in the data, and share its blocks.
     joint.sort_unstable_by_key(|inode| inode.ino);
-    let most = extant_units::index(u64::from(fs.journal.max_credits() / 2));
+    let each = 1 + credits::quota_blocks(&fs.layout);
+    let most = extant_units::index(u64::from(fs.journal.max_credits() / 2 / each));
     let group = |inode: &InodeRef| fs.layout.group_of_inode(inode.ino).map(|(group, _)| group);
     for near in joint.chunk_by(|a, b| group(a) == group(b)) {
         for files in near.chunks(most.clamp(1, FILES_TOGETHER)) {
