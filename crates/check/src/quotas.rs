@@ -90,6 +90,9 @@ impl Charges {
 
     /// Counts an inode.
     pub(crate) fn add(&mut self, core: &InodeCore, charge: Charge) {
+        if core.was_value() {
+            return;
+        }
         let counted = Counted {
             usage: QuotaUsage {
                 bytes: charge.bytes,

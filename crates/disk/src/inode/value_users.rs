@@ -7,6 +7,13 @@
 use super::{InodeCore, InodeTime};
 
 impl InodeCore {
+    /// Returns whether it is an orphan that held a value until its last attribute went. It has
+    /// lost the flag of such inodes, and counts in no quota as before: those that had the
+    /// attribute did.
+    pub fn was_value(&self) -> bool {
+        self.links == 0 && self.value_users() == 0
+    }
+
     /// Number of attributes, each in an inode or in a block of attributes, that have the value.
     /// Zero in those that Lustre made, which count nothing.
     pub fn value_users(&self) -> u64 {

@@ -27,7 +27,8 @@ pub(crate) fn attach(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<Option<Arc<I
     // Values of attributes are counted by the inodes that have them.
     let counts = fs.layout.is_user_inode(ino)
         && !fs.layout.is_internal(ino)
-        && !core.flags.contains(InodeFlags::EA_INODE);
+        && !core.flags.contains(InodeFlags::EA_INODE)
+        && !core.was_value();
     if !counts {
         return Ok(None);
     }
