@@ -46,7 +46,7 @@ const NAMED: usize = 64;
 #[derive(Default)]
 pub(crate) struct Charges([Option<BTreeMap<u32, Counted>>; 3]);
 
-/// What was counted for an id.
+/// Usage that was counted for an id.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     usage: QuotaUsage,

@@ -1,4 +1,4 @@
-//! What quotas count, and what their files may say: `check` and e2fsck on the same volumes.
+//! Usage that quotas count, and damage of their files: `check` and e2fsck on the same volumes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod check_kit;

@@ -217,7 +217,7 @@ fn hard_limits_are_kept() {
     }
 }
 
-/// What a removed file had may be taken at once, though its blocks are freed later.
+/// Usage of a removed file may be taken at once, though its blocks are freed later.
 #[test]
 fn what_is_removed_may_be_taken_again() {
     let image = image("-b 1024");

@@ -16,12 +16,12 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// How many blocks hold data.
+    /// The number of blocks that hold data.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
-    /// How many blocks it takes.
+    /// The number of blocks that it takes.
     pub(crate) fn blocks(&self) -> u64 {
         self.data_blocks() + self.nodes.len() as u64
     }

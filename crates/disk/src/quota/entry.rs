@@ -93,9 +93,9 @@ impl QuotaLimits {
 pub struct QuotaEntry {
     /// The id.
     pub id: u32,
-    /// What it uses.
+    /// Its usage.
     pub usage: QuotaUsage,
-    /// What it may use.
+    /// Its limits.
     pub limits: QuotaLimits,
     /// When the grace time of a passed soft limit of bytes ends, in seconds since 1970; 0 if none
     /// is passed.

@@ -54,7 +54,7 @@ impl EntryBlock {
         places.map(|(index, raw)| (index, QuotaEntry::decode(raw)))
     }
 
-    /// How many are in use.
+    /// The number of entries in use.
     pub(super) fn in_use(&self) -> u16 {
         exact_u16(self.used().count() as u64)
     }

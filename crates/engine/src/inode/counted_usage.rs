@@ -1,4 +1,4 @@
-//! What stored inodes count in quotas: the hooks where inodes are read, stored, made and freed.
+//! Usage that stored inodes count in quotas: the hooks where inodes are read, stored, made, freed.
 //!
 //! They know of quotas what there is in memory. The entry of an id that is not known is read by
 //! [`Upcalls::find_dquot`](crate::volume::Upcalls), as files of quotas have maps as all files.
@@ -60,7 +60,7 @@ pub(crate) fn find_owners(fs: &Fs, ids: OwnerIds) -> Result<Owners> {
 pub(crate) struct ReservedInode(Option<Arc<InodeQuota>>);
 
 impl ReservedInode {
-    /// What the inode will count.
+    /// The part of the inode in quotas.
     pub(crate) fn quota(&self) -> Option<Arc<InodeQuota>> {
         self.0.clone()
     }

@@ -1,4 +1,4 @@
-//! What users ask of quotas: reports, limits, grace times.
+//! Requests of users about quotas: reports, limits, grace times.
 
 use extant_disk::quota::{QuotaEntry, QuotaHeader, QuotaKind, QuotaLimits, QuotaTimes};
 

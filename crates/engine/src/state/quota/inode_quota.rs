@@ -13,7 +13,7 @@ use super::{Dquot, OwnerIds, Owners};
 use crate::state::volume::mounted_superblock::now;
 use crate::types::error::Result;
 
-/// What an inode counts in quotas: exactly what its record says.
+/// Usage that an inode counts in quotas: exactly what its record says.
 pub(crate) struct InodeQuota {
     charge: Mutex<Charge>,
 }
@@ -28,7 +28,7 @@ struct Charge {
     reserved: u64,
     /// Of these, bytes that the next growth uses up.
     claimed: u64,
-    /// What the live claims were made for, together.
+    /// Bytes that the live claims were made for, together.
     claims: u64,
     /// Values of its attributes in inodes of their own, as they were when a new owner was prepared.
     values: u64,
@@ -270,7 +270,7 @@ impl Drop for MovedUsage {
 }
 
 impl Charge {
-    /// What another owner takes over, reserved bytes included.
+    /// Usage that another owner takes over, reserved bytes included.
     fn moved(&self) -> QuotaUsage {
         QuotaUsage {
             bytes: self.bytes.saturating_add(self.reserved),

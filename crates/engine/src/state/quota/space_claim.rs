@@ -12,7 +12,7 @@ use crate::types::error::{Error, Result};
 pub(crate) struct SpaceClaim {
     quota: Option<Arc<InodeQuota>>,
     bytes: u64,
-    /// What is left goes back.
+    /// Bytes that are left go back.
     is_own: bool,
 }
 
