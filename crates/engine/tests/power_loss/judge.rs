@@ -158,14 +158,16 @@ impl<'a> Judge<'a> {
         if likely.iter().any(|id| fits(*id)) {
             return Ok(());
         }
-        // Say what is wrong with the likeliest one.
-        let why = match likely.first() {
-            None => format!("it begins with {:02x?}", &content[..known]),
-            Some(id) => {
-                let file = self.ledger.file(*id);
-                let differs = self.compare(*id, &file.ever, &file.ever_cut, 0, &content);
-                differs.err().unwrap_or_else(|| "its length".into())
-            }
+        // Say what is wrong with each of them.
+        let differences = likely.iter().map(|id| {
+            let file = self.ledger.file(*id);
+            let differs = self.compare(*id, &file.ever, &file.ever_cut, 0, &content);
+            let why = differs.err().unwrap_or_else(|| "its length".into());
+            format!("as file {id}, {why}")
+        });
+        let why = match likely.is_empty() {
+            true => format!("it begins with {:02x?}", &content[..known]),
+            false => differences.collect::<Vec<_>>().join("; "),
         };
         Err(format!(
             "{path} of {} bytes shows what was never written: {why}",
