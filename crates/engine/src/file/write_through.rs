@@ -10,7 +10,8 @@
 //! * No block of a part is dirty from before its first byte is written to its end, and none is
 //!   cached at its end: a later read finds what was written.
 //! * The steps of a range come in the order of writeback's (J18, J20), and all are done on return.
-//!   The size in memory moves with the last of them: a part that fails makes no file longer.
+//!   What only the cache has below the range goes to the device first: the size on disk passes it.
+//!   The size in memory moves with the last step: a part that fails makes no file longer.
 //! * While the size moves, no folio holds a block of the part: a folio that was filled before has
 //!   zeros behind the old end.
 //!
@@ -69,7 +70,7 @@ fn write_whole_blocks(
     if mapping.next(pos).is_some_and(|folio| folio.start() < end) {
         return Ok(0);
     }
-    writeback::writeback_stale_gap_below(cx, pos)?;
+    writeback::writeback_gap_below(cx, pos)?;
     let mut at = pos;
     let mut result = Ok(());
     while at < end && result.is_ok() {

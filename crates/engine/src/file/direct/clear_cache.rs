@@ -1,12 +1,11 @@
 //! The cache before direct I/O: newer data is written, and before a write the range leaves the
 //! cache.
 
-use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::FileRangeGuard;
-use crate::file::writeback::writeback_range_only;
+use crate::file::writeback::writeback_gap_and_range;
 use crate::types::error::Result;
 
 /// Writes back what is newer in the cache than on the device in `[start, end)`, which is locked by
@@ -28,25 +27,6 @@ pub(super) fn write_back_range(
     let clean = cx.state.address_space.clean_ranges(start, end);
     if !matches!(&*clean, [all] if *all == (start..end)) {
         writeback_gap_and_range(cx, start, end)?;
-    }
-    Ok(())
-}
-
-/// Writes back what is dirty in `[start, end)`, and with it what lies between the size on disk and
-/// `start`: the size is going to pass it.
-fn writeback_gap_and_range(cx: &FileContext<'_>, start: Pos, end: Pos) -> Result<()> {
-    let disk_size = Pos::new(cx.inode.core.read().disk_size);
-    let from = cx.fs.layout.block_size.round_down(disk_size).min(start);
-    writeback_range_only(cx, WritebackControl::integrity(from, end)).map(drop)
-}
-
-/// Before a write at `pos`: the size on disk must not pass data that only the cache has.
-///
-/// # Errors
-/// As [`write_back_range`].
-pub(super) fn writeback_gap_below(cx: &FileContext<'_>, pos: Pos) -> Result<()> {
-    if cx.inode.core.read().disk_size < pos.get() {
-        writeback_gap_and_range(cx, pos, pos)?;
     }
     Ok(())
 }

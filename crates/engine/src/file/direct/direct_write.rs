@@ -13,7 +13,7 @@ use extant_units::{Pos, at_most_usize, index};
 use crate::file::direct::clear_cache;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{FileRangeGuard, round_out_to_blocks};
-use crate::file::writeback::writeback_range_only;
+use crate::file::writeback::{writeback_gap_below, writeback_range_only};
 use crate::file::{block_span, data_path};
 use crate::map;
 use crate::state::map::MapState;
@@ -86,7 +86,7 @@ fn write_past_cache(
     if !clear_cache::invalidate_range(cx, held, bs.round_down(pos), last)? {
         return fall_back(0);
     }
-    clear_cache::writeback_gap_below(cx, pos)?;
+    writeback_gap_below(cx, pos)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = pos.plus(done as u64);

@@ -209,6 +209,23 @@ fn a_direct_write_moves_no_size_over_data_that_only_the_cache_has() {
     stage.end();
 }
 
+/// So does a write of a cache above, which goes to the device at once.
+#[test]
+fn a_write_through_moves_no_size_over_data_that_only_the_cache_has() {
+    let stage = Stage::new("-b 1024");
+    stage.put(0, &[1; 3000]);
+    stage.sync();
+    stage.put(3000, &[2; 8192 - 3000]);
+    assert_eq!(stage.inode.disk_size(), 3000);
+    let (at, cred) = (WriteAt::UpperWriteback(8192), Cred::root());
+    write(&stage.fs, &stage.inode, None, at, &[3; 128 << 10], &cred).unwrap();
+    assert!(stage.fs.files.stats.snapshot().uncached_writes > 0);
+    stage.fs.journal.force_commit().unwrap();
+    let expected = [&[1; 3000][..], &[2; 8192 - 3000], &[3; 128 << 10]].concat();
+    assert!(stage.after_a_crash() == expected);
+    stage.end();
+}
+
 /// Data that could not be written at the old end of the file leaves the size on disk as it is:
 /// data behind it that did arrive counts as lost with it.
 #[test]

@@ -203,6 +203,27 @@ pub(in crate::file) fn writeback_stale_gap_below(cx: &FileContext<'_>, pos: Pos)
     Ok(())
 }
 
+/// Before a write at `pos` that moves the size on disk by itself: writes back what only the cache
+/// has below, for that size is going to pass it (J20).
+pub(in crate::file) fn writeback_gap_below(cx: &FileContext<'_>, pos: Pos) -> Result<()> {
+    if cx.inode.core.read().disk_size < pos.get() {
+        writeback_gap_and_range(cx, pos, pos)?;
+    }
+    Ok(())
+}
+
+/// Writes back what is dirty in `[start, end)`, and with it what lies between the size on disk and
+/// `start`: the size is going to pass it.
+pub(in crate::file) fn writeback_gap_and_range(
+    cx: &FileContext<'_>,
+    start: Pos,
+    end: Pos,
+) -> Result<()> {
+    let disk_size = Pos::new(cx.inode.core.read().disk_size);
+    let from = cx.fs.layout.block_size.round_down(disk_size).min(start);
+    writeback_range_only(cx, WritebackControl::integrity(from, end)).map(drop)
+}
+
 /// Writes back the part that `control` selects and nothing else. A failure is recorded for fsync.
 pub(in crate::file) fn writeback_range_only(
     cx: &FileContext<'_>,

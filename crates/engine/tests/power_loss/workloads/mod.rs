@@ -58,7 +58,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         "32k_ordered", "64k",
         "inside_4k",
     ]),
-    on("handed_over", data::handed_over, &["4k", "1k", "64k"]),
+    on("handed_over", data::handed_over, &["4k", "1k", "64k", "each_handle"]),
     on("direct_overwrites", direct::overwrites, &[
         "4k", "1k", "buffer_heads", "journalled", "ext3", "8k", "64k", "32k_journalled",
     ]),
