@@ -3,6 +3,11 @@
 //! Data goes through the cache, a piece at a time. Holes are not read: in the target a hole removes
 //! what was there, or is left out if the file ends before it.
 //!
+//! # Invariants
+//! * No step moves the size on disk past data that only the cache has (J20): a hole waits for the
+//!   writeback of what lies below it, if it moves that size. Behind the end of the target only the
+//!   last one does.
+//!
 //! # Concurrency
 //! No lock spans the copy, nor two files. A copy is a sequence of reads, writes and range
 //! operations. A thread that writes to either file meanwhile may find it half done, as with a
@@ -10,8 +15,12 @@
 
 use std::sync::Arc;
 
+use extant_units::Pos;
+
 use crate::file::file_state_init::require_regular;
+use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::truncate;
+use crate::file::writeback::writeback_gap_below;
 use crate::file::{ReadMode, Whence, WriteAt, fallocate, max_size, read, seek, write};
 use crate::state::file::OpenState;
 use crate::state::inode::Inode;
@@ -73,8 +82,11 @@ pub(crate) fn copy_range(
         to,
         cred,
         done: 0,
+        ends_in_hole: false,
     };
-    match copy.run(len) {
+    let copied = copy.run(len);
+    let result = copied.and(copy.reach_end());
+    match result {
         Err(error) if copy.done == 0 => Err(error),
         _ => Ok(copy.done),
     }
@@ -87,6 +99,8 @@ struct Copy<'a> {
     to: &'a Side<'a>,
     cred: &'a Cred,
     done: u64,
+    /// The target may end before the last hole of what is done.
+    ends_in_hole: bool,
 }
 
 impl Copy<'_> {
@@ -104,7 +118,6 @@ impl Copy<'_> {
                     return Ok(());
                 }
                 self.skip(hole)?;
-                self.done += hole;
                 continue;
             }
             // The file may have become shorter: then reading finds nothing. Or a hole has come
@@ -147,18 +160,37 @@ impl Copy<'_> {
                 return Ok(false);
             }
             self.done += put as u64;
+            self.ends_in_hole = false;
             rest = rest.get(put..).unwrap_or_default();
         }
         Ok(got > 0)
     }
 
-    /// Makes the next `len` bytes zeros that take no space.
-    fn skip(&self, len: u64) -> Result<()> {
+    /// Makes the next `len` bytes zeros that take no space, as far as the target has them. The rest
+    /// is zeros when more is written behind it, or with [`Copy::reach_end`].
+    fn skip(&mut self, len: u64) -> Result<()> {
         let pos = self.to.pos + self.done;
         if pos < self.to.inode.size() {
+            writeback_gap_below(&FileContext::new(self.fs, self.to.inode), Pos::new(pos))?;
             let mode = FallocateMode::PunchHole;
             fallocate(self.fs, self.to.inode, mode, (pos, len), self.cred)?;
         }
-        truncate::extend_to_at_least(self.fs, self.to.inode, pos + len, self.cred)
+        self.done += len;
+        self.ends_in_hole = true;
+        Ok(())
+    }
+
+    /// Makes the target as long as what is done, where that ends in a hole. If that fails, a hole
+    /// behind the end is not done.
+    fn reach_end(&mut self) -> Result<()> {
+        if !self.ends_in_hole {
+            return Ok(());
+        }
+        let end = self.to.pos + self.done;
+        let result = truncate::extend_to_at_least(self.fs, self.to.inode, end, self.cred);
+        result.inspect_err(|_| {
+            let there = self.to.inode.size().saturating_sub(self.to.pos);
+            self.done = self.done.min(there);
+        })
     }
 }

@@ -24,7 +24,7 @@ use extant_units::{Lblk, Pos};
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{SizeGuard, lock_for_size};
-use crate::file::writeback::{writeback_range, writeback_stale_gap_below};
+use crate::file::writeback::{writeback_gap_below, writeback_range, writeback_stale_gap_below};
 use crate::file::{data_path, inline_file, max_size, write_ordered};
 use crate::inode::path_choice;
 use crate::state::inode::Inode;
@@ -78,9 +78,10 @@ fn inside_or_blocks<'a>(
 }
 
 /// Makes a regular file at least `size` bytes long. Treats times and privileges if it was shorter.
+/// Data that only the cache has goes to the device first: the size on disk passes it.
 ///
 /// # Errors
-/// As [`truncate`].
+/// As [`truncate`], and a failure to write that data.
 pub(in crate::file) fn extend_to_at_least(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -95,7 +96,8 @@ pub(in crate::file) fn extend_to_at_least(
     let cx = FileContext::new(fs, inode).with_cred(cred);
     let result = match inside_or_blocks(cx, &guard, size) {
         Ok(None) => Ok(()),
-        Ok(Some(cx)) => extend_locked(&cx, &guard, inode, old, size),
+        Ok(Some(cx)) => writeback_gap_below(&cx, Pos::new(old))
+            .and_then(|()| extend_locked(&cx, &guard, inode, old, size)),
         Err(error) => Err(error),
     };
     result.inspect_err(|error| crate::file::latch_if_corrupt(fs, error))

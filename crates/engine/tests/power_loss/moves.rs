@@ -32,9 +32,8 @@ impl File {
         *self.moved.get(&version).unwrap_or(&itself)
     }
 
-    /// Copies from `origins` arrive at sector `first`, piece by piece; holes go before data does.
+    /// Copies from `origins` arrive at sector `first`, piece by piece.
     fn copy(&mut self, first: u64, origins: &[Origin]) {
-        self.outrun();
         self.lose_space();
         for sector in self.len / SECTOR..first {
             self.push(sector, 0);

@@ -12,6 +12,7 @@ use extant_testkit::{Event, Fault, FaultyDevice, Image, Recorder, Request, Reque
 use extant_units::{Ino, Lblk, Pos};
 
 use crate::config::{MountOptions, Tuning};
+use crate::file::copy::{Side, copy_range};
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::{ReadMode, WriteAt, fallocate, fsync, read, truncate, write, write_direct};
 use crate::state::inode::InodeRef;
@@ -223,6 +224,48 @@ fn a_write_through_moves_no_size_over_data_that_only_the_cache_has() {
     stage.fs.journal.force_commit().unwrap();
     let expected = [&[1; 3000][..], &[2; 8192 - 3000], &[3; 128 << 10]].concat();
     assert!(stage.after_a_crash() == expected);
+    stage.end();
+}
+
+/// A copy with holes, into the end of a file and past it, moves the size on disk over no data that
+/// only the cache has: neither what was there nor what it has copied itself.
+#[test]
+fn a_copy_moves_no_size_over_data_that_only_the_cache_has() {
+    let stage = Stage::new("-b 1024");
+    let root = stage.fs.iget(Ino::ROOT).unwrap();
+    let from = namei::create(&stage.fs, &root, b"from", 0o644, &Cred::root()).unwrap();
+    // A hole, data, a hole, data, a hole.
+    let source = [
+        &[0; 4096][..],
+        &[3; 4096],
+        &[0; 8192],
+        &[4; 4096],
+        &[0; 4096],
+    ]
+    .concat();
+    let put = |pos: u64, bytes: &[u8]| {
+        let at = WriteAt::Pos(pos);
+        write(&stage.fs, &from, None, at, bytes, &Cred::root()).unwrap()
+    };
+    put(4096, &[3; 4096]);
+    put(16_384, &[4; 4096]);
+    truncate(&stage.fs, &from, 24_576, &Cred::root()).unwrap();
+    stage.put(0, &[1; 3000]);
+    stage.sync();
+    stage.put(3000, &[2; 16_384 - 3000]);
+    assert_eq!(stage.inode.disk_size(), 3000);
+    let side = |inode, pos| Side {
+        inode,
+        open: None,
+        pos,
+    };
+    let (source_side, target) = (side(&from, 0), side(&stage.inode, 8192));
+    let done = copy_range(&stage.fs, &source_side, &target, 1 << 20, &Cred::root());
+    assert_eq!(done.unwrap(), 24_576);
+    stage.fs.journal.force_commit().unwrap();
+    let expected = [&[1; 3000][..], &[2; 8192 - 3000], &source].concat();
+    assert!(stage.after_a_crash() == expected);
+    drop((root, from));
     stage.end();
 }
 

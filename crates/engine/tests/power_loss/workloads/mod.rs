@@ -89,7 +89,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         "1k", "4k", "each_handle", "journalled", "ordered", "16k_each_handle", "64k",
     ]),
     on("copies", ranges::copies, &[
-        "1k", "4k", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3", "64k",
+        "1k", "4k", "each_handle", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3",
+        "64k",
     ]),
     on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads", "64k"]).slow(),
     on("defragmented", ranges::defragmented, &[
