@@ -11,6 +11,7 @@ use extant_units::{Blocks, DevOff, Ino, Pblk};
 use zerocopy::FromBytes;
 
 mod second_unmount;
+mod torn_superblock;
 
 use super::*;
 use crate::config::{MountOptions, Tuning};

@@ -72,7 +72,8 @@ pub(crate) fn keep_error_record(old: &RawSuperblock, new: &mut RawSuperblock) {
 /// A drive may tear the write between its two sectors: the checksum is in the second, most changing
 /// fields are in the first. So that the next mount can tell a tear from damage, the mark of a
 /// volume in use ([`is_in_use`]) changes in a write of its own, which changes nothing else, and all
-/// other fields change while the mark is set.
+/// other fields change while the mark is set. A volume that is not in use before and after has the
+/// mark in between.
 ///
 /// # Errors
 /// The device failed.
@@ -83,27 +84,24 @@ pub(crate) fn write_directly(
     let at = DevOff::new(SUPERBLOCK_OFFSET);
     let (old, mut new) = changed(dev, f)?;
     seal(&mut new);
-    if is_in_use(&old) != is_in_use(&new) {
-        let mut between = if is_in_use(&new) {
-            old.clone()
-        } else {
-            new.clone()
-        };
-        let marked = if is_in_use(&new) { &new } else { &old };
-        copy_mark(marked, &mut between);
-        debug_assert!(
-            is_in_use(&between),
-            "other fields change while the mark is set"
-        );
-        between.seal();
-        dev.write_durable(at, between.as_bytes())?;
+    let set = if is_in_use(&new) {
+        new.clone()
+    } else {
+        with_mark(&old)
+    };
+    if !is_in_use(&old) {
+        dev.write_durable(at, with_mark_of(&set, &old).as_bytes())?;
+    }
+    if !is_in_use(&new) {
+        dev.write_durable(at, with_mark_of(&set, &new).as_bytes())?;
     }
     dev.write_durable(at, new.as_bytes())?;
     Ok(())
 }
 
 /// Changes the primary superblock as [`write_directly`] does, as far as possible, on a device that
-/// may have lost writes: for the record of a fault. The mark of a volume in use stays as it is.
+/// may have lost writes: for the record of a fault. The mark of a volume in use stays as it is, or
+/// is set: of an unmount whose last write failed, the record could be torn.
 ///
 /// # Errors
 /// The device failed. Success guarantees nothing.
@@ -111,11 +109,47 @@ pub(crate) fn write_note(
     dev: &Arc<dyn BlockDevice>,
     f: impl FnOnce(&mut RawSuperblock),
 ) -> Result<()> {
+    let at = DevOff::new(SUPERBLOCK_OFFSET);
     let (old, mut new) = changed(dev, f)?;
-    copy_mark(&old, &mut new);
+    let marked = with_mark(&old);
+    // A record that may be torn is better than none.
+    let mark = match is_in_use(&old) {
+        true => Ok(()),
+        false => dev.write_note(at, marked.as_bytes()),
+    };
+    copy_mark(&marked, &mut new);
     seal(&mut new);
-    dev.write_note(DevOff::new(SUPERBLOCK_OFFSET), new.as_bytes())?;
-    Ok(())
+    dev.write_note(at, new.as_bytes())?;
+    Ok(mark?)
+}
+
+/// The superblock `raw` with the mark of a volume in use, if it has none. Nothing else changes but
+/// the checksum.
+fn with_mark(raw: &RawSuperblock) -> Box<RawSuperblock> {
+    let mut marked = Box::new(raw.clone());
+    if !is_in_use(raw) {
+        let mut features = raw.features();
+        if features.has_compat(Compat::HAS_JOURNAL) {
+            features.incompat.insert(Incompat::RECOVER);
+            marked.set_features(features);
+        } else {
+            marked.set_state(raw.state() - State::VALID);
+        }
+        marked.seal();
+    }
+    marked
+}
+
+/// The superblock `raw` with the mark of `marked`. Nothing else changes but the checksum.
+fn with_mark_of(marked: &RawSuperblock, raw: &RawSuperblock) -> Box<RawSuperblock> {
+    let mut between = Box::new(raw.clone());
+    copy_mark(marked, &mut between);
+    debug_assert!(
+        is_in_use(&between),
+        "other fields change while the mark is set"
+    );
+    between.seal();
+    between
 }
 
 /// The superblock on the device, and the one that `f` makes of it.
