@@ -118,6 +118,8 @@ pub(crate) struct Run {
     mounted: Option<(Volume, Node)>,
     pub(crate) cred: Cred,
     pub(crate) rng: Rng,
+    /// Values of attributes may be longer than a block.
+    pub(crate) has_long_values: bool,
     ledger: Mutex<Ledger>,
 }
 
@@ -140,6 +142,7 @@ impl Run {
             mounted: None,
             cred: Cred::root(),
             rng: Rng::new(seed),
+            has_long_values: setup.has_long_values(),
             ledger: Mutex::default(),
         };
         run.mount();

@@ -214,6 +214,11 @@ impl Setup {
         !foreign && (folds || !self.mkfs.contains("casefold"))
     }
 
+    /// Returns whether values of attributes may have inodes of their own.
+    pub(crate) fn has_long_values(&self) -> bool {
+        self.mkfs.contains("ea_inode")
+    }
+
     /// Bytes that a cut of a file may zero: of its last block, or page.
     pub(crate) fn zeroed_unit(&self) -> u64 {
         self.large_blocks.unwrap_or(4096)

@@ -89,7 +89,9 @@ pub(super) fn long_values(run: &mut Run) {
         let key = format!("user.k{}", run.rng.below(3));
         match run.rng.below(12) {
             0..=6 => {
-                let more = if run.rng.chance(75) { 3000 } else { 0 };
+                // Elsewhere, several such values do not fit.
+                let long = run.rng.chance(75) && run.has_long_values;
+                let more = if long { 3000 } else { 0 };
                 let seed = 1 + run.rng.below(3) * 37 + (more << 32);
                 run.set_attr(path, &key, Some(seed));
             }
