@@ -177,6 +177,7 @@ impl Wanted {
             block_size: self.block_size,
             blocks,
             reserved_blocks: self.reserved,
+            cluster_bits: 0,
             blocks_per_group: exact_u32(per_group),
             groups: exact_u32(groups),
             inode_size: exact_u16(self.inode_size),

@@ -35,9 +35,9 @@ impl Geometry {
         self.first_meta_bg.is_some_and(|first| meta_group >= first)
     }
 
-    /// Blocks of superblocks at the start of `group`: one or none.
+    /// Blocks at the start of `group` up to the end of its superblock, if it has one.
     fn superblocks(&self, group: u32) -> u64 {
-        u64::from(self.has_backup(group))
+        self.boot_blocks(group) + u64::from(self.has_backup(group))
     }
 
     /// The block of the original descriptors `at`, counted in blocks.
@@ -47,7 +47,7 @@ impl Geometry {
         if self.is_spread(group) {
             self.group_start(group) + self.superblocks(group)
         } else {
-            self.first_block() + 1 + u64::from(at)
+            self.superblock_block() + 1 + u64::from(at)
         }
     }
 

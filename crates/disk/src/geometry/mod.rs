@@ -16,6 +16,9 @@
 //!   bitmaps and inode table of a group fit into it.
 //! - The metadata of new groups lies in them, and no two parts of it share a block.
 
+#[cfg(test)]
+mod cluster_tests;
+mod clusters;
 mod descriptors;
 mod new_groups;
 mod reserve;
@@ -44,7 +47,9 @@ pub struct Geometry {
     pub blocks: u64,
     /// Blocks that only root may take.
     pub reserved_blocks: u64,
-    /// Blocks of every group but the last.
+    /// log2 of the blocks of a cluster: 0 without `bigalloc`.
+    pub cluster_bits: u32,
+    /// Blocks of every group but the last: whole clusters.
     pub blocks_per_group: u32,
     /// Groups.
     pub groups: u32,
@@ -78,6 +83,7 @@ impl Geometry {
             block_size,
             blocks: sb.blocks_count().get(),
             reserved_blocks: sb.reserved_blocks().get(),
+            cluster_bits: sb.cluster_bits(),
             blocks_per_group: sb.blocks_per_group(),
             groups: sb.group_count(),
             inode_size: exact_u16(sb.inode_size() as u64),
@@ -95,7 +101,21 @@ impl Geometry {
 
     /// The first block of group 0.
     pub fn first_block(&self) -> u64 {
+        self.superblock_block() * u64::from(self.cluster_bits == 0)
+    }
+
+    /// The block of the primary superblock. With blocks of 1 KiB it is the one behind the boot
+    /// block, which with `bigalloc` is group 0's.
+    pub fn superblock_block(&self) -> u64 {
         u64::from(self.block_size == BlockSize::KIB1)
+    }
+
+    /// Blocks before the superblock at the start of `group`: the boot block, or none.
+    pub(super) fn boot_blocks(&self, group: u32) -> u64 {
+        match group {
+            0 => self.superblock_block() - self.first_block(),
+            _ => 0,
+        }
     }
 
     /// The first block of `group`, which may lie behind the end.
@@ -144,17 +164,19 @@ impl Geometry {
         1 + u64::from(self.tabled_desc_blocks()) + u64::from(self.reserved_gdt)
     }
 
-    /// Blocks of superblock, descriptors and their reserve at the start of `group`.
+    /// Blocks of superblock, descriptors and their reserve at the start of `group`, with the boot
+    /// block before them where that is the group's.
     pub fn head_blocks(&self, group: u32) -> u64 {
         let has_backup = self.has_backup(group);
-        match self.spread_desc_blocks(group) {
+        let blocks = match self.spread_desc_blocks(group) {
             Some(descriptors) => u64::from(has_backup) + descriptors,
             None if has_backup => self.super_blocks(),
             None => 0,
-        }
+        };
+        self.boot_blocks(group) + blocks
     }
 
-    /// The blocks of superblock, descriptors and their reserve at the start of `group`.
+    /// The blocks of [`Geometry::head_blocks`].
     pub fn head(&self, group: u32) -> Range<u64> {
         let start = self.group_start(group);
         start..start + self.head_blocks(group)

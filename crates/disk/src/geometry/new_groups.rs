@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use extant_units::{Group, Pblk, exact_u32};
+use extant_units::{Group, Pblk};
 
 use super::Geometry;
 use crate::bitmap;
@@ -126,10 +126,21 @@ impl NewGroups {
         self.parts.iter().map(|part| part.end - part.start).sum()
     }
 
-    /// Blocks that are free for files.
+    /// Blocks that are free for files: those of whole free clusters.
     pub fn free_blocks(&self) -> u64 {
-        let all = self.geometry.blocks - self.geometry.group_start(self.groups.start);
-        all - self.metadata()
+        let geometry = &self.geometry;
+        let clusters = self
+            .groups
+            .clone()
+            .map(|group| u64::from(self.free_in(group)));
+        let free = clusters.sum::<u64>() << geometry.cluster_bits;
+        // The last cluster of the volume may be shorter, and is free unless metadata has it.
+        let missing = geometry.in_whole_clusters(geometry.blocks) - geometry.blocks;
+        let last = geometry.cluster_start(geometry.blocks - 1);
+        match self.parts.last().is_some_and(|part| part.end > last) {
+            true => free,
+            false => free - missing,
+        }
     }
 
     /// The groups and their descriptors, with counts of what is free and no flag but that of an
@@ -157,30 +168,28 @@ impl NewGroups {
             })
     }
 
-    /// The parts of metadata in `group`, as bits of its bitmap.
+    /// The parts of metadata in `group`, as bits of its bitmap, in order. Two parts may share one.
     fn bits_of(&self, group: u32) -> impl Iterator<Item = Range<u32>> {
         let blocks = self.geometry.group_blocks(group);
         let from = self.parts.partition_point(|part| part.end <= blocks.start);
         let mine = self.parts.iter().skip(from);
         let mine = mine.take_while(move |part| part.start < blocks.end);
-        let blocks = self.geometry.group_blocks(group);
-        mine.map(move |part| {
-            let bit = |block: u64| exact_u32(block.clamp(blocks.start, blocks.end) - blocks.start);
-            bit(part.start)..bit(part.end)
-        })
+        mine.map(move |part| self.geometry.cluster_bits_of(group, part))
     }
 
-    /// Blocks of `group` that are free.
+    /// Clusters of `group` that are free.
     fn free_in(&self, group: u32) -> u32 {
-        let blocks = self.geometry.group_blocks(group);
-        let used: u32 = self.bits_of(group).map(|bits| bits.end - bits.start).sum();
-        exact_u32(blocks.end - blocks.start) - used
+        let (mut used, mut end) = (0, 0);
+        for bits in self.bits_of(group) {
+            used += bits.end.saturating_sub(bits.start.max(end));
+            end = end.max(bits.end);
+        }
+        self.geometry.group_clusters(group) - used
     }
 
     /// The block bitmap of `group`: its metadata, and what lies behind its end.
     pub fn block_bitmap(&self, group: Group) -> Vec<u8> {
-        let blocks = self.geometry.group_blocks(group.get());
-        let len = exact_u32(blocks.end - blocks.start);
+        let len = self.geometry.group_clusters(group.get());
         let mut bits = bitmap::of_free(self.geometry.block_size, len);
         for part in self.bits_of(group.get()) {
             bitmap::set_range(&mut bits, part);

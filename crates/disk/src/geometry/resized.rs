@@ -25,13 +25,13 @@ pub enum GeometryError {
 }
 
 impl Geometry {
-    /// The geometry of the same volume with at most `blocks` blocks. A last group that is too small
-    /// for its own metadata and some data is left out.
+    /// The geometry of the same volume with at most `blocks` blocks: whole clusters. A last group
+    /// that is too small for its own metadata and some data is left out.
     ///
     /// # Errors
     /// [`GeometryError`].
     pub fn resized(&self, blocks: u64) -> Result<Self, GeometryError> {
-        let mut blocks = blocks;
+        let mut blocks = blocks - self.offset_in_cluster(blocks);
         loop {
             let new = self.with_blocks(blocks)?;
             let rest = (blocks - new.first_block()) % u64::from(new.blocks_per_group);

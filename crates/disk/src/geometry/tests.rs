@@ -9,7 +9,7 @@ use crate::superblock::State;
 
 /// A volume of `groups` groups of 2048 blocks of 1 KiB, with tables of 16 blocks and 10 blocks
 /// reserved behind one of descriptors.
-fn volume_of(groups: u32) -> Geometry {
+pub(super) fn volume_of(groups: u32) -> Geometry {
     let mut raw = RawSuperblock::zeroed();
     raw.magic = 0xef53.into();
     raw.rev_level = 1.into();
