@@ -40,6 +40,7 @@ const MADE: FeatureSets = FeatureSets {
         .union(RoCompat::GDT_CSUM)
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::BIGALLOC)
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::QUOTA)
         .union(RoCompat::PROJECT),
@@ -142,6 +143,9 @@ fn check(sets: &FeatureSets) -> Result<()> {
     if sets.has_incompat(Incompat::SIXTY_FOUR_BIT) && !sets.has_incompat(Incompat::EXTENTS) {
         return refuse("64bit needs extent: take ^64bit as well");
     }
+    if sets.has_ro_compat(RoCompat::BIGALLOC) && !sets.has_incompat(Incompat::EXTENTS) {
+        return refuse("bigalloc needs extent: block maps have no clusters");
+    }
     if sets.has_compat(Compat::ORPHAN_FILE) && !sets.has_compat(Compat::HAS_JOURNAL) {
         return refuse("orphan_file needs has_journal");
     }
@@ -182,6 +186,7 @@ mod tests {
             "sparse_super,resize_inode,meta_bg",
             "metadata_csum_seed",
             "64bit",
+            "bigalloc",
             "^has_journal,orphan_file",
         ] {
             let edits = parse_features(list).unwrap();

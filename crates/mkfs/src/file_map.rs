@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use extant_disk::extent::{MAX_WRITTEN, ROOT_CAPACITY, block_capacity};
+use extant_disk::geometry::Geometry;
 
 use crate::tables::Ground;
 
@@ -21,9 +22,11 @@ impl Map {
         self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
-    /// The number of blocks that it takes.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.data_blocks() + self.nodes.len() as u64
+    /// The number of blocks that it takes: those of its clusters.
+    pub(crate) fn blocks(&self, geometry: &Geometry) -> u64 {
+        // Files have no holes, so that only the last cluster of their data may be used in part.
+        let data = geometry.in_whole_clusters(self.data_blocks());
+        data + self.nodes.len() as u64 * geometry.cluster_blocks()
     }
 
     /// The data's blocks, one by one.
@@ -53,13 +56,15 @@ impl Map {
             nodes += level;
         }
         while self.nodes.len() < nodes {
-            self.nodes.push(ground.take_one(self.before_first()?)?);
+            let goal = self.before_first(ground.geometry)?;
+            self.nodes.push(ground.take_one(goal)?);
         }
         Some(())
     }
 
-    /// The block before the first of the data, which never lies at the volume's beginning.
-    pub(crate) fn before_first(&self) -> Option<u64> {
-        Some(self.runs.first()?.start - 1)
+    /// The cluster before the first of the data, which never lies at the volume's beginning.
+    pub(crate) fn before_first(&self, geometry: &Geometry) -> Option<u64> {
+        let first = geometry.cluster_start(self.runs.first()?.start);
+        Some(first - geometry.cluster_blocks())
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use extant_disk::extent::{MAX_WRITTEN, ROOT_CAPACITY};
 use extant_disk::features::{Compat, Incompat};
 use extant_disk::geometry::Geometry;
+use extant_disk::orphan;
 
 use crate::error::{Error, Result};
 use crate::file_map::Map;
@@ -62,7 +63,7 @@ impl Files {
         if features.has_compat(Compat::RESIZE_INODE) {
             // Behind the tables, if those of group 0 alone lie in front of it.
             let table = u64::from(geometry.itable_blocks);
-            let goal = geometry.first_block() + geometry.super_blocks() + 1 + table;
+            let goal = geometry.superblock_block() + geometry.super_blocks() + 1 + table;
             let block = ground.take_one(goal);
             resize = Some(block.ok_or(no_room("the resize inode"))?);
         }
@@ -98,8 +99,9 @@ impl Files {
         })
     }
 
-    /// Blocks of all of them, but for those of the resize inode beside its double indirect block.
-    pub(crate) fn blocks(&self) -> u64 {
+    /// Blocks of all of them, in whole clusters, but for those of the resize inode beside its
+    /// double indirect block.
+    pub(crate) fn blocks(&self, geometry: &Geometry) -> u64 {
         let maps = [
             Some(&self.root),
             Some(&self.lost_found),
@@ -107,8 +109,9 @@ impl Files {
             self.orphans.as_ref(),
         ];
         let quotas = self.quotas.iter().map(|file| &file.map);
-        let maps = maps.into_iter().flatten().chain(quotas).map(Map::blocks);
-        maps.sum::<u64>() + u64::from(self.resize.is_some()) + u64::from(self.mmp.is_some())
+        let maps = maps.into_iter().flatten().chain(quotas);
+        let single = u64::from(self.resize.is_some()) + u64::from(self.mmp.is_some());
+        maps.map(|map| map.blocks(geometry)).sum::<u64>() + single * geometry.cluster_blocks()
     }
 
     /// The orphan file's inode: the first that is free.
@@ -141,7 +144,7 @@ fn goal_of(geometry: &Geometry, ino: u32) -> u64 {
 /// volume, so that no block is far from it.
 fn middle(ground: &Ground<'_>) -> u64 {
     let geometry = ground.geometry;
-    let free = |group| ground.space.free_in(geometry.group_blocks(group));
+    let free = |group| ground.free_as_counted(group);
     let blocks = geometry.blocks - geometry.first_block();
     let mut group = geometry.group_of(blocks / 2);
     let last = geometry.groups - 1;
@@ -176,13 +179,15 @@ fn lost_found_blocks(geometry: &Geometry) -> u64 {
     blocks.clamp(2, DIRECT) - u64::from(inside)
 }
 
-/// Blocks of the orphan file: for volumes of 512 MiB to 8 GiB (blocks of 4 KiB) in proportion.
+/// Blocks of the orphan file: for volumes of 512 MiB to 8 GiB (blocks of 4 KiB) in proportion, in
+/// whole clusters. mke2fs makes as many where a cluster has more than Linux takes.
 fn orphan_blocks(geometry: &Geometry) -> u64 {
-    match geometry.blocks {
+    let blocks = match geometry.blocks {
         0..=0x1_FFFF => 32,
         blocks @ 0x2_0000..=0x1F_FFFF => blocks / 4096,
-        _ => 512,
-    }
+        _ => orphan::MAX_BLOCKS,
+    };
+    geometry.in_whole_clusters(blocks).min(orphan::MAX_BLOCKS)
 }
 
 /// Blocks of the journal: what the volume's size calls for, or `mib`; zero where there is no room
@@ -216,22 +221,26 @@ pub(crate) fn journal_blocks(geometry: &Geometry, mib: Option<u32>) -> Result<u6
     Ok(blocks)
 }
 
-/// Takes `blocks` blocks from `goal` on for the data of a file, and what its map needs.
+/// Takes `blocks` blocks from `goal` on for the data of a file, and what its map needs. Clusters
+/// that have more blocks than an extent are of use for short files only.
 fn allocate(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
     if !ground.geometry.features.has_incompat(Incompat::EXTENTS) {
         return allocate_by_block(ground, goal, blocks);
     }
     let mut map = Map::default();
     let (mut goal, mut left) = (goal, blocks);
+    let cluster = ground.geometry.cluster_blocks();
+    let most = (u64::from(MAX_WRITTEN) / cluster * cluster).max(cluster);
     while left > 0 {
-        let run = ground.space.free_run(goal)?;
-        let len = (run.end - run.start).min(left).min(u64::from(MAX_WRITTEN));
-        ground.take(run.start, len);
+        let run = ground.free_run(goal)?;
+        let len = (run.end - run.start).min(left).min(most);
+        ground.take_clusters(run.start, len);
         map.push(run.start..run.start + len);
         (goal, left) = (run.start + len, left - len);
         if map.runs.len() > usize::from(ROOT_CAPACITY) && map.nodes.is_empty() {
             // The first node lies before the data.
-            map.nodes.push(ground.take_one(map.before_first()?)?);
+            let goal = map.before_first(ground.geometry)?;
+            map.nodes.push(ground.take_one(goal)?);
         }
     }
     map.take_nodes(ground)?;

@@ -7,9 +7,9 @@ use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
 use extant_disk::quota::QuotaKind;
-use extant_disk::superblock::full_group_blocks;
 use extant_units::{BlockSize, exact_u16, exact_u32};
 
+use crate::clusters;
 use crate::error::{Error, Result};
 use crate::features;
 use crate::options::Options;
@@ -33,7 +33,9 @@ const LOG_FLEX: u8 = 4;
 struct Wanted {
     features: FeatureSets,
     block_size: BlockSize,
+    cluster_bits: u32,
     inode_size: u64,
+    /// Blocks of the device: with clusters, the volume may have fewer.
     blocks: u64,
     inodes: u64,
     reserved: u64,
@@ -42,13 +44,14 @@ struct Wanted {
 /// The geometry of a new volume of `bytes` bytes.
 pub(crate) fn choose(options: &Options, profile: &Profile, bytes: u64) -> Result<Geometry> {
     let mut wanted = Wanted::of(options, profile, bytes)?;
-    let per_group = full_group_blocks(wanted.block_size);
-    let (mut blocks, mut per_group) = (wanted.blocks, per_group);
+    let mut per_group = clusters::group_blocks(wanted.block_size, wanted.cluster_bits);
+    let mut blocks = wanted.blocks >> wanted.cluster_bits << wanted.cluster_bits;
     let mut reserved = wanted.reserved;
     loop {
         match wanted.attempt(blocks, per_group, bytes)? {
             Attempt::Stands(mut geometry) => {
-                geometry.reserved_blocks = reserved;
+                // What is left out for whole clusters may be most of a small volume.
+                geometry.reserved_blocks = reserved.min(geometry.blocks / 2);
                 return Ok(*geometry);
             }
             Attempt::FewerBlocks(fewer) => {
@@ -70,6 +73,7 @@ impl Wanted {
     fn of(options: &Options, profile: &Profile, bytes: u64) -> Result<Self> {
         let mut features = features::resolve(profile.features, &options.features)?;
         let block_size = block_size(options.block_size.unwrap_or(profile.block_size))?;
+        let cluster_bits = clusters::cluster_bits(options.cluster_size, features, block_size)?;
         let inode_size = u64::from(options.inode_size.unwrap_or(profile.inode_size));
         let largest = block_size.bytes_u64().min(MAX_INODE_SIZE);
         if !inode_size.is_power_of_two() || !(128..=largest).contains(&inode_size) {
@@ -110,12 +114,20 @@ impl Wanted {
             return Err(Error::bad("the share of reserved blocks", percent, why));
         }
         let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        let bytes = block_size.bytes_u64();
         let wanted = Self {
             features,
             block_size,
+            cluster_bits,
             inode_size,
             blocks,
-            inodes: inodes(options, profile, (blocks, block_size), wide)?,
+            inodes: inodes(
+                options,
+                profile,
+                blocks * bytes,
+                bytes << cluster_bits,
+                wide,
+            )?,
             reserved: share(blocks, percent),
         };
         if wanted.inodes * inode_size >= blocks * block_size.bytes_u64() {
@@ -136,8 +148,8 @@ impl Wanted {
     fn attempt(&mut self, blocks: u64, per_group: u64, bytes: u64) -> Result<Attempt> {
         let too_small = |what| Error::TooSmall { bytes, what };
         let bs = self.block_size.bytes_u64();
-        let first = u64::from(self.block_size == BlockSize::KIB1);
-        let data = blocks - first;
+        let first = self.first_block();
+        let data = blocks.saturating_sub(first);
         let groups = data.div_ceil(per_group);
         if groups == 0 {
             return Err(too_small("a group"));
@@ -148,7 +160,7 @@ impl Wanted {
         let desc_blocks = groups.div_ceil(per_block);
         let inodes = self.inodes.max(LEAST_INODES);
         if inodes.div_ceil(groups) > bs * 8 {
-            if per_group < 256 {
+            if per_group < 256 || self.features.has_ro_compat(RoCompat::BIGALLOC) {
                 return Err(self.too_many_inodes());
             }
             return Ok(Attempt::SmallerGroups);
@@ -177,7 +189,7 @@ impl Wanted {
             block_size: self.block_size,
             blocks,
             reserved_blocks: self.reserved,
-            cluster_bits: 0,
+            cluster_bits: self.cluster_bits,
             blocks_per_group: exact_u32(per_group),
             groups: exact_u32(groups),
             inode_size: exact_u16(self.inode_size),
@@ -201,6 +213,11 @@ impl Wanted {
         Ok(Attempt::Stands(Box::new(geometry)))
     }
 
+    /// The first block of group 0.
+    fn first_block(&self) -> u64 {
+        u64::from(self.block_size == BlockSize::KIB1 && self.cluster_bits == 0)
+    }
+
     /// Inodes of a group, and the blocks of its table that they fill.
     fn group_inodes(&self, inodes: u64, groups: u64) -> (u64, u64) {
         let bs = self.block_size.bytes_u64();
@@ -221,7 +238,7 @@ impl Wanted {
         if !self.features.has_compat(Compat::RESIZE_INODE) {
             return 0;
         }
-        let first = u64::from(self.block_size == BlockSize::KIB1);
+        let first = self.first_block();
         let most = u64::from(u32::MAX);
         let largest = if blocks < most / 1024 {
             blocks * 1024
@@ -271,11 +288,12 @@ fn block_size(bytes: u32) -> Result<BlockSize> {
     BlockSize::from_bytes(bytes).ok_or_else(|| Error::bad("the block size", bytes, why))
 }
 
-/// How many inodes are asked for.
+/// How many inodes are asked for, of a volume of `bytes` bytes with clusters of `cluster`.
 fn inodes(
     options: &Options,
     profile: &Profile,
-    (blocks, bs): (u64, BlockSize),
+    bytes: u64,
+    cluster: u64,
     wide: bool,
 ) -> Result<u64> {
     let most = u64::from(u32::MAX);
@@ -286,14 +304,14 @@ fn inodes(
         }
         return Ok(inodes);
     }
-    // An inode for each block is the most, unless more are asked for.
-    let default = profile.bytes_per_inode.max(bs.bytes_u64());
+    // An inode for each cluster is the most, unless more are asked for.
+    let default = profile.bytes_per_inode.max(cluster);
     let ratio = options.bytes_per_inode.unwrap_or(default);
-    if !(1024..=1 << 26).contains(&ratio) {
+    if options.bytes_per_inode.is_some() && !(1024..=1 << 26).contains(&ratio) {
         let why = "it has to be from 1024 to 67108864";
         return Err(Error::bad("the number of bytes for an inode", ratio, why));
     }
-    let inodes = blocks * bs.bytes_u64() / ratio;
+    let inodes = bytes / ratio;
     if inodes > most && !wide {
         let why = "it makes more than 2^32 - 1 inodes, which without 64bit have to be asked for";
         return Err(Error::bad("the number of bytes for an inode", ratio, why));

@@ -112,7 +112,7 @@ impl Encoder<'_> {
         let geometry = &self.layout.geometry;
         let stored = maps::store(geometry, map, self.seed(ino))?;
         core.disk_size = size;
-        core.sectors = map.blocks() << (geometry.block_size.log2() - 9);
+        core.sectors = map.blocks(geometry) << (geometry.block_size.log2() - 9);
         core.i_block = stored.i_block;
         if geometry.features.has_incompat(Incompat::EXTENTS) {
             core.flags |= InodeFlags::EXTENTS;

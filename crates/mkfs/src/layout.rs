@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use extant_disk::extent::MAX_WRITTEN;
 use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::geometry::{Geometry, GroupTables};
 
@@ -30,7 +31,7 @@ pub struct Layout {
     last_inode: u32,
     /// By group: its directories.
     directories: Vec<u32>,
-    /// Blocks of metadata and of the journal, as the superblock counts them.
+    /// Clusters of metadata and of the journal, as the superblock counts them.
     pub(crate) overhead: u64,
     pub(crate) stride: u32,
     /// Names in folded directories must be UTF-8 (`s_encoding_flags`).
@@ -60,20 +61,20 @@ impl Layout {
         choose_features(&mut geometry, journal);
         let mut ground = Ground::new(&geometry);
         let volume = geometry.first_block()..geometry.blocks;
-        let mut most = ground.space.free_in(volume.clone());
-        if !geometry.features.has_incompat(Incompat::FLEX_BG) {
-            let tables = 2 + u64::from(geometry.itable_blocks);
-            // Nothing is left of a volume that is too small for its tables.
-            most = most.saturating_sub(tables * u64::from(geometry.groups));
-        }
-        most /= 2;
+        let most = ground.free_for_a_journal() / 2;
         if options.journal_mib.is_some() && journal > most {
             let blocks = journal;
             return Err(Error::JournalTooLarge { blocks, most });
         }
+        if journal > 0 && geometry.cluster_blocks() > MAX_WRITTEN.into() {
+            let why = "clusters of more than 32768 blocks hold no journal: take ^has_journal";
+            return Err(Error::Conflict(why));
+        }
         let tables = ground.allocate_tables(options.stride, bytes)?;
+        ground.fill_clusters();
         let taken = (volume.end - volume.start) - ground.space.free_in(volume);
-        let overhead = geometry.first_block() + taken + journal;
+        let clusters = geometry.clusters_for(taken) + geometry.clusters_for(journal);
+        let overhead = geometry.first_block() + clusters;
         let free = ground
             .space
             .free_in(geometry.first_block()..geometry.blocks);
@@ -86,7 +87,7 @@ impl Layout {
         // A block that two files have counts once. No option leads here, nothing is written yet.
         assert_eq!(
             free - space.free_in(geometry.first_block()..geometry.blocks),
-            files.blocks(),
+            files.blocks(&geometry),
             "each block of a file was free"
         );
         Ok(Self {
@@ -116,7 +117,7 @@ impl Layout {
         self.files.journal.as_ref().map_or(0, Map::data_blocks)
     }
 
-    /// Blocks that are free.
+    /// Blocks that are free, in whole clusters.
     pub fn free_blocks(&self) -> u64 {
         self.space
             .free_in(self.geometry.first_block()..self.geometry.blocks)

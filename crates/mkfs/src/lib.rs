@@ -19,12 +19,12 @@
 //! ```
 //!
 //! The modules in the order of the plan: `features` and `profile` (what the options ask for),
-//! `geometry` (sizes and counts), `space` (what is taken), `tables` (bitmaps and inode tables),
-//! `files` (the directories, the journal and the hidden inodes), `quotas` (the files of quotas),
-//! `layout` (all of it). Then
-//! `superblock`, `inodes`, `maps` and `write` turn it into bytes. `signature` knows what an
-//! overwritten device may hold, `target` opens files and devices. `population` is what a caller
-//! puts on a volume before it is written ([`Layout::populate`], [`write_populated`]).
+//! `clusters` and `geometry` (sizes and counts), `space` (what is taken), `tables` (bitmaps and
+//! inode tables), `files` (the directories, the journal and the hidden inodes), `quotas` (the files
+//! of quotas), `layout` (all of it). Then `superblock`, `inodes`, `maps` and `write` turn it into
+//! bytes. `signature` knows what an overwritten device may hold, `target` opens files and devices.
+//! `population` is what a caller puts on a volume before it is written ([`Layout::populate`],
+//! [`write_populated`]).
 //!
 //! # Invariants
 //! - Nothing is written before the plan stands and the device was found to hold nothing of value.
@@ -45,6 +45,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod clusters;
 mod error;
 mod features;
 mod file_map;

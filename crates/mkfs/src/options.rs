@@ -11,6 +11,9 @@ pub struct Options {
     pub usage: Usage,
     /// Bytes of a block: a power of two from 1024 to 65536.
     pub block_size: Option<u32>,
+    /// With the feature `bigalloc`: bytes of a cluster, a power of two from the block size to 512
+    /// MiB, instead of 16 blocks.
+    pub cluster_size: Option<u64>,
     /// Bytes of an inode: a power of two from 128 to the block size, at most 32768.
     pub inode_size: Option<u32>,
     /// One inode for so many bytes.
@@ -56,6 +59,7 @@ impl Default for Options {
         Self {
             usage: Usage::Default,
             block_size: None,
+            cluster_size: None,
             inode_size: None,
             bytes_per_inode: None,
             inodes: None,

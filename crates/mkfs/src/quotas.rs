@@ -1,9 +1,11 @@
 //! The files of quotas of a new volume: whose they are, what they say, and where they lie.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::quota::{BLOCK, MemoryQuotas, QuotaEntry, QuotaKind, QuotaTimes, QuotaUsage};
+use extant_units::index;
 
 use crate::error::{Error, Result};
 use crate::file_map::Map;
@@ -79,7 +81,7 @@ impl Quotas {
         let mut usage = BTreeMap::<u32, QuotaUsage>::new();
         for (id, map) in [of_root, 0].into_iter().zip(dirs) {
             let usage = usage.entry(id).or_default();
-            usage.bytes += map.blocks() * ground.geometry.block_size.bytes_u64();
+            usage.bytes += map.blocks(ground.geometry) * ground.geometry.block_size.bytes_u64();
             usage.inodes += 1;
         }
         let entries = usage.into_iter().map(|(id, usage)| QuotaEntry {
@@ -92,8 +94,8 @@ impl Quotas {
 }
 
 /// Takes the blocks of a file of `len` bytes, in the order in which mke2fs writes them: the root of
-/// the tree after the first entry. Each lies behind the one before it in the file, if that is
-/// there, or else where the first room is.
+/// the tree after the first entry. Each lies in the cluster that its neighbours in the file have,
+/// or behind the block before it, if that is there, or else where the first room is.
 fn allocate_file(ground: &mut Ground<'_>, len: usize) -> Option<Map> {
     let per_block = ground.geometry.block_size.bytes() / BLOCK;
     let mut order: Vec<usize> = (0..len / BLOCK).collect();
@@ -101,22 +103,59 @@ fn allocate_file(ground: &mut Ground<'_>, len: usize) -> Option<Map> {
     order.insert(OF_ONE_ENTRY - 1, ROOT);
     let blocks = (len / BLOCK).div_ceil(per_block);
     let mut taken: Vec<Option<u64>> = vec![None; blocks];
+    let mut pieces = Pieces::default();
+    let cluster = index(ground.geometry.cluster_blocks());
     for lblk in order.into_iter().map(|block| block / per_block) {
         if taken[lblk].is_some() {
             continue;
         }
-        let before = lblk.checked_sub(1).and_then(|before| taken[before]);
-        let goal = before.unwrap_or(ground.geometry.first_block());
-        taken[lblk] = Some(ground.take_one(goal)?);
+        let neighbours = taken.chunks(cluster).nth(lblk / cluster)?;
+        let first = match neighbours.iter().flatten().next() {
+            Some(block) => ground.geometry.cluster_start(*block),
+            None => {
+                let before = lblk.checked_sub(1).and_then(|before| taken[before]);
+                ground.take_one(before.unwrap_or(ground.geometry.first_block()))?
+            }
+        };
+        let block = first + (lblk % cluster) as u64;
+        taken[lblk] = Some(block);
+        pieces.add(lblk as u64, block);
     }
     let mut map = Map::default();
+    if ground.geometry.features.has_incompat(Incompat::EXTENTS) {
+        map.runs = pieces.0.into_iter().map(|(_, run)| run).collect();
+        map.take_nodes(ground)?;
+        return Some(map);
+    }
     for block in taken {
         let block = block?;
         map.push(block..block + 1);
     }
-    let mapped = ground.geometry.features.has_incompat(Incompat::EXTENTS);
-    if mapped {
-        map.take_nodes(ground)?;
-    }
     Some(map)
+}
+
+/// Extents of a file that gets its blocks one by one, as mke2fs leaves them: a block makes the one
+/// before it longer, or the one behind it, and never one of both.
+#[derive(Default)]
+struct Pieces(Vec<(u64, Range<u64>)>);
+
+impl Pieces {
+    fn add(&mut self, lblk: u64, block: u64) {
+        let at = self.0.partition_point(|(first, _)| *first < lblk);
+        if let Some((first, run)) = at.checked_sub(1).and_then(|before| self.0.get_mut(before))
+            && *first + (run.end - run.start) == lblk
+            && run.end == block
+        {
+            run.end += 1;
+            return;
+        }
+        if let Some((first, run)) = self.0.get_mut(at)
+            && *first == lblk + 1
+            && run.start == block + 1
+        {
+            (*first, run.start) = (lblk, block);
+            return;
+        }
+        self.0.insert(at, (lblk, block..block + 1));
+    }
 }

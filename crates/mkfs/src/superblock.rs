@@ -93,9 +93,9 @@ fn counts(raw: &mut RawSuperblock, layout: &Layout) {
     raw.free_inodes_count.set(layout.free_inodes());
     raw.first_data_block = low(geometry.first_block());
     raw.log_block_size.set(geometry.block_size.log2() - 10);
-    raw.log_cluster_size = raw.log_block_size;
+    raw.log_cluster_size = (raw.log_block_size.get() + geometry.cluster_bits).into();
     raw.blocks_per_group.set(geometry.blocks_per_group);
-    raw.clusters_per_group = raw.blocks_per_group;
+    raw.clusters_per_group.set(geometry.clusters_per_group());
     raw.inodes_per_group.set(geometry.inodes_per_group);
     raw.overhead_blocks = low(layout.overhead);
 }

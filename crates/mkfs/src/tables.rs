@@ -4,8 +4,12 @@
 //! bitmaps, then all inode bitmaps, then all tables. Each search begins where the last group's
 //! ended, so that a backup in the way is stepped over. Without it each group has its own.
 
+use std::ops::Range;
+
 use extant_disk::features::Incompat;
 use extant_disk::geometry::{Geometry, GroupTables};
+use extant_disk::group_desc::DESC_SIZE_32;
+use extant_units::exact_u32;
 
 use crate::error::{Error, Result};
 use crate::space::Space;
@@ -16,6 +20,9 @@ pub(crate) struct Ground<'a> {
     pub(crate) space: Space,
     /// By group: whether more lies in it than superblock, descriptors and its own tables.
     pub(crate) touched: Vec<bool>,
+    /// By group: free clusters as mke2fs counts them on the way. A group begins with its blocks,
+    /// and of each part of a table only whole clusters are taken away. The journal goes by this.
+    counted: Vec<u32>,
 }
 
 impl<'a> Ground<'a> {
@@ -35,11 +42,80 @@ impl<'a> Ground<'a> {
         if let Some(last) = touched.last_mut() {
             *last = true;
         }
+        let tables = 2 + u64::from(geometry.itable_blocks);
+        let own = match geometry.features.has_incompat(Incompat::FLEX_BG) {
+            true => 0,
+            false => tables,
+        };
+        let counted = |group| {
+            let blocks = geometry.group_blocks(group);
+            let head = geometry.head_blocks(group) - u64::from(group == 0) * boot_blocks(geometry);
+            // A volume that is too small is refused later.
+            exact_u32((blocks.end - blocks.start).saturating_sub(head + own))
+        };
         Self {
             geometry,
             space,
             touched,
+            counted: (0..geometry.groups).map(counted).collect(),
         }
+    }
+
+    /// Blocks that a journal may take half of, before there are tables.
+    pub(crate) fn free_for_a_journal(&self) -> u64 {
+        let free: u64 = self.counted.iter().map(|free| u64::from(*free)).sum();
+        free - free % self.geometry.cluster_blocks()
+    }
+
+    /// Free clusters of `group`, as mke2fs counts them and a descriptor stores them.
+    pub(crate) fn free_as_counted(&self, group: u32) -> u32 {
+        let free = self.counted[group as usize];
+        match self.geometry.desc_size {
+            DESC_SIZE_32 => free & u32::from(u16::MAX),
+            _ => free,
+        }
+    }
+
+    fn count(&mut self, block: u64, clusters: u64) {
+        let free = &mut self.counted[self.geometry.group_of(block) as usize];
+        *free = free.wrapping_sub(exact_u32(clusters));
+    }
+
+    /// Counts a run by whole clusters in each group.
+    fn count_run(&mut self, start: u64, len: u64) {
+        let (mut at, end) = (start, start + len);
+        while at < end {
+            let group = self.geometry.group_blocks(self.geometry.group_of(at));
+            let next = group.end.min(end);
+            self.count(at, (next - at) >> self.geometry.cluster_bits);
+            at = next;
+        }
+    }
+
+    /// Takes the rest of each cluster of which a part is taken: files do not share clusters with
+    /// metadata of groups.
+    pub(crate) fn fill_clusters(&mut self) {
+        if self.geometry.cluster_bits == 0 {
+            return;
+        }
+        let all = self.geometry.first_block()..self.geometry.blocks;
+        let taken: Vec<_> = self.space.taken_in(all).collect();
+        for run in taken {
+            self.space.take(self.geometry.whole_clusters(&run));
+        }
+    }
+
+    /// The first free run from the cluster of `goal` on, or else from the beginning.
+    pub(crate) fn free_run(&self, goal: u64) -> Option<Range<u64>> {
+        self.space.free_run(self.geometry.cluster_start(goal))
+    }
+
+    /// Takes the clusters of `len` blocks from `start` on, which begins one.
+    pub(crate) fn take_clusters(&mut self, start: u64, len: u64) {
+        let run = self.geometry.whole_clusters(&(start..start + len));
+        debug_assert_eq!(run.start, start, "from the beginning of a cluster");
+        self.take(run.start, run.end - run.start);
+        self.count_run(run.start, run.end - run.start);
     }
 
     /// Takes `len` blocks from `start` on; at least one. They are free.
@@ -53,10 +129,11 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Takes the first free block at or behind `goal`, or else from the beginning.
+    /// Takes the first free cluster at or behind that of `goal`, or else from the beginning.
+    /// Returns its first block.
     pub(crate) fn take_one(&mut self, goal: u64) -> Option<u64> {
-        let block = self.space.free_run(goal)?.start;
-        self.take(block, 1);
+        let block = self.free_run(goal)?.start;
+        self.take_clusters(block, 1);
         Some(block)
     }
 
@@ -130,6 +207,9 @@ impl<'a> Ground<'a> {
             None => inode_bitmap + flex.gap,
         };
         let inode_table = self.take_in_flex(&flex, Some(goal), table_len)?;
+        self.count(block_bitmap, 1);
+        self.count(inode_bitmap, 1);
+        self.count_run(inode_table, table_len);
         Some(GroupTables {
             block_bitmap,
             inode_bitmap,
@@ -155,6 +235,11 @@ impl<'a> Ground<'a> {
         self.take(block, len);
         Some(block)
     }
+}
+
+/// Blocks of group 0 before the superblock.
+fn boot_blocks(geometry: &Geometry) -> u64 {
+    geometry.superblock_block() - geometry.first_block()
 }
 
 /// A flex group, as one of its groups sees it.

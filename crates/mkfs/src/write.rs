@@ -259,10 +259,9 @@ impl Writer<'_> {
             };
             if !layout.is_block_uninit(group) {
                 let bytes = block_bitmap(layout, group);
-                let len = geometry.group_blocks(group);
-                let clear = bitmap::count_clear(&bytes, exact_u32(len.end - len.start));
+                let clear = bitmap::count_clear(&bytes, geometry.group_clusters(group));
                 debug_assert_eq!(clear, desc.free_blocks, "bitmap and count agree");
-                let covered = geometry.blocks_per_group as usize / 8;
+                let covered = geometry.clusters_per_group() as usize / 8;
                 desc.block_bitmap_csum = stored(bytes.get(..covered));
                 self.put(tables.block_bitmap, &bytes)?;
             }
@@ -275,7 +274,7 @@ impl Writer<'_> {
                 self.put(tables.inode_bitmap, &bytes)?;
             }
             desc.store(slot, Group::new(group), &checksum);
-            free.0 += u64::from(desc.free_blocks);
+            free.0 += u64::from(desc.free_blocks) << geometry.cluster_bits;
             free.1 += desc.free_inodes;
             directories += desc.used_dirs;
         }
@@ -302,7 +301,7 @@ impl Writer<'_> {
             ..GroupDesc::default()
         };
         let free = layout.space.free_in(geometry.group_blocks(group));
-        desc.free_blocks = exact_u32(free);
+        desc.free_blocks = exact_u32(free >> geometry.cluster_bits);
         if let Some(tables) = layout.tables.get(group as usize) {
             desc.block_bitmap = Pblk::new(tables.block_bitmap);
             desc.inode_bitmap = Pblk::new(tables.inode_bitmap);
@@ -362,11 +361,9 @@ impl Writer<'_> {
 /// The block bitmap of `group`: what lies behind its end counts as taken.
 fn block_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
     let geometry = &layout.geometry;
-    let blocks = geometry.group_blocks(group);
-    let bit = |block: u64| exact_u32(block - blocks.start);
-    let mut bytes = bitmap::of_free(geometry.block_size, bit(blocks.end));
-    for run in layout.space.taken_in(blocks.clone()) {
-        bitmap::set_range(&mut bytes, bit(run.start)..bit(run.end));
+    let mut bytes = bitmap::of_free(geometry.block_size, geometry.group_clusters(group));
+    for run in layout.space.taken_in(geometry.group_blocks(group)) {
+        bitmap::set_range(&mut bytes, geometry.cluster_bits_of(group, &run));
     }
     bytes
 }

@@ -68,6 +68,45 @@ fn values_that_no_volume_can_have() {
 }
 
 #[test]
+fn clusters_that_no_volume_can_have() {
+    let with = |bytes, list: &str, change: fn(&mut Options)| {
+        refused(bytes, |o| {
+            o.features = parse_features(list).unwrap();
+            change(o);
+        })
+    };
+    let sizes = "it has to be a power of two, at least a block and 2048, at most 536870912";
+    for size in [0, 1024, 2048, 5000, 1 << 30] {
+        let options = options(|o| {
+            o.features = parse_features("bigalloc").unwrap();
+            (o.block_size, o.cluster_size) = (Some(4096), Some(size));
+        });
+        let said = Layout::plan(&options, 64 * MIB).unwrap_err().to_string();
+        assert_eq!(said, format!("the size of a cluster is {size}: {sizes}"));
+    }
+    let said = with(64 * MIB, "bigalloc", |o| o.cluster_size = Some(1024));
+    assert!(said.ends_with(sizes), "{said}");
+    let said = refused(64 * MIB, |o| o.cluster_size = Some(4096));
+    assert_eq!(said, "a size of clusters needs bigalloc");
+    let said = with(64 * MIB, "bigalloc,^extent,^64bit", |_| {});
+    assert_eq!(said, "bigalloc needs extent: block maps have no clusters");
+    let said = with(64 * MIB, "bigalloc,meta_bg", |_| {});
+    assert!(said.starts_with("meta_bg leaves no table"), "{said}");
+    let said = with(1 << 40, "bigalloc", |o| {
+        (o.block_size, o.cluster_size) = (Some(1024), Some(1 << 26));
+    });
+    assert!(
+        said.contains("hold no journal: take ^has_journal"),
+        "{said}"
+    );
+    // A group has no more inodes than its bitmap has bits, and clusters make few groups.
+    let said = with(64 * MIB, "bigalloc", |o| o.bytes_per_inode = Some(4096));
+    assert!(said.starts_with("16384 inodes are too many"), "{said}");
+    let said = with(64 * MIB, "bigalloc", |o| o.cluster_size = Some(1 << 27));
+    assert!(said.contains("a group would not fit"), "{said}");
+}
+
+#[test]
 fn volumes_too_small_or_too_large() {
     for bytes in [0, 512, 1024, 2048, 30 * 1024] {
         let said = refused(bytes, |_| {});

@@ -87,6 +87,7 @@ impl Case {
         for [option, value] in pairs {
             match *option {
                 "-b" => options.block_size = value.parse().ok(),
+                "-C" => options.cluster_size = value.parse().ok(),
                 "-I" => options.inode_size = value.parse().ok(),
                 "-i" => options.bytes_per_inode = value.parse().ok(),
                 "-N" => options.inodes = value.parse().ok(),

@@ -68,7 +68,7 @@ impl Known {
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
         let block_size = 1024_u64 << word(24);
         let inode_size = u64::from(u16::from_le_bytes([head[88], head[89]]));
-        let descriptors = piece(image, (u64::from(word(20)) + 1) * block_size)?;
+        let descriptors = piece(image, (1024 / block_size + 1) * block_size)?;
         let table = u32::from_le_bytes(descriptors[8..12].try_into().unwrap_or_default());
         let journal = u64::from(table) * block_size + 7 * inode_size;
         let start = journal / PIECE as u64 * PIECE as u64;
