@@ -54,6 +54,32 @@ fn an_image_is_made_filled_and_checked() -> Result<()> {
 }
 
 #[test]
+fn clusters_are_made_in_the_size_that_is_asked_for() -> Result<()> {
+    let dir = TempDir::new("mkfs")?;
+    let image = dir.join("new.img").display().to_string();
+    let made = [
+        "mkfs", "-O", "bigalloc", "-C", "32K", "-b", "2048", &image, "64M",
+    ];
+    let said = extant(&made).ok()?.out;
+    ensure!(
+        said.contains("of 2048 bytes in clusters of 16, 1 groups"),
+        "{said}"
+    );
+    extant(&["check", &image]).ok()?;
+    if need(&[Need::Tool("e2fsck")]) {
+        Image::fsck_clean_at(fs::canonicalize(&image)?.as_path())?;
+    }
+    let refused = extant(&["mkfs", "-F", "-C", "32K", &image, "64M"]).run()?;
+    ensure!(refused.code == Some(1), "{refused:?}");
+    ensure!(
+        refused.err.contains("a size of clusters needs bigalloc"),
+        "{}",
+        refused.err
+    );
+    Ok(())
+}
+
+#[test]
 fn json_has_what_was_made() -> Result<()> {
     let dir = TempDir::new("mkfs")?;
     let image = dir.join("new.img").display().to_string();

@@ -33,6 +33,10 @@ pub(crate) struct Mkfs {
     /// Bytes of a block: 1024 to 65536, by powers of two. By default 1024 below 512 MiB, else 4096
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) block_size: Option<u32>,
+    /// With -O bigalloc: bytes of a cluster, the unit in which space is given to files: a power of
+    /// two from the block size (and 2048) to 512 MiB; 16 blocks by default
+    #[arg(short = 'C', long, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) cluster_size: Option<u64>,
     /// Bytes of an inode: a power of two from 128 to the block size, at most 32768; 256 by default
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<u32>,
@@ -60,7 +64,7 @@ pub(crate) struct Mkfs {
     /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file
     /// filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file huge_file
     /// uninit_bg dir_nlink extra_isize metadata_csum casefold large_dir ea_inode inline_data
-    /// meta_bg (which needs ^resize_inode) quota project
+    /// meta_bg (which needs ^resize_inode) quota project bigalloc (clusters, see -C)
     #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
     pub(crate) features: Vec<FeatureList>,
     /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a

@@ -53,6 +53,7 @@ fn options(args: &Mkfs) -> Options {
     let mut options = Options {
         usage: args.usage.into(),
         block_size: args.block_size,
+        cluster_size: args.cluster_size,
         inode_size: args.inode_size,
         bytes_per_inode: args.bytes_per_inode,
         inodes: args.inodes,
@@ -102,12 +103,17 @@ fn show(args: &Mkfs, made: &Made) -> Result<(), Failure> {
 
 fn as_text(args: &Mkfs, made: &Made) -> String {
     let (layout, geometry) = (&made.layout, made.layout.geometry());
+    let clusters = match geometry.cluster_blocks() {
+        1 => String::new(),
+        blocks => format!("clusters of {blocks}, "),
+    };
     let mut text = format!(
-        "{}: {}{} blocks of {} bytes in {} groups, {} inodes of {} bytes\n",
+        "{}: {}{} blocks of {} bytes in {}{} groups, {} inodes of {} bytes\n",
         args.image.display(),
         if args.dry_run { "would have " } else { "" },
         geometry.blocks,
         geometry.block_size.bytes(),
+        clusters,
         geometry.groups,
         geometry.inodes(),
         geometry.inode_size,
@@ -145,6 +151,7 @@ fn as_json(args: &Mkfs, made: &Made) -> Value {
         "made": !args.dry_run,
         "bytes": layout.bytes(),
         "block_size": geometry.block_size.bytes(),
+        "cluster_size": geometry.block_size.bytes_u64() << geometry.cluster_bits,
         "blocks": geometry.blocks,
         "free_blocks": layout.free_blocks(),
         "reserved_blocks": geometry.reserved_blocks,
