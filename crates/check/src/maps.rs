@@ -10,6 +10,7 @@ use extant_disk::csum::Crc32c;
 use extant_disk::damage::{MapDamage, ReservedDamage};
 use extant_disk::extent::{self, Expect, Extent, ExtentError, Index, Node, RawHeader};
 use extant_disk::features::RoCompat;
+use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags};
 use extant_disk::location::Location;
 use extant_units::{BlockSize, Ino, Lblk, Pblk, at_most_u32};
@@ -57,8 +58,24 @@ impl MapWalker<'_> {
             self.extents(&core.i_block, &mut map)?;
         } else {
             self.pointers(&core.i_block, &mut map)?;
+            if map.claimed > 0 && self.needs_extents(core) {
+                let place = Location::Inode(self.ino);
+                self.findings.add(place, MapDamage::NoClusters);
+            }
         }
         Ok(map)
+    }
+
+    /// Returns whether the inode is a user's file or directory on a volume with `bigalloc`: Linux
+    /// gives it no blocks by a block map.
+    fn needs_extents(&self, core: &InodeCore) -> bool {
+        let sb = &self.volume.sb;
+        let of_users = self.ino == Ino::ROOT || self.ino.get() >= sb.first_inode();
+        let has_data = matches!(
+            FileKind::from_mode(core.mode),
+            Some(FileKind::Regular | FileKind::Directory)
+        );
+        of_users && has_data && sb.features().has_ro_compat(RoCompat::BIGALLOC)
     }
 
     /// Claims blocks for the inode. Returns false, after a finding, if they do not lie in the file

@@ -15,7 +15,7 @@ use extant_disk::damage::{
     AttributeDamage, BitmapDamage, DirectoryDamage, ExtentError, GroupDamage, IndexDamage,
     InodeDamage, JournalDamage, MapDamage, OrphanDamage, ReservedDamage, SuperblockDamage,
 };
-use extant_testkit::{Image, Need, Result, TempDir, bail, ensure, need};
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, bail, ensure, need};
 
 const NEEDS: &[Need] = &[
     Need::Tool("mke2fs"),
@@ -357,10 +357,33 @@ fn clusters() -> Result<()> {
         "sif tiny size 1500\nsif tiny block[3] 1\nsif tiny block[5] {}",
         other + 1
     );
+    let free = image.debugfs("ffb 1 5000")?;
+    let free: u64 = free
+        .rsplit(' ')
+        .find_map(|word| word.trim().parse().ok())
+        .unwrap_or(0);
     let rows = [
         (
             format!("sif tiny block[5] {}", own + 1),
             kind!(Map(MapDamage::Cluster { .. })),
+        ),
+        // Its second block, where the first one's cluster would have it and in another.
+        (
+            format!(
+                "sif tiny size 1500\nsif tiny block[0] 0x2f30a\nsif tiny block[6] 1\n\
+                 sif tiny block[7] 1\nsif tiny block[8] {}\nsetb {free}",
+                free + 1
+            ),
+            kind!(Map(MapDamage::Cluster { .. })),
+        ),
+        (
+            format!("sif tiny flags 0\nsif tiny block[0] {own}\nsif tiny block[3] 0"),
+            kind!(Map(MapDamage::NoClusters)),
+        ),
+        // In the cluster of another file's data.
+        (
+            format!("sif sub file_acl {}", other + 1),
+            kind!(Map(MapDamage::Shared { .. })),
         ),
         (share, kind!(Map(MapDamage::Shared { .. }))),
         (
@@ -381,13 +404,40 @@ fn clusters() -> Result<()> {
     ];
     for (requests, expected) in rows {
         is_told(&image, &requests, &NONE, expected)?;
-        let damaged = image.copy()?;
-        for request in requests.lines() {
-            damaged.debugfs_write(request)?;
-        }
-        let agreed = verdict(damaged.path())?.agree();
-        ensure!(agreed, "{requests}: e2fsck finds nothing");
+        is_found_by_e2fsck(&image, &requests)?;
     }
+    Ok(())
+}
+
+fn is_found_by_e2fsck(image: &Image, requests: &str) -> Result<()> {
+    let damaged = image.copy()?;
+    for request in requests.lines() {
+        damaged.debugfs_write(request)?;
+    }
+    let agreed = verdict(damaged.path())?.agree();
+    ensure!(agreed, "{requests}: e2fsck finds nothing");
+    Ok(())
+}
+
+/// Bits behind the last cluster of the last group.
+#[test]
+fn padding_of_clusters() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let args = "-b 1024 -N 160 -O bigalloc,^metadata_csum,^has_journal -C 4096";
+    let image = Image::of_mib(8).args(args).make()?;
+    let said = Cmd::new("dumpe2fs").arg(image.path()).ok()?.out;
+    let at = said.split("Block bitmap at ").nth(1).unwrap_or_default();
+    let at: u64 = at.split_whitespace().next().unwrap_or_default().parse()?;
+    // 2048 clusters.
+    image.patch(at * 1024 + 256, 1, |byte| byte[0] = 0xfe)?;
+    let verdict = verdict(image.path())?;
+    ensure!(
+        kind!(Bitmap(BitmapDamage::Padding)).is_in(verdict.kinds()),
+        "{verdict:?}"
+    );
+    ensure!(verdict.agree(), "{verdict:?}");
     Ok(())
 }
 

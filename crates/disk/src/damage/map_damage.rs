@@ -11,6 +11,7 @@ damage! {
         Cluster { lblk: Lblk, first: Pblk } =>
             "the file's block {lblk} is block {first}, which is elsewhere in a cluster, or in \
              another cluster than those before it",
+        NoClusters => "a block map, where files have clusters and need extents",
         PastDevice => "an extent beyond any device",
         PastLargestFile => "the block map reaches past the largest file",
         PastVolume => "the file maps more blocks than the volume has",
