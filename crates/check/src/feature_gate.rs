@@ -9,16 +9,14 @@ use crate::error::{Error, Result};
 const CHECKED_INCOMPAT: Incompat = Incompat::SUPPORTED.union(Incompat::READABLE);
 
 /// Ro-compat features of volumes that may be changed without a mount: those that are supported,
-/// quotas, whose usage a repair and a resize keep right, and `read-only`, which changes nothing in
+/// clusters, which a repair and a resize give out whole, and `read-only`, which changes nothing in
 /// the structures.
 const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED
-    .union(RoCompat::QUOTA)
-    .union(RoCompat::PROJECT)
+    .union(RoCompat::BIGALLOC)
     .union(RoCompat::READONLY);
 
 /// Ro-compat features of volumes that are checked: those, and some that change little.
 const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT
-    .union(RoCompat::BIGALLOC)
     .union(RoCompat::SHARED_BLOCKS)
     .union(RoCompat::VERITY);
 

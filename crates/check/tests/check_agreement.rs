@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use check_kit::mutants::{Mutant, Mutants, NEEDS};
-use check_kit::{BASES, FeatureSet, LARGE_BLOCKS, READ_ONLY, base, damage, exceptions, verdict};
+use check_kit::{
+    BASES, CLUSTERS, FeatureSet, LARGE_BLOCKS, READ_ONLY, base, damage, exceptions, verdict,
+};
 use extant_testkit::{Context, Result, TempDir, ensure, need, report};
 
 #[derive(Default)]
@@ -28,7 +30,7 @@ fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
 
 #[test]
 fn mutated_images_of_volumes_that_are_only_read_too() -> Result<()> {
-    agree_on(250, READ_ONLY)
+    agree_on(250, &[READ_ONLY, CLUSTERS].concat())
 }
 
 fn agree_on(count: u64, sets: &[FeatureSet]) -> Result<()> {

@@ -8,7 +8,7 @@ mod check_kit;
 
 use std::sync::Arc;
 
-use check_kit::{BASES, Expected, READ_ONLY, SPREAD_CLUSTERS, base, kind, verdict};
+use check_kit::{BASES, CLUSTERS, Expected, SPREAD_CLUSTERS, base, kind, verdict};
 use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, check};
 use extant_disk::damage::{
@@ -343,9 +343,7 @@ fn clusters() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let (_, mib, args, dirty) = *(READ_ONLY.iter())
-        .find(|set| set.0 == "bigalloc")
-        .unwrap_or(&READ_ONLY[0]);
+    let (_, mib, args, dirty) = CLUSTERS[0];
     let image = base(mib, args, dirty)?;
     let block = |of: &str| -> Result<u64> {
         let answer = image.debugfs(&format!("bmap {of}"))?;

@@ -130,7 +130,7 @@ fn bitmap_checksum(checksum: &GroupChecksum, bits: &[u8], covered: u32, size: us
 
 fn block_bitmap(image: &Image, group: Group, bits: &[u8]) -> Result<()> {
     image.put(image.desc(group)?.block_bitmap, bits)?;
-    let covered = image.sb.blocks_per_group();
+    let covered = image.geometry().clusters_per_group();
     image.edit_desc(group, |desc, checksum, size| {
         desc.flags.remove(GroupFlags::BLOCK_UNINIT);
         desc.block_bitmap_csum = bitmap_checksum(checksum, bits, covered, size);

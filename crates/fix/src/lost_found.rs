@@ -13,7 +13,7 @@ use extant_disk::dirent::{DirTail, FileType, rec_len_for};
 use extant_disk::extent::{Extent, Node, NodeMut};
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat};
-use extant_units::{Group, Ino, Lblk, Pblk, exact_u32};
+use extant_units::{Group, Ino, Lblk, Pblk, at_most_u32, exact_u32};
 
 use crate::error::Result;
 use crate::image::Image;
@@ -107,11 +107,21 @@ fn grow(image: &Image, last: DirPlace, blocks: usize, lost: usize) -> Result<Vec
     // A directory on disk may be larger than this makes one.
     let wanted = lost.div_ceil(names).min(MOST_BLOCKS.saturating_sub(blocks));
     let wanted = exact_u32(wanted as u64);
-    let Some((first, count)) = free_run(image, last.pblk, wanted)? else {
+    let mut record = image.inode_record(last.dir)?;
+    let own = rest_of_cluster(image, last.dir, &record);
+    let (taken, found) = match own {
+        Some(rest) => (0, Some((rest.0, rest.1.min(wanted)))),
+        None => (1, free_run(image, last.pblk, wanted)?),
+    };
+    let Some((first, count)) = found else {
         return Ok(Vec::new());
     };
-    let mut record = image.inode_record(last.dir)?;
-    if extend(&image.format, last.dir, &mut record, first, count).is_none() {
+    let growth = Growth {
+        first,
+        count,
+        taken: taken * image.geometry().in_whole_clusters(count.into()),
+    };
+    if extend(&image.format, last.dir, &mut record, &growth).is_none() {
         return Ok(Vec::new());
     }
     // Nothing is harmed: this is the private copy.
@@ -134,17 +144,28 @@ fn grow(image: &Image, last: DirPlace, blocks: usize, lost: usize) -> Result<Vec
     Ok(more)
 }
 
-/// At most `wanted` free blocks in a row, in the group of `near` if there are so many, else in
-/// another; fewer where no group has so many.
+/// The blocks of a directory's last cluster behind its last block: they are its own.
+fn rest_of_cluster(image: &Image, dir: Ino, record: &[u8]) -> Option<(Pblk, u32)> {
+    let core = InodeCore::decode(&image.format, dir, record).ok()?;
+    let geometry = image.geometry();
+    let node = Node::open(&core.i_block).ok()?;
+    let last = node.len().checked_sub(1).and_then(|at| node.extent(at))?;
+    if !core.flags.contains(InodeFlags::EXTENTS) || node.depth() > 0 {
+        return None;
+    }
+    let behind = last.pblk.checked_add(last.len.into())?;
+    let used = geometry.offset_in_cluster(behind.get());
+    let left = exact_u32(geometry.cluster_blocks() - used);
+    (used > 0).then_some((behind, left))
+}
+
+/// At most `wanted` free blocks in a row, of whole clusters from the first on, in the group of
+/// `near` if there are so many, else in another; fewer where no group has so many.
 pub(crate) fn free_run(image: &Image, near: Pblk, wanted: u32) -> Result<Option<(Pblk, u32)>> {
-    let (first, per_group) = (
-        image.sb.first_data_block().get(),
-        image.sb.blocks_per_group(),
-    );
+    let geometry = image.geometry();
     let groups = image.sb.group_count();
     // Only where the search begins: any group will do.
-    let home = near.get().saturating_sub(first) / u64::from(per_group);
-    let home = u32::try_from(home).unwrap_or(0);
+    let home = geometry.group_of(near.get()).min(groups - 1);
     let mut best: Option<(Pblk, u32)> = None;
     for group in (home..groups).chain(0..home).map(Group::new) {
         let desc = image.desc(group)?;
@@ -152,15 +173,17 @@ pub(crate) fn free_run(image: &Image, near: Pblk, wanted: u32) -> Result<Option<
         if checksummed && desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
             continue;
         }
-        let start = first + u64::from(group.get()) * u64::from(per_group);
-        let left = image.sb.blocks_count().get() - start;
-        let len = u32::try_from(left).map_or(per_group, |left| left.min(per_group));
+        let blocks = geometry.group_blocks(group.get());
+        let len = geometry.group_clusters(group.get());
         let bits = image.block(desc.block_bitmap)?;
+        let first = |cluster: u32| blocks.start + (u64::from(cluster) << geometry.cluster_bits);
         for run in bitmap::clear_runs(&bits, len) {
-            let count = (run.end - run.start).min(wanted);
             debug_assert!(run.end <= len, "within the group");
+            // The last cluster of a volume may be shorter.
+            let found = first(run.start)..first(run.end).min(blocks.end);
+            let count = at_most_u32(found.end - found.start).min(wanted);
             if best.is_none_or(|(_, most)| count > most) {
-                best = Some((Pblk::new(start + u64::from(run.start)), count));
+                best = Some((Pblk::new(found.start), count));
             }
             if count == wanted {
                 return Ok(best.filter(|_| wanted > 0));
@@ -170,15 +193,18 @@ pub(crate) fn free_run(image: &Image, near: Pblk, wanted: u32) -> Result<Option<
     Ok(best)
 }
 
-/// Adds `count` blocks from `first` on at the end of a directory's map. `None` if the inode itself
-/// has no room for them; then the record is as it was.
-fn extend(
-    format: &InodeFormat,
-    dir: Ino,
-    record: &mut [u8],
+/// Blocks that a directory gets.
+struct Growth {
     first: Pblk,
     count: u32,
-) -> Option<()> {
+    /// Blocks of the clusters that it has for them and did not have before.
+    taken: u64,
+}
+
+/// Adds blocks at the end of a directory's map. `None` if the inode itself has no room for them;
+/// then the record is as it was.
+fn extend(format: &InodeFormat, dir: Ino, record: &mut [u8], growth: &Growth) -> Option<()> {
+    let (first, count) = (growth.first, growth.count);
     let mut core = InodeCore::decode(format, dir, record).ok()?;
     let bs = format.block_size.bytes_u64();
     let end = u32::try_from(core.disk_size / bs).ok()?;
@@ -199,7 +225,7 @@ fn extend(
         }
     }
     core.disk_size += u64::from(count) * bs;
-    core.sectors += u64::from(count) * (bs / 512);
+    core.sectors += growth.taken * (bs / 512);
     core.encode(format, dir, record).ok()
 }
 

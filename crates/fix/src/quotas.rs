@@ -155,8 +155,9 @@ fn replace(
 ) -> Result<Option<Vec<Pblk>>> {
     let bs = image.sb.block_size().bytes();
     let extents = core.flags.contains(InodeFlags::EXTENTS);
-    // A block of attributes would have to be counted.
-    let mapped = extents || needed <= DIRECT + bs / 4;
+    // A block of attributes would have to be counted. Block maps have no clusters.
+    let geometry = image.geometry();
+    let mapped = extents || (needed <= DIRECT + bs / 4 && geometry.cluster_bits == 0);
     if core.file_acl != Pblk::ZERO || !mapped || !lost_found.take_growth() {
         return Ok(None);
     }
@@ -184,7 +185,7 @@ fn replace(
         };
         core.i_block = root;
     }
-    core.sectors = (wanted * (bs / 512)) as u64;
+    core.sectors = geometry.in_whole_clusters(wanted as u64) * (bs as u64 / 512);
     Ok(Some(data))
 }
 

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use check_kit::mutants::{Mutants, NEEDS};
-use check_kit::{BASES, LARGE_BLOCKS, exceptions, kind, verdict};
+use check_kit::{BASES, CLUSTERS, LARGE_BLOCKS, exceptions, kind, verdict};
 use extant_blockdev::MemoryDevice;
 use extant_check::{CheckOptions, check};
 use extant_disk::damage::JournalDamage;
@@ -50,7 +50,7 @@ fn random_damage_is_repaired_or_told() -> Result<()> {
         return Ok(());
     }
     let (mutants, mut totals) = (
-        Mutants::new(120, 2, &[BASES, LARGE_BLOCKS].concat())?,
+        Mutants::new(120, 2, &[BASES, LARGE_BLOCKS, CLUSTERS].concat())?,
         Totals::default(),
     );
     let dir = TempDir::new("mutants")?;

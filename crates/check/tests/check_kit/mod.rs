@@ -105,11 +105,21 @@ pub(crate) const LARGE_BLOCKS: &[FeatureSet] = &[
 ];
 
 /// Feature sets of volumes that are only read.
-pub(crate) const READ_ONLY: &[FeatureSet] = &[
+pub(crate) const READ_ONLY: &[FeatureSet] = &[(
+    "encrypt",
+    4,
+    "-b 1024 -N 160 -O casefold,encrypt,verity -E encoding=utf8",
+    false,
+)];
+
+/// Feature sets of volumes with clusters.
+pub(crate) const CLUSTERS: &[FeatureSet] = &[
+    ("bigalloc", 8, "-b 1024 -N 160 -O bigalloc -C 4096", false),
+    // Here `-g` counts clusters.
     (
-        "encrypt",
-        4,
-        "-b 1024 -N 160 -O casefold,encrypt,verity -E encoding=utf8",
+        "bigalloc, groups",
+        16,
+        "-b 1024 -N 320 -g 1024 -C 4096 -O bigalloc,resize_inode,metadata_csum,^has_journal",
         false,
     ),
     (
@@ -118,12 +128,10 @@ pub(crate) const READ_ONLY: &[FeatureSet] = &[
         "-b 1024 -N 160 -O quota,project,bigalloc -C 4096",
         false,
     ),
-    ("bigalloc", 8, "-b 1024 -N 160 -O bigalloc -C 4096", false),
-    // Here `-g` counts clusters.
     (
-        "bigalloc, groups",
-        16,
-        "-b 1024 -N 320 -g 1024 -C 4096 -O bigalloc,resize_inode,metadata_csum,^has_journal",
+        "bigalloc, orphan file",
+        12,
+        "-b 1024 -N 160 -O bigalloc,orphan_file,^metadata_csum -C 8192",
         false,
     ),
 ];

@@ -36,18 +36,28 @@ pub const STRICT_NAMES: u16 = 1;
 /// bits in the older descriptors.
 const MOST_GROUP_BLOCKS: u64 = 65_528;
 
+/// log2 of the bytes of the largest cluster that mke2fs makes.
+const MOST_CLUSTER_LOG: u32 = 29;
+
 /// Blocks of a full group, as mke2fs makes them: as many as a block of the bitmap has bits for.
 pub fn full_group_blocks(block_size: BlockSize) -> u64 {
     (block_size.bytes_u64() * 8).min(MOST_GROUP_BLOCKS)
 }
 
 /// The bytes at which the first copy of the superblock may begin: in group 1 of full groups, for
-/// each size of blocks.
+/// each size of blocks, and then for each of clusters.
 pub fn first_copies() -> impl Iterator<Item = u64> {
-    BlockSize::all().map(|size| {
-        let first = u64::from(size == BlockSize::KIB1);
-        (first + full_group_blocks(size)) * size.bytes_u64()
-    })
+    let group = |size: BlockSize| full_group_blocks(size) * size.bytes_u64();
+    let plain = BlockSize::all().map(move |size| {
+        let first = u64::from(size == BlockSize::KIB1) * size.bytes_u64();
+        first + group(size)
+    });
+    // A bit of a group's bitmap is a cluster, of at most 512 MiB.
+    let clusters = BlockSize::all().flat_map(move |size| {
+        let most = MOST_CLUSTER_LOG - size.log2();
+        (1..=most).map(move |bits| group(size) << bits)
+    });
+    plain.chain(clusters)
 }
 
 /// A checked superblock.
