@@ -75,7 +75,8 @@ impl Volume {
                     (group, bits) = (of, self.old_bitmap(of)?);
                 }
                 // No bitmap has the blocks before the first group.
-                let bit = at_most_u32(block.saturating_sub(self.old.group_start(of)));
+                let behind = block.saturating_sub(self.old.group_start(of));
+                let bit = at_most_u32(behind >> self.old.cluster_bits);
                 let used = block < self.old.first_block()
                     || (block < self.old.blocks && bitmap::test(&bits, bit));
                 match used {

@@ -61,8 +61,9 @@ impl Volume {
             return Ok(false);
         }
         let mut extents: Vec<Extent> = Vec::with_capacity(tree.extents.len());
+        let mut last = None;
         for extent in std::mem::take(&mut tree.extents) {
-            for piece in self.move_extent(&extent)? {
+            for piece in self.move_extent(&extent, &mut last)? {
                 match extents.last_mut() {
                     Some(last) if last.merges_with(&piece) => last.len += piece.len,
                     _ => extents.push(piece),
@@ -78,8 +79,13 @@ impl Volume {
         Ok(true)
     }
 
-    /// Moves what of an extent must move: the pieces that become of it, in file order.
-    fn move_extent(&mut self, extent: &Extent) -> Result<Vec<Extent>> {
+    /// Moves what of an extent must move: the pieces that become of it, in file order. `last` is
+    /// the last cluster of the file that has moved, which the extent may have a part of.
+    fn move_extent(
+        &mut self,
+        extent: &Extent,
+        last: &mut Option<MovedCluster>,
+    ) -> Result<Vec<Extent>> {
         let run = blocks_of(extent);
         let parts: Vec<Range<u64>> = self.vacated(&run).collect();
         let mut pieces = Vec::new();
@@ -99,9 +105,7 @@ impl Volume {
             }
             at = part.start;
             while at < part.end {
-                let within = self.anywhere(false);
-                let to = self.take_run(part.end - at, &within)?;
-                let to = to.ok_or(Error::NoRoom("the blocks of files"))?;
+                let to = self.destination(at..part.end, last)?;
                 let len = to.end - to.start;
                 // Blocks that were never written need no copy.
                 match extent.unwritten {
@@ -109,7 +113,6 @@ impl Volume {
                     false => self.copy(at, to.start, len)?,
                 }
                 add(at, len, to.start);
-                self.give_up(at..at + len)?;
                 at += len;
             }
         }
@@ -119,6 +122,37 @@ impl Volume {
         let len: u32 = pieces.iter().map(|piece| piece.len).sum();
         assert_eq!(len, extent.len, "the pieces are all of the extent");
         Ok(pieces)
+    }
+
+    /// Gives a file other blocks for the first of `run`: in the cluster that the file's last one
+    /// has become, or in free clusters, for which those of `run` are given up.
+    fn destination(
+        &mut self,
+        run: Range<u64>,
+        last: &mut Option<MovedCluster>,
+    ) -> Result<Range<u64>> {
+        let (first, inside) = (
+            self.old.cluster_start(run.start),
+            self.old.offset_in_cluster(run.start),
+        );
+        let cluster = self.old.cluster_blocks();
+        if let Some(moved) = last.as_ref().filter(|moved| moved.from == first) {
+            let to = moved.to + inside;
+            let len = (run.end - run.start).min(cluster - inside);
+            return Ok(to..to + len);
+        }
+        let within = self.anywhere(false);
+        let wanted = self.old.in_whole_clusters(run.end - first);
+        let taken = self.take_run(wanted, &within)?;
+        let taken = taken.ok_or(Error::NoRoom("the blocks of files"))?;
+        let len = taken.end - taken.start;
+        self.give_up(first..first + len)?;
+        *last = Some(MovedCluster {
+            from: first + len - cluster,
+            to: taken.end - cluster,
+        });
+        let start = taken.start + inside;
+        Ok(start..taken.end.min(start + (run.end - run.start)))
     }
 
     /// Stores a tree of an inode, and its number of blocks. Nodes stay where they may.
@@ -138,12 +172,17 @@ impl Volume {
             blocks_of_nodes.push(Pblk::new(block.ok_or(Error::NoRoom("the maps of files"))?));
         }
         let seed = self.seed(ino, core);
+        // Each node has a cluster to itself.
+        let (nodes_now, nodes_before) = (
+            nodes as u64 * self.old.cluster_blocks(),
+            before as u64 * self.old.cluster_blocks(),
+        );
         let per_block = self.block_bytes() as u64 / 512;
-        core.sectors = core.sectors + nodes as u64 * per_block - before as u64 * per_block;
+        core.sectors = core.sectors + nodes_now * per_block - nodes_before * per_block;
         let stored = store_tree(&tree.extents, &blocks_of_nodes, self.old.block_size, seed);
         let (root, blocks) = stored.map_err(|error| broken(ino, error))?;
         assert_eq!(blocks.len(), nodes, "each node that was counted is stored");
-        self.blocks_added += i128::from(nodes as u64) - i128::from(before as u64);
+        self.blocks_added += i128::from(nodes_now) - i128::from(nodes_before);
         for (at, bytes) in blocks {
             self.put(at.get(), &bytes)?;
         }
@@ -171,8 +210,10 @@ impl Volume {
         store_tree(&extents, &[], bs, None).map(|(root, _)| root)
     }
 
-    /// Frees blocks that were moved, where the new volume has no other use for them.
+    /// Frees the clusters of blocks that were moved, where the new volume has no other use for
+    /// them.
     pub(crate) fn give_up(&mut self, run: Range<u64>) -> Result<()> {
+        let run = self.old.whole_clusters(&run);
         let mut at = run.start;
         for part in self.vacated(&run).collect::<Vec<_>>() {
             self.release(at..part.start.max(at))?;
@@ -180,6 +221,12 @@ impl Volume {
         }
         self.release(at.min(run.end)..run.end)
     }
+}
+
+/// A cluster of a file that has moved, by its first block, and the one that it has become.
+struct MovedCluster {
+    from: u64,
+    to: u64,
 }
 
 /// The blocks of an extent.

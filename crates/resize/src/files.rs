@@ -91,7 +91,7 @@ impl Volume {
     pub(crate) fn has_map(&self, core: &InodeCore) -> bool {
         let own = match core.file_acl {
             Pblk::ZERO => 0,
-            _ => self.block_bytes() as u64 / 512,
+            _ => self.old.cluster_blocks() * (self.block_bytes() as u64 / 512),
         };
         if core.flags.contains(InodeFlags::INLINE_DATA) {
             return false;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use extant_disk::features::{Compat, Incompat};
-use extant_disk::geometry::NewGroups;
+use extant_disk::geometry::{Geometry, NewGroups};
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_units::{Ino, Pblk};
 
@@ -15,6 +15,26 @@ use crate::volume::Volume;
 
 /// The slot of the resize inode that leads to all of its blocks.
 const DOUBLE_INDIRECT: usize = 13;
+
+/// The blocks of starts of groups, of bitmaps and tables, in order.
+pub(crate) fn parts_of(groups: &[GroupDesc], geometry: &Geometry) -> Vec<Range<u64>> {
+    let table = u64::from(geometry.itable_blocks);
+    let own = |(group, desc): (u32, &GroupDesc)| {
+        let run = |block: Pblk, len: u64| block.get()..block.get().saturating_add(len);
+        let mut head = geometry.head(group);
+        head.end = head.end.min(geometry.group_blocks(group).end);
+        [
+            head,
+            run(desc.block_bitmap, 1),
+            run(desc.inode_bitmap, 1),
+            run(desc.inode_table, table),
+        ]
+    };
+    let mut parts: Vec<_> = (0..geometry.groups).zip(groups).flat_map(own).collect();
+    parts.retain(|part| !part.is_empty());
+    parts.sort_unstable_by_key(|part| part.start);
+    parts
+}
 
 impl Volume {
     /// Takes what the new volume needs at the starts of groups, and moves the ends of groups.
@@ -51,7 +71,9 @@ impl Volume {
             let blocks = self.new.group_blocks(group);
             let len = blocks.end - blocks.start;
             // Whole groups with nothing but the copies at their start need no bitmap.
-            let bare = u64::from(desc.free_blocks) + self.new.head_blocks(group) == len
+            let head = self.new.clusters_for(self.new.head_blocks(group));
+            let bare = u64::from(desc.free_blocks) + head
+                == u64::from(self.new.clusters_per_group())
                 && len == u64::from(self.new.blocks_per_group);
             let bare = bare && self.new.features.group_csum();
             desc.flags.set(GroupFlags::BLOCK_UNINIT, bare);
@@ -71,7 +93,10 @@ impl Volume {
                 table.start..table.start + u64::from(self.new.itable_blocks),
             ] {
                 left -= run.end - run.start;
-                self.take(run)?;
+                match self.new.cluster_bits {
+                    0 => self.take(run)?,
+                    _ => self.claim(run)?,
+                }
             }
         }
         assert_eq!(left, 0, "each block of the plan is taken once");
@@ -125,13 +150,13 @@ impl Volume {
 
     fn move_metadata(&mut self, at: Pblk, len: u64, within: &Range<u64>) -> Result<Pblk> {
         let run = at.get()..at.get() + len;
-        if !self.must_move(&run) {
+        if !self.must_move_own(&run) {
             return Ok(at);
         }
         let to = self.take_whole(len, within)?;
         let to = to.ok_or(Error::NoRoom("a group's bitmaps and inode table"))?;
         self.copy(at.get(), to, len)?;
-        self.give_up(run)?;
+        self.loose.push(run);
         Ok(Pblk::new(to))
     }
 
@@ -151,17 +176,49 @@ impl Volume {
                 one(desc.inode_bitmap),
                 desc.inode_table.get()..desc.inode_table.get() + len,
             ] {
-                self.give_up(run)?;
+                self.loose.push(run);
             }
         }
         for group in 0..self.new.groups.min(self.old.groups) {
             let start = self.old.group_start(group);
             let (old, new) = (self.old.head_blocks(group), self.new.head_blocks(group));
             if new < old {
-                self.release(start + new..start + old)?;
+                self.loose.push(start + new..start + old);
             }
         }
+        self.release_loose()
+    }
+
+    /// Frees the clusters of metadata that was moved or cut off, where none is left.
+    fn release_loose(&mut self) -> Result<()> {
+        let mut loose: Vec<_> = (std::mem::take(&mut self.loose).into_iter())
+            .map(|run| self.new.whole_clusters(&run))
+            .filter(|run| run.start < self.new.blocks)
+            .collect();
+        loose.sort_unstable_by_key(|run| run.start);
+        let parts = self.own_parts();
+        let mut next = 0;
+        for run in loose {
+            // Two that were moved may have shared a cluster.
+            let mut at = run.start.max(next);
+            next = next.max(run.end);
+            let from = parts.partition_point(|part| self.new.whole_clusters(part).end <= at);
+            for part in parts.iter().skip(from) {
+                let part = self.new.whole_clusters(part);
+                if part.start >= run.end || at >= run.end {
+                    break;
+                }
+                self.release(at..part.start.max(at))?;
+                at = at.max(part.end);
+            }
+            self.release(at.min(run.end)..run.end)?;
+        }
         Ok(())
+    }
+
+    /// The blocks of starts of groups, of bitmaps and tables, as they become: in order.
+    pub(crate) fn own_parts(&self) -> Vec<Range<u64>> {
+        parts_of(&self.groups, &self.new)
     }
 
     /// Lets the resize inode lead to the reserve behind the descriptors, in all groups that have

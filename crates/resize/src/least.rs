@@ -1,5 +1,7 @@
 //! The least size of a volume: where what lies behind the cut fits in front of it.
 
+use std::ops::Range;
+
 use extant_disk::bitmap;
 use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::GroupDesc;
@@ -9,10 +11,12 @@ use crate::error::Result;
 
 use crate::volume::Volume;
 
-/// Of so many blocks that move, one more may be needed for maps.
+/// Of so many clusters that move, one more may be needed for maps.
 const PER_MAP: u64 = 64;
 /// Free blocks that are needed beside them.
 const SPARE: u64 = 32;
+/// Free clusters that are needed, where fewer hold the blocks.
+const SPARE_CLUSTERS: u64 = 4;
 
 impl Volume {
     /// The smallest geometry that this volume, as it is, can be cut to.
@@ -33,12 +37,13 @@ impl Volume {
         Ok(best)
     }
 
-    /// Returns whether the blocks behind the end of `geometry` fit in front of it.
+    /// Returns whether the clusters behind the end of `geometry` fit in front of it.
     fn fits(&self, geometry: &Geometry) -> Result<bool> {
         let (mut free, mut moves, mut inodes) = (0, 0, 0);
+        let mut own_clusters = OwnClusters::default();
         for (group, desc) in (0..self.old.groups).zip(&self.was) {
             let range = self.old.group_blocks(group);
-            let len = range.end - range.start;
+            let len = u64::from(self.old.group_clusters(group));
             let free_here = u64::from(desc.free_blocks).min(len);
             // Free counts come from disk and may be too large.
             inodes += u64::from(self.old.inodes_per_group.saturating_sub(desc.free_inodes));
@@ -47,7 +52,7 @@ impl Volume {
             } else if range.start >= geometry.blocks {
                 moves += len - free_here;
             } else {
-                let cut = at_most_u32(geometry.blocks - range.start);
+                let cut = at_most_u32(self.old.clusters_for(geometry.blocks - range.start));
                 let front = u64::from(bitmap::count_clear(&self.old_bitmap(group)?, cut));
                 free += front.min(free_here);
                 moves += len - free_here - (u64::from(cut) - front.min(u64::from(cut)));
@@ -57,16 +62,55 @@ impl Volume {
                 // `moves` too small.
                 let table = u64::from(self.old.itable_blocks);
                 let lens = (self.old.head_blocks(group), table);
-                moves = moves.saturating_sub(own_behind(geometry.blocks, desc, lens));
+                match self.old.cluster_bits {
+                    0 => moves = moves.saturating_sub(own_behind(geometry.blocks, desc, lens)),
+                    _ => own_clusters.add(&self.old, group, desc),
+                }
             }
         }
-        Ok(room_for(moves) <= free && inodes <= u64::from(geometry.inodes()))
+        moves = moves.saturating_sub(own_clusters.behind(&self.old, geometry.blocks));
+        let room = room_for(moves, self.old.cluster_bits);
+        Ok(room <= free && inodes <= u64::from(geometry.inodes()))
     }
 }
 
-/// Free blocks that `moves` blocks need which move.
-fn room_for(moves: u64) -> u64 {
-    moves + moves / PER_MAP + SPARE
+/// Free clusters that `moves` clusters need which move.
+fn room_for(moves: u64, cluster_bits: u32) -> u64 {
+    let spare = match cluster_bits {
+        0 => SPARE,
+        bits => (SPARE >> bits).max(SPARE_CLUSTERS),
+    };
+    moves + moves / PER_MAP + spare
+}
+
+/// The clusters of metadata of some groups.
+#[derive(Default)]
+struct OwnClusters(Vec<Range<u64>>);
+
+impl OwnClusters {
+    fn add(&mut self, geometry: &Geometry, group: u32, desc: &GroupDesc) {
+        let run = |at: Pblk, len: u64| at.get()..at.get().saturating_add(len);
+        let parts = [
+            geometry.head(group),
+            run(desc.block_bitmap, 1),
+            run(desc.inode_bitmap, 1),
+            run(desc.inode_table, geometry.itable_blocks.into()),
+        ];
+        let whole = |part: &Range<u64>| geometry.whole_clusters(part);
+        self.0.extend(parts.iter().map(whole));
+    }
+
+    /// How many of them lie behind `end`, each counted once.
+    fn behind(mut self, geometry: &Geometry, end: u64) -> u64 {
+        self.0.sort_unstable_by_key(|run| run.start);
+        let (mut clusters, mut next) = (0, end);
+        for run in self.0 {
+            let start = run.start.max(next);
+            clusters += geometry.clusters_for(run.end.saturating_sub(start));
+            next = next.max(run.end);
+        }
+        clusters
+    }
 }
 
 /// Blocks behind `end` of the own metadata of a group that begins there: its copies of superblock
@@ -88,8 +132,10 @@ mod tests {
 
     #[test]
     fn what_moves_needs_room_for_maps_and_some_more() {
-        let rooms = [0, 63, 64, 6400].map(room_for);
+        let rooms = [0, 63, 64, 6400].map(|moves| room_for(moves, 0));
         assert_eq!(rooms, [32, 95, 64 + 1 + 32, 6400 + 100 + 32]);
+        let rooms = [1, 2, 4, 9].map(|bits| room_for(64, bits) - 65);
+        assert_eq!(rooms, [16, 8, 4, 4]);
     }
 
     #[test]

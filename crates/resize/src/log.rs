@@ -53,6 +53,11 @@ impl Volume {
                 "its journal has to move, and has more than the 131072 blocks that can",
             ));
         }
+        if self.old.cluster_blocks() > LONGEST {
+            return Err(Error::Unsupported(
+                "its journal has to move, which clusters of more than 32768 blocks do not allow",
+            ));
+        }
         let within = 0..self.old.blocks.min(self.new.blocks);
         let (mut runs, mut left) = (Vec::new(), len);
         while left > 0 {
@@ -70,16 +75,18 @@ impl Volume {
         let before = self.log_runs(ino)?;
         let mut given_up = 0;
         for run in self.log_parts(ino, &before)? {
+            let run = self.old.whole_clusters(&run);
             given_up += run.end - run.start;
             self.give_up(run)?;
         }
-        self.blocks_added += i128::from(len) - i128::from(given_up);
+        let taken = self.old.in_whole_clusters(len);
+        self.blocks_added += i128::from(taken) - i128::from(given_up);
         self.clear_log(&runs)?;
         let mut core = self.inode(ino)?;
         let root = Self::flat_root(&runs, self.old.block_size);
         core.i_block = root.map_err(Error::unreadable)?;
         core.flags |= InodeFlags::EXTENTS;
-        core.sectors = len * (self.block_bytes() as u64 / 512);
+        core.sectors = taken * (self.block_bytes() as u64 / 512);
         core.disk_size = len * self.block_bytes() as u64;
         self.put_inode(ino, &core)?;
         // The superblock has a copy of the map, for repairs.

@@ -64,6 +64,11 @@ impl Volume {
         let run = one(Pblk::new(old));
         let mut new = old;
         if self.must_move(&run) {
+            if self.old.cluster_bits > 0 {
+                return Err(Error::Unsupported(
+                    "a file with a block map would have to move, and block maps have no clusters",
+                ));
+            }
             let within = self.anywhere(true);
             let block = self.take_whole(1, &within)?;
             new = block.ok_or(Error::NoRoom("the blocks of files"))?;

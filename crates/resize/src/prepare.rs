@@ -32,9 +32,6 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
         return Err(Error::Unsupported("it has the oldest format (revision 0)"));
     }
     require_written_features(&sb)?;
-    if sb.features().has_ro_compat(RoCompat::BIGALLOC) {
-        return Err(Error::Unsupported("it has clusters (bigalloc)"));
-    }
     let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
     let replayed = after_fast_commits(dev, memory).map_err(Error::Mount)?;
     let first = replayed.map_or_else(|| Arc::clone(dev), |(view, _)| view);

@@ -41,7 +41,10 @@ impl Volume {
         let (was, is) = (self.old.group_blocks(group), self.new.group_blocks(group));
         let bytes = self.block_bytes();
         let all = at_most_u32(bytes as u64 * 8);
-        let len = |range: &Range<u64>| at_most_u32(range.end - range.start);
+        let len = |range: &Range<u64>| {
+            let clusters = self.new.clusters_for(range.end - range.start);
+            at_most_u32(clusters)
+        };
         let mut busy = match was.is_empty() {
             true => vec![0; bytes],
             false => self.old_bitmap(group)?,
@@ -49,7 +52,8 @@ impl Volume {
         // Behind the old end is only padding.
         bitmap::clear_range(&mut busy, len(&was)..all);
         if was.is_empty() {
-            bitmap::set_range(&mut busy, 0..at_most_u32(self.new.head_blocks(group)));
+            let head = self.new.clusters_for(self.new.head_blocks(group));
+            bitmap::set_range(&mut busy, 0..at_most_u32(head));
         }
         let mut now = busy.clone();
         for bits in [&mut now, &mut busy] {
@@ -75,21 +79,17 @@ impl Volume {
         // What follows from the format: only metadata of groups lies there.
         let range = self.old.group_blocks(group);
         let mut bits = vec![0; self.block_bytes()];
-        let mut set = |start: u64, len: u64| {
-            let cut = start.max(range.start)..(start + len).min(range.end);
-            if cut.start < cut.end {
-                let bit = |block: u64| at_most_u32(block - range.start);
-                bitmap::set_range(&mut bits, bit(cut.start)..bit(cut.end));
-            }
+        let mut set = |run: &Range<u64>| {
+            bitmap::set_range(&mut bits, self.old.cluster_bits_of(group, run));
         };
-        set(range.start, self.old.head_blocks(group));
+        set(&self.old.head(group));
         for run in self.placed_in(&range) {
-            set(run.start, run.end - run.start);
+            set(run);
         }
         Ok(bits)
     }
 
-    /// Marks blocks of the new volume by `change`, which gets the bits of a group.
+    /// Marks the clusters of blocks of the new volume by `change`, which gets the bits of a group.
     ///
     /// # Errors
     /// Those of `change`; a bitmap cannot be read, or the run leaves the volume.
@@ -108,7 +108,7 @@ impl Volume {
                     "block {at} lies past the end"
                 )));
             }
-            let cut = at_most_u32(at - whole.start)..at_most_u32(end - whole.start);
+            let cut = self.new.cluster_bits_of(group, &(at..end));
             let bits = self.bits(group)?;
             bits.changed = true;
             change(bits, cut)?;
@@ -132,7 +132,8 @@ impl Volume {
         })
     }
 
-    /// Marks blocks as in use that files may have, which have to move.
+    /// Marks blocks as in use that files may have, which have to move, or whose clusters other
+    /// metadata has a part of.
     pub(crate) fn claim(&mut self, run: Range<u64>) -> Result<()> {
         self.mark(run, |bits, cut| {
             let used = bitmap::count_set(&bits.now, cut.clone());
@@ -167,8 +168,8 @@ impl Volume {
             let group = self.old.group_of(at);
             let whole = self.old.group_blocks(group);
             let end = run.end.min(whole.end);
-            let bit = |block: u64| at_most_u32(block - whole.start);
-            let used = bitmap::count_set(&self.old_bitmap(group)?, bit(at)..bit(end));
+            let bits = self.old.cluster_bits_of(group, &(at..end));
+            let used = bitmap::count_set(&self.old_bitmap(group)?, bits);
             assert_eq!(
                 used, 0,
                 "{at}..{end}: the old volume has what is overwritten"
@@ -179,14 +180,15 @@ impl Volume {
     }
 
     /// Takes a run of at most `len` free blocks within `within`: of exactly `len` if there is one,
-    /// else the longest.
+    /// else the longest. It begins a cluster, and has the whole of its last one to itself.
     pub(crate) fn take_run(&mut self, len: u64, within: &Range<u64>) -> Result<Option<Range<u64>>> {
-        let end = within.end.min(self.new.blocks);
+        let end = self.new.cluster_start(within.end.min(self.new.blocks));
         if within.start >= end {
             return Ok(None);
         }
         let (first, last) = (self.new.group_of(within.start), self.new.group_of(end - 1));
         let from = self.cursor.clamp(first, last);
+        let cluster_bits = self.new.cluster_bits;
         let mut best: Option<Range<u64>> = None;
         for group in (from..=last).chain(first..from) {
             let whole = self.new.group_blocks(group);
@@ -194,10 +196,12 @@ impl Volume {
             if !known && group < self.old.groups && self.desc(group)?.free_blocks == 0 {
                 continue;
             }
+            let clusters = self.new.group_clusters(group);
             let bits = self.bits(group)?;
-            for run in bitmap::clear_runs(&bits.busy, at_most_u32(whole.end - whole.start)) {
-                let start = (whole.start + u64::from(run.start)).max(within.start);
-                let stop = (whole.start + u64::from(run.end)).min(end).min(start + len);
+            for run in bitmap::clear_runs(&bits.busy, clusters) {
+                let block = |bit: u32| whole.start + (u64::from(bit) << cluster_bits);
+                let start = block(run.start).max(within.start);
+                let stop = block(run.end).min(end).min(start + len);
                 if start >= stop {
                     continue;
                 }
@@ -244,8 +248,7 @@ impl Volume {
     /// Undoes the taking of a run.
     fn give_back(&mut self, run: &Range<u64>) -> Result<()> {
         let group = self.new.group_of(run.start);
-        let start = self.new.group_start(group);
-        let cut = at_most_u32(run.start - start)..at_most_u32(run.end - start);
+        let cut = self.new.cluster_bits_of(group, run);
         let bits = self.bits(group)?;
         bits.free += cut.end - cut.start;
         bitmap::clear_range(&mut bits.now, cut.clone());

@@ -6,9 +6,10 @@ use extant_disk::features::Incompat;
 use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_jbd2::LogMap;
-use extant_units::{Blocks, Group, Pblk, at_most_u32, index};
+use extant_units::{Blocks, Group, at_most_u32, index};
 
 use crate::error::Result;
+use crate::groups::parts_of;
 use crate::volume::{Volume, edit_super};
 
 impl Volume {
@@ -31,13 +32,11 @@ impl Volume {
             groups.iter().map(|desc| i128::from(count(desc))).sum()
         };
         let of_files = |groups: &[GroupDesc], geometry: &Geometry| {
-            let heads = (0..geometry.groups).map(|group| {
-                let blocks = geometry.group_blocks(group);
-                geometry.head_blocks(group).min(blocks.end - blocks.start)
-            });
-            let tables = u64::from(geometry.groups) * (2 + u64::from(geometry.itable_blocks));
-            let own = i128::from(heads.sum::<u64>() + tables + geometry.first_block());
-            i128::from(geometry.blocks) - own - sum(groups, |desc| desc.free_blocks)
+            let first = geometry.first_block();
+            let all = geometry.clusters_for(geometry.blocks - first);
+            let own = i128::from(own_clusters(groups, geometry));
+            let clusters = i128::from(all) - own - sum(groups, |desc| desc.free_blocks);
+            clusters << geometry.cluster_bits
         };
         assert_eq!(self.groups.len(), self.new.groups as usize, "of all groups");
         assert_eq!(
@@ -63,22 +62,7 @@ impl Volume {
     /// Asserts that bitmaps, tables and the starts of groups share no block and lie in the volume.
     /// The check has found that of the old volume. Nothing is harmed, as above.
     fn assert_apart(&self) {
-        let new = &self.new;
-        let table = u64::from(new.itable_blocks);
-        let own = |(group, desc): (u32, &GroupDesc)| {
-            let run = |block: Pblk, len: u64| block.get()..block.get() + len;
-            let mut head = new.head(group);
-            head.end = head.end.min(new.group_blocks(group).end);
-            [
-                head,
-                run(desc.block_bitmap, 1),
-                run(desc.inode_bitmap, 1),
-                run(desc.inode_table, table),
-            ]
-        };
-        let mut parts: Vec<_> = (0..new.groups).zip(&self.groups).flat_map(own).collect();
-        parts.retain(|part| !part.is_empty());
-        parts.sort_unstable_by_key(|part| part.start);
+        let (new, parts) = (&self.new, self.own_parts());
         for pair in parts.windows(2) {
             assert!(
                 pair[0].end <= pair[1].start,
@@ -99,20 +83,19 @@ impl Volume {
     }
 
     fn store_block_bitmaps(&mut self, size: usize) -> Result<()> {
-        let covered = index(u64::from(self.new.blocks_per_group) / 8);
+        let covered = index(u64::from(self.new.clusters_per_group()) / 8);
         for group in self.bits.keys().copied().collect::<Vec<u32>>() {
             let Some(bits) = self.bits.get(&group).filter(|bits| bits.changed) else {
                 continue;
             };
-            let range = self.new.group_blocks(group);
-            let free = bitmap::count_clear(&bits.now, at_most_u32(range.end - range.start));
+            let free = bitmap::count_clear(&bits.now, self.new.group_clusters(group));
             assert_eq!(
                 free, bits.free,
                 "group {group}: each block was taken and released once"
             );
-            let supers = at_most_u32(self.new.head_blocks(group));
+            let supers = self.new.clusters_for(self.new.head_blocks(group));
             // A group with nothing but the copies at its start needs no bitmap on the device.
-            let bare = u64::from(free) + u64::from(supers) == u64::from(self.new.blocks_per_group)
+            let bare = u64::from(free) + supers == u64::from(self.new.clusters_per_group())
                 && group >= self.old.groups
                 && self.new.features.group_csum();
             let sum = self.checksum.of_bitmap(&bits.now[..covered]);
@@ -185,14 +168,16 @@ impl Volume {
             .map(|desc| u64::from(desc.free_inodes))
             .sum();
         let new = &self.new;
-        assert!(free <= new.blocks && inodes <= u64::from(new.inodes()));
+        let free = free << new.cluster_bits;
+        assert!(free <= new.in_whole_clusters(new.blocks) && inodes <= u64::from(new.inodes()));
         let journal = self.log.as_ref().map_or(0, LogMap::len);
         let raw = &mut self.raw;
         new.store_size(raw);
         raw.set_free_blocks_count(Blocks::new(free));
         raw.free_inodes_count.set(at_most_u32(inodes));
         if raw.overhead_blocks.get() != 0 {
-            let overhead = new.first_block() + new.metadata() + journal;
+            let own = own_clusters(&self.groups, new);
+            let overhead = new.first_block() + own + new.clusters_for(journal);
             // A count past 32 bits becomes zero: then a mount computes it.
             raw.overhead_blocks
                 .set(u32::try_from(overhead).unwrap_or(0));
@@ -200,4 +185,15 @@ impl Volume {
         let raw = raw.clone();
         edit_super(&*self.dev, |stored| *stored = raw)
     }
+}
+
+/// Clusters that have metadata of groups.
+fn own_clusters(groups: &[GroupDesc], geometry: &Geometry) -> u64 {
+    let (mut clusters, mut next) = (0, 0);
+    for part in parts_of(groups, geometry) {
+        let run = geometry.whole_clusters(&part);
+        clusters += geometry.clusters_for(run.end.saturating_sub(run.start.max(next)));
+        next = next.max(run.end);
+    }
+    clusters
 }

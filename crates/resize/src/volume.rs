@@ -91,6 +91,9 @@ pub(crate) struct Volume {
     pub(crate) blocks_added: i128,
     pub(crate) blocks_moved: u64,
     pub(crate) inodes_moved: u64,
+    /// Metadata of groups that was moved or cut off: its clusters are free unless other metadata
+    /// lies in them.
+    pub(crate) loose: Vec<Range<u64>>,
     /// Changes of usage that the files of quotas do not say yet.
     pub(crate) usage_changes: UsageChanges,
 }
@@ -129,6 +132,7 @@ impl Volume {
             blocks_added: 0,
             blocks_moved: 0,
             inodes_moved: 0,
+            loose: Vec::new(),
             usage_changes: UsageChanges::new(),
             new,
         };
@@ -324,14 +328,33 @@ impl Volume {
         self.format.inode_seed(ino, core.generation)
     }
 
-    /// Returns whether a run has a block that the new volume needs for something else, or does not
-    /// have.
+    /// Returns whether a file's run has a block in a cluster that the new volume needs for
+    /// something else, or does not have.
     pub(crate) fn must_move(&self, run: &Range<u64>) -> bool {
         !run.is_empty() && self.vacated(run).next().is_some()
     }
 
-    /// The parts of a run that must move, in order.
+    /// The same of metadata of groups, which shares clusters.
+    pub(crate) fn must_move_own(&self, run: &Range<u64>) -> bool {
+        !run.is_empty() && self.vacated_by(run, Range::clone).next().is_some()
+    }
+
+    /// The parts of a file's run that must move, in order.
     pub(crate) fn vacated(&self, run: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        // A cluster that the metadata of groups has a part of already is no file's.
+        self.vacated_by(run, |part| {
+            let after = |block: u64| self.new.whole_clusters(&(block - 1..block)).end;
+            after(part.start)..after(part.end)
+        })
+    }
+
+    /// The parts of a run that must move, in order: those in what `extent` makes of the blocks by
+    /// which the starts of groups grow, and those behind the end.
+    fn vacated_by(
+        &self,
+        run: &Range<u64>,
+        extent: impl Fn(&Range<u64>) -> Range<u64>,
+    ) -> impl Iterator<Item = Range<u64>> {
         let (old, new) = (&self.old, &self.new);
         let grows = new.head_blocks(0) > old.head_blocks(0);
         let groups = match grows {
@@ -341,7 +364,7 @@ impl Volume {
         let supers = groups.filter(move |group| *group < new.groups && old.has_backup(*group));
         let supers = supers.map(move |group| {
             let start = old.group_start(group);
-            start + old.head_blocks(group)..start + new.head_blocks(group)
+            extent(&(start + old.head_blocks(group)..start + new.head_blocks(group)))
         });
         let behind = std::iter::once(new.blocks..u64::MAX);
         let run = run.clone();

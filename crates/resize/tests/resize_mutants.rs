@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use check_kit::mutants::{Mutant, Mutants, NEEDS};
-use check_kit::{BASES, LARGE_BLOCKS};
+use check_kit::{BASES, CLUSTERS, LARGE_BLOCKS};
 use extant_blockdev::MemoryDevice;
 use extant_check::check;
 use extant_resize::{Target, resize};
@@ -31,7 +31,7 @@ fn random_damage_is_refused_or_does_no_harm() -> Result<()> {
         return Ok(());
     }
     let (mutants, mut totals) = (
-        Mutants::new(120, 1, &[BASES, LARGE_BLOCKS].concat())?,
+        Mutants::new(120, 1, &[BASES, LARGE_BLOCKS, CLUSTERS].concat())?,
         Totals::default(),
     );
     let tried = mutants.each(|mutant| one(mutant, &mut totals));

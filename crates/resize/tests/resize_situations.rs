@@ -157,7 +157,6 @@ fn refusals_name_their_reason_and_change_nothing() -> Result<()> {
     }
     for (args, target, says) in [
         ("-O mmp", Target::Bytes(32 * MIB), "tune2fs -O ^mmp"),
-        ("-O bigalloc", Target::Bytes(32 * MIB), "bigalloc"),
         ("", Target::Bytes(0), "too small"),
         ("", Target::Bytes(100_000), "too small"),
         ("-O ^64bit,^resize_inode", Target::Bytes(1 << 45), "64bit"),
