@@ -20,7 +20,7 @@ use rustix::fs::copy_file_range;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::extents::{count, extents, logical};
+use crate::extents::{count, logical};
 use crate::options::Watch;
 use crate::origin::{ContentReader, Origin};
 use crate::placement::Placement;
@@ -223,10 +223,8 @@ impl Copy<'_> {
     /// The pieces of one file, in order.
     fn pieces(&self, node: NodeId) -> Vec<Piece> {
         let bs = self.block_size;
-        let runs = logical(self.tree, node, bs);
-        let physical = self.placement.runs(self.tree, node, count(&runs));
         let mut pieces = Vec::new();
-        for extent in extents(&runs, &physical) {
+        for extent in self.placement.extents(self.tree, node, bs) {
             let start = u64::from(extent.lblk.get()) * bs;
             let to = extent.pblk.get() * bs;
             let end = start + u64::from(extent.len) * bs;
@@ -244,7 +242,7 @@ impl Copy<'_> {
         }
         debug_assert_eq!(
             pieces.iter().map(|piece| piece.len).sum::<u64>(),
-            count(&runs) * bs,
+            count(&logical(self.tree, node, bs)) * bs,
             "each block of the file is copied once"
         );
         pieces

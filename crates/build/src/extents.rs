@@ -44,13 +44,72 @@ pub(crate) fn count(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
-/// The extents of a file whose runs of blocks lie, one after the other, in runs of the device's,
-/// which have as many blocks.
-pub(crate) fn extents(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Extent> {
+/// The runs of a node's clusters, of `cluster` blocks each, that have a block of `logical`.
+pub(crate) fn in_clusters(logical: &[Range<u64>], cluster: u64) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::with_capacity(logical.len());
+    for run in logical {
+        let run = run.start / cluster * cluster..run.end.next_multiple_of(cluster);
+        match runs.last_mut() {
+            Some(last) if cluster > 1 && last.end >= run.start => last.end = run.end,
+            _ => runs.push(run),
+        }
+    }
+    runs
+}
+
+/// The extents of a file whose clusters lie, one after the other, in runs of the device's, which
+/// have as many blocks.
+pub(crate) fn extents(
+    logical: &[Range<u64>],
+    physical: &[Range<u64>],
+    cluster: u64,
+) -> Vec<Extent> {
+    let all = mapped(&in_clusters(logical, cluster), physical);
+    if cluster == 1 {
+        return all;
+    }
+    // Only blocks that hold something are mapped.
+    let mut extents = Vec::with_capacity(all.len());
+    let mut pieces = all.into_iter().peekable();
+    for run in logical {
+        while let Some(piece) = pieces
+            .peek()
+            .filter(|piece| u64::from(piece.lblk.get()) < run.end)
+        {
+            let first = u64::from(piece.lblk.get());
+            let (start, end) = (run.start.max(first), run.end.min(piece.end()));
+            if start < end {
+                extents.push(Extent {
+                    lblk: Lblk::new(exact_u32(start)),
+                    len: exact_u32(end - start),
+                    pblk: piece.pblk.plus(start - first),
+                    unwritten: false,
+                });
+            }
+            // The next run may have blocks in the same piece.
+            if piece.end() > run.end {
+                break;
+            }
+            pieces.next();
+        }
+    }
+    assert_eq!(
+        extents
+            .iter()
+            .map(|extent| u64::from(extent.len))
+            .sum::<u64>(),
+        count(logical),
+        "each block of a file is mapped"
+    );
+    extents
+}
+
+/// The extents of whole runs.
+fn mapped(runs: &[Range<u64>], physical: &[Range<u64>]) -> Vec<Extent> {
     let mut all = Vec::new();
     let mut device_runs = physical.iter().cloned();
     let mut here = 0..0;
-    for run in logical {
+    for run in runs {
         let mut at = run.start;
         while at < run.end {
             while here.is_empty() {
@@ -83,7 +142,7 @@ mod tests {
     /// The extents as their first block in the file, their length and their first block on the
     /// device.
     fn of(logical: &[Range<u64>], physical: &[Range<u64>]) -> Vec<(u32, u32, u64)> {
-        let all = extents(logical, physical);
+        let all = extents(logical, physical, 1);
         assert!(all.iter().all(|one| !one.unwritten));
         let parts = |one: &Extent| (one.lblk.get(), one.len, one.pblk.get());
         all.iter().map(parts).collect()
@@ -115,5 +174,18 @@ mod tests {
         );
         assert_eq!(count(&[0..4, 8..10]), 6);
         assert!(of(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn only_what_holds_something_is_mapped_in_its_cluster() {
+        let logical = [1..2, 3..4, 7..13, 20..21];
+        assert_eq!(in_clusters(&logical, 4), [0..16, 20..24]);
+        assert_eq!(in_clusters(&logical, 1), logical);
+        let all = extents(&logical, &[100..108, 200..212], 4);
+        let parts = |one: &Extent| (one.lblk.get(), one.len, one.pblk.get());
+        let all: Vec<_> = all.iter().map(parts).collect();
+        let second = [(7, 1, 107), (8, 5, 200), (20, 1, 208)];
+        assert_eq!(all[..2], [(1, 1, 101), (3, 1, 103)]);
+        assert_eq!(all[2..], second);
     }
 }

@@ -10,7 +10,7 @@ use extant_mkfs::{Formats, Population};
 use extant_units::{Ino, Pblk, exact_u16, exact_u32};
 
 use crate::directory::LOST_FOUND;
-use crate::extents::{count, extents, logical};
+use crate::extents::logical;
 use crate::sizing::Planned;
 use crate::tree::{Node, NodeId, Tree};
 
@@ -34,9 +34,8 @@ impl Image<'_> {
     }
 
     fn extents(&self, id: NodeId) -> Vec<Extent> {
-        let runs = logical(self.tree, id, self.block_size());
-        let physical = self.planned.placement.runs(self.tree, id, count(&runs));
-        extents(&runs, &physical)
+        let placement = &self.planned.placement;
+        placement.extents(self.tree, id, self.block_size())
     }
 
     /// The extent tree of a node: what the inode holds; its blocks go to `put`.
@@ -182,15 +181,17 @@ impl Population for Image<'_> {
             core.flags |= InodeFlags::INDEX;
         }
         self.content(id, &mut core)?;
-        let mut blocks = count(&logical(self.tree, id, self.block_size()));
-        blocks += self.planned.placement.map(id).len() as u64;
+        let placement = &self.planned.placement;
+        let data = placement.data_blocks(self.tree, id, self.block_size());
+        let mut single = placement.map(id).len() as u64;
         let attrs = self.tree.attrs.get(node.attrs);
         let written = attrs.area.write_area(&mut core.xattrs);
         debug_assert_eq!(written, Fit::Fits, "the store divided them so");
-        if let Some(block) = self.planned.placement.attr_block(node.attrs, ino.get()) {
+        if let Some(block) = placement.attr_block(node.attrs, ino.get()) {
             core.file_acl = Pblk::new(block);
-            blocks += 1;
+            single += 1;
         }
+        let blocks = data + placement.single_blocks(single);
         core.sectors = blocks << (format.block_size.log2() - 9);
         record.fill(0);
         let encoded = core.encode(format, ino, record);

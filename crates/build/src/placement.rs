@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use extant_disk::extent::node_count;
+use extant_disk::extent::{Extent, node_count};
 use extant_disk::file_kind::FileKind;
 use extant_disk::xattr::XATTR_REFCOUNT_MAX;
 use extant_mkfs::{Formats, Layout};
@@ -15,7 +15,7 @@ use extant_units::BlockSize;
 use crate::attrs::SetId;
 use crate::directory::DirLayout;
 use crate::error::Result;
-use crate::extents::{count, extents, logical};
+use crate::extents::{count, extents, in_clusters, logical};
 use crate::numbering::Numbering;
 use crate::room::Room;
 use crate::tree::{NameId, NodeId, Tree};
@@ -30,8 +30,10 @@ pub(crate) struct AttrBlock {
 }
 
 /// The blocks of all nodes; those in one run have it in `Node::start`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Placement {
+    /// Blocks of a cluster.
+    cluster: u64,
     /// Nodes whose blocks are in several runs.
     divided: HashMap<NodeId, Vec<Range<u64>>>,
     /// Blocks of extent trees, of the nodes that have some.
@@ -43,6 +45,33 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
+    fn in_clusters_of(cluster: u64) -> Self {
+        Self {
+            cluster,
+            divided: HashMap::new(),
+            maps: HashMap::new(),
+            attrs: HashMap::new(),
+            taken: Vec::new(),
+            left: 0,
+        }
+    }
+
+    /// Blocks that a node takes for its data: those of its clusters.
+    pub(crate) fn data_blocks(&self, tree: &Tree, id: NodeId, bs: u64) -> u64 {
+        count(&in_clusters(&logical(tree, id, bs), self.cluster))
+    }
+
+    /// Blocks that a node takes which has so many other blocks: each has a cluster.
+    pub(crate) fn single_blocks(&self, blocks: u64) -> u64 {
+        blocks * self.cluster
+    }
+
+    /// The extents of a node.
+    pub(crate) fn extents(&self, tree: &Tree, id: NodeId, bs: u64) -> Vec<Extent> {
+        let physical = self.runs(tree, id, self.data_blocks(tree, id, bs));
+        extents(&logical(tree, id, bs), &physical, self.cluster)
+    }
+
     /// The runs of a node's blocks.
     pub(crate) fn runs(&self, tree: &Tree, id: NodeId, blocks: u64) -> Vec<Range<u64>> {
         match self.divided.get(&id) {
@@ -112,10 +141,11 @@ impl Placing<'_> {
     /// The placement of all; `None` where the volume is too small.
     pub(crate) fn all(self) -> Option<Placement> {
         let mut room = Room::of(self.layout.free_runs());
-        let mut placement = Placement::default();
+        let geometry = self.layout.geometry();
+        let mut placement = Placement::in_clusters_of(geometry.cluster_blocks());
         let bs = self.block_size.bytes_u64();
         for &id in &self.numbering.dirs {
-            let blocks = self.tree.node(id).size / bs;
+            let blocks = placement.data_blocks(self.tree, id, bs);
             let there = if id == NodeId::ROOT {
                 self.layout.root_runs()
             } else if Some(id) == self.numbering.lost_found {
@@ -123,17 +153,19 @@ impl Placing<'_> {
             } else {
                 &[]
             };
-            placement.allocate(self.tree, &mut room, id, blocks, there)?;
+            let whole = there.iter().map(|run| geometry.whole_clusters(run));
+            let there: Vec<_> = whole.collect();
+            placement.allocate(self.tree, &mut room, id, blocks, &there)?;
         }
         for &id in &self.numbering.nodes {
             if self.tree.node(id).kind() == FileKind::Symlink {
-                let blocks = count(&logical(self.tree, id, bs));
+                let blocks = placement.data_blocks(self.tree, id, bs);
                 placement.allocate(self.tree, &mut room, id, blocks, &[])?;
             }
         }
         self.attributes(&mut room, &mut placement)?;
         for &id in self.files {
-            let blocks = count(&logical(self.tree, id, bs));
+            let blocks = placement.data_blocks(self.tree, id, bs);
             placement.allocate(self.tree, &mut room, id, blocks, &[])?;
         }
         self.maps(&mut room, &mut placement)?;
@@ -164,7 +196,7 @@ impl Placing<'_> {
                 _ => blocks.push(AttrBlock {
                     first_ino: ino,
                     users: 1,
-                    block: room.take(1)?,
+                    block: room.take(placement.cluster)?,
                 }),
             }
         }
@@ -180,11 +212,10 @@ impl Placing<'_> {
             if runs.len() < 2 && !placement.divided.contains_key(&id) && blocks <= SHORT {
                 continue;
             }
-            let physical = placement.runs(self.tree, id, blocks);
-            assert_eq!(count(&physical), blocks, "a node has its blocks");
-            let extents = extents(&runs, &physical);
+            let extents = placement.extents(self.tree, id, bs);
             let needed = node_count(extents.len(), self.block_size);
-            let nodes: Option<Vec<u64>> = (0..needed).map(|_| room.take(1)).collect();
+            let nodes: Option<Vec<u64>> =
+                (0..needed).map(|_| room.take(placement.cluster)).collect();
             let nodes = nodes?;
             if !nodes.is_empty() {
                 placement.maps.insert(id, nodes);
@@ -210,6 +241,7 @@ pub(crate) fn measure(
     layout: &Layout,
 ) -> Result<u64> {
     let bs = formats.inode.block_size.bytes_u64();
+    let geometry = layout.geometry();
     let mut blocks = 0;
     for &dir in &numbering.dirs {
         let names: Vec<NameId> = tree.children(dir).collect();
@@ -224,14 +256,14 @@ pub(crate) fn measure(
         let all = shape.blocks().max(there);
         debug_assert!(all > 0, "a directory has a block");
         tree.node_mut(dir).size = all * bs;
-        blocks += all - there;
+        blocks += geometry.in_whole_clusters(all) - geometry.in_whole_clusters(there);
     }
     for &id in &numbering.nodes {
         if tree.node(id).is_dir() {
             continue;
         }
         let runs = logical(tree, id, bs);
-        blocks += count(&runs);
+        blocks += count(&in_clusters(&runs, geometry.cluster_blocks()));
     }
     Ok(blocks)
 }

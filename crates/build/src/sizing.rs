@@ -254,10 +254,6 @@ fn refuse_unbuilt(features: &FeatureSets) -> Result<()> {
         let what = "files without extents are not built: leave extent among the features";
         return Err(Error::Options(what.to_owned()));
     }
-    if features.has_ro_compat(RoCompat::BIGALLOC) {
-        let what = "files are not built in clusters: leave bigalloc out of the features";
-        return Err(Error::Options(what.to_owned()));
-    }
     if features.has_ro_compat(RoCompat::QUOTA) {
         let what = "usage is not counted: leave quota out of the features";
         return Err(Error::Options(what.to_owned()));

@@ -28,6 +28,14 @@ fn volume(block_size: u32, inode_size: u32, features: &str) -> extant_mkfs::Opti
     }
 }
 
+/// The same with clusters of `bytes` bytes.
+fn clusters(volume: extant_mkfs::Options, bytes: u64) -> extant_mkfs::Options {
+    extant_mkfs::Options {
+        cluster_size: Some(bytes),
+        ..volume
+    }
+}
+
 #[test]
 fn linux_finds_every_entry_of_a_folder() {
     if !need(MOUNTED) {
@@ -46,6 +54,16 @@ fn linux_finds_every_entry_of_a_folder() {
         (volume(8192, 128, "orphan_file"), None),
         (volume(65_536, 256, ""), None),
         (volume(65_536, 512, "^metadata_csum"), Some(300 << 20)),
+        (volume(4096, 256, "bigalloc"), None),
+        (
+            volume(1024, 256, "bigalloc,orphan_file,^metadata_csum"),
+            None,
+        ),
+        (clusters(volume(1024, 256, "bigalloc,^flex_bg"), 2048), None),
+        (
+            clusters(volume(2048, 256, "bigalloc,^has_journal"), 131_072),
+            Some(3 << 30),
+        ),
     ] {
         let options = Options {
             volume,

@@ -87,6 +87,9 @@ pub(crate) struct Build {
     /// Bytes of a block: a power of two from 1024 to 65536; 4096 by default
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) block_size: Option<u32>,
+    /// With -O bigalloc: bytes of a cluster, as in mkfs
+    #[arg(short = 'C', long, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) cluster_size: Option<u64>,
     /// Bytes of an inode: a power of two from 128 to the block size, at most 32768; 256 by default
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<u32>,

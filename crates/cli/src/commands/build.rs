@@ -87,6 +87,7 @@ fn options(args: &Build) -> Result<Options, Failure> {
     let mut volume = mkfs::Options {
         usage: args.usage.into(),
         block_size: args.block_size,
+        cluster_size: args.cluster_size,
         inode_size: args.inode_size,
         inodes: args.inodes,
         label: args.label.clone().unwrap_or_default().into_bytes(),
