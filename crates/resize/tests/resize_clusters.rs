@@ -9,11 +9,17 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
-use extant_resize::{Error, Report, Target};
-use extant_testkit::{Cmd, Context, Image, Need, Result, Rng, Subject, bail, ensure, need, report};
+use extant_blockdev::MemoryDevice;
+use extant_resize::{Error, Report, Target, resize};
+use extant_testkit::crash::{Budget, CrashState, Explorer, Totals};
+use extant_testkit::{
+    Cmd, Context, Image, Need, Recorder, Result, Rng, Subject, bail, ensure, need, report,
+};
 use extant_units::index;
-use resize_kit::{content_of, run, same};
+use resize_kit::cuts::{by_e2fsck, is_sound, text, told};
+use resize_kit::{content, content_of, options, run, same};
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate};
 
 const MIB: u64 = 1 << 20;
@@ -202,6 +208,63 @@ fn sizes_and_counts_are_resize2fs_s() -> Result<()> {
             what()
         );
     }
+    Ok(())
+}
+
+/// Each state that a power cut leaves is sound, has what the volume had, and one of both sizes.
+fn explore(mib: u64, args: &str, target: Target) -> Result<Totals> {
+    let image = Image::of_mib(mib).args(args).args("-O bigalloc").make()?;
+    fill(&image, &mut Rng::new(mib), 40)?;
+    let mut before = fs::read(image.path())?;
+    if let Target::Bytes(bytes) = target {
+        before.resize(before.len().max(index(bytes)), 0);
+    }
+    let recorder = Arc::new(Recorder::new(MemoryDevice::from_bytes(&before)));
+    let right = content(Arc::clone(&recorder) as _)?;
+    let report = resize(Arc::clone(&recorder) as _, target, &options())?;
+    ensure!(report.blocks != report.blocks_before, "{report:?}");
+    let mut seen = 0_u64;
+    let judge = |state: CrashState| -> std::result::Result<(), String> {
+        seen += 1;
+        if !state.cut.tears() {
+            is_sound(&state)?;
+            // One state in twelve: it costs several processes.
+            if seen % 12 == 1 {
+                by_e2fsck(&state, before.len()).map_err(text)?;
+            }
+        }
+        match content(Arc::clone(&state.device) as _).map_err(text)? == right {
+            true => Ok(()),
+            false => Err("the content has changed".to_owned()),
+        }
+    };
+    let budget = Budget {
+        samples: 1,
+        cut_stride: 20,
+        ..Budget::SHORT
+    };
+    let explorer = Explorer::new(before.clone(), recorder.events(), 1, budget);
+    explorer.run(judge).map_err(|failure| told(args, failure))
+}
+
+#[test]
+fn a_power_cut_leaves_the_old_volume_or_the_new_one() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let mut all = Totals::default();
+    for (mib, args, target) in [
+        (12, "-b 1024 -C 4096 -N 200", Target::Bytes(45 * MIB)),
+        (
+            40,
+            "-b 1024 -C 4096 -g 1024 -N 400 -J size=1 -O ^flex_bg",
+            Target::Bytes(20 * MIB),
+        ),
+        (24, "-b 1024 -C 8192 -g 256 -N 400", Target::Least),
+    ] {
+        all += explore(mib, args, target).context(|| args)?;
+    }
+    report(&format!("resizes of clusters with power cuts: {all}"));
     Ok(())
 }
 

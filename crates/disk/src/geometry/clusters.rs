@@ -47,7 +47,9 @@ impl Geometry {
             return run.clone();
         }
         let last = self.cluster_start(run.end - 1);
-        let end = (last + self.cluster_blocks()).min(self.blocks.max(run.end));
+        // Runs from disk may lie anywhere.
+        let whole = last.saturating_add(self.cluster_blocks());
+        let end = whole.min(self.blocks.max(run.end));
         self.cluster_start(run.start)..end
     }
 
