@@ -170,6 +170,12 @@ const SHAPES: &[Shape] = &[
         Then::Leave,
     ),
     shape(
+        "groups of clusters",
+        2304,
+        "-b 1024 -g 256 -N 96 -O ^has_journal,^resize_inode,meta_bg,bigalloc -C 2048",
+        Then::Leave,
+    ),
+    shape(
         "quota",
         1024,
         "-b 1024 -N 64 -O ^has_journal,quota,project",
