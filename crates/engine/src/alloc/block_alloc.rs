@@ -17,15 +17,15 @@ use crate::volume::all_or_abort;
 /// do.
 const LOADS_PER_PASS: u32 = 8;
 
-/// The sizes of a request, cut to what one group can hold.
+/// The sizes of a request in clusters, cut to what one group can hold.
 #[derive(Clone, Copy, Debug)]
 struct SizedRequest {
     goal: Pblk,
-    /// Fewest blocks.
+    /// Fewest clusters.
     min: u32,
-    /// Most blocks to allocate.
+    /// Most clusters to allocate.
     want: u32,
-    /// Blocks to look for in one piece. What is found beyond `want` becomes the stream's window.
+    /// Clusters to look for in one piece. What is found beyond `want` becomes the stream's window.
     target: u32,
     /// Number of groups to search, from group 0 on.
     groups: u32,
@@ -35,7 +35,8 @@ struct SizedRequest {
 #[derive(Debug)]
 struct Granted {
     run: Run,
-    window_len: u32,
+    /// Those behind them that are held.
+    window_len: u64,
 }
 
 /// Takes a run that was found in a group whose map is loaded.
@@ -50,8 +51,9 @@ impl AllocatorCore {
     ) -> Result<Run> {
         self.stats.alloc_calls.bump();
         let most = u64::from(self.layout.blocks_per_group);
-        let min = request.min.get().max(1);
-        let want = request.want.get().clamp(min, most.max(min));
+        let min = self.layout.in_whole_clusters(request.min.get().max(1));
+        let want = self.layout.in_whole_clusters(request.want.get());
+        let want = want.clamp(min, most.max(min));
         if min > most {
             return Err(Error::NoSpace);
         }
@@ -115,8 +117,7 @@ impl AllocatorCore {
             }
             contiguous = if continues { stream.contiguous } else { 0 };
         }
-        let limit = self.layout.blocks_per_group;
-        let narrow = |n: u64| u32::try_from(n).map_or(limit, |n| n.min(limit));
+        let narrow = |n: u64| self.clusters_in_group(n);
         let target = match streaming {
             Some(_) => self.window_target(want, contiguous),
             None => want,
@@ -140,14 +141,21 @@ impl AllocatorCore {
         };
         if let Some((ino, checkout)) = &streaming {
             let mut stream = Stream::advanced(granted.run, contiguous);
-            stream.window_len = u64::from(granted.window_len);
+            stream.window_len = granted.window_len;
             self.remember(checkout, *ino, stream);
         }
         debug_assert!(
-            (u64::from(sized.min)..=u64::from(sized.want)).contains(&granted.run.len.get()),
+            (min..=want).contains(&granted.run.len.get()),
             "{granted:?} for {sized:?}"
         );
         Ok(granted.run)
+    }
+
+    /// The clusters of `blocks`, whole ones, as far as one group can hold them.
+    fn clusters_in_group(&self, blocks: u64) -> u32 {
+        let limit = self.layout.clusters_per_group();
+        let clusters = blocks >> self.layout.cluster_bits;
+        u32::try_from(clusters).map_or(limit, |clusters| clusters.min(limit))
     }
 
     /// Number of groups, from group 0 on, whose blocks `request` may use.
@@ -171,7 +179,7 @@ impl AllocatorCore {
         );
         let (goal_group, goal_index) = self
             .layout
-            .group_of_block(sized.goal)
+            .cluster_of_block(sized.goal)
             .filter(|(group, _)| group.get() < sized.groups)
             .unwrap_or((Group::new(0), 0));
         let groups = sized.groups;
@@ -213,9 +221,10 @@ impl AllocatorCore {
 
     /// See [`super::room_for`]. Looks into a few groups only.
     pub(super) fn room_for(&self, goal: Pblk, len: u64) -> Result<Option<Pblk>> {
-        let most = self.layout.blocks_per_group;
-        let len = u32::try_from(len).ok().filter(|&len| len <= most);
-        let (Some(len), Some((first, index))) = (len, self.layout.group_of_block(goal)) else {
+        let most = self.layout.clusters_per_group();
+        let clusters = self.layout.in_whole_clusters(len) >> self.layout.cluster_bits;
+        let len = u32::try_from(clusters).ok().filter(|&len| len <= most);
+        let (Some(len), Some((first, index))) = (len, self.layout.cluster_of_block(goal)) else {
             return Ok(None);
         };
         let disk = self.disk();
@@ -229,15 +238,14 @@ impl AllocatorCore {
             let from = if step == 0 { index } else { 0 };
             let found = locked.map(&disk)?.find(from, len, len, len);
             if let Some(run) = found.run {
-                let start = self.layout.group_start(group);
-                return Ok(Some(start.plus(u64::from(run.start))));
+                return Ok(Some(self.layout.cluster_start(group, run.start)));
             }
         }
         Ok(None)
     }
 
-    /// Takes a run of at least `accept` blocks from `group`, or a shorter one that starts at the
-    /// goal, block `from` of it, and covers a good part of the request.
+    /// Takes a run of at least `accept` clusters from `group`, or a shorter one that starts at the
+    /// goal, cluster `from` of it, and covers a good part of the request.
     fn try_group(
         &self,
         (group, from): (Group, u32),
@@ -265,7 +273,7 @@ impl AllocatorCore {
         Ok(Some(granted))
     }
 
-    /// Marks the first `want` blocks of a run that was found as in use, and holds the rest.
+    /// Marks the first `want` clusters of a run that was found as in use, and holds the rest.
     fn mark_found(
         &self,
         h: &mut Handle,
@@ -275,13 +283,13 @@ impl AllocatorCore {
     ) -> Result<Granted> {
         let used = run.start..run.end.min(run.start + want);
         let window = used.end..run.end;
-        debug_assert!(!used.is_empty(), "the run {run:?} for {want} blocks");
+        debug_assert!(!used.is_empty(), "the run {run:?} for {want} clusters");
         let disk = self.disk();
         disk.mark_used(h, locked.group, &mut locked.state, used.clone())?;
         locked.store_desc(&self.layout, &self.cache, h)?;
         let granted = Granted {
             run: self.run_of(locked.group, &used),
-            window_len: window.end - window.start,
+            window_len: self.run_of(locked.group, &window).len.get(),
         };
         if let Some(map) = locked.state.map.as_mut() {
             map.take(used);
@@ -292,13 +300,14 @@ impl AllocatorCore {
 
     /// Finds `min` to `want` blocks in one run near `goal`, and holds them: no request gets them.
     pub(super) fn find_and_hold(&self, goal: Pblk, (min, want): (u64, u64)) -> Result<Option<Run>> {
-        let limit = self.layout.blocks_per_group;
-        let want = u32::try_from(want).map_or(limit, |want| want.min(limit));
-        let min = u32::try_from(min).ok().filter(|&min| min <= want);
-        let Some(min) = min else {
+        if min > u64::from(self.layout.blocks_per_group) {
             // No run is longer than a group, which an image may have as short as eight blocks.
             return Ok(None);
-        };
+        }
+        let [min, want] = [min, want].map(|blocks| {
+            let blocks = self.layout.in_whole_clusters(blocks);
+            self.clusters_in_group(blocks)
+        });
         let sized = SizedRequest {
             goal,
             min,
@@ -320,12 +329,12 @@ impl AllocatorCore {
         Ok(granted.map(|granted| granted.run))
     }
 
-    /// Blocks of a group as a run.
-    fn run_of(&self, group: Group, blocks: &Range<u32>) -> Run {
-        let start = self.layout.group_start(group);
+    /// Clusters of a group as a run.
+    pub(super) fn run_of(&self, group: Group, clusters: &Range<u32>) -> Run {
+        let len = u64::from(clusters.end - clusters.start);
         Run {
-            start: start.plus(u64::from(blocks.start)),
-            len: Blocks::new(u64::from(blocks.end - blocks.start)),
+            start: self.layout.cluster_start(group, clusters.start),
+            len: Blocks::new(len << self.layout.cluster_bits),
         }
     }
 
@@ -352,7 +361,7 @@ impl AllocatorCore {
     /// which may be a success all the same.
     pub(super) fn counted<R>(&self, result: Result<R>) -> Result<R> {
         let lost = &self.groups.lost;
-        if lost.blocks.load(Relaxed) != 0 || lost.inodes.load(Relaxed) != 0 {
+        if lost.clusters.load(Relaxed) != 0 || lost.inodes.load(Relaxed) != 0 {
             self.count_lost();
         }
         result
@@ -361,9 +370,9 @@ impl AllocatorCore {
     /// Takes the free space of groups that were taken out of use off the counts.
     pub(super) fn count_lost(&self) {
         let lost = &self.groups.lost;
-        match lost.blocks.swap(0, Relaxed) {
+        match lost.clusters.swap(0, Relaxed) {
             0 => {}
-            blocks => self.counts.lost(blocks),
+            clusters => self.counts.lost(clusters << self.layout.cluster_bits),
         }
         self.counts.inodes_lost(lost.inodes.swap(0, Relaxed));
     }
@@ -393,16 +402,15 @@ impl AllocatorCore {
                 BlockDamage::FreesOutside { blocks: run.len },
             ));
         }
+        if metadata {
+            forget(h, run)?;
+        }
+        let run = self.whole_clusters(run);
         if !self.zones.may_map(None, run.start, run.len) {
             return Err(Error::corrupt(
                 location,
                 BlockDamage::FreesFormat { blocks: run.len },
             ));
-        }
-        if metadata {
-            for i in 0..run.len.get() {
-                h.forget(run.start.plus(i))?;
-            }
         }
         let mut at = run.start;
         let mut left = run.len.get();
@@ -453,6 +461,14 @@ impl AllocatorCore {
         self.release_on_commit(h, run);
         Ok(counts)
     }
+}
+
+/// Has the journal forget the blocks of `run`, each with a revoke.
+fn forget(h: &mut Handle, run: Run) -> Result<()> {
+    for i in 0..run.len.get() {
+        h.forget(run.start.plus(i))?;
+    }
+    Ok(())
 }
 
 fn claimant(request: &AllocRequest) -> Claimant {

@@ -1,6 +1,6 @@
 //! All free runs of the volume, for callers that choose among them.
 
-use extant_units::{Blocks, Pblk};
+use extant_units::Blocks;
 
 use crate::state::alloc::{AllocatorCore, Run};
 use crate::types::error::Result;
@@ -26,7 +26,6 @@ impl AllocatorCore {
         let disk = self.disk();
         let mut runs: Vec<Run> = Vec::new();
         for group in self.layout.all_groups() {
-            let start = self.layout.group_start(group);
             let mut locked = self.groups.lock(group)?;
             if locked.state.broken || locked.state.desc.free_blocks == 0 {
                 continue;
@@ -37,8 +36,7 @@ impl AllocatorCore {
             while let Some(run) = map.next_run(at..u32::MAX, 1) {
                 debug_assert!(at <= run.start && run.start < run.end, "{run:?} from {at}");
                 at = run.end;
-                let len = u64::from(run.end - run.start);
-                join(&mut runs, start.plus(u64::from(run.start)), len);
+                join(&mut runs, self.run_of(group, &run));
             }
             drop(locked);
             self.groups.shrink_maps();
@@ -47,14 +45,11 @@ impl AllocatorCore {
     }
 }
 
-fn join(runs: &mut Vec<Run>, start: Pblk, len: u64) {
+fn join(runs: &mut Vec<Run>, next: Run) {
     match runs.last_mut() {
-        Some(last) if last.start.plus(last.len.get()) == start => {
-            last.len = Blocks::new(last.len.get() + len);
+        Some(last) if last.start.plus(last.len.get()) == next.start => {
+            last.len = Blocks::new(last.len.get() + next.len.get());
         }
-        _ => runs.push(Run {
-            start,
-            len: Blocks::new(len),
-        }),
+        _ => runs.push(next),
     }
 }

@@ -104,31 +104,54 @@ impl AllocatorCore {
         locked.publish(Some(longest));
     }
 
-    /// A run within one group, as its group and the indices there.
+    /// The clusters that `run` touches.
+    pub(super) fn whole_clusters(&self, run: Run) -> Run {
+        let start = self.layout.cluster_floor(run.start);
+        let before = run.start.distance_from(start).unwrap_or(0);
+        Run {
+            start,
+            len: Blocks::new(self.layout.in_whole_clusters(before + run.len.get())),
+        }
+    }
+
+    /// A run of clusters within one group, as its group and their indices there.
     pub(super) fn range_in_group(
         &self,
         run: Run,
     ) -> Option<(extant_units::Group, std::ops::Range<u32>)> {
-        let (group, start) = self.layout.group_of_block(run.start)?;
-        let len = u32::try_from(run.len.get()).ok()?;
+        debug_assert_eq!(
+            self.whole_clusters(run),
+            run,
+            "space is allocated in clusters"
+        );
+        let (group, start) = self.layout.cluster_of_block(run.start)?;
+        let len = u32::try_from(run.len.get() >> self.layout.cluster_bits).ok()?;
         let end = start.checked_add(len)?;
-        debug_assert!(end <= self.layout.blocks_per_group, "{run:?} in one group");
+        debug_assert!(
+            end <= self.layout.clusters_per_group(),
+            "{run:?} in one group"
+        );
         Some((group, start..end))
     }
 
     /// The largest window that may be held now, in blocks: a small part of those that are not
     /// reserved, so that those that are checked out do not hold the last free blocks.
     pub(super) fn max_window(&self) -> u64 {
-        let most = MAX_WINDOW_BYTES / self.layout.block_size.bytes_u64();
-        most.min(self.counts.available().get() / MOST_SHARE)
+        let share = self.counts.available().get() / MOST_SHARE;
+        self.largest_window().min(share) >> self.layout.cluster_bits << self.layout.cluster_bits
+    }
+
+    /// The largest window of all, in blocks.
+    fn largest_window(&self) -> u64 {
+        let clusters = MAX_WINDOW_BYTES / self.layout.cluster_bytes();
+        clusters << self.layout.cluster_bits
     }
 
     /// Blocks to look for in one piece when a stream of `contiguous` blocks so far asks for `want`:
     /// the request, and as much again as the stream has.
     pub(super) fn window_target(&self, want: u64, contiguous: u64) -> u64 {
-        let most = MAX_WINDOW_BYTES / self.layout.block_size.bytes_u64();
         let window = contiguous.min(self.max_window());
-        (want + window).min(most).max(want)
+        (want + window).min(self.largest_window()).max(want)
     }
 
     /// Remembers the stream of `ino`, without what its window has more than may be held.

@@ -7,15 +7,15 @@ use extant_disk::bitmap;
 use extant_disk::damage::{BitmapDamage, InodeDamage};
 use extant_disk::group_desc::GroupFlags;
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Group, Ino};
+use extant_units::{Group, Ino};
 
 use crate::state::alloc::{AllocatorCore, Claimant, Run};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, all_or_abort};
 
-/// Marks what is free of `run` as in use, and returns it. Needs the credits of an extent that is
-/// removed ([`crate::volume::credits::remove_extent`]). What a transaction freed that is not
-/// durable yet does not count as free.
+/// Marks the clusters of `run` that are free as in use, and returns them. Needs the credits of an
+/// extent that is removed ([`crate::volume::credits::remove_extent`]). What a transaction freed
+/// that is not durable yet does not count as free.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if the counts do not have so much, a bitmap that is damaged or cannot be
@@ -49,18 +49,19 @@ pub(crate) fn take_inode(fs: &Fs, h: &mut Handle, ino: Ino, directory: bool) -> 
 impl AllocatorCore {
     fn take_free(self: &Arc<Self>, h: &mut Handle, run: Run) -> Result<Vec<Run>> {
         let mut taken = Vec::new();
+        let run = self.whole_clusters(run);
         let end = run.start.plus(run.len.get());
         let mut at = run.start;
         while at < end {
-            let Some((group, index)) = self.layout.group_of_block(at) else {
+            let Some((group, index)) = self.layout.cluster_of_block(at) else {
                 break;
             };
-            let left = end.distance_from(at).unwrap_or(0);
-            let room = u64::from(self.layout.group_blocks(group) - index).min(left);
+            let left = end.distance_from(at).unwrap_or(0) >> self.layout.cluster_bits;
+            let room = u64::from(self.layout.group_clusters(group) - index).min(left);
             // A part of a group: its length fits.
             let last = index + extant_units::exact_u32(room);
             self.take_free_in_group(h, group, index..last, &mut taken)?;
-            at = at.plus(room);
+            at = at.plus(room << self.layout.cluster_bits);
         }
         Ok(taken)
     }
@@ -81,18 +82,16 @@ impl AllocatorCore {
             map.and_then(|map| map.next_usable(from..range.end))
         } {
             from = free.end;
-            let len = u64::from(free.end - free.start);
+            let run = self.run_of(group, &free);
+            let len = run.len.get();
             let claimed = self.counts.claim(Claimant::Pool, len, len);
             claimed.ok_or(Error::NoSpace)?;
             self.counts.used(len);
             disk.mark_used(h, group, &mut locked.state, free.clone())?;
             if let Some(map) = locked.state.map.as_mut() {
-                map.take(free.clone());
+                map.take(free);
             }
-            taken.push(Run {
-                start: self.layout.group_start(group).plus(u64::from(free.start)),
-                len: Blocks::new(len),
-            });
+            taken.push(run);
         }
         locked.store_desc(&self.layout, &self.cache, h)?;
         locked.publish(None);

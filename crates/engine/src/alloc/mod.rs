@@ -62,8 +62,8 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
 }
 
 /// Allocates up to `request.want` contiguous blocks near `request.goal`, at least `request.min`,
-/// all in one group. Marks them in the bitmap under `h`. For data that is all; for metadata the
-/// caller goes on with [`Handle::create`].
+/// all in one group, and the rest of their clusters. Marks them in the bitmap under `h`. For data
+/// that is all; for metadata the caller goes on with [`Handle::create`].
 ///
 /// # Errors
 /// [`Error::NoSpace`]: no block is left for this caller, or the free ones were freed by a
@@ -81,8 +81,8 @@ pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -
     Ok(run)
 }
 
-/// Holds `min` to `want` reserved blocks in one run near `goal`, for data that is written before
-/// the blocks are marked; `None` if there is no such run. See [`HeldBlocks`].
+/// Holds `min` to `want` reserved blocks, in whole clusters, in one run near `goal`, for data that
+/// is written before the blocks are marked; `None` if there is no such run. See [`HeldBlocks`].
 ///
 /// # Errors
 /// A bitmap cannot be read, or is damaged: reported.
@@ -96,9 +96,9 @@ pub(crate) fn hold_blocks(
     held.inspect_err(|error| fs.fault.report(fs, error))
 }
 
-/// Frees `run` under `h`. The blocks are handed out again only once the transaction is durable.
-/// With `metadata` the journal forgets each block first (a revoke; the handle needs one revoke
-/// credit per block).
+/// Frees the clusters of `run` under `h`. They are handed out again only once the transaction is
+/// durable. With `metadata` the journal forgets each block of `run` first (a revoke; the handle
+/// needs one revoke credit per block).
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a block lies outside of the volume, in a system zone, or is free already:
@@ -106,11 +106,13 @@ pub(crate) fn hold_blocks(
 /// cannot be read, the journal stops.
 pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
     let result = fs.alloc.core.counted(fs.alloc.core.free(h, run, metadata));
-    result.inspect_err(|error| {
-        if matches!(error, Error::Io(_)) {
-            stop(h, error);
-        }
-    })
+    result.inspect_err(|error| stop_if_unread(h, error))
+}
+
+fn stop_if_unread(h: &Handle, error: &Error) {
+    if matches!(error, Error::Io(_)) {
+        stop(h, error);
+    }
 }
 
 /// The bitmaps that [`free_blocks`] changes for `run`: while they are held, it reads nothing.

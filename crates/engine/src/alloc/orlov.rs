@@ -60,7 +60,7 @@ impl AllocatorCore {
             .filter_map(|group| self.groups.hints(group))
         {
             room.free_inodes += u64::from(hints.free_inodes.load(Relaxed));
-            room.free_blocks += u64::from(hints.usable.load(Relaxed));
+            room.free_blocks += u64::from(hints.usable.load(Relaxed)) << self.layout.cluster_bits;
             room.dirs += u64::from(hints.used_dirs.load(Relaxed));
         }
         room

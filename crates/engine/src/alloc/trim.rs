@@ -16,9 +16,9 @@ use extant_sync::atomic::Ordering::Relaxed;
 use std::io;
 use std::ops::Range;
 
-use extant_units::{Blocks, Group};
+use extant_units::Group;
 
-use crate::state::alloc::{AllocatorCore, Run};
+use crate::state::alloc::AllocatorCore;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
@@ -34,22 +34,24 @@ pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
     fs.check_writable()?;
     let core = &fs.alloc.core;
     let bs = fs.layout.block_size;
-    let minimum = minimum.div_ceil(bs.bytes_u64()).max(1);
+    let minimum = minimum.div_ceil(fs.layout.cluster_bytes()).max(1);
     let minimum = u32::try_from(minimum).map_err(|_| Error::Invalid)?;
     let (first, end) = (bs.blocks_for(range.start).get(), range.end >> bs.log2());
     let behind_end = first >= fs.layout.end().get();
     let shorter = range.end.saturating_sub(range.start) < bs.bytes_u64();
-    if minimum > fs.layout.blocks_per_group || behind_end || shorter {
+    if minimum > fs.layout.clusters_per_group() || behind_end || shorter {
         return Err(Error::Invalid);
     }
     let mut blocks = 0;
     for group in fs.layout.all_groups() {
         let start = fs.layout.group_start(group).get();
-        let len = fs.layout.group_blocks(group);
+        let len = fs.layout.group_clusters(group);
+        let bits = fs.layout.cluster_bits;
         // A range that begins before the group takes all of it.
-        let inside =
-            |at: u64| u32::try_from(at.saturating_sub(start)).map_or(len, |at| at.min(len));
-        let part = inside(first)..inside(end);
+        let inside = |at: u64| u32::try_from(at >> bits).map_or(len, |at| at.min(len));
+        // Clusters that lie in the range as wholes.
+        let first = fs.layout.in_whole_clusters(first.saturating_sub(start));
+        let part = inside(first)..inside(end.saturating_sub(start));
         if part.is_empty() {
             continue;
         }
@@ -77,7 +79,7 @@ impl AllocatorCore {
     ) -> Result<io::Result<()>> {
         let mut locked = self.groups.lock(group)?;
         // Under the lock: the last group grows under it, and then `part` is not all of it.
-        let whole = part == (0..self.layout.group_blocks(group));
+        let whole = part == (0..self.layout.group_clusters(group));
         let known = locked.state.trimmed.is_some_and(|least| least <= minimum);
         let full = locked.state.map.is_none() && locked.state.desc.free_blocks == 0;
         if locked.state.broken || known || full {
@@ -97,7 +99,7 @@ impl AllocatorCore {
                 at <= run.start && run.end <= part.end,
                 "{run:?} of {part:?}"
             );
-            let len = u64::from(run.end - run.start);
+            let len = self.run_of(group, &run).len.get();
             self.stats.trimmed_blocks.add(len);
             *blocks += len;
             at = run.end;
@@ -127,11 +129,7 @@ impl AllocatorCore {
         let longest = locked.hints.longest.load(Relaxed);
         locked.publish(Some(longest));
         drop(locked);
-        let first = self.layout.group_start(group);
-        let run = Run {
-            start: first.plus(u64::from(found.start)),
-            len: Blocks::new(u64::from(found.end - found.start)),
-        };
+        let run = self.run_of(group, &found);
         let bs = self.layout.block_size;
         let told = match (bs.dev_off(run.start), bs.bytes_of(run.len)) {
             (Some(offset), Some(len)) => fs.dev.discard(offset, len),

@@ -145,6 +145,7 @@ fn counts(layout: &Layout, totals: Totals) -> SpaceCounts {
         totals.free_inodes,
         totals.dirs,
     )
+    .in_clusters(layout.cluster_bits, Blocks::new(pooled))
 }
 
 /// The last steps: reads the root, finishes orphans, starts the threads.

@@ -19,7 +19,7 @@ pub(crate) fn statfs(fs: &Fs) -> FsStat {
     } else {
         // Blocks in front of the first group belong to no zone.
         fs.zones
-            .total()
+            .total(layout.cluster_bits)
             .saturating_add(Blocks::new(layout.first_data_block.get()))
     };
     FsStat {

@@ -12,7 +12,8 @@ use extant_units::Blocks;
 
 use crate::state::alloc::dirty_bound::{left_free, note_refusal};
 
-/// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
+/// Upper bound of the pool, in clusters, which keeps writeback and extent conversion going on a
+/// full volume.
 const POOL_MAX: u64 = 4096;
 
 extant_sync::thread_local! {
@@ -58,6 +59,8 @@ pub(crate) struct SpaceCounts {
     root_reserved: AtomicU64,
     /// Blocks reserved for metadata at writeback.
     pool: u64,
+    /// log2 of the blocks that are claimed at once.
+    cluster_bits: u32,
     /// Free inodes at the mount.
     inodes_at_mount: u64,
     /// Inodes allocated or lost since. Every thread that creates a file counts one, so no two write
@@ -88,11 +91,23 @@ impl SpaceCounts {
             dirty: Arc::default(),
             root_reserved: AtomicU64::new(root_reserved.get()),
             pool: (total.get() / 50).min(POOL_MAX),
+            cluster_bits: 0,
             inodes_at_mount: free_inodes,
             inodes_used: Counter::default(),
             inodes_freed: Counter::default(),
             dirs: AtomicU64::new(dirs),
             leaked: AtomicU64::new(0),
+        }
+    }
+
+    /// The same counters, whose blocks are claimed in clusters of `1 << cluster_bits`. The pool has
+    /// a cluster for each block that it had, as far as that is a fiftieth of the volume.
+    pub(crate) fn in_clusters(self, cluster_bits: u32, total: Blocks) -> Self {
+        let most = POOL_MAX << cluster_bits;
+        Self {
+            pool: (total.get() / 50).min(most) >> cluster_bits << cluster_bits,
+            cluster_bits,
+            ..self
         }
     }
 
@@ -117,6 +132,7 @@ impl SpaceCounts {
     ) -> Option<u64> {
         let grant = |available: u64, left: u64| {
             let granted = available.saturating_sub(left).min(want);
+            let granted = granted >> self.cluster_bits << self.cluster_bits;
             (granted >= min && granted > 0).then_some(granted)
         };
         loop {

@@ -32,7 +32,7 @@ pub(crate) struct Bitmaps<'a> {
 impl Bitmaps<'_> {
     /// Bytes of a block bitmap that its checksum covers.
     fn block_bitmap_bytes(&self) -> usize {
-        (self.layout.blocks_per_group / 8) as usize
+        (self.layout.clusters_per_group() / 8) as usize
     }
 
     /// Bytes of an inode bitmap that its checksum covers.
@@ -96,13 +96,12 @@ impl Bitmaps<'_> {
     /// The bitmap cannot be read, has a bad checksum, disagrees with the descriptor's count, or has
     /// blocks of the format itself as free.
     pub(crate) fn load_map(&self, group: Group, desc: &GroupDesc) -> Result<FreeMap> {
-        let len = self.layout.group_blocks(group);
+        let len = self.layout.group_clusters(group);
         let map = if self.block_uninit(desc) {
             FreeMap::new(&self.initial_block_bitmap(group), len)
         } else {
             let bytes = self.read_block_bitmap(group, desc)?.data();
-            let start = self.layout.group_start(group);
-            for part in self.zones.within(start, len) {
+            for part in self.format_clusters(group) {
                 if bitmap::count_set(&bytes, part.clone()) != part.end - part.start {
                     return Err(Error::corrupt(
                         Location::BlockBitmap(group),
@@ -127,12 +126,23 @@ impl Bitmaps<'_> {
         Ok(map)
     }
 
+    /// The clusters of `group` with a block of the format itself.
+    fn format_clusters(&self, group: Group) -> impl Iterator<Item = Range<u32>> {
+        let (start, len) = (
+            self.layout.group_start(group),
+            self.layout.group_blocks(group),
+        );
+        let bits = self.layout.cluster_bits;
+        let parts = self.zones.within(start, len).into_iter();
+        parts.map(move |part| part.start >> bits..part.end.div_ceil(1 << bits))
+    }
+
     /// The bitmap of a group that never had one: the format's own blocks and the padding are in
     /// use.
     fn initial_block_bitmap(&self, group: Group) -> Vec<u8> {
-        let len = self.layout.group_blocks(group);
+        let len = self.layout.group_clusters(group);
         let mut bits = vec![0; self.layout.block_size.bytes()];
-        for part in self.zones.within(self.layout.group_start(group), len) {
+        for part in self.format_clusters(group) {
             bitmap::set_range(&mut bits, part);
         }
         let all = bit_count(&bits);
@@ -176,7 +186,7 @@ impl Bitmaps<'_> {
     ) -> Result<()> {
         let block = self.writable_block_bitmap(h, group, state)?;
         let count = range.end - range.start;
-        debug_assert!(count > 0 && range.end <= self.layout.blocks_per_group);
+        debug_assert!(count > 0 && range.end <= self.layout.clusters_per_group());
         // Not of a lone block: that may be metadata, whose freeing would reveal the mistake to the
         // engine itself.
         let lost = self.failpoint.is(Failpoint::BitmapBitNotJournalled) && count > 1;
@@ -229,7 +239,7 @@ impl Bitmaps<'_> {
         })?;
         state.desc.block_bitmap_csum = csum.unwrap_or(state.desc.block_bitmap_csum);
         // A group that grows is longer than the layout says yet.
-        let most = self.layout.blocks_per_group;
+        let most = self.layout.clusters_per_group();
         debug_assert!(range.end <= most && state.desc.free_blocks <= most - count);
         state.desc.free_blocks = state.desc.free_blocks.saturating_add(count);
         Ok(())

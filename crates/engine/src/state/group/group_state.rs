@@ -11,7 +11,7 @@ use crate::state::volume::Layout;
 /// Facts that searches read without the lock. Exact while the lock is free, except for `longest`.
 #[derive(Default, Debug)]
 pub(crate) struct Hints {
-    /// Blocks that may be handed out now.
+    /// Clusters that may be handed out now.
     pub(crate) usable: AtomicU32,
     /// At least the length of the longest usable run.
     pub(crate) longest: AtomicU32,
@@ -26,8 +26,8 @@ pub(crate) struct Hints {
 /// Free space of groups that were taken out of use, until the allocators have counted it.
 #[derive(Default, Debug)]
 pub(crate) struct LostSpace {
-    /// Blocks.
-    pub(crate) blocks: AtomicU64,
+    /// Clusters.
+    pub(crate) clusters: AtomicU64,
     /// Inodes.
     pub(crate) inodes: AtomicU64,
 }
@@ -39,7 +39,7 @@ pub(crate) struct GroupState {
     pub(crate) desc: GroupDesc,
     /// The free map: loaded when the first block is allocated or freed.
     pub(crate) map: Option<FreeMap>,
-    /// The device was told of all free runs of at least this many blocks.
+    /// The device was told of all free runs of at least this many clusters.
     pub(crate) trimmed: Option<u32>,
     /// No inode with a lower index is free.
     pub(crate) first_free: u32,

@@ -21,7 +21,7 @@ const READAHEAD: u32 = 64;
 /// Sums over all groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
-    /// Free blocks.
+    /// Free blocks, in whole clusters.
     pub(crate) free_blocks: u64,
     /// Free inodes.
     pub(crate) free_inodes: u64,
@@ -70,16 +70,19 @@ impl GroupTable {
                 false => Err(error),
             })?;
             claim(layout, group, &desc, &mut parts);
-            totals.free_blocks += u64::from(desc.free_blocks);
+            totals.free_blocks += u64::from(desc.free_blocks) << layout.cluster_bits;
             totals.free_inodes += u64::from(desc.free_inodes);
             totals.dirs += u64::from(desc.used_dirs);
             groups.push(GroupCell::new(desc));
         }
         debug_assert_eq!(groups.len(), layout.groups() as usize);
-        debug_assert!(totals.free_blocks <= layout.end().get(), "{totals:?}");
+        debug_assert!(
+            totals.free_blocks <= layout.in_whole_clusters(layout.end().get()),
+            "{totals:?}"
+        );
         let zones = SystemZones::build(parts, layout.end())
             .map_err(|overlap| overlap_error(layout, overlap.at))?;
-        let map_bytes = layout.blocks_per_group.div_ceil(8).max(1);
+        let map_bytes = layout.clusters_per_group().div_ceil(8).max(1);
         let table = Self {
             cells: GroupCells::new(groups),
             loaded: AtomicU32::new(0),
@@ -110,10 +113,10 @@ pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<Group
 
 /// A count of `desc` that is larger than the group.
 fn too_many(layout: &Layout, group: Group, desc: &GroupDesc) -> Option<GroupDamage> {
-    let (blocks, inodes) = (layout.group_blocks(group), layout.inodes_per_group);
+    let (clusters, inodes) = (layout.group_clusters(group), layout.inodes_per_group);
     let (free, dirs, unused) = (desc.free_inodes, desc.used_dirs, desc.itable_unused);
-    if desc.free_blocks > blocks {
-        let free = desc.free_blocks;
+    if desc.free_blocks > clusters {
+        let (free, blocks) = (desc.free_blocks, clusters);
         Some(GroupDamage::TooManyFreeBlocks { free, blocks })
     } else if free > inodes {
         Some(GroupDamage::TooManyFreeInodes { free, inodes })
@@ -136,7 +139,7 @@ fn parse_damaged(layout: &Layout, group: Group, bytes: &[u8], error: &Error) -> 
     desc.flags
         .remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     desc.itable_unused = 0;
-    desc.free_blocks = desc.free_blocks.min(layout.group_blocks(group));
+    desc.free_blocks = desc.free_blocks.min(layout.group_clusters(group));
     desc.free_inodes = desc.free_inodes.min(layout.inodes_per_group);
     desc.used_dirs = desc.used_dirs.min(layout.inodes_per_group);
     tracing::warn!("{error}: mounted read-only nevertheless; e2fsck must check the volume");

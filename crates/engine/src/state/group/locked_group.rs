@@ -59,7 +59,7 @@ impl LockedGroup<'_> {
         if !std::mem::replace(&mut self.state.broken, true) {
             let desc = &self.state.desc;
             let lost = self.lost;
-            lost.blocks.fetch_add(desc.free_blocks.into(), Relaxed);
+            lost.clusters.fetch_add(desc.free_blocks.into(), Relaxed);
             lost.inodes.fetch_add(desc.free_inodes.into(), Relaxed);
         }
         self.hints.usable.store(0, Relaxed);

@@ -33,6 +33,8 @@ pub(crate) struct Layout {
     pub(crate) descriptor_start: Pblk,
     /// Blocks in a full group.
     pub(crate) blocks_per_group: u32,
+    /// log2 of the blocks of a cluster, the unit of allocation: 0 without bigalloc.
+    pub(crate) cluster_bits: u32,
     /// Inodes in a group.
     pub(crate) inodes_per_group: u32,
     /// Bytes of an inode in the table.
@@ -109,6 +111,7 @@ impl Layout {
             first_data_block: sb.first_data_block(),
             descriptor_start: sb.descriptor_start(),
             blocks_per_group: sb.blocks_per_group(),
+            cluster_bits: sb.cluster_bits(),
             inodes_per_group: sb.inodes_per_group(),
             inode_size,
             csum_seed: sb.features().metadata_csum().then(|| sb.checksum_seed()),

@@ -1,5 +1,6 @@
 //! The volume's shape, its superblock, its counters and the latched failure.
 
+mod cluster_layout;
 pub(crate) mod edit_marks;
 pub(crate) mod fault;
 mod growing_size;

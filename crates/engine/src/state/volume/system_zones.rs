@@ -101,13 +101,17 @@ impl SystemZones {
         parts
     }
 
-    /// Blocks in all zones.
-    pub(crate) fn total(&self) -> Blocks {
-        let sum = |zones: &[Zone]| -> u64 {
-            let len = |zone: &Zone| zone.end.get() - zone.start.get();
-            zones.iter().map(len).sum()
-        };
-        Blocks::new(sum(&self.zones).saturating_add(sum(&self.added.read())))
+    /// Blocks in all zones, in whole clusters of `1 << cluster_bits`.
+    pub(crate) fn total(&self, cluster_bits: u32) -> Blocks {
+        let added = self.added.read();
+        let (mut clusters, mut next) = (0, 0);
+        for zone in self.zones.iter().chain(added.iter()) {
+            // Two zones may share a cluster.
+            let start = (zone.start.get() >> cluster_bits).max(next);
+            next = zone.end.get().div_ceil(1 << cluster_bits);
+            clusters += next.saturating_sub(start);
+        }
+        Blocks::new(clusters << cluster_bits)
     }
 }
 
@@ -159,7 +163,8 @@ mod tests {
             SystemZones::build(vec![zone(20, 30, 0), zone(10, 20, 0), zone(30, 40, 8)], END)
                 .unwrap();
         assert_eq!(*zones.zones, [zone(10, 30, 0), zone(30, 40, 8)]);
-        assert_eq!(zones.total(), Blocks::new(30));
+        assert_eq!(zones.total(0), Blocks::new(30));
+        assert_eq!(zones.total(4), Blocks::new(48), "from block 0 on");
         let error = SystemZones::build(vec![zone(10, 20, 0), zone(19, 21, 0)], END).unwrap_err();
         assert_eq!(error, Overlap { at: Pblk::new(19) });
     }
@@ -191,7 +196,7 @@ mod tests {
         zones.add(vec![zone(200, 204, 0)]).unwrap();
         assert!(may(104, 6) && may(112, 88) && !may(103, 1) && !may(80, 40) && !may(150, 51));
         assert_eq!(zones.within(Pblk::new(95), 16), [0..5, 5..9, 15..16]);
-        assert_eq!(zones.total(), Blocks::new(20 + 6 + 4));
+        assert_eq!(zones.total(0), Blocks::new(20 + 6 + 4));
         assert!(
             zones
                 .add(vec![zone(300, 302, 0), zone(301, 303, 0)])
