@@ -23,7 +23,7 @@ use extant_disk::inline_data::bytes_inside;
 use extant_disk::inode::BLOCK_AREA;
 use extant_iomap::{DeviceFault, DeviceRequest};
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Pblk, index};
+use extant_units::{Pblk, index};
 
 use crate::inode::{InodeCore, InodeFlags};
 use crate::state::inode::Inode;
@@ -125,7 +125,7 @@ pub(crate) fn leave(
 ) -> Result<()> {
     let flags = flags_outside(fs, inode);
     let root = map::root_with(flags, pblk).ok_or(Error::NoSpace)?;
-    let sectors = fs.layout.block_size.bytes_u64() / 512;
+    let sectors = fs.layout.cluster_sectors();
     let done = xattr::set_data(fs, h, inode, None, |core| {
         core.flags = flags;
         core.i_block = root;
@@ -165,10 +165,11 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
     let bs = fs.layout.block_size;
     debug_assert!(data.len() <= bs.bytes(), "a block holds an inode");
     data.resize(bs.bytes(), 0);
-    let mut reservation = alloc::retry(fs, || alloc::reserve(fs, inode, Blocks::ONE, privileged))?;
+    let space = fs.layout.cluster_blocks();
+    let mut reservation = alloc::retry(fs, || alloc::reserve(fs, inode, space, privileged))?;
     let goal = alloc::goal_for(fs, inode);
     let held = alloc::retry_reserved(fs, || {
-        alloc::hold_blocks(fs, goal, (1, 1))?.ok_or(Error::NoSpace)
+        alloc::hold_blocks(fs, goal, (space.get(), space.get()))?.ok_or(Error::NoSpace)
     })?;
     let run = held.run();
     let at = bs.dev_off(run.start).ok_or(Error::NoSpace)?;
@@ -188,10 +189,10 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
     let mut h = fs.start(credits::sum([2, credits::INODE_UPDATE]))?;
     all_or_abort(&mut h, |h| {
         let marked = held.mark(h)?;
-        let _claim = SpaceClaim::of_reserved(inode.quota.as_ref(), bs.bytes_u64());
+        let _claim = SpaceClaim::of_reserved(inode.quota.as_ref(), fs.layout.cluster_bytes());
         leave(fs, h, inode, Some(run.start), size)?;
-        marked.use_for(Blocks::ONE);
-        reservation.consume(Blocks::ONE);
+        marked.use_for(space);
+        reservation.consume(space);
         Ok(())
     })
 }

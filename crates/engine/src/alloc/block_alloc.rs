@@ -433,6 +433,15 @@ impl AllocatorCore {
         Ok(())
     }
 
+    /// Frees a cluster. Whether it counts as free is the caller's; see [`AllocatorCore::unmark`].
+    pub(super) fn free_uncounted(self: &Arc<Self>, h: &mut Handle, run: Run) -> Result<bool> {
+        let (group, _) = self.range_in_group(run).ok_or(Error::Invalid)?;
+        let freed = self.unmark(h, group, run);
+        self.stats.freed_blocks.add(run.len.get());
+        self.groups.shrink_maps();
+        freed
+    }
+
     fn free_in_group(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<()> {
         if self.unmark(h, group, run)? {
             self.counts.freed(run.len.get());
@@ -464,7 +473,7 @@ impl AllocatorCore {
 }
 
 /// Has the journal forget the blocks of `run`, each with a revoke.
-fn forget(h: &mut Handle, run: Run) -> Result<()> {
+pub(super) fn forget(h: &mut Handle, run: Run) -> Result<()> {
     for i in 0..run.len.get() {
         h.forget(run.start.plus(i))?;
     }

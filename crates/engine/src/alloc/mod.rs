@@ -115,6 +115,39 @@ fn stop_if_unread(h: &Handle, error: &Error) {
     }
 }
 
+/// Frees `run`, a cluster of `inode`, and reserves it for delayed blocks of the same inode: no
+/// request comes in between. What could not be freed is reserved all the same.
+pub(crate) fn free_reserved(
+    fs: &Fs,
+    h: &mut Handle,
+    run: Run,
+    inode: &Inode,
+) -> (Reservation, Result<()>) {
+    let core = &fs.alloc.core;
+    let freed = core.counted(core.free_uncounted(h, run));
+    let mut reservation = Reservation::of_freed(&fs.alloc.counts, run.len);
+    if !matches!(freed, Ok(true)) {
+        fs.alloc.counts.lost(run.len.get());
+    }
+    if let Some(quota) = &inode.quota {
+        let joined = reservation.join_quota(quota, fs.layout.block_size.bytes_u64(), true);
+        debug_assert!(joined, "limits do not stand in the way of what was there");
+    }
+    let result = freed.map(drop);
+    (
+        reservation,
+        result.inspect_err(|error| stop_if_unread(h, error)),
+    )
+}
+
+/// Has the journal forget the blocks of `run`, which their file gives up, each with a revoke.
+///
+/// # Errors
+/// A stopped journal.
+pub(crate) fn forget_blocks(h: &mut Handle, run: Run) -> Result<()> {
+    block_alloc::forget(h, run)
+}
+
 /// The bitmaps that [`free_blocks`] changes for `run`: while they are held, it reads nothing.
 ///
 /// # Errors

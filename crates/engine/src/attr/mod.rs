@@ -38,7 +38,7 @@ const PERM: u16 = 0o7777;
 /// The inode's attributes, all of one moment (the size of a growing file may be a little newer).
 pub(crate) fn getattr(fs: &Fs, inode: &Inode) -> Attr {
     let delayed = if inode.kind == FileKind::Regular {
-        map::delayed_blocks(inode)
+        map::reserved_blocks(inode)
     } else {
         0
     };

@@ -117,7 +117,7 @@ fn move_to_block(fs: &Fs, h: &mut Handle, dir: &Inode, privileged: bool) -> Resu
         narrow: !fs.layout.features.has_incompat(Incompat::EXTENTS),
         stream: None,
     };
-    let bytes_more = fs.layout.block_size.bytes_u64();
+    let bytes_more = fs.layout.cluster_bytes();
     let _claim = SpaceClaim::take(dir.quota.as_ref(), bytes_more, privileged)?;
     let run = alloc::allocate_blocks(fs, h, &request)?;
     let block = h.create(run.start, CheckKind::Directory.of_inode(dir.ino))?;

@@ -3,15 +3,15 @@
 
 use extant_disk::extent::{Extent, MAX_END};
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Lblk, Pblk, at_most_u32, exact_u32};
+use extant_units::{Blocks, Lblk, Pblk, at_most_u32};
 
+use super::clusters::{ClusterMap, HoleSpace};
 use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
-use super::extent_tree::{self, Limit};
+use super::extent_tree;
 use super::indirect;
 use super::locked_map::{ExclusiveMap, SharedMap};
 use super::lookup::{learn, mapping};
 use crate::alloc;
-use crate::inode::path_choice;
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState, MapView, ReservationFate, Status};
@@ -24,20 +24,6 @@ use crate::volume::{Fs, credits};
 /// is sparse. A kernel above has some ten requests of 1 MiB in flight, and they arrive in any
 /// order.
 const MAX_GAP: u64 = 16 << 20;
-/// Upper bound of the extents that one step of a removal takes.
-const STEP_EXTENTS: u32 = 64;
-/// Upper bound of the metadata blocks (of directories) that are freed under one handle; see
-/// [`credits::remove`].
-pub(super) const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
-
-/// Returns whether the file's own blocks are metadata that the journal knows.
-pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
-    // The value of an attribute changes with the entry that has it: in the journal.
-    inode.kind != FileKind::Regular
-        || inode.holds_value()
-        || path_choice::is_data_journalled(fs, inode)
-}
-
 /// Allocates blocks for `lblk` and returns their mapping: 1 to `len` blocks from `lblk` on. A range
 /// that is allocated already is returned as it is. Needs [`credits::allocate`] credits. Consumes
 /// the reservations of delayed blocks. In a block map all blocks are written ones, whatever `how`
@@ -72,39 +58,38 @@ pub(crate) fn allocate(
     // Room for the entry first: after the data blocks are allocated nothing can run out of space
     // any more.
     let (goal, most) = make_room_for_entry(fs, h, &map, lblk, delayed, how)?;
-    let want = found.len.min(most);
-    let (_claim, want) = claim_space(fs, inode, want, delayed, how.privileged)?;
-    let goal = how
-        .goal
-        .or(goal)
-        .filter(|&goal| goal < fs.layout.end())
-        .unwrap_or_else(|| goal_without_neighbours(fs, inode, lblk, want));
-    let run = alloc::allocate_blocks(
-        fs,
-        h,
-        &AllocRequest {
-            metadata: how.metadata,
-            privileged: how.privileged,
-            reserved: delayed,
-            pool: delayed,
-            narrow: !extents,
-            stream: (inode.kind == FileKind::Regular && how.goal.is_none()).then_some(inode.ino),
-            ..AllocRequest::new(goal, Blocks::new(u64::from(want)))
-        },
-    )
-    .inspect_err(|error| fs.fault.report(fs, error))?;
-    debug_assert!(
-        (1..=u64::from(want)).contains(&run.len.get()),
-        "what was asked for"
-    );
+    let space = space_of_hole(fs, &map, lblk, found.len.min(most))?;
+    let want = space.len;
+    let (pblk, len, gained, _claim) = match space.shared {
+        Some(pblk) => (pblk, want, Run::NONE, None),
+        None => {
+            let mut request = HoleRequest {
+                lblk,
+                want,
+                delayed,
+                how,
+            };
+            let claim = claim_space(fs, inode, &mut request)?;
+            let want = request.want;
+            let run = allocate_run(fs, h, &map, request, goal)?;
+            let place = u64::from(fs.layout.place_in_cluster(lblk));
+            let len = at_most_u32(run.len.get() - place).min(want);
+            (run.start.plus(place), len, run, claim)
+        }
+    };
+    debug_assert!((1..=want).contains(&len), "what was asked for");
     let extent = Extent {
         lblk,
-        len: exact_u32(run.len.get()).min(want),
-        pblk: run.start,
+        len,
+        pblk,
         unwritten,
     };
-    debug_assert_eq!(u64::from(extent.len), run.len.get(), "all of the run");
-    let seq = enter(fs, h, &map, extent, delayed)?;
+    let new = NewExtent {
+        extent,
+        gained,
+        delayed,
+    };
+    let seq = enter(fs, h, &map, new)?;
     fs.maps.status.shrink();
     let Status { len, state, .. } = Status::of(&extent);
     Ok(BlockMapping {
@@ -116,20 +101,87 @@ pub(crate) fn allocate(
     })
 }
 
-/// Claims up to `want` blocks from the quotas of `inode`, until they are counted. Returns how many.
-fn claim_space(
-    fs: &Fs,
-    inode: &Inode,
+/// Up to `want` blocks from `lblk` on, none of whose clusters the file has yet.
+#[derive(Clone, Copy)]
+struct HoleRequest {
+    lblk: Lblk,
     want: u32,
     delayed: bool,
-    privileged: bool,
-) -> Result<(Option<SpaceClaim>, u32)> {
-    if delayed {
-        return Ok((None, want)); // the reservation is in the quotas, and `enter` claims from it
+    how: AllocateMode,
+}
+
+/// Allocates the clusters of `request`. `goal` is the location beside those that the file has.
+fn allocate_run(
+    fs: &Fs,
+    h: &mut Handle,
+    map: &ExclusiveMap<'_>,
+    request: HoleRequest,
+    goal: Option<Pblk>,
+) -> Result<Run> {
+    let inode = map.inode();
+    let HoleRequest {
+        lblk,
+        want,
+        delayed,
+        how,
+    } = request;
+    let goal = how
+        .goal
+        .or(goal)
+        .filter(|&goal| goal < fs.layout.end())
+        .unwrap_or_else(|| goal_without_neighbours(fs, inode, lblk, want));
+    let place = fs.layout.place_in_cluster(lblk);
+    let request = AllocRequest {
+        metadata: how.metadata,
+        privileged: how.privileged,
+        reserved: delayed,
+        pool: delayed,
+        narrow: !has_extents(inode),
+        stream: (inode.kind == FileKind::Regular && how.goal.is_none()).then_some(inode.ino),
+        ..AllocRequest::new(
+            fs.layout.cluster_floor(goal),
+            Blocks::new(u64::from(place) + u64::from(want)),
+        )
+    };
+    alloc::allocate_blocks(fs, h, &request).inspect_err(|error| fs.fault.report(fs, error))
+}
+
+/// The space of `len` blocks from `lblk` on, a hole of the locked map.
+pub(super) fn space_of_hole(
+    fs: &Fs,
+    map: &ExclusiveMap<'_>,
+    lblk: Lblk,
+    len: u32,
+) -> Result<HoleSpace> {
+    let root = map.inode().core.read().i_block;
+    let nodes = DiskNodes::of(fs, map, root);
+    let clusters = ClusterMap {
+        layout: &fs.layout,
+        ino: map.inode().ino,
+        nodes: &nodes,
+    };
+    let space = clusters.space_of_hole(lblk, len);
+    space.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+/// Claims the clusters of `request` from the quotas of `inode`, until they are counted, or as many
+/// as these allow: it has no more then.
+fn claim_space(fs: &Fs, inode: &Inode, request: &mut HoleRequest) -> Result<Option<SpaceClaim>> {
+    if request.delayed {
+        return Ok(None); // the reservation is in the quotas, and `enter` claims from it
     }
-    let unit = fs.layout.block_size.bytes_u64();
-    let (claim, want) = SpaceClaim::take_some(inode.quota.as_ref(), want, unit, privileged)?;
-    Ok((Some(claim), want))
+    let HoleRequest {
+        lblk, want, how, ..
+    } = *request;
+    let (layout, place) = (&fs.layout, fs.layout.place_in_cluster(lblk));
+    let blocks = layout.in_whole_clusters(u64::from(place) + u64::from(want));
+    let clusters = at_most_u32(blocks >> layout.cluster_bits);
+    let unit = layout.cluster_bytes();
+    let quota = inode.quota.as_ref();
+    let (claim, clusters) = SpaceClaim::take_some(quota, clusters, unit, how.privileged)?;
+    let blocks = (u64::from(clusters) << layout.cluster_bits) - u64::from(place);
+    request.want = at_most_u32(blocks).min(want);
+    Ok(Some(claim))
 }
 
 /// Makes room in the map for the entry of `lblk`. Returns the goal beside its neighbours, and the
@@ -160,17 +212,31 @@ fn make_room_for_entry(
     })
 }
 
-/// Enters `extent` in the map and in memory. Room for it was made before; its blocks were `delayed`
-/// or a hole. Returns the cookie afterwards. On failure the blocks are free again.
+/// An extent to enter in a map.
+#[derive(Clone, Copy)]
+pub(super) struct NewExtent {
+    pub(super) extent: Extent,
+    /// The clusters that are new in the file.
+    pub(super) gained: Run,
+    /// Its blocks were delayed, not a hole.
+    pub(super) delayed: bool,
+}
+
+/// Enters an extent in the map and in memory. Room for it was made before. Returns the cookie
+/// afterwards. On failure the clusters that it gained are free again.
 pub(super) fn enter(
     fs: &Fs,
     h: &mut Handle,
     map: &ExclusiveMap<'_>,
-    extent: Extent,
-    delayed: bool,
+    new: NewExtent,
 ) -> Result<u64> {
     let inode = map.inode();
-    let bytes = fs.layout.block_size.bytes_u64() * u64::from(extent.len);
+    let NewExtent {
+        extent,
+        gained,
+        delayed,
+    } = new;
+    let bytes = fs.layout.block_size.bytes_u64() * gained.len.get();
     let reserved = inode.quota.as_ref().filter(|_| delayed);
     let claim = SpaceClaim::of_reserved(reserved, bytes);
     let entered = with_nodes(fs, h, map, delayed, |nodes| {
@@ -179,7 +245,7 @@ pub(super) fn enter(
         } else {
             indirect::enter(nodes, extent)?;
         }
-        nodes.add_blocks(extent.len);
+        nodes.add_blocks(gained.len);
         Ok(())
     });
     let mut view = MapView::lock(&fs.maps, &inode.known);
@@ -197,12 +263,10 @@ pub(super) fn enter(
         view.set(hole, fate);
         drop(view);
         claim.give_up();
-        let run = Run {
-            start: extent.pblk,
-            len: Blocks::new(u64::from(extent.len)),
-        };
-        let freed = alloc::free_blocks(fs, h, run, false);
-        freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
+        if !gained.len.is_zero() {
+            let freed = alloc::free_blocks(fs, h, gained, false);
+            freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
+        }
         return Err(error);
     }
     fs.stats.extents_inserted.bump();
@@ -319,114 +383,6 @@ fn convert(
         }
         h.restart(step)?;
     }
-}
-
-/// Makes `from..to` a hole: frees blocks and reservations, right to left. Needs [`credits::remove`]
-/// credits. May restart the handle, so the inode must be an orphan or the operation repeatable. The
-/// caller has dropped the page cache over the range and prevents its refill.
-///
-/// Between its steps the map in memory equals the one on disk. A crash there leaves the front part.
-///
-/// # Errors
-/// Damage, a stopped journal or [`crate::Error::Interrupted`], with a part removed;
-/// [`crate::Error::NoSpace`] if cutting an extent in two needs a node and not even the pool has a
-/// block.
-pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
-    let start = u64::from(from.get());
-    debug_assert!(start <= to, "blocks {start}..{to} become a hole");
-    let mut end = to.min(MAX_END);
-    if end >= MAX_END {
-        alloc::release_window(fs, inode.ino);
-    }
-    let need = credits::remove(fs);
-    loop {
-        // Each metadata block may need a revoke record, and a handle has room for this many.
-        let mut blocks = if is_metadata(fs, inode) {
-            METADATA_BLOCKS
-        } else {
-            u64::MAX
-        };
-        {
-            let map = ExclusiveMap::lock(inode);
-            MapView::lock(&fs.maps, &inode.known).drop_delayed(start, end);
-            while start < end && blocks > 0 && h.ensure(need)? {
-                let limit = Limit {
-                    extents: step_extents(fs, h),
-                    blocks,
-                };
-                let (clear_from, freed) = remove_step(fs, h, &map, (from, end), limit)?;
-                debug_assert!(
-                    (start..=end).contains(&clear_from) && (clear_from < end || freed == 0),
-                    "each step removes or ends"
-                );
-                debug_assert!(
-                    freed <= blocks,
-                    "within the revoke records of the handle (J28)"
-                );
-                end = clear_from;
-                blocks -= freed;
-            }
-        }
-        if start >= end {
-            return Ok(());
-        }
-        h.restart(need)?;
-        fs.check_removal_may_end()?;
-    }
-}
-
-/// Number of extents whose groups the remaining credits can pay for, at least one.
-fn step_extents(fs: &Fs, h: &Handle) -> usize {
-    let each = credits::remove_extent(&fs.layout);
-    let base = credits::remove(fs) - each;
-    debug_assert!(h.credits_left() >= base, "the step was ensured (J22)");
-    let spare = h.credits_left().saturating_sub(base);
-    let count = spare / each;
-    count.clamp(1, STEP_EXTENTS) as usize
-}
-
-/// One step of [`remove`]. Returns the block from which on nothing is left, and the number of freed
-/// blocks.
-fn remove_step(
-    fs: &Fs,
-    h: &mut Handle,
-    map: &ExclusiveMap<'_>,
-    (from, end): (Lblk, u64),
-    limit: Limit,
-) -> Result<(u64, u64)> {
-    let inode = map.inode();
-    let (runs, clear_from, mut result) = if has_extents(inode) {
-        let removed = with_nodes(fs, h, map, true, |nodes| {
-            let removed = extent_tree::remove_some(nodes, from, end, limit)?;
-            removed
-                .parts
-                .iter()
-                .for_each(|part| nodes.sub_blocks(part.len));
-            Ok(removed)
-        })?;
-        let run = |part: &Extent| Run {
-            start: part.pblk,
-            len: Blocks::new(u64::from(part.len)),
-        };
-        let runs = removed.parts.iter().map(run).collect();
-        (runs, removed.clear_from, Ok(()))
-    } else {
-        indirect::remove_some(fs, h, map, (from, end), limit)
-            .inspect_err(|error| fs.fault.report(fs, error))?
-    };
-    let hole = Status::hole(Lblk::new(at_most_u32(clear_from)), end);
-    if hole.len > 0 {
-        MapView::lock(&fs.maps, &inode.known).set(hole, ReservationFate::GiveBack);
-    }
-    fs.stats.extents_removed.add(runs.len() as u64);
-    let mut freed = 0;
-    for run in runs {
-        freed += run.len.get();
-        // The map is right already: go on, and report the first failure.
-        result = result.and(alloc::free_blocks(fs, h, run, is_metadata(fs, inode)));
-    }
-    result.inspect_err(|error| fs.fault.report(fs, error))?;
-    Ok((clear_from, freed))
 }
 
 /// Before a reservation of `len` blocks from `lblk` on: allocates the indirect blocks that their

@@ -12,7 +12,7 @@ use extant_disk::extent::{
     ExtentError, Node, NodeMut, ROOT_BYTES, Slot, block_capacity, owner_seed, set_checksum,
 };
 use extant_jbd2::{Block, BlockCache, BlockData, Handle};
-use extant_units::{BlockSize, Blocks, Ino, Pblk, exact_u32};
+use extant_units::{BlockSize, Blocks, Ino, Pblk, index};
 
 use super::extent_tree::{Nodes, NodesMut};
 use super::locked_map::{ExclusiveMap, LockedMap};
@@ -196,14 +196,14 @@ impl<'a> HandleNodes<'a> {
         Ok(self.h.modify(block, change)?)
     }
 
-    /// Counts `count` data blocks as added to the inode.
-    pub(super) fn add_blocks(&mut self, count: u32) {
-        self.blocks += i64::from(count);
+    /// Counts `count` blocks as added to the inode.
+    pub(super) fn add_blocks(&mut self, count: Blocks) {
+        self.blocks = self.blocks.saturating_add_unsigned(count.get());
     }
 
-    /// Counts `count` data blocks as removed from the inode.
-    pub(super) fn sub_blocks(&mut self, count: u32) {
-        self.blocks -= i64::from(count);
+    /// Counts `count` blocks as removed from the inode.
+    pub(super) fn sub_blocks(&mut self, count: Blocks) {
+        self.blocks = self.blocks.saturating_sub_unsigned(count.get());
     }
 
     /// Stores what changed in the inode, whose record is `record`.
@@ -288,11 +288,12 @@ impl NodesMut for HandleNodes<'_> {
     fn allocate(&mut self, goal: Option<Pblk>, count: usize) -> Result<Vec<Pblk>> {
         let goal = goal.unwrap_or_else(|| alloc::goal_for_nodes(self.fs, self.inode));
         if !self.pool && count > 0 {
-            let bytes = count as u64 * self.disk.layout.block_size.bytes_u64();
+            let bytes = count as u64 * self.disk.layout.cluster_bytes();
             let quota = self.inode.quota.as_ref();
             self.claims
                 .push(SpaceClaim::take(quota, bytes, self.privileged)?);
         }
+        let cluster = self.disk.layout.cluster_blocks();
         let mut nodes = Vec::with_capacity(count);
         while nodes.len() < count {
             let missing = (count - nodes.len()) as u64;
@@ -301,10 +302,15 @@ impl NodesMut for HandleNodes<'_> {
                 privileged: self.privileged,
                 narrow: self.narrow,
                 pool: self.pool,
-                ..AllocRequest::new(goal, Blocks::new(missing))
+                ..AllocRequest::new(goal, Blocks::new(missing * cluster.get()))
             };
             match alloc::allocate_blocks(self.fs, self.h, &request) {
-                Ok(run) => nodes.extend((0..run.len.get()).map(|i| run.start.plus(i))),
+                // Each node has a cluster for itself.
+                Ok(run) => nodes.extend(
+                    (0..run.len.get())
+                        .step_by(index(cluster.get()))
+                        .map(|i| run.start.plus(i)),
+                ),
                 Err(error) => {
                     let undoes = !nodes.is_empty();
                     // None of them was used: freed without a revoke. A failure here loses space
@@ -328,12 +334,12 @@ impl NodesMut for HandleNodes<'_> {
             }
         }
         debug_assert_eq!(nodes.len(), count, "no more blocks than were asked for");
-        self.blocks += i64::from(exact_u32(count as u64));
+        self.add_blocks(Blocks::new(count as u64 * cluster.get()));
         Ok(nodes)
     }
 
     fn release(&mut self, at: Pblk) {
-        self.blocks -= 1;
+        self.sub_blocks(self.disk.layout.cluster_blocks());
         let run = Run {
             start: at,
             len: Blocks::ONE,

@@ -1,5 +1,6 @@
 //! A file's whole map, on disk and in memory, for checking one against the other.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use extant_disk::extent::MAX_END;
@@ -16,6 +17,8 @@ use crate::volume::Fs;
 pub(crate) struct KnownMap {
     /// The ranges on disk, and the delayed ones.
     ranges: Vec<Status>,
+    /// Blocks that are reserved for the delayed ones.
+    reserved: u64,
     sequence: u64,
 }
 
@@ -59,11 +62,43 @@ pub(crate) fn known(fs: &Fs, inode: &Inode) -> Result<KnownMap, String> {
     if view.sequence() != inode.known.cookie(MapState::Delayed) {
         return Err("the sequence was not published (J16)".into());
     }
+    check_shared_clusters(fs, &view, &disk, &delayed)?;
     let sequence = view.sequence();
+    let reserved = inode.known.delayed().reserved();
     let mut ranges = disk;
     ranges.extend(delayed);
     ranges.sort_by_key(|range| range.lblk);
-    Ok(KnownMap { ranges, sequence })
+    Ok(KnownMap {
+        ranges,
+        reserved,
+        sequence,
+    })
+}
+
+/// Checks that the delayed clusters without a reservation are those with a block on disk (J10).
+fn check_shared_clusters(
+    fs: &Fs,
+    view: &MapView<'_>,
+    disk: &[Status],
+    delayed: &[Status],
+) -> Result<(), String> {
+    if !fs.layout.has_clusters() {
+        return Ok(());
+    }
+    let clusters = |ranges: &[Status]| -> BTreeSet<u64> {
+        let bits = fs.layout.cluster_bits;
+        let of = |range: &Status| u64::from(range.lblk.get()) >> bits..=(range.end() - 1) >> bits;
+        ranges.iter().flat_map(of).collect()
+    };
+    let (disk, delayed) = (clusters(disk), clusters(delayed));
+    let expected: Vec<u64> = delayed.intersection(&disk).copied().collect();
+    let shared = view.shared_clusters();
+    if shared != expected {
+        return Err(format!(
+            "clusters {shared:?} need no reservation, {expected:?} have blocks on disk (J10)"
+        ));
+    }
+    Ok(())
 }
 
 fn push(ranges: &mut Vec<Status>, next: Status) {
@@ -81,9 +116,9 @@ impl KnownMap {
         ranges.filter(|range| range.state == MapState::Delayed)
     }
 
-    /// Blocks in delayed state.
-    pub(crate) fn delayed_blocks(&self) -> u64 {
-        self.delayed().map(|range| u64::from(range.len)).sum()
+    /// Blocks that are reserved for the delayed ones.
+    pub(crate) fn reserved_blocks(&self) -> u64 {
+        self.reserved
     }
 
     /// The first block of `blocks` without space, neither allocated nor reserved.
@@ -131,6 +166,7 @@ mod tests {
             };
             KnownMap {
                 ranges: blocks.iter().map(range).collect(),
+                reserved: 0,
                 sequence,
             }
         };

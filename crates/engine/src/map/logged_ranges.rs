@@ -4,19 +4,21 @@
 //! Blocks may have moved within the file, or between files, so all ranges that say something else
 //! are removed ([`remove_unlike`]) before the first is entered ([`enter_logged`]).
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Lblk, Pblk};
 
-use super::change::{convert_to_unwritten, convert_to_written, enter, remove};
+use super::change::{NewExtent, convert_to_unwritten, convert_to_written, enter, space_of_hole};
 use super::disk_nodes::{has_extents, with_nodes};
 use super::extent_tree;
 use super::locked_map::ExclusiveMap;
 use super::lookup::lookup;
+use super::removal::remove;
 use crate::state::alloc::Run;
 use crate::state::inode::Inode;
 use crate::state::map::{BlockMapping, MapState};
-use crate::types::error::{Error, Result};
+use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, credits};
 
 /// The location and state that `extent` has for the block `at` of it.
@@ -132,24 +134,62 @@ pub(crate) fn enter_logged(
                 false => convert_to_written(fs, &mut h, inode, lblk, len),
             };
         }
-        let taking = credits::remove_extent(&fs.layout);
-        let mut h = fs.start(credits::sum([credits::allocate(fs), taking]))?;
-        let run = Run {
-            start: block,
-            len: Blocks::new(u64::from(len)),
-        };
-        take(&mut h, run)?;
-        let map = ExclusiveMap::lock(inode);
-        with_nodes(fs, &mut h, &map, true, |nodes| {
-            nodes.allow_reserve(true);
-            extent_tree::prepare(nodes, lblk).map(drop)
-        })?;
-        let part = Extent {
+        let mut left = Some(Extent {
             lblk,
             len,
             pblk: block,
             unwritten: extent.unwritten,
-        };
-        enter(fs, &mut h, &map, part, false).map(drop)
+        });
+        while let Some(part) = left {
+            let entered = enter_part(fs, inode, part, &mut take)?;
+            left = part.slice(part.lblk.plus(entered), part.len - entered);
+        }
+        Ok(())
     })
+}
+
+/// Enters the first blocks of `part`, as many as have their space alike: in a cluster that is the
+/// file's already, or in clusters that `take` takes. Returns how many.
+fn enter_part(
+    fs: &Fs,
+    inode: &Inode,
+    part: Extent,
+    take: &mut impl FnMut(&mut Handle, Run) -> Result<()>,
+) -> Result<u32> {
+    let taking = credits::remove_extent(&fs.layout);
+    let mut h = fs.start(credits::sum([credits::allocate(fs), taking]))?;
+    let map = ExclusiveMap::lock(inode);
+    let space = space_of_hole(fs, &map, part.lblk, part.len)?;
+    let place = u64::from(fs.layout.place_in_cluster(part.lblk));
+    let first = fs.layout.cluster_floor(part.pblk);
+    let expected = space.shared.unwrap_or_else(|| first.plus(place));
+    if part.pblk != expected {
+        let (lblk, first) = (part.lblk, part.pblk);
+        let damage = MapDamage::Cluster { lblk, first };
+        return Err(Error::corrupt(Location::Inode(inode.ino), damage));
+    }
+    let part = Extent {
+        len: space.len,
+        ..part
+    };
+    let mut gained = Run::NONE;
+    if space.shared.is_none() {
+        let blocks = fs.layout.in_whole_clusters(place + u64::from(part.len));
+        gained = Run {
+            start: first,
+            len: Blocks::new(blocks),
+        };
+        take(&mut h, gained)?;
+    }
+    with_nodes(fs, &mut h, &map, true, |nodes| {
+        nodes.allow_reserve(true);
+        extent_tree::prepare(nodes, part.lblk).map(drop)
+    })?;
+    let new = NewExtent {
+        extent: part,
+        gained,
+        delayed: false,
+    };
+    enter(fs, &mut h, &map, new)?;
+    Ok(part.len)
 }

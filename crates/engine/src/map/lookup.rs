@@ -1,4 +1,4 @@
-//! Looking up mappings, and reserving space for writes into holes.
+//! Looking up mappings.
 //!
 //! A lookup asks the extent status tree for the map on disk and the I/O tree for delayed blocks,
 //! both at once ([`MapView`]), and reads the disk only for what neither knows.
@@ -6,15 +6,14 @@
 use extant_disk::damage::MapDamage;
 use extant_disk::extent::MAX_END;
 use extant_disk::inode::InodeFlags;
-use extant_units::{Blocks, Lblk, at_most_u32};
+use extant_units::{Lblk, at_most_u32};
 
 use super::disk_nodes::DiskNodes;
 use super::extent_tree::{self, Found};
 use super::indirect;
 use super::locked_map::{LockedMap, SharedMap};
-use crate::alloc;
 use crate::state::inode::Inode;
-use crate::state::map::{BlockMapping, MapState, MapView, Status, WriteSpan};
+use crate::state::map::{BlockMapping, MapState, MapView, Status};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
@@ -172,88 +171,6 @@ pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &BlockMapping) -> boo
     let known = MapView::lock(&fs.maps, &inode.known).find(mapping.lblk);
     known.and_then(|known| known.cut(u64::from(expected.lblk.get()), expected.end()))
         == Some(expected)
-}
-
-/// For a buffered write of `span`: reserves space for the hole there, 1 to `len` blocks, which
-/// becomes delayed (`new`). Any other state is returned as it is, as far as `span` is locked. Fewer
-/// blocks than asked for when space is short. In a block map the caller has
-/// [reserved blocks](super::reserve_indirect_blocks) for the blocks' pointers.
-///
-/// # Errors
-/// [`Error::NoSpace`] if not one block can be reserved; those of [`lookup`].
-pub(crate) fn reserve_delayed(
-    fs: &Fs,
-    inode: &Inode,
-    span: WriteSpan,
-    privileged: bool,
-) -> Result<BlockMapping> {
-    let WriteSpan { lblk, len, locked } = span;
-    let mut view = MapView::lock(&fs.maps, &inode.known);
-    let mut is_learnt = false;
-    let known = match view.find(lblk) {
-        Some(found) => {
-            fs.stats.es_hits.bump();
-            found
-        }
-        None => {
-            drop(view);
-            is_learnt = true;
-            let map = SharedMap::lock(inode);
-            let (found, again) = learn(fs, &map, lblk)?;
-            view = again;
-            found
-        }
-    };
-    let found = mapping(&view, &known, lblk, locked);
-    let reserved = match found.state {
-        MapState::Hole => {
-            let hole = BlockMapping {
-                len: found.len.min(len),
-                ..found
-            };
-            reserve_hole(fs, inode, &mut view, hole, privileged)
-        }
-        _ => Ok(found),
-    };
-    drop(view);
-    if is_learnt {
-        fs.maps.status.shrink();
-    }
-    reserved
-}
-
-/// Makes `hole`, which `view` has just shown, delayed: all of it, or as much as there is space for.
-fn reserve_hole(
-    fs: &Fs,
-    inode: &Inode,
-    view: &mut MapView<'_>,
-    hole: BlockMapping,
-    privileged: bool,
-) -> Result<BlockMapping> {
-    // Halved while it is too much: a write goes as far as there is space.
-    let mut len = hole.len;
-    let reservation = loop {
-        match alloc::reserve(fs, inode, Blocks::new(u64::from(len)), privileged) {
-            Err(error) if error.is_lack_of_room() && len > 1 => len /= 2,
-            other => break other?,
-        }
-    };
-    view.set_delayed(hole.lblk, len, reservation);
-    Ok(BlockMapping {
-        len,
-        state: MapState::Delayed,
-        new: true,
-        seq: view.cookie(MapState::Delayed),
-        ..hole
-    })
-}
-
-/// Makes the delayed parts of `from..to` holes and gives their reservations back: a write came out
-/// short, or its data could not be written. Returns how many blocks that were.
-pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
-    // An allocation relies on the reservation from its look at the range to its end.
-    let _map = SharedMap::lock(inode);
-    MapView::lock(&fs.maps, &inode.known).drop_delayed(u64::from(from.get()), to)
 }
 
 /// Forgets everything that is known and gives reservations back.

@@ -20,6 +20,7 @@
 //! whenever its own lock is free.
 
 mod change;
+mod clusters;
 mod cut_extents;
 mod disk_nodes;
 mod distinct_runs;
@@ -33,6 +34,8 @@ mod logged_ranges;
 mod lookup;
 mod migrate;
 mod raw_map;
+mod removal;
+mod reserve_delayed;
 mod root_runs;
 mod shift_map;
 #[cfg(test)]
@@ -47,7 +50,7 @@ use extant_extent_io_tree::TreeStats;
 #[cfg(test)]
 use crate::state::map::MapState;
 pub(crate) use change::{
-    allocate, convert_to_unwritten, convert_to_written, remove, reserve_indirect_blocks,
+    allocate, convert_to_unwritten, convert_to_written, reserve_indirect_blocks,
 };
 pub(crate) use cut_extents::{is_within_extent, split, split_longest};
 pub(crate) use distinct_runs::DistinctRuns;
@@ -58,11 +61,13 @@ pub(crate) use known_map::{KnownMap, known};
 #[cfg(test)]
 pub(crate) use locked_map::{ExclusiveMap, SharedMap};
 pub(crate) use logged_ranges::{PieceBudget, enter_logged, remove_unlike};
-pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
+pub(crate) use lookup::{lookup, range_at, still_holds};
 pub(crate) use migrate::to_extents;
 pub(crate) use raw_map::{RawMap, RawRun, raw_runs};
+pub(crate) use removal::remove;
+pub(crate) use reserve_delayed::{drop_delayed, reserve_delayed};
 pub(crate) use root_runs::root_runs;
 pub(crate) use shift_map::{ShiftPlan, last_end, plan, shift};
 pub(crate) use walk_bound::Walked;
@@ -76,16 +81,16 @@ pub(crate) fn sequence(inode: &Inode) -> u64 {
     inode.known.cookie(MapState::Delayed)
 }
 
-/// Delayed blocks. `st_blocks` counts them.
-pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
-    inode.known.delayed().blocks()
+/// Blocks that are reserved for delayed ones. `st_blocks` counts them.
+pub(crate) fn reserved_blocks(inode: &Inode) -> u64 {
+    inode.known.delayed().reserved()
 }
 
 /// Returns whether `inode` has blocks, or delayed ones: at one moment, as an allocation makes the
 /// one of the other with the map locked.
 pub(crate) fn takes_space(inode: &Inode) -> bool {
     let _map = locked_map::SharedMap::lock(inode);
-    inode.core.read().sectors != 0 || delayed_blocks(inode) != 0
+    inode.core.read().sectors != 0 || inode.known.delayed().blocks() != 0
 }
 
 /// Counters of the I/O trees of all files' delayed blocks.

@@ -19,10 +19,10 @@ use extant_disk::extent::MAX_END;
 use extant_jbd2::Handle;
 use extant_units::Blocks;
 
-use super::change::{METADATA_BLOCKS, is_metadata};
 use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
 use super::extent_tree::{self, ExtentCount, Shift};
 use super::locked_map::{ExclusiveMap, SharedMap};
+use super::removal::{METADATA_BLOCKS, is_metadata};
 use crate::state::inode::Inode;
 use crate::state::map::MapView;
 use crate::types::error::{Error, Result};

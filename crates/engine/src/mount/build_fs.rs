@@ -77,7 +77,8 @@ pub(super) fn build(
         names: NameCache::new(tuning.name_bytes(layout.inodes_count())),
         maps: SharedMaps {
             status: StatusCache::default(),
-            delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree()),
+            delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree())
+                .in_clusters(layout.cluster_bits),
         },
         quotas: OnceLock::new(),
         xattr_blocks: SharedBlocks::default(),

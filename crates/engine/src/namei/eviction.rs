@@ -162,7 +162,7 @@ pub(super) fn clear_record(
 /// # Errors
 /// Damage: the number stays taken. A stopped journal.
 pub(super) fn free_number(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
-    debug_assert_eq!(map::delayed_blocks(inode), 0, "nothing is reserved (J9)");
+    debug_assert_eq!(map::reserved_blocks(inode), 0, "nothing is reserved (J9)");
     // Out of the cache before the number is free: the next owner of the number makes a new inode of
     // it.
     fs.inodes.forget(inode);

@@ -261,7 +261,7 @@ impl TablesChange<'_> {
         };
         let in_area = |tables: &AttrTables| tables.area.reference(self.name).copied();
         self.values.exchange(fs, h, in_area(old), in_area(new))?;
-        let per_block = fs.layout.block_size.bytes_u64() / 512;
+        let per_block = fs.layout.cluster_sectors();
         inode.update_held(fs, h, &record, |core| {
             if new.area != old.area {
                 debug_assert_eq!(core.xattrs.len(), bytes.len(), "the attributes are locked");
@@ -325,10 +325,10 @@ pub(crate) fn count_values_of(fs: &Fs, inode: &Inode) -> Result<u64> {
 
 /// Sectors that an inode counts for a value in an inode of its own.
 fn sectors(fs: &Fs, at: Option<ValueRef>) -> u64 {
-    let blocks = at.map_or(0, |at| {
-        fs.layout.block_size.blocks_for(at.size.into()).get()
+    let clusters = at.map_or(0, |at| {
+        u64::from(at.size).div_ceil(fs.layout.cluster_bytes())
     });
-    blocks * (fs.layout.block_size.bytes_u64() / 512)
+    clusters * fs.layout.cluster_sectors()
 }
 
 /// Credits for changes of one attribute of `inode` to a value of `len` bytes (zero to remove it):
@@ -413,7 +413,7 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode, last: u32) -> Resu
         if pblk.get() == 0 {
             return Ok(());
         }
-        let per_block = fs.layout.block_size.bytes_u64() / 512;
+        let per_block = fs.layout.cluster_sectors();
         let record = inode.hold_record(fs)?;
         let released = all_or_abort(h, |h| {
             match shared_blocks::release(fs, h, &attrs, pblk, keeps)? {

@@ -120,5 +120,5 @@ fn a_block_map_is_promised_no_block_that_it_cannot_name() {
     let wrote = write(&fs, &file, None, WriteAt::Pos(0), &[7; 4096], &cred);
     assert!(matches!(wrote, Err(Error::NoSpace)), "{wrote:?}");
     file::writeback_all_files(&fs).unwrap();
-    assert_eq!(map::delayed_blocks(&file), 0);
+    assert_eq!(map::reserved_blocks(&file), 0);
 }

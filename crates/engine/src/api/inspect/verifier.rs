@@ -65,7 +65,7 @@ impl Verifier {
                 Ok(known)
             });
             let known = known.map_err(|why| format!("inode {}: {why}", inode.ino))?;
-            reserved += known.delayed_blocks();
+            reserved += known.reserved_blocks();
             seen.insert((inode.ino, inode.generation), known);
         }
         self.seen = seen;
@@ -73,7 +73,7 @@ impl Verifier {
         let (free, total) = (counts.free_blocks().get(), counts.reserved_blocks().get());
         if reserved != total {
             return Err(format!(
-                "{reserved} blocks are delayed, {total} reserved (J9)"
+                "{reserved} blocks are reserved for delayed ones, {total} in all (J9)"
             ));
         }
         if counts.available().get() + total != free {

@@ -82,7 +82,7 @@ fn iomap_15_appends_start_no_handle() {
     assert!(begins <= 2 * 740, "{begins} mappings for 733 blocks");
     fsync(&fs, &inode, None, false).unwrap();
     assert_eq!(disk_size(&inode), 3_000_001);
-    assert_eq!(map::delayed_blocks(&inode), 0);
+    assert_eq!(map::reserved_blocks(&inode), 0);
     assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
     assert!(!inode.has_dirty_data());
     mount::unmount(&fs).unwrap();
@@ -334,6 +334,6 @@ fn an_eviction_gives_back_what_is_reserved() {
     put(&fs, &inode, 0, &[7; 50_000]);
     assert!(fs.alloc.counts.reserved_blocks().get() > 0);
     crate::file::drop_data_for_eviction(&fs, &inode);
-    assert_eq!(map::delayed_blocks(&inode), 0);
+    assert_eq!(map::reserved_blocks(&inode), 0);
     assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
 }

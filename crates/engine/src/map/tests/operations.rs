@@ -153,7 +153,7 @@ impl File<'_> {
             at += found.len;
         }
         let delayed = self.model.values().filter(|&&s| s == Want::Delayed).count();
-        assert_eq!(map::delayed_blocks(self.inode), delayed as u64, "J9");
+        assert_eq!(map::reserved_blocks(self.inode), delayed as u64, "J9");
     }
 
     /// Turns what is still delayed into holes, and gives the inode the size that its blocks need.
@@ -429,7 +429,7 @@ fn a_reservation_goes_as_far_as_there_is_space() {
         calls += 1;
         assert!(calls < 100);
     }
-    assert_eq!(u64::from(at), map::delayed_blocks(&inode));
+    assert_eq!(u64::from(at), map::reserved_blocks(&inode));
     assert!(fs.alloc.counts.available_to_users().get() < 2 && at > 5000 && calls > 2);
     // A truncation that drops them gives everything back.
     let mut h = mounted.start(credits::remove(fs));
@@ -437,7 +437,7 @@ fn a_reservation_goes_as_far_as_there_is_space() {
     drop(h);
     assert_eq!(
         (
-            map::delayed_blocks(&inode),
+            map::reserved_blocks(&inode),
             fs.alloc.counts.reserved_blocks().get()
         ),
         (10, 10)

@@ -22,12 +22,13 @@ fn space() -> Arc<SpaceCounts> {
     Arc::new(SpaceCounts::new(Blocks::ZERO, room, Blocks::ZERO, 0, 0))
 }
 
-fn trees(counts: &Arc<SpaceCounts>, trim_on_clear: bool) -> DelayedTrees {
+fn trees(counts: &Arc<SpaceCounts>, trim_on_clear: bool, cluster_bits: u32) -> DelayedTrees {
     let tuning = TreeTuning {
         trim_on_clear,
         ..TreeTuning::default()
     };
-    DelayedTrees::new(counts, BlockSize::from_log2(12).unwrap(), tuning)
+    let block_size = BlockSize::from_log2(12).unwrap();
+    DelayedTrees::new(counts, block_size, tuning).in_clusters(cluster_bits)
 }
 
 /// `state` for the block that lies `skip` behind the one that it is said of.
@@ -46,26 +47,36 @@ struct Course {
     shared: SharedMaps,
     known: KnownBlocks,
     blocks: Vec<MapState>,
+    /// log2 of the blocks of a cluster.
+    cluster_bits: u32,
     /// Blocks that were allocated from a reservation.
     consumed: u64,
+    /// Blocks that were reserved when they were freed.
+    kept: u64,
     /// A mapping that was handed out, and what the blocks were then.
     handed_out: Option<BlockMapping>,
 }
 
 impl Course {
     fn new(seed: u64, trim_on_clear: bool) -> Self {
+        Self::in_clusters(seed, trim_on_clear, 0)
+    }
+
+    fn in_clusters(seed: u64, trim_on_clear: bool, cluster_bits: u32) -> Self {
         let counts = space();
         Self {
             rng: Rng::new(seed),
             shared: SharedMaps {
                 // Forgets all that may be forgotten when it is asked to shrink.
                 status: StatusCache::with_limit(0),
-                delayed: trees(&counts, trim_on_clear),
+                delayed: trees(&counts, trim_on_clear, cluster_bits),
             },
             known: KnownBlocks::default(),
             counts,
             blocks: vec![MapState::Hole; SPAN as usize],
+            cluster_bits,
             consumed: 0,
+            kept: 0,
             handed_out: None,
         }
     }
@@ -118,9 +129,14 @@ impl Course {
     fn reserve(&mut self) {
         let (from, len, state) = self.part();
         if state == MapState::Hole {
-            let blocks = Blocks::new(u64::from(len));
+            let clusters = self.clusters(from, len);
+            let mut allocated = vec![*clusters.start(), *clusters.end()];
+            allocated.retain(|&cluster| self.is_mapped(cluster));
+            let mut view = self.view();
+            let blocks = view.to_reserve(Lblk::new(from), len, &allocated);
             let reservation = Reservation::take(&self.counts, blocks, false).unwrap();
-            self.view().set_delayed(Lblk::new(from), len, reservation);
+            view.set_delayed(Lblk::new(from), len, (reservation, &allocated));
+            drop(view);
             self.put(from, len, MapState::Delayed);
         }
     }
@@ -131,7 +147,9 @@ impl Course {
         let place = Pblk::new(10_000 * u64::from(1 + self.rng.below(3)) + u64::from(from));
         let (state, fate) = match before {
             MapState::Delayed => {
-                self.consumed += u64::from(len);
+                let new = self.clusters(from, len);
+                let new = new.filter(|&cluster| !self.is_mapped(cluster)).count() as u64;
+                self.consumed += new << self.cluster_bits;
                 (MapState::Unwritten(place), ReservationFate::Consume)
             }
             MapState::Hole => (MapState::Unwritten(place), ReservationFate::GiveBack),
@@ -168,6 +186,49 @@ impl Course {
                 *block = MapState::Hole;
             }
         }
+        self.keep_reserved();
+    }
+
+    /// The clusters that are delayed, and of which nothing is mapped any more, are reserved again.
+    fn keep_reserved(&mut self) {
+        let shared = self.view().shared_clusters();
+        for cluster in shared {
+            if !self.is_mapped(cluster) {
+                let blocks = Blocks::new(1 << self.cluster_bits);
+                let reservation = Reservation::of_freed(&self.counts, blocks);
+                self.kept += blocks.get();
+                self.view().reserve_again(cluster, reservation);
+            }
+        }
+    }
+
+    /// The clusters that `len` blocks from `from` on touch.
+    fn clusters(&self, from: u32, len: u32) -> std::ops::RangeInclusive<u64> {
+        let of = |block: u32| u64::from(block >> self.cluster_bits);
+        of(from)..=of(from + len - 1)
+    }
+
+    /// The states of the blocks of a cluster.
+    fn states(&self, cluster: u64) -> impl Iterator<Item = MapState> {
+        let start = usize::try_from(cluster << self.cluster_bits).unwrap();
+        let blocks = self.blocks[start..].iter().take(1 << self.cluster_bits);
+        blocks.copied()
+    }
+
+    fn is_mapped(&self, cluster: u64) -> bool {
+        let mapped = |state| matches!(state, MapState::Written(_) | MapState::Unwritten(_));
+        self.states(cluster).any(mapped)
+    }
+
+    /// The clusters with a delayed block, and those of them with a mapped one.
+    fn delayed_clusters(&self) -> (Vec<u64>, Vec<u64>) {
+        let all = self.clusters(0, SPAN);
+        let is_delayed =
+            |&cluster: &u64| self.states(cluster).any(|state| state == MapState::Delayed);
+        let delayed: Vec<u64> = all.filter(is_delayed).collect();
+        let shared = delayed.iter().copied();
+        let shared = shared.filter(|&cluster| self.is_mapped(cluster)).collect();
+        (delayed, shared)
     }
 
     /// Hands a mapping out, if there is none.
@@ -229,12 +290,21 @@ impl Course {
             listed.eq(delayed.iter().copied()),
             "{runs:?}, not {delayed:?}"
         );
-        let count = delayed.len() as u64;
+        let (clusters, shared) = self.delayed_clusters();
+        assert_eq!(
+            self.view().shared_clusters(),
+            match self.cluster_bits {
+                0 => Vec::new(),
+                _ => shared.clone(),
+            }
+        );
+        let needed = ((clusters.len() - shared.len()) as u64) << self.cluster_bits;
         let counted = (
             self.known.delayed().blocks(),
+            self.known.delayed().reserved(),
             self.counts.reserved_blocks().get(),
         );
-        assert_eq!(counted, (count, count), "J9");
+        assert_eq!(counted, (delayed.len() as u64, needed, needed), "J9, J10");
         if let Some(map) = self.handed_out
             && map.seq == self.view().cookie(map.state)
         {
@@ -278,13 +348,39 @@ fn j38_delayed_and_known_ranges_equal_a_state_per_block() {
     assert_eq!((trims.wakes, trims.wakes_skipped), (0, 0), "no lock ends");
 }
 
+/// The reservation is that of the delayed clusters of which nothing is mapped, whichever of their
+/// blocks come and go.
+#[test]
+fn j10_delayed_clusters_are_reserved_once_or_shared() {
+    for (seed, cluster_bits) in [(3, 1), (4, 2), (5, 4)] {
+        let mut course = Course::in_clusters(seed, seed % 2 == 0, cluster_bits);
+        for _ in 0..20_000 {
+            course.step();
+            course.compare();
+        }
+        course.view().forget(0, u64::from(SPAN));
+        assert_eq!(course.counts.reserved_blocks().get(), 0, "J11");
+        let left = ROOM - course.consumed + course.kept;
+        assert_eq!(course.counts.available().get(), left);
+        assert!(
+            course.consumed > 1000 && course.kept > 100,
+            "{}",
+            course.kept
+        );
+        drop(course.known);
+        assert_eq!(course.counts.leaked(), 0);
+    }
+}
+
 /// A mapping of allocated blocks does not depend on reservations elsewhere, one of a hole does.
 #[test]
 fn iomap_12_a_cookie_moves_with_what_the_mapping_depends_on() {
     let course = Course::new(1, true);
     let reserve = |from: u32| {
         let reservation = Reservation::take(&course.counts, Blocks::new(5), false).unwrap();
-        course.view().set_delayed(Lblk::new(from), 5, reservation);
+        course
+            .view()
+            .set_delayed(Lblk::new(from), 5, (reservation, &[]));
     };
     let written = MapState::Written(Pblk::new(70));
     let cookies = || {

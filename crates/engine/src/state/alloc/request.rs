@@ -11,6 +11,14 @@ pub(crate) struct Run {
     pub(crate) len: Blocks,
 }
 
+impl Run {
+    /// No block.
+    pub(crate) const NONE: Self = Self {
+        start: Pblk::ZERO,
+        len: Blocks::ZERO,
+    };
+}
+
 /// A request for blocks. Start from [`AllocRequest::new`] and set what differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AllocRequest {

@@ -45,6 +45,14 @@ impl Reservation {
         Some(reservation)
     }
 
+    /// Reserves `n` blocks that have just been freed, and that no other request could take.
+    pub(crate) fn of_freed(counts: &Arc<SpaceCounts>, n: Blocks) -> Self {
+        let mut reservation = Self::empty(counts);
+        reservation.blocks = n.get();
+        counts.freed_reserved(n.get());
+        reservation
+    }
+
     /// Reserves the same blocks in the quotas of their inode, which have `block_bytes` each. False
     /// if a limit is in the way.
     pub(crate) fn join_quota(

@@ -223,6 +223,12 @@ impl SpaceCounts {
         self.available.fetch_add(n, Relaxed);
     }
 
+    /// Counts `n` blocks as freed, and reserved at once.
+    pub(crate) fn freed_reserved(&self, n: u64) {
+        self.free.fetch_add(n, Relaxed);
+        self.begin_reserved(n);
+    }
+
     /// Counts the free blocks and inodes of groups that were added. Root's reserve grows with the
     /// volume.
     pub(crate) fn grown(&self, free: Blocks, inodes: u64, root_reserved: Blocks) {

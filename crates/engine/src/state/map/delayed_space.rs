@@ -1,7 +1,8 @@
 //! Delayed blocks: space that is reserved for a file and not allocated yet.
 //!
 //! A file's delayed blocks are the bytes with the bit `DELALLOC` in an I/O tree. Its hooks keep the
-//! account of them: a reservation with one block for each delayed block. Allocation clears the bit
+//! account of them: a reservation with one block for each delayed block, or with the clusters that
+//! they need ([`super::delayed_clusters`]). Allocation clears the bit
 //! where it has entered an extent and consumes that part of the reservation; whatever else ends a
 //! delayed range gives its part back. A part that begins or ends a longer range is a trim.
 //!
@@ -11,7 +12,7 @@
 //! cut delayed records in two and join them again, and no fast path would find it empty.
 //!
 //! # Invariants
-//! - The account is what the records add up to: blocks, ranges, and the reservation (J9, J38).
+//! - The account is what the records add up to: blocks, ranges, and the reservation (J9, J10, J38).
 //! - A delayed block is a hole on disk, whether or not the status tree knows it (J14).
 //! - The sequence grows with every change (J16).
 //!
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use extant_extent_io_tree::{Bits, ByteRange, Hooks, IoTree, Totals, TreeStats, TreeTuning};
 use extant_units::{BlockSize, Blocks};
 
+use super::shared_clusters::SharedClusters;
 use crate::state::alloc::{Reservation, SpaceCounts};
 
 /// The file blocks that a map can have end here.
@@ -44,14 +46,31 @@ pub(crate) enum ReservationFate {
     GiveBack,
 }
 
-impl ReservationFate {
-    /// The bit that ends, and what steers its hook.
-    fn bits(self) -> Bits {
-        Bits::DELALLOC
-            | match self {
-                Self::Consume => Bits::ADD_INODE_BYTES,
-                Self::GiveBack => Bits::CLEAR_DATA_RESV,
-            }
+/// A change of a map that ends what is delayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MapChange {
+    /// Outcome for the reservation.
+    pub(crate) fate: ReservationFate,
+    /// The blocks are mapped on disk now, so the file has their clusters.
+    pub(crate) allocates: bool,
+}
+
+impl MapChange {
+    /// Nothing is delayed or mapped afterwards.
+    pub(crate) const TO_HOLE: Self = Self {
+        fate: ReservationFate::GiveBack,
+        allocates: false,
+    };
+
+    /// The bit that ends, and what steers its hook: in clusters, the hook leaves the reservation
+    /// alone.
+    fn bits(self, cluster_bits: u32) -> Bits {
+        let steers = match self.fate {
+            _ if cluster_bits > 0 => Bits::empty(),
+            ReservationFate::Consume => Bits::ADD_INODE_BYTES,
+            ReservationFate::GiveBack => Bits::CLEAR_DATA_RESV,
+        };
+        Bits::DELALLOC | steers
     }
 }
 
@@ -59,6 +78,8 @@ impl ReservationFate {
 pub(crate) struct DelayedTrees {
     counts: Arc<SpaceCounts>,
     block_size: BlockSize,
+    /// log2 of the blocks of a cluster.
+    pub(super) cluster_bits: u32,
     tuning: TreeTuning,
     /// Counters of trees that are gone.
     past: Arc<Totals>,
@@ -74,8 +95,17 @@ impl DelayedTrees {
         Self {
             counts: Arc::clone(counts),
             block_size,
+            cluster_bits: 0,
             tuning,
             past: Arc::default(),
+        }
+    }
+
+    /// The same, of a volume with clusters of `1 << cluster_bits` blocks.
+    pub(crate) fn in_clusters(self, cluster_bits: u32) -> Self {
+        Self {
+            cluster_bits,
+            ..self
         }
     }
 
@@ -98,13 +128,17 @@ pub(crate) struct DelayedSpace {
 struct Published {
     sequence: AtomicU64,
     blocks: AtomicU64,
+    reserved: AtomicU64,
 }
 
 /// The account of a tree.
-struct Account {
+pub(super) struct Account {
     block_size: BlockSize,
-    /// One block for each delayed block.
-    reserved: Reservation,
+    cluster_bits: u32,
+    /// One block for each delayed block, or the clusters that they need.
+    pub(super) reserved: Reservation,
+    /// Clusters that need none.
+    pub(super) shared: SharedClusters,
     /// Delayed blocks.
     blocks: u64,
     /// Records.
@@ -123,9 +157,11 @@ impl Account {
         range.bytes() >> self.block_size.log2()
     }
 
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let sequence = self.published.sequence.load(Ordering::Relaxed);
         self.published.blocks.store(self.blocks, Ordering::Relaxed);
+        let reserved = self.reserved.blocks().get();
+        self.published.reserved.store(reserved, Ordering::Relaxed);
         self.published
             .sequence
             .store(sequence + 1, Ordering::Release);
@@ -138,7 +174,9 @@ impl Account {
             .iter()
             .map(|(range, _)| self.blocks_of(*range))
             .sum();
-        let expected: (u64, u64, u64) = (blocks, records.len() as u64, blocks);
+        let needed = self.clusters_of(records) - self.shared.count(0..u64::MAX);
+        let needed = needed << self.cluster_bits;
+        let expected: (u64, u64, u64) = (blocks, records.len() as u64, needed);
         let account = (self.blocks, self.ranges, self.reserved.blocks().get());
         let published = self.published.blocks.load(Ordering::Relaxed);
         if account != expected || published != blocks {
@@ -150,13 +188,27 @@ impl Account {
     }
 }
 
+impl Account {
+    /// The clusters with a block of `records`.
+    fn clusters_of(&self, records: &[(ByteRange, Bits)]) -> u64 {
+        let bits = self.block_size.log2() + self.cluster_bits;
+        let (mut count, mut next) = (0, 0);
+        for (range, _) in records {
+            let end = (range.last() >> bits) + 1;
+            count += end - (range.start() >> bits).max(next);
+            next = end;
+        }
+        count
+    }
+}
+
 impl Hooks for Account {
     fn set(&mut self, range: ByteRange, had: Bits, bits: Bits, _control: Bits) {
         debug_assert!(had.is_empty() && bits == Bits::DELALLOC, "reserved twice");
         self.blocks += self.blocks_of(range);
         self.ranges += 1;
         debug_assert!(
-            self.blocks <= self.reserved.blocks().get(),
+            self.cluster_bits > 0 || self.blocks <= self.reserved.blocks().get(),
             "delayed before it was reserved (J9)"
         );
         self.publish();
@@ -169,12 +221,11 @@ impl Hooks for Account {
         self.ranges -= 1;
         if control.contains(Bits::ADD_INODE_BYTES) {
             self.reserved.consume(Blocks::new(blocks));
-        } else {
+        } else if control.contains(Bits::CLEAR_DATA_RESV) {
             self.reserved.give_back(Blocks::new(blocks));
         }
-        debug_assert_eq!(
-            self.reserved.blocks().get(),
-            self.blocks,
+        debug_assert!(
+            self.cluster_bits > 0 || self.reserved.blocks().get() == self.blocks,
             "one for each (J9)"
         );
         self.publish();
@@ -203,32 +254,65 @@ impl DelayedSpace {
         self.published.blocks.load(Ordering::Relaxed)
     }
 
+    /// Blocks that are reserved for them. Takes no lock.
+    #[inline]
+    pub(crate) fn reserved(&self) -> u64 {
+        self.published.reserved.load(Ordering::Relaxed)
+    }
+
     /// Returns the tree's counters.
     pub(crate) fn stats(&self) -> TreeStats {
         self.tree.get().map_or(TreeStats::default(), IoTree::stats)
     }
 
-    /// Makes `blocks` delayed, none of which is. `reservation` holds exactly as many.
-    pub(crate) fn add(&self, of: &DelayedTrees, blocks: Range<u64>, reservation: Reservation) {
-        debug_assert_eq!(reservation.blocks().get(), blocks.end - blocks.start);
+    /// Makes `blocks` delayed, none of which is. `reservation` holds what they need
+    /// ([`DelayedSpace::to_reserve`]).
+    pub(crate) fn add(
+        &self,
+        of: &DelayedTrees,
+        blocks: Range<u64>,
+        (reservation, allocated): (Reservation, &[u64]),
+    ) {
+        debug_assert_eq!(
+            reservation.blocks(),
+            self.to_reserve(of, &blocks, allocated)
+        );
         let tree = self.tree.get_or_init(|| self.new_tree(of));
+        let shared = self.newly_shared(of, &blocks, allocated);
         if let Some(range) = bytes(&blocks, of.block_size) {
             tree.set_accounted(range, Bits::DELALLOC, |account| {
                 account.reserved.absorb(reservation);
+                account.shared.extend(shared);
             });
         }
     }
 
-    /// Ends the delayed parts of `blocks`. Returns how many blocks those were.
-    pub(crate) fn end(&self, of: &DelayedTrees, blocks: Range<u64>, fate: ReservationFate) -> u64 {
+    /// Ends the delayed parts of `blocks` as `change` says. Returns how many blocks those were.
+    pub(crate) fn end(&self, of: &DelayedTrees, blocks: Range<u64>, change: MapChange) -> u64 {
         let Some(tree) = self.tree.get().filter(|_| self.blocks() > 0) else {
             return 0;
         };
         let before = self.blocks();
-        if let Some(range) = bytes(&blocks, of.block_size) {
-            tree.clear(range, fate.bits());
+        let Some(range) = bytes(&blocks, of.block_size) else {
+            return 0;
+        };
+        let clear = || tree.clear(range, change.bits(of.cluster_bits));
+        match of.cluster_bits {
+            0 => clear(),
+            _ => self.end_in_clusters(of, &blocks, change, clear),
         }
         before - self.blocks()
+    }
+
+    /// Calls `look` with the account, if there is one.
+    pub(super) fn with_account<R>(&self, look: impl FnOnce(&mut Account) -> R) -> Option<R> {
+        self.tree.get().map(|tree| tree.hooks(look))
+    }
+
+    /// The clusters with delayed blocks that need no reservation.
+    pub(crate) fn shared_clusters(&self) -> Vec<u64> {
+        let shared = self.with_account(|account| account.shared.iter().collect());
+        shared.unwrap_or_default()
     }
 
     /// The longest delayed run that ends behind block `from`: its part from there on.
@@ -259,7 +343,9 @@ impl DelayedSpace {
     fn new_tree(&self, of: &DelayedTrees) -> IoTree<Account> {
         let account = Account {
             block_size: of.block_size,
+            cluster_bits: of.cluster_bits,
             reserved: Reservation::empty(&of.counts),
+            shared: SharedClusters::default(),
             blocks: 0,
             ranges: 0,
             published: Arc::clone(&self.published),

@@ -24,12 +24,12 @@
 //! # Locks
 //! The status tree's lock, which a view holds, with the I/O tree's own one inside of it.
 
-use extant_units::Lblk;
+use extant_units::{Blocks, Lblk};
 
 use crate::state::alloc::Reservation;
 use crate::state::map::{
-    DelayedSpace, DelayedTrees, ExtentStatus, MapState, ReservationFate, Status, StatusCache,
-    StatusGuard,
+    DelayedSpace, DelayedTrees, ExtentStatus, MapChange, MapState, ReservationFate, Status,
+    StatusCache, StatusGuard,
 };
 
 /// The known part of one inode's map.
@@ -139,7 +139,8 @@ impl<'a> MapView<'a> {
     pub(crate) fn set(&mut self, range: Status, fate: ReservationFate) {
         self.status.set(range);
         let (from, to) = (u64::from(range.lblk.get()), range.end());
-        self.end_delayed(from, to, fate);
+        let allocates = matches!(range.state, MapState::Written(_) | MapState::Unwritten(_));
+        self.end_delayed(from, to, MapChange { fate, allocates });
         debug_assert!(
             !self.has_delayed(from, to),
             "delayed or on disk, not both (J7)"
@@ -156,9 +157,27 @@ impl<'a> MapView<'a> {
         self.status.set(range);
     }
 
-    /// Makes `len` blocks from `lblk` on delayed: a hole of which no block is. `reservation` holds
-    /// exactly as many.
-    pub(crate) fn set_delayed(&mut self, lblk: Lblk, len: u32, reservation: Reservation) {
+    /// Blocks to reserve for `len` blocks from `lblk` on, before they become delayed. `allocated`
+    /// has the clusters at the ends of this hole of which other blocks are mapped.
+    pub(crate) fn to_reserve(&self, lblk: Lblk, len: u32, allocated: &[u64]) -> Blocks {
+        let from = u64::from(lblk.get());
+        let blocks = from..from + u64::from(len);
+        self.delayed.to_reserve(self.trees, &blocks, allocated)
+    }
+
+    /// Returns whether a block of the file's cluster `cluster` is delayed.
+    pub(crate) fn has_delayed_in(&self, cluster: u64) -> bool {
+        self.delayed.has_delayed(self.trees, cluster)
+    }
+
+    /// `cluster`, which has delayed blocks, is not the file's any more: `reservation` holds it.
+    pub(crate) fn reserve_again(&mut self, cluster: u64, reservation: Reservation) {
+        self.delayed.reserve_again(cluster, reservation);
+    }
+
+    /// Makes `len` blocks from `lblk` on delayed: a hole of which no block is. `space` has what
+    /// they need ([`MapView::to_reserve`]), and the clusters at their ends that are the file's.
+    pub(crate) fn set_delayed(&mut self, lblk: Lblk, len: u32, space: (Reservation, &[u64])) {
         let from = u64::from(lblk.get());
         debug_assert!(
             self.status
@@ -167,13 +186,13 @@ impl<'a> MapView<'a> {
             "a delayed block is a hole on disk (J14)"
         );
         self.delayed
-            .add(self.trees, from..from + u64::from(len), reservation);
+            .add(self.trees, from..from + u64::from(len), space);
     }
 
     /// Turns the delayed parts of `from..to` into holes and gives their reservation back. Returns
     /// how many blocks that were.
     pub(crate) fn drop_delayed(&mut self, from: u64, to: u64) -> u64 {
-        self.end_delayed(from, to, ReservationFate::GiveBack)
+        self.end_delayed(from, to, MapChange::TO_HOLE)
     }
 
     /// Forgets what is known of `from..to`, as the tree on disk is about to change there. Delayed
@@ -181,6 +200,11 @@ impl<'a> MapView<'a> {
     pub(crate) fn forget(&mut self, from: u64, to: u64) {
         self.status.forget(from, to);
         self.drop_delayed(from, to);
+    }
+
+    /// The clusters with delayed blocks that are the file's already.
+    pub(crate) fn shared_clusters(&self) -> Vec<u64> {
+        self.delayed.shared_clusters()
     }
 
     /// All known ranges of the map on disk.
@@ -205,7 +229,7 @@ impl<'a> MapView<'a> {
         runs.into_iter().map(range).collect()
     }
 
-    fn end_delayed(&self, from: u64, to: u64, fate: ReservationFate) -> u64 {
-        self.delayed.end(self.trees, from..to, fate)
+    fn end_delayed(&self, from: u64, to: u64, change: MapChange) -> u64 {
+        self.delayed.end(self.trees, from..to, change)
     }
 }

@@ -11,21 +11,45 @@
 //! - A cluster belongs to the format's own structures, to one node or block of attributes, or to
 //!   one cluster of one file, each of whose blocks has the same place in both.
 
-use extant_units::{Group, Pblk};
+use extant_units::{Blocks, Group, Lblk, Pblk};
 
 use super::Layout;
 
 impl Layout {
+    /// Blocks of a cluster.
+    #[inline]
+    pub(crate) fn cluster_blocks(&self) -> Blocks {
+        Blocks::new(1 << self.cluster_bits)
+    }
+
     /// Bytes of a cluster.
     #[inline]
     pub(crate) fn cluster_bytes(&self) -> u64 {
         self.block_size.bytes_u64() << self.cluster_bits
     }
 
+    /// Sectors of 512 bytes of a cluster: what an inode counts for it.
+    #[inline]
+    pub(crate) fn cluster_sectors(&self) -> u64 {
+        self.cluster_bytes() / 512
+    }
+
+    /// Returns whether a cluster has more than a block.
+    #[inline]
+    pub(crate) fn has_clusters(&self) -> bool {
+        self.cluster_bits > 0
+    }
+
     /// The blocks of as many clusters as `blocks` need.
     #[inline]
     pub(crate) fn in_whole_clusters(&self, blocks: u64) -> u64 {
         blocks.div_ceil(1 << self.cluster_bits) << self.cluster_bits
+    }
+
+    /// The place of file block `lblk` in its cluster.
+    #[inline]
+    pub(crate) fn place_in_cluster(&self, lblk: Lblk) -> u32 {
+        lblk.get() & ((1 << self.cluster_bits) - 1)
     }
 
     /// Clusters of a full group.
