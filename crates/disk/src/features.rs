@@ -183,6 +183,7 @@ impl RoCompat {
         .union(Self::DIR_NLINK)
         .union(Self::EXTRA_ISIZE)
         .union(Self::METADATA_CSUM)
+        .union(Self::BIGALLOC)
         .union(Self::QUOTA)
         .union(Self::PROJECT)
         .union(Self::ORPHAN_PRESENT);

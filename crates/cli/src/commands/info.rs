@@ -30,6 +30,14 @@ fn show(args: &Info) -> Result<(), Failure> {
     out.finish()
 }
 
+/// Bytes of a cluster in words, if it has more than a block.
+fn clusters(info: &ImageInfo) -> String {
+    match info.cluster_size == info.block_size {
+        true => String::new(),
+        false => format!(", in clusters of {}", info.cluster_size),
+    }
+}
+
 fn text(info: &ImageInfo, groups: bool, out: &mut Output) -> Result<(), Failure> {
     // For display: a volume has at most 2^64 bytes.
     let size = info.blocks.saturating_mul(u64::from(info.block_size));
@@ -40,10 +48,11 @@ fn text(info: &ImageInfo, groups: bool, out: &mut Output) -> Result<(), Failure>
         (
             "size",
             format!(
-                "{} ({} blocks of {})",
+                "{} ({} blocks of {}{})",
                 size_word(size),
                 info.blocks,
-                info.block_size
+                info.block_size,
+                clusters(info)
             ),
         ),
         (
@@ -154,6 +163,7 @@ fn json(info: &ImageInfo) -> Value {
         "label": lossy(&info.label),
         "uuid": uuid(&info.uuid),
         "block_size": info.block_size,
+        "cluster_size": info.cluster_size,
         "blocks": info.blocks,
         "free_blocks": info.free_blocks,
         "reserved_blocks": info.reserved_blocks,

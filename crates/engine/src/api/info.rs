@@ -34,6 +34,8 @@ pub struct ImageInfo {
     pub uuid: [u8; 16],
     /// Block size in bytes.
     pub block_size: u32,
+    /// Bytes that are allocated at once: a block, or with `bigalloc` a cluster of several.
+    pub cluster_size: u32,
     /// Blocks.
     pub blocks: u64,
     /// Free blocks.
@@ -172,6 +174,7 @@ impl ImageInfo {
             label: sb.label().to_vec(),
             uuid: raw.uuid,
             block_size: exact_u32(sb.block_size().bytes_u64()),
+            cluster_size: exact_u32(sb.block_size().bytes_u64() << sb.cluster_bits()),
             blocks: sb.blocks_count().get(),
             free_blocks: raw.free_blocks_count().get(),
             reserved_blocks: sb.reserved_blocks().get(),
@@ -224,7 +227,7 @@ fn groups(sb: &Superblock, read_at: ReadAt<'_>) -> Result<Vec<GroupInfo>> {
         ];
         groups.push(GroupInfo {
             number,
-            free_blocks: desc.free_blocks,
+            free_blocks: desc.free_blocks.saturating_mul(1 << sb.cluster_bits()),
             free_inodes: desc.free_inodes,
             directories: desc.used_dirs,
             unused_inodes: desc.itable_unused,

@@ -31,7 +31,7 @@ mod resize_inode;
 
 use std::io;
 
-use extant_disk::features::Compat;
+use extant_disk::features::{Compat, RoCompat};
 use extant_disk::geometry::{Geometry, GeometryError, NewGroups};
 use extant_disk::group_desc::GroupDesc;
 use extant_disk::superblock::{RawSuperblock, State};
@@ -131,6 +131,9 @@ fn add_up_to(fs: &Fs, end: u64) -> Result<()> {
 /// Refuses what a grow of a mounted volume cannot do, before anything changes.
 fn refuse(fs: &Fs, old: &Geometry, new: &Geometry) -> Result<()> {
     let refused = |what| Err(Error::NotSupported(what));
+    if new.features.has_ro_compat(RoCompat::BIGALLOC) {
+        return refused("growing a mounted volume with bigalloc");
+    }
     if new.features.has_compat(Compat::SPARSE_SUPER2) {
         return refused("growing a mounted volume with sparse_super2");
     }

@@ -54,6 +54,15 @@ impl FreedRun {
     }
 }
 
+/// Blocks from a place in two files on, where space may be in clusters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClusterPart {
+    /// So many, in one extent of each file, with all that is mapped of their clusters.
+    Whole(u32),
+    /// So many, in a cluster of which more is mapped: they can only move with the rest.
+    Torn(u32),
+}
+
 /// A file's map, as a user of clusters.
 pub(super) struct ClusterMap<'a, N> {
     pub(super) layout: &'a Layout,
@@ -144,6 +153,24 @@ impl<N: Nodes> ClusterMap<'_, N> {
             len: Blocks::new(clusters.end - clusters.start),
         };
         Ok(Some(FreedRun { run, clusters }))
+    }
+
+    /// The first of `len` mapped blocks from `lblk` on whose clusters have no other mapped block.
+    pub(super) fn closed_part(&self, lblk: Lblk, len: u32) -> Result<ClusterPart> {
+        let (layout, at) = (self.layout, u64::from(lblk.get()));
+        let first = cluster_around(layout, at);
+        if self.any_extent(&(first.start..at))?.is_some() {
+            return Ok(ClusterPart::Torn(at_most_u32(first.end - at).min(len)));
+        }
+        let end = at + u64::from(len);
+        let last = cluster_around(layout, end - 1);
+        if self.any_extent(&(end..last.end))?.is_none() {
+            return Ok(ClusterPart::Whole(len));
+        }
+        Ok(match last.start.checked_sub(at).filter(|&len| len > 0) {
+            Some(len) => ClusterPart::Whole(at_most_u32(len)),
+            None => ClusterPart::Torn(len),
+        })
     }
 
     /// An extent with a block in the file blocks `range`.

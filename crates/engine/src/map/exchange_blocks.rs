@@ -1,7 +1,8 @@
 //! Two files exchange the locations of some of their blocks.
 //!
 //! Both maps change under one handle: a crash shows both maps as before or both as after. The
-//! contents of the blocks are the callers' concern.
+//! contents of the blocks are the callers' concern. Where space is in clusters, a cluster changes
+//! its file with all of its blocks or not at all ([`part_in_clusters`]).
 //!
 //! # Locks
 //! `map_lock` exclusively, one file's after the other's. In between, both maps name the same
@@ -9,11 +10,14 @@
 //! where other threads can reach the file, the invalidate lock of both exclusively, and the first
 //! file's writeback pass.
 
+use std::sync::Arc;
+
 use extant_disk::damage::MapDamage;
 use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
+use super::clusters::{ClusterMap, ClusterPart};
 use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
 use super::extent_tree::{self, Found};
 use super::locked_map::{ExclusiveMap, SharedMap};
@@ -55,6 +59,48 @@ pub(crate) fn exchange(
         return Err(error);
     }
     Ok(len)
+}
+
+/// The first of `len` blocks, mapped in both of `files`, which can move in one exchange.
+///
+/// # Errors
+/// Damage, or a failed read.
+pub(crate) fn part_in_clusters(
+    fs: &Fs,
+    files: [(&Arc<Inode>, Lblk); 2],
+    len: u32,
+) -> Result<ClusterPart> {
+    if !fs.layout.has_clusters() {
+        return Ok(ClusterPart::Whole(len));
+    }
+    let (mut len, mut agreed) = (len, 0);
+    // Each round has fewer blocks, or is one file's that agrees.
+    for (inode, at) in files.iter().cycle() {
+        let part = part_of(fs, inode, *at, len)?;
+        match part {
+            ClusterPart::Whole(whole) if whole == len => agreed += 1,
+            ClusterPart::Whole(whole) => (len, agreed) = (whole, 1),
+            ClusterPart::Torn(_) => return Ok(part),
+        }
+        if agreed == files.len() {
+            break;
+        }
+    }
+    Ok(ClusterPart::Whole(len))
+}
+
+/// The same of one file.
+fn part_of(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<ClusterPart> {
+    let extent = extent_at(fs, inode, at, len)?;
+    let map = SharedMap::lock(inode);
+    let nodes = DiskNodes::of(fs, &map, inode.core.read().i_block);
+    let clusters = ClusterMap {
+        layout: &fs.layout,
+        ino: inode.ino,
+        nodes: &nodes,
+    };
+    let part = clusters.closed_part(at, extent.len);
+    part.inspect_err(|error| fs.fault.report(fs, error))
 }
 
 /// The extent from `at` on, at most `len` blocks of it.

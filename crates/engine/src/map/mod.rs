@@ -52,9 +52,10 @@ use crate::state::map::MapState;
 pub(crate) use change::{
     allocate, convert_to_unwritten, convert_to_written, reserve_indirect_blocks,
 };
+pub(crate) use clusters::ClusterPart;
 pub(crate) use cut_extents::{is_within_extent, split, split_longest};
 pub(crate) use distinct_runs::DistinctRuns;
-pub(crate) use exchange_blocks::exchange;
+pub(crate) use exchange_blocks::{exchange, part_in_clusters};
 pub(crate) use extent_tree::Shift;
 pub(crate) use first_extent::{has_no_extent, link_first_extent, note_first_block, root_with};
 pub(crate) use known_map::{KnownMap, known};

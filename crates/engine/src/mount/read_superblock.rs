@@ -36,7 +36,16 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
                 .into(),
         ));
     }
-    let verdict = feature_gate::judge(&sb.features())?;
+    let mut verdict = feature_gate::judge(&sb.features())?;
+    if !sb
+        .blocks_count()
+        .get()
+        .is_multiple_of(1 << sb.cluster_bits())
+    {
+        // Blocks of the last cluster do not exist, and files could get them.
+        let part = "bigalloc with a part of a cluster at the end";
+        verdict.read_only.push(part.into());
+    }
     sb.check_device_len(dev.len())?;
     if !verdict.read_only.is_empty() && !options.read_only() {
         tracing::warn!(

@@ -30,6 +30,8 @@ const SHAPES: &[(u64, &str)] = &[
     (64, "-b 4096 -I 1024 -O ^has_journal"),
     (96, "-b 2048 -O metadata_csum_seed,orphan_file -i 4096"),
     (128, "-b 1024 -J size=32"),
+    (128, "-b 1024 -O bigalloc"),
+    (300, "-b 4096 -O bigalloc -C 131072"),
 ];
 
 fn open(image: &Image, options: &str) -> Result<Arc<Fs>> {
@@ -281,11 +283,7 @@ fn the_gate_refuses_or_restricts_by_name() {
         error.to_string(),
         "unsupported feature: compression, FEATURE_I30"
     );
-    for (args, name) in [
-        ("-O bigalloc", "bigalloc"),
-        ("-O verity", "verity"),
-        ("-O encrypt", "encrypt"),
-    ] {
+    for (args, name) in [("-O verity", "verity"), ("-O encrypt", "encrypt")] {
         let image = Image::of_mib(64).args("-b 4096").args(args).make().unwrap();
         let fs = open(&image, "").unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(
@@ -296,6 +294,19 @@ fn the_gate_refuses_or_restricts_by_name() {
         drop(fs);
         image.fsck_clean().unwrap();
     }
+    // The last cluster has blocks that do not exist.
+    let image = Image::of_mib(64)
+        .args("-b 4096 -O bigalloc")
+        .make()
+        .unwrap();
+    patch(&image, |raw| {
+        let blocks = raw.blocks_count_lo.get();
+        raw.blocks_count_lo.set(blocks - 3);
+    });
+    let fs = open(&image, "").unwrap();
+    assert!(matches!(fs.check_writable(), Err(Error::ReadOnly)));
+    unmount(&fs).unwrap();
+    drop(fs);
     let image = Image::of_mib(64)
         .args("-O journal_dev -b 4096")
         .make()

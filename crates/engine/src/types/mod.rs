@@ -266,6 +266,8 @@ pub enum SeekTarget {
 pub struct FsStat {
     /// Block size in bytes.
     pub block_size: u32,
+    /// Bytes that are allocated at once: a block, or with `bigalloc` a cluster of several.
+    pub cluster_size: u32,
     /// Blocks, less those of the format itself (`bsddf`).
     pub blocks: u64,
     /// Free blocks, less those reserved for delayed allocation.

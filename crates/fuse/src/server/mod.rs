@@ -116,10 +116,10 @@ impl<'a> Server<'a> {
             false => DirtyBound::default(),
         };
         let space = (settings.volume_len, volume.room(false));
-        // A dirty page may take a whole block, as those beside it are not written.
-        let block_size = volume.statfs().map_or(0, |totals| totals.block_size);
-        let pages_of_a_block = u64::from(block_size / PAGE).max(1);
-        let dirty_limit = settings.dirty_limit.saturating_mul(pages_of_a_block);
+        // A dirty page may take a whole cluster, as those beside it are not written.
+        let cluster = volume.statfs().map_or(0, |totals| totals.cluster_size);
+        let pages_of_a_cluster = u64::from(cluster / PAGE).max(1);
+        let dirty_limit = settings.dirty_limit.saturating_mul(pages_of_a_cluster);
         let full = FullVolume::new(dirty_limit, space, can_drain, bound);
         let server = Self {
             volume,

@@ -24,6 +24,7 @@ pub(crate) fn statfs(fs: &Fs) -> FsStat {
     };
     FsStat {
         block_size: exact_u32(layout.block_size.bytes_u64()),
+        cluster_size: exact_u32(layout.cluster_bytes()),
         blocks: Blocks::new(layout.end().get())
             .saturating_sub(overhead)
             .get(),

@@ -221,7 +221,7 @@ impl RangeOperation<'_> {
 
     /// Fails unless the range begins and ends at a block's border.
     fn check_aligned(&self) -> Result<()> {
-        let mask = self.block_bytes() - 1;
+        let mask = self.fs.layout.cluster_bytes() - 1;
         if (self.range.start | self.range.end) & mask == 0 {
             Ok(())
         } else {

@@ -32,7 +32,7 @@ use extant_units::{Lblk, Pblk, exact_u32, index};
 use crate::config::BufferedPath;
 use crate::file::FileContext;
 use crate::file::writeback::writeback_range;
-use crate::map;
+use crate::map::{self, ClusterPart};
 use crate::state::inode::Inode;
 use crate::state::map::{BlockMapping, MapState};
 use crate::types::error::{Error, Result};
@@ -51,7 +51,7 @@ const MAX_ATTEMPTS: u32 = 8;
 pub(super) enum Piece {
     /// Number of blocks that moved.
     Moved(u32),
-    /// Number of blocks that are holes in one of the files.
+    /// Number of blocks that are holes in one of the files, or in clusters that cannot move.
     Skipped(u32),
 }
 
@@ -92,6 +92,11 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
                 theirs
             };
             return Ok(Piece::Skipped(hole.len));
+        };
+        let both = [(from.inode, from.at), (other.inode, other.at)];
+        let count = match map::part_in_clusters(fs, both, count)? {
+            ClusterPart::Whole(count) => count,
+            ClusterPart::Torn(count) => return Ok(Piece::Skipped(count)),
         };
         if let MapState::Written(_) = ours.state {
             copy(fs, old, new, count)?;

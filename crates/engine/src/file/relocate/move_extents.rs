@@ -35,8 +35,8 @@ const SET_ID: u16 = 0o6000;
 /// volume; a donor with set-id bits; a range that begins behind the end, is empty, is not of whole
 /// blocks, or begins at another place of its page than the donor's. [`Error::NotPermitted`]: an
 /// immutable or append-only donor. [`Error::NotSupported`]: no extents, encrypted or journalled
-/// data. [`Error::NoAttribute`] ("no data available") if there is nothing from `range` on. The rest
-/// as [`relocate::exchange`], with the pieces before exchanged.
+/// data, or `bigalloc`, as in Linux. [`Error::NoAttribute`] ("no data available") if there is
+/// nothing from `range` on. The rest as [`relocate::exchange`], with the pieces before exchanged.
 pub(crate) fn move_extents(
     fs: &Arc<Fs>,
     orig: &Arc<Inode>,
@@ -136,6 +136,11 @@ fn check_exchangeable(fs: &Fs, orig: &Arc<Inode>, donor: &Arc<Inode>) -> Result<
         let core = donor.core.read();
         (core.mode, core.flags)
     };
+    if fs.layout.has_clusters() {
+        return Err(Error::NotSupported(
+            "exchanging blocks of files whose space is in clusters",
+        ));
+    }
     check_movable(fs, orig)?;
     if donor_mode & SET_ID != 0 {
         return Err(Error::Invalid);

@@ -47,7 +47,8 @@ const _: () = assert!(SMALL_FILE_BYTES == (MAX_FOLIOS * PAGE_SIZE) as u64);
 /// Writes what is dirty of those of `files` that can be written together. Returns the others, which
 /// are not referenced: one that is unlinked until its turn comes can be evicted.
 pub(in crate::file) fn write(fs: &Fs, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>> {
-    if !fs.tuning.joint_writeback {
+    // Files do not share clusters, so one run does not hold several of them.
+    if !fs.tuning.joint_writeback || fs.layout.has_clusters() {
         return files;
     }
     let (joint, mut others): (Vec<_>, Vec<_>) =
