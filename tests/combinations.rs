@@ -20,6 +20,7 @@ const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs"
 /// mounts all of them: few have the tables that fold names.
 const SWITCHES: &[(&str, u64)] = &[
     ("inline_data", 40),
+    ("bigalloc", 25),
     ("ea_inode", 30),
     ("meta_bg,^resize_inode", 25),
     ("large_dir", 25),
@@ -68,11 +69,18 @@ fn arguments(rng: &mut Rng) -> String {
     {
         features.retain(|feature| !feature.starts_with("sparse_super2"));
     }
+    let clusters = features.contains(&"bigalloc");
+    if clusters {
+        features.retain(|feature| !feature.contains("^extent"));
+    }
     let block = 1024 << rng.below(3);
     let inode = 256 << rng.below(if block == 1024 { 3 } else { 2 });
     let mut args = format!("-b {block} -I {inode} -N 2000");
     if !features.is_empty() {
         args += &format!(" -O {}", features.join(","));
+    }
+    if clusters {
+        args += &format!(" -C {}", block << rng.between(1, 6));
     }
     if rng.chance(40) {
         args += &format!(" -g {}", (rng.between(2, 16) * 512).min(block * 8));

@@ -109,7 +109,7 @@ fn usage_is_what_the_inodes_say() {
         "-b 4096",
         "-b 1024 -O ^extent,^64bit",
         "-b 1024 -O inline_data -I 512",
-        "-b 1024 -O ea_inode",
+        "-b 1024 -O bigalloc,inline_data,ea_inode",
         "-b 4096 -O ^has_journal,^metadata_csum",
     ] {
         let image = image(args);

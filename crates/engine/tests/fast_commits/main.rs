@@ -28,6 +28,7 @@ const CASES: &[&str] = &[
     "-b 1024 -O ^metadata_csum,^64bit",
     "-b 1024 -I 128 -O ^orphan_file",
     "-b 2048 -O ^flex_bg,uninit_bg,^metadata_csum",
+    "-b 1024 -O bigalloc -C 4096",
 ];
 
 /// The number in a variable of the environment.

@@ -131,6 +131,17 @@ impl Config {
         self.seed & 0x300 == 0
     }
 
+    /// Blocks of a cluster (`bigalloc`): one, on most volumes. Those with large blocks are cut down
+    /// by resize2fs, which miscounts clusters.
+    pub(crate) fn cluster(&self) -> u32 {
+        match self.seed >> 10 & 7 {
+            _ if self.block_maps || self.block > 4096 => 1,
+            0 => 16,
+            1 => 4,
+            _ => 1,
+        }
+    }
+
     /// The options of a mount.
     pub(crate) fn options(&self) -> String {
         format!("commit=300,{},{}", PATHS[self.path].2, SPACE[self.space])

@@ -162,6 +162,7 @@ pub(crate) fn list(config: Config) -> Vec<Op> {
         rng: Rng::new(config.seed),
         span: config.span,
         block: config.block.into(),
+        cluster: u64::from(config.block * config.cluster()),
     };
     let total = WEIGHTS.iter().map(|(weight, _)| weight).sum();
     let mut one = || {
@@ -182,6 +183,8 @@ struct Draw {
     span: u64,
     /// Bytes of a block.
     block: u64,
+    /// Bytes of a cluster.
+    cluster: u64,
 }
 
 impl Draw {
@@ -339,7 +342,12 @@ impl Draw {
             pos /= 2;
             len = len.min(self.span / 8);
             if !self.rng.chance(5) {
-                let unit = [1024, 4096, 4096, self.block, self.block][self.rng.index(5)];
+                let unit = [1024, 4096, 4096, self.block, self.cluster][self.rng.index(5)];
+                let unit = if self.rng.chance(80) {
+                    unit.max(self.cluster)
+                } else {
+                    unit
+                };
                 (pos, len) = (pos & !(unit - 1), len.next_multiple_of(unit));
             }
         }

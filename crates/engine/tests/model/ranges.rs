@@ -31,7 +31,8 @@ impl World {
         if grown > most && !matches!(mode, FallocateMode::PunchHole) {
             return Ok(());
         }
-        let aligned = (pos | len).is_multiple_of(u64::from(self.config.block));
+        let aligned =
+            (pos | len).is_multiple_of(u64::from(self.config.block * self.config.cluster()));
         let refused = match mode {
             FallocateMode::CollapseRange => !aligned || end >= size,
             FallocateMode::InsertRange => !aligned || pos >= size,

@@ -45,7 +45,7 @@ fn name(file: usize) -> Vec<u8> {
 
 /// A fresh volume's bytes: made once for each kind, over junk.
 fn fresh(config: Config) -> Outcome<Vec<u8>> {
-    type Made = Vec<((u32, Size, bool, bool, bool, bool), Vec<u8>)>;
+    type Made = Vec<((u32, Size, bool, bool, bool, bool, u32), Vec<u8>)>;
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap();
     let key = (
@@ -55,6 +55,7 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         config.spread(),
         config.inside,
         config.counted(),
+        config.cluster(),
     );
     if let Some((_, bytes)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(bytes.clone());
@@ -64,7 +65,7 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         Size::Tight => 5,
     };
     // Volumes of more groups have their descriptors in them.
-    let spread = !config.block_maps && config.spread();
+    let spread = !config.block_maps && config.spread() && config.cluster() == 1;
     let features = match (spread, config.inside) {
         (true, true) => "-g 256 -O meta_bg,^resize_inode,inline_data -I 512",
         (true, false) => "-g 256 -O meta_bg,^resize_inode",
@@ -72,6 +73,10 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         (false, false) => "",
     };
     let counted = if config.counted() { "-O quota" } else { "" };
+    let clusters = match config.cluster() {
+        1 => String::new(),
+        ratio => format!("-O bigalloc -C {}", ratio * config.block),
+    };
     let kind = if config.block_maps { "-t ext3" } else { "" };
     let maker = Image::beside_journal(config.block.into(), mib);
     let maker = maker
@@ -79,6 +84,7 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         .args(kind)
         .args(features)
         .args(counted)
+        .args(&clusters)
         .junk();
     let image = maker.make().map_err(|error| error.to_string())?;
     let bytes = std::fs::read(image.path()).map_err(|error| error.to_string())?;

@@ -1,5 +1,7 @@
 //! The oracle: what a recovered volume must and must not show.
 
+use std::path::Path;
+
 use extant_check::{CheckOptions, check};
 use extant_testkit::Subject;
 use extant_testkit::crash::CrashState;
@@ -80,6 +82,11 @@ impl<'a> Judge<'a> {
             {
                 return Ok(());
             }
+            // It takes a block for each cluster of an orphan off the usage of its owner (1.47).
+            Err(said)
+                if said.contains("Clearing orphaned")
+                    && said.contains("Update quota info")
+                    && has_clusters(image.path()) => {}
             replayed => replayed?,
         }
         image.fsck_clean().map_err(|error| error.to_string())
@@ -257,4 +264,10 @@ impl<'a> Judge<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns whether the volume at `path` allocates in clusters.
+fn has_clusters(path: &Path) -> bool {
+    let info = extant_engine::ImageInfo::read(path);
+    info.is_ok_and(|info| info.cluster_size > info.block_size)
 }

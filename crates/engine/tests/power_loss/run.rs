@@ -265,6 +265,11 @@ impl Run {
         self.volume().statfs().unwrap().block_size.into()
     }
 
+    /// Bytes of a cluster.
+    pub(crate) fn cluster_size(&self) -> u64 {
+        self.volume().statfs().unwrap().cluster_size.into()
+    }
+
     /// The paths of all files.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.ledger().paths()

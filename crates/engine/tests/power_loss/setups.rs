@@ -12,6 +12,8 @@ pub(crate) struct Setup {
     mkfs: &'static str,
     /// Bytes of a block that is larger than a page.
     large_blocks: Option<u64>,
+    /// Bytes of a cluster, if space is allocated in those.
+    pub(crate) cluster: Option<u64>,
     /// Mount options.
     mount: &'static str,
     /// The largest folio, if not the default.
@@ -30,6 +32,7 @@ const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
         name,
         mkfs,
         large_blocks: None,
+        cluster: None,
         mount: "",
         max_folio_order: None,
         commit_each_handle: false,
@@ -42,6 +45,13 @@ impl Setup {
     const fn large_blocks(self, bytes: u64) -> Self {
         Self {
             large_blocks: Some(bytes),
+            ..self
+        }
+    }
+
+    const fn clusters(self, bytes: u64) -> Self {
+        Self {
+            cluster: Some(bytes),
             ..self
         }
     }
@@ -117,6 +127,11 @@ pub(crate) const SETUPS: &[Setup] = &[
         "counted_inside",
         "-b 4096 -O quota,inline_data,ea_inode,^orphan_file",
     ),
+    setup("clusters", "-b 1024").clusters(8192),
+    setup("clusters_each_handle", "-b 1024 -O ^orphan_file")
+        .clusters(4096)
+        .commit_each_handle(),
+    setup("clusters_counted", "-b 4096 -O quota,inline_data,ea_inode").clusters(65536),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")
@@ -197,6 +212,10 @@ impl Setup {
             None => Image::of_mib(MIB),
             // As much as is left of the others beside their journal.
             Some(bytes) => Image::beside_journal(bytes, MIB - 1),
+        };
+        let image = match self.cluster {
+            None => image,
+            Some(bytes) => image.args(&format!("-O bigalloc -C {bytes}")),
         };
         let image = image.args(self.mkfs).args(fixed).junk();
         let image = image.make().unwrap();

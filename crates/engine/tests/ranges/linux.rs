@@ -4,6 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use extant_engine::FallocateMode::{self, *};
+use extant_engine::ImageInfo;
 use extant_testkit::{Image, Need, Rng, need};
 
 use crate::world::{Linux, Ours, World};
@@ -31,11 +32,11 @@ const MOST: u64 = 300 << 10;
 const LOOKS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
-fn step(rng: &mut Rng, size: u64, block: u64) -> Step {
+fn step(rng: &mut Rng, size: u64, unit: u64) -> Step {
     let (mut offset, mut len) = (rng.below(MOST), rng.between(1, MOST / 4));
     if rng.chance(70) {
-        offset -= offset % block;
-        len = len.next_multiple_of(block);
+        offset -= offset % unit;
+        len = len.next_multiple_of(unit);
     }
     let keep_size = rng.chance(50);
     match rng.below(14) {
@@ -57,7 +58,7 @@ fn step(rng: &mut Rng, size: u64, block: u64) -> Step {
 fn walk(args: &str, theirs_options: &str, ours_options: &str, seed: u64) {
     let make = || Image::of_mib(32).args(args).make().unwrap();
     let (theirs, ours) = (make(), make());
-    let block = theirs.block_size().unwrap();
+    let unit = ImageInfo::read(theirs.path()).unwrap().cluster_size.into();
     let linux = Linux::new(&theirs, theirs_options);
     let here = Ours::new(&ours, ours_options);
     let worlds: [&dyn World; 2] = [&linux, &here];
@@ -65,7 +66,7 @@ fn walk(args: &str, theirs_options: &str, ours_options: &str, seed: u64) {
     let mut refused = 0;
     for number in 0..120 {
         let size = here.size();
-        match step(&mut rng, size, block) {
+        match step(&mut rng, size, unit) {
             Step::Put(pos, data) => worlds.iter().for_each(|world| world.put(pos, &data)),
             Step::Cut(size) => worlds.iter().for_each(|world| world.cut(size)),
             Step::Sync => {}
@@ -110,6 +111,16 @@ fn ranges_are_as_in_linux() {
     walk("-b 4096", "", "", 2);
     walk("-b 1024", "", "nobuffered_iomap", 3);
     walk("-b 4096", "nodelalloc", "nodelalloc,nobuffered_iomap", 4);
+}
+
+#[test]
+fn ranges_in_clusters_are_as_in_linux() {
+    if !need(LINUX) {
+        return;
+    }
+    walk("-b 1024 -O bigalloc -C 8192", "", "", 6);
+    walk("-b 4096 -O bigalloc -C 65536", "nodelalloc", "", 7);
+    walk("-b 1024 -O bigalloc -C 16384", "", "nobuffered_iomap", 8);
 }
 
 #[test]

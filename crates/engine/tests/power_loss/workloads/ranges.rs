@@ -5,10 +5,10 @@ use extant_engine::FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHo
 use crate::ledger::SECTOR;
 use crate::run::Run;
 
-/// Sectors of a page, or of a block where that is larger: what is taken out and put in is a
-/// multiple of it.
+/// Sectors of a page, or of a block or a cluster where that is larger: what is taken out and put in
+/// is a multiple of it.
 fn unit(run: &Run) -> u64 {
-    run.block_size().max(4096) / SECTOR
+    run.block_size().max(4096).max(run.cluster_size()) / SECTOR
 }
 
 /// Space ahead of data, within the file, at its end and behind it; data that comes into it later.
