@@ -15,6 +15,7 @@
 //! for the exchange alone. Ranges that are cut off or punched meanwhile are skipped. No other
 //! thread can reach the donor.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use extant_iomap::WritebackControl;
@@ -105,7 +106,9 @@ impl Defragmentation<'_> {
             let Some(end) = part.last().map(Status::end) else {
                 break;
             };
-            done.moved += self.move_part(&part)? << bs.log2();
+            let within = from..rest.last().map_or(end, Status::end);
+            let whole = whole_clusters(&part, &within, fs.layout.cluster_bits);
+            done.moved += self.move_part(&part, &whole)? << bs.log2();
             seen += part.iter().map(|range| u64::from(range.len)).sum::<u64>();
             progress(seen.min(total) << bs.log2(), total << bs.log2());
             from = end;
@@ -151,12 +154,14 @@ impl Defragmentation<'_> {
         part
     }
 
-    /// Moves `part` if it fits into fewer runs. Returns the number of blocks moved.
-    fn move_part(&self, part: &[Status]) -> Result<u64> {
+    /// Moves `whole`, what of `part` lies in clusters of its own, if all of `part` lies in fewer runs
+    /// then. Returns the number of blocks moved.
+    fn move_part(&self, part: &[Status], whole: &[Status]) -> Result<u64> {
         let fs = self.fs;
         let donor = self.donor()?;
-        let result = match self.allocate_for_donor(&donor, part) {
-            Ok(runs) if runs < part.len() => self.exchange(&donor, part),
+        let left = left_behind(part, whole);
+        let result = match self.allocate_for_donor(&donor, whole) {
+            Ok(runs) if runs + left < part.len() => self.exchange(&donor, whole),
             Ok(_) => Ok(0),
             // Other threads took the space: what cannot be improved stays.
             Err(error) if error.is_lack_of_room() => Ok(0),
@@ -272,6 +277,51 @@ impl Defragmentation<'_> {
     }
 }
 
+/// What of `ranges`, those of the blocks `within` a file that come first, lies in clusters of
+/// `1 << bits` blocks that have nothing else: a cluster can only move with all of its blocks.
+fn whole_clusters(ranges: &[Status], within: &Range<u64>, bits: u32) -> Vec<Status> {
+    if bits == 0 {
+        return ranges.to_vec();
+    }
+    let first = |range: &Status| u64::from(range.lblk.get()) >> bits;
+    let last = |range: &Status| (range.end() - 1) >> bits;
+    let mut whole = Vec::new();
+    for (at, range) in ranges.iter().enumerate() {
+        let before = match at.checked_sub(1).and_then(|at| ranges.get(at)) {
+            Some(before) => Some(last(before)),
+            None => within.start.checked_sub(1).map(|block| block >> bits),
+        };
+        let behind = ranges.get(at + 1).map(first);
+        let (mut from, mut to) = (u64::from(range.lblk.get()), range.end());
+        if before == Some(first(range)) {
+            from = (first(range) + 1) << bits;
+        }
+        // Of the last range more may be there than what is moved now.
+        let goes_on = behind.is_none() && to < within.end && !to.is_multiple_of(1 << bits);
+        if behind == Some(last(range)) || goes_on {
+            to = last(range) << bits;
+        }
+        whole.extend(range.cut(from, to));
+    }
+    whole
+}
+
+/// The runs of `part` that stay where they are if `whole`, parts of it, moves.
+fn left_behind(part: &[Status], whole: &[Status]) -> usize {
+    let mut left = 0;
+    for range in part {
+        let (mut at, end) = (u64::from(range.lblk.get()), range.end());
+        for moved in whole {
+            if let Some(moved) = moved.cut(at, end) {
+                left += usize::from(u64::from(moved.lblk.get()) > at);
+                at = moved.end();
+            }
+        }
+        left += usize::from(at < end);
+    }
+    left
+}
+
 /// The stretches of the file that `ranges` cover without a hole.
 fn segments(ranges: &[Status]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
@@ -346,6 +396,29 @@ mod tests {
             range(20, 1, written(400)),
         ];
         assert_eq!(fewest(&ranges), 3);
+        assert_eq!(whole_clusters(&ranges, &(0..21), 0), ranges);
         assert_eq!(segments(&ranges), [(0, 10), (20, 21)]);
+    }
+
+    #[test]
+    fn clusters_move_with_all_of_their_blocks() {
+        let range = |lblk: u32, len| Status {
+            lblk: Lblk::new(lblk),
+            len,
+            state: MapState::Written(Pblk::new(u64::from(lblk) % 8 + 800)),
+        };
+        let moved = |ranges: &[Status], within: Range<u64>| -> Vec<(u32, u32)> {
+            let whole = whole_clusters(ranges, &within, 3);
+            whole.iter().map(|one| (one.lblk.get(), one.len)).collect()
+        };
+        // The second cluster has blocks of two ranges.
+        let ranges = [range(2, 10), range(13, 11), range(30, 3)];
+        assert_eq!(moved(&ranges, 0..33), [(2, 6), (16, 8), (30, 3)]);
+        let whole = whole_clusters(&ranges, &(0..33), 3);
+        assert_eq!(left_behind(&ranges, &whole), 2);
+        // More of the last range is there, and of the first before it.
+        assert_eq!(moved(&ranges, 1..40), [(16, 8), (30, 2)]);
+        assert_eq!(left_behind(&ranges, &ranges), 0);
+        assert_eq!(left_behind(&ranges, &[]), 3);
     }
 }
