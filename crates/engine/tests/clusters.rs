@@ -197,3 +197,47 @@ fn what_each_side_writes_the_other_reads() {
         }
     }
 }
+
+/// Space of a cluster that is reserved for one of its blocks is there for all of them: on a full
+/// volume, in whatever way the next one comes.
+#[test]
+fn a_reserved_cluster_takes_all_of_its_blocks() {
+    let args = "-b 1024 -O bigalloc -C 16384 -m 0";
+    for way in ["delayed", "allocated", "direct", "after a sync"] {
+        let image = Image::of_mib(16).args(args).make().unwrap();
+        let volume = open(&image);
+        let (root, cred) = (volume.root().unwrap(), Cred::root());
+        let file = volume.create(&root, b"file", 0o644, &cred).unwrap();
+        volume.write(&file, 3 << 10, &[1; 1024], &cred).unwrap();
+        let filler = volume.create(&root, b"filler", 0o644, &cred).unwrap();
+        let mode = FallocateMode::Allocate { keep_size: false };
+        let mut at = 0;
+        for step in [1 << 20, 1 << 14] {
+            while volume.fallocate(&filler, mode, at, step, &cred).is_ok() {
+                at += step;
+            }
+        }
+        let next = volume.write(&file, 1 << 20, &[1; 1024], &cred);
+        assert!(matches!(next, Err(Error::NoSpace)), "{way}: {next:?}");
+        match way {
+            "delayed" => assert_eq!(volume.write(&file, 0, &[2; 1024], &cred).unwrap(), 1024),
+            "allocated" => volume.fallocate(&file, mode, 0, 16 << 10, &cred).unwrap(),
+            "direct" => {
+                assert_eq!(
+                    volume.write_direct(&file, 0, &[2; 1024], &cred).unwrap(),
+                    1024
+                );
+            }
+            _ => {
+                volume.fsync(&file, false).unwrap();
+                assert_eq!(volume.write(&file, 0, &[2; 1024], &cred).unwrap(), 1024);
+            }
+        }
+        volume.verify(&mut Verifier::default(), false).unwrap();
+        volume.sync().unwrap();
+        volume.verify(&mut Verifier::default(), true).unwrap();
+        assert_eq!(volume.getattr(&file).unwrap().blocks, 32, "{way}");
+        volume.unmount().unwrap();
+        judge(&image, way);
+    }
+}

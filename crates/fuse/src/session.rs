@@ -148,9 +148,11 @@ fn kernel_checks(volume: &Volume, point: &MountPoint, options: &MountOptions) ->
 }
 
 /// Returns whether the kernel may keep what is written. With limits of quotas a write must be
-/// refused in time.
+/// refused in time; and so with clusters of several blocks, as each page may need one.
 fn may_keep_writes(volume: &Volume, options: &MountOptions) -> bool {
-    options.writeback() && !volume.read_only() && !volume.keeps_quotas()
+    let totals = volume.statfs();
+    let has_clusters = totals.is_ok_and(|totals| totals.cluster_size > totals.block_size);
+    options.writeback() && !volume.read_only() && !volume.keeps_quotas() && !has_clusters
 }
 
 impl Mount {

@@ -395,23 +395,11 @@ impl AllocatorCore {
 
     /// See [`super::free_blocks`].
     pub(super) fn free(self: &Arc<Self>, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
-        let location = Location::Block(run.start);
-        if !self.layout.contains(run.start, run.len) {
-            return Err(Error::corrupt(
-                location,
-                BlockDamage::FreesOutside { blocks: run.len },
-            ));
-        }
+        let whole = self.clusters_to_free(run)?;
         if metadata {
             forget(h, run)?;
         }
-        let run = self.whole_clusters(run);
-        if !self.zones.may_map(None, run.start, run.len) {
-            return Err(Error::corrupt(
-                location,
-                BlockDamage::FreesFormat { blocks: run.len },
-            ));
-        }
+        let run = whole;
         let mut at = run.start;
         let mut left = run.len.get();
         while left > 0 {
@@ -433,8 +421,23 @@ impl AllocatorCore {
         Ok(())
     }
 
+    /// The clusters of `run`, if a file may have them.
+    fn clusters_to_free(&self, run: Run) -> Result<Run> {
+        let refused = |damage| Err(Error::corrupt(Location::Block(run.start), damage));
+        let blocks = run.len;
+        if !self.layout.contains(run.start, run.len) {
+            return refused(BlockDamage::FreesOutside { blocks });
+        }
+        let whole = self.whole_clusters(run);
+        if !self.zones.may_map(None, whole.start, whole.len) {
+            return refused(BlockDamage::FreesFormat { blocks });
+        }
+        Ok(whole)
+    }
+
     /// Frees a cluster. Whether it counts as free is the caller's; see [`AllocatorCore::unmark`].
     pub(super) fn free_uncounted(self: &Arc<Self>, h: &mut Handle, run: Run) -> Result<bool> {
+        let run = self.clusters_to_free(run)?;
         let (group, _) = self.range_in_group(run).ok_or(Error::Invalid)?;
         let freed = self.unmark(h, group, run);
         self.stats.freed_blocks.add(run.len.get());

@@ -21,7 +21,7 @@ pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
     let attributes = if core.file_acl.get() == 0 {
         0
     } else {
-        fs.layout.block_size.bytes_u64() / 512
+        fs.layout.cluster_sectors()
     };
     core.sectors <= attributes
 }

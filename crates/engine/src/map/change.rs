@@ -1,23 +1,27 @@
 //! Changes of the map: the tree on disk and what is known of it together, under `map_lock` and a
 //! handle.
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::{Extent, MAX_END};
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Lblk, Pblk, at_most_u32};
 
-use super::clusters::{ClusterMap, HoleSpace};
+use std::ops::Range;
+
+use super::clusters::{ClusterMap, HoleSpace, cluster_around};
 use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
 use super::extent_tree;
 use super::indirect;
 use super::locked_map::{ExclusiveMap, SharedMap};
 use super::lookup::{learn, mapping};
+use super::removal::require_map_for_clusters;
 use crate::alloc;
 use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, BlockMapping, MapState, MapView, ReservationFate, Status};
 use crate::state::quota::SpaceClaim;
 use crate::types::FileKind;
-use crate::types::error::Result;
+use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, credits};
 
 /// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond that, a file
@@ -53,20 +57,20 @@ pub(crate) fn allocate(
         MapState::Hole => false,
         MapState::Written(_) | MapState::Unwritten(_) => return Ok(found),
     };
-    let extents = has_extents(inode);
-    let unwritten = how.unwritten && extents;
+    require_map_for_clusters(fs, inode)?;
+    let unwritten = how.unwritten && has_extents(inode);
     // Room for the entry first: after the data blocks are allocated nothing can run out of space
     // any more.
     let (goal, most) = make_room_for_entry(fs, h, &map, lblk, delayed, how)?;
     let space = space_of_hole(fs, &map, lblk, found.len.min(most))?;
-    let want = space.len;
+    let (reserved, want) = reserved_clusters(fs, inode, (lblk, space), delayed)?;
     let (pblk, len, gained, _claim) = match space.shared {
         Some(pblk) => (pblk, want, Run::NONE, None),
         None => {
             let mut request = HoleRequest {
                 lblk,
                 want,
-                delayed,
+                reserved,
                 how,
             };
             let claim = claim_space(fs, inode, &mut request)?;
@@ -87,7 +91,7 @@ pub(crate) fn allocate(
     let new = NewExtent {
         extent,
         gained,
-        delayed,
+        reserved,
     };
     let seq = enter(fs, h, &map, new)?;
     fs.maps.status.shrink();
@@ -106,7 +110,8 @@ pub(crate) fn allocate(
 struct HoleRequest {
     lblk: Lblk,
     want: u32,
-    delayed: bool,
+    /// They are reserved.
+    reserved: bool,
     how: AllocateMode,
 }
 
@@ -122,7 +127,7 @@ fn allocate_run(
     let HoleRequest {
         lblk,
         want,
-        delayed,
+        reserved,
         how,
     } = request;
     let goal = how
@@ -134,8 +139,8 @@ fn allocate_run(
     let request = AllocRequest {
         metadata: how.metadata,
         privileged: how.privileged,
-        reserved: delayed,
-        pool: delayed,
+        reserved,
+        pool: reserved,
         narrow: !has_extents(inode),
         stream: (inode.kind == FileKind::Regular && how.goal.is_none()).then_some(inode.ino),
         ..AllocRequest::new(
@@ -146,6 +151,46 @@ fn allocate_run(
     alloc::allocate_blocks(fs, h, &request).inspect_err(|error| fs.fault.report(fs, error))
 }
 
+/// Returns whether `space`, that of the hole from `lblk` on, is reserved, and for how many blocks of
+/// it that is so: they may be `delayed`, or lie in a cluster with others that are.
+fn reserved_clusters(
+    fs: &Fs,
+    inode: &Inode,
+    (lblk, space): (Lblk, HoleSpace),
+    delayed: bool,
+) -> Result<(bool, u32)> {
+    let len = space.len;
+    if !fs.layout.has_clusters() || space.shared.is_some() {
+        return Ok((delayed, len));
+    }
+    let at = u64::from(lblk.get());
+    let first = cluster_around(&fs.layout, at);
+    let last = cluster_around(&fs.layout, at + u64::from(len) - 1);
+    let number = |cluster: &Range<u64>| cluster.start >> fs.layout.cluster_bits;
+    let view = MapView::lock(&fs.maps, &inode.known);
+    let shared = view.shared_clusters();
+    let is_lost = |cluster: &Range<u64>| shared.contains(&number(cluster));
+    if is_lost(&first) || is_lost(&last) {
+        // Nothing of the cluster is mapped, so it should be reserved: the map was damaged.
+        let error = Error::corrupt(Location::Inode(inode.ino), MapDamage::DelayedMapped);
+        drop(view);
+        fs.fault.report(fs, &error);
+        return Err(error);
+    }
+    if delayed {
+        return Ok((true, len));
+    }
+    if view.has_delayed_in(number(&first)) {
+        return Ok((true, at_most_u32(first.end - at).min(len)));
+    }
+    let ends_before = first != last && view.has_delayed_in(number(&last));
+    let len = match ends_before {
+        true => at_most_u32(last.start - at),
+        false => len,
+    };
+    Ok((false, len))
+}
+
 /// The space of `len` blocks from `lblk` on, a hole of the locked map.
 pub(super) fn space_of_hole(
     fs: &Fs,
@@ -153,6 +198,9 @@ pub(super) fn space_of_hole(
     lblk: Lblk,
     len: u32,
 ) -> Result<HoleSpace> {
+    if !fs.layout.has_clusters() {
+        return Ok(HoleSpace { shared: None, len });
+    }
     let root = map.inode().core.read().i_block;
     let nodes = DiskNodes::of(fs, map, root);
     let clusters = ClusterMap {
@@ -167,7 +215,7 @@ pub(super) fn space_of_hole(
 /// Claims the clusters of `request` from the quotas of `inode`, until they are counted, or as many
 /// as these allow: it has no more then.
 fn claim_space(fs: &Fs, inode: &Inode, request: &mut HoleRequest) -> Result<Option<SpaceClaim>> {
-    if request.delayed {
+    if request.reserved {
         return Ok(None); // the reservation is in the quotas, and `enter` claims from it
     }
     let HoleRequest {
@@ -218,8 +266,8 @@ pub(super) struct NewExtent {
     pub(super) extent: Extent,
     /// The clusters that are new in the file.
     pub(super) gained: Run,
-    /// Its blocks were delayed, not a hole.
-    pub(super) delayed: bool,
+    /// These were reserved.
+    pub(super) reserved: bool,
 }
 
 /// Enters an extent in the map and in memory. Room for it was made before. Returns the cookie
@@ -234,7 +282,7 @@ pub(super) fn enter(
     let NewExtent {
         extent,
         gained,
-        delayed,
+        reserved: delayed,
     } = new;
     let bytes = fs.layout.block_size.bytes_u64() * gained.len.get();
     let reserved = inode.quota.as_ref().filter(|_| delayed);

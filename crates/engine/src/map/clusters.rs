@@ -191,13 +191,16 @@ impl<N: Nodes> ClusterMap<'_, N> {
         let layout = self.layout;
         let place = u64::from(layout.place_in_cluster(extent.lblk));
         let first = layout.cluster_floor(extent.pblk);
-        if extent.pblk.distance_from(first) != Some(place) {
+        let begin = u64::from(extent.lblk.get()) - place;
+        debug_assert!(begin <= start, "{extent:?} has a block in the cluster");
+        let cluster = first.saturating_add(start.saturating_sub(begin));
+        let blocks = at_most_u32(layout.cluster_blocks().get());
+        // The extent's own blocks are usable; the rest of the cluster may be the format's.
+        if extent.pblk.distance_from(first) != Some(place) || !self.nodes.usable(cluster, blocks) {
             let (lblk, first) = (extent.lblk, extent.pblk);
             let damage = MapDamage::Cluster { lblk, first };
             return Err(Error::corrupt(Location::Inode(self.ino), damage));
         }
-        let begin = u64::from(extent.lblk.get()) - place;
-        debug_assert!(begin <= start, "{extent:?} has a block in the cluster");
-        Ok(first.plus(start.saturating_sub(begin)))
+        Ok(cluster)
     }
 }

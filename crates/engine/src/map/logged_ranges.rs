@@ -188,7 +188,7 @@ fn enter_part(
     let new = NewExtent {
         extent: part,
         gained,
-        delayed: false,
+        reserved: false,
     };
     enter(fs, &mut h, &map, new)?;
     Ok(part.len)

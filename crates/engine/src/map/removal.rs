@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use extant_disk::damage::MapDamage;
 use extant_disk::extent::{Extent, MAX_END};
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Lblk, at_most_u32};
@@ -18,8 +19,8 @@ use crate::state::alloc::Run;
 use crate::state::inode::Inode;
 use crate::state::map::{MapView, ReservationFate, Status};
 use crate::types::FileKind;
-use crate::types::error::Result;
-use crate::volume::{Fs, credits};
+use crate::types::error::{Error, Location, Result};
+use crate::volume::{Fs, credits, stop};
 
 /// Upper bound of the extents that one step of a removal takes.
 const STEP_EXTENTS: u32 = 64;
@@ -35,6 +36,20 @@ pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
         || path_choice::is_data_journalled(fs, inode)
 }
 
+/// Fails for a file with a block map on a volume with clusters, which need extents: the blocks of
+/// one cluster could not be told from those of others.
+///
+/// # Errors
+/// [`Error::Corrupt`]: reported.
+pub(super) fn require_map_for_clusters(fs: &Fs, inode: &Inode) -> Result<()> {
+    if !fs.layout.has_clusters() || has_extents(inode) {
+        return Ok(());
+    }
+    let error = Error::corrupt(Location::Inode(inode.ino), MapDamage::NoClusters);
+    fs.fault.report(fs, &error);
+    Err(error)
+}
+
 /// Makes `from..to` a hole: frees blocks and reservations, right to left. Needs [`credits::remove`]
 /// credits. May restart the handle, so the inode must be an orphan or the operation repeatable. The
 /// caller has dropped the page cache over the range and prevents its refill.
@@ -48,6 +63,7 @@ pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
     let start = u64::from(from.get());
     debug_assert!(start <= to, "blocks {start}..{to} become a hole");
+    require_map_for_clusters(fs, inode)?;
     let mut end = to.min(MAX_END);
     if end >= MAX_END {
         alloc::release_window(fs, inode.ino);
@@ -123,6 +139,10 @@ fn remove_step(
             }
             Ok((removed, freed))
         })?;
+        // As with a bitmap that cannot be read: what is free is not known.
+        if let Some(error @ Error::Io(_)) = &freed.failure {
+            stop(h, error);
+        }
         let parts: Vec<Run> = removed.parts.iter().map(run_of).collect();
         (
             parts,
@@ -174,29 +194,34 @@ fn free_or_keep(fs: &Fs, h: &mut Handle, inode: &Inode, freed: &FreedRun) -> Res
     if kept.is_empty() {
         return alloc::free_blocks(fs, h, freed.run, false);
     }
-    let layout = &fs.layout;
+    let bits = fs.layout.cluster_bits;
+    let part = |clusters: &Range<u64>| Run {
+        start: freed.run.start.plus(clusters.start - freed.clusters.start),
+        len: Blocks::new(clusters.end - clusters.start),
+    };
     let mut result = Ok(());
-    for at in freed.clusters.clone().step_by(1 << layout.cluster_bits) {
-        let run = Run {
-            start: freed.run.start.plus(at - freed.clusters.start),
-            len: layout.cluster_blocks(),
-        };
-        let cluster = at >> layout.cluster_bits;
-        result = result.and(match kept.contains(&cluster) {
-            false => alloc::free_blocks(fs, h, run, false),
-            true => {
-                let (reservation, freed) = alloc::free_reserved(fs, h, run, inode);
-                MapView::lock(&fs.maps, &inode.known).reserve_again(cluster, reservation);
-                freed
-            }
-        });
+    let mut rest = freed.clusters.clone();
+    for cluster in kept {
+        let (start, end) = (cluster << bits, (cluster + 1) << bits);
+        let (reservation, freed) = alloc::free_reserved(fs, h, part(&(start..end)), inode);
+        MapView::lock(&fs.maps, &inode.known).reserve_again(cluster, reservation);
+        result = result.and(freed);
+        // It is the first or the last.
+        if start == rest.start {
+            rest.start = end;
+        } else {
+            rest.end = start;
+        }
     }
-    result
+    if rest.is_empty() {
+        return result;
+    }
+    result.and(alloc::free_blocks(fs, h, part(&rest), false))
 }
 
 /// The clusters at the ends of `clusters`, file blocks, that have delayed blocks.
 fn delayed_ends(fs: &Fs, inode: &Inode, clusters: &Range<u64>) -> Vec<u64> {
-    if !fs.layout.has_clusters() {
+    if !fs.layout.has_clusters() || clusters.is_empty() {
         return Vec::new();
     }
     let view = MapView::lock(&fs.maps, &inode.known);

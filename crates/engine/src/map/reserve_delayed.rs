@@ -13,6 +13,7 @@ use extant_units::{Lblk, at_most_u32};
 use super::clusters::cluster_around;
 use super::locked_map::SharedMap;
 use super::lookup::{learn, mapping};
+use super::removal::require_map_for_clusters;
 use crate::alloc;
 use crate::state::inode::Inode;
 use crate::state::map::{BlockMapping, MapState, MapView, WriteSpan};
@@ -87,6 +88,7 @@ fn reserve_in_clusters(
     span: WriteSpan,
     privileged: bool,
 ) -> Result<BlockMapping> {
+    require_map_for_clusters(fs, inode)?;
     let WriteSpan { lblk, len, locked } = span;
     let reserved = {
         let map = SharedMap::lock(inode);
@@ -97,6 +99,9 @@ fn reserve_in_clusters(
         };
         let (found, view) = look()?;
         drop(view);
+        if found.state != MapState::Hole {
+            return Ok(found);
+        }
         let len = found.len.min(len);
         let allocated = allocated_ends(fs, &map, lblk, len)?;
         let (found, mut view) = look()?;

@@ -38,6 +38,9 @@ pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
     if features.has_ro_compat(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
         read_only.push("metadata_csum together with uninit_bg".into());
     }
+    if features.has_ro_compat(RoCompat::BIGALLOC) && !features.has_incompat(Incompat::EXTENTS) {
+        read_only.push("bigalloc without extent".into());
+    }
     if features.has_compat(Compat::RESIZE_INODE) && features.has_incompat(Incompat::META_BG) {
         read_only.push("meta_bg together with resize_inode".into());
     }

@@ -209,8 +209,13 @@ mod tests {
     /// blocks. The block of its attributes is counted all the same.
     #[test]
     fn a_device_and_a_short_link_give_up_their_attributes_and_no_other_block() {
-        // Attributes do not fit these inodes: each has a block of them.
-        let image = Image::of_mib(16).args("-b 1024 -I 128").make().unwrap();
+        // Attributes do not fit these inodes: each has a block of them, or a cluster.
+        give_up_attributes("-b 1024 -I 128", 1);
+        give_up_attributes("-b 1024 -I 128 -O bigalloc -C 8192", 8);
+    }
+
+    fn give_up_attributes(args: &str, cluster: u64) {
+        let image = Image::of_mib(16).args(args).make().unwrap();
         let fs = TestFs::mount(image.path(), "");
         let (root, cred) = (fs.root(), Cred::root());
         let file = fs.create("file");
@@ -228,9 +233,9 @@ mod tests {
         for (inode, value) in [(&device, b"a"), (&link, b"b")] {
             xattr::set(&fs, inode, b"trusted.x", value, XattrMode::Either, &cred).unwrap();
             assert!(!inode::has_blocks(&fs, inode));
-            assert_eq!(inode.core.read().sectors, 2);
+            assert_eq!(inode.core.read().sectors, 2 * cluster);
         }
-        assert_eq!(free_blocks(), free - 2);
+        assert_eq!(free_blocks(), free - 2 * cluster);
         let evicted = fs.stats.inode_deletions.get();
         fs.unlink("device");
         fs.unlink("link");
@@ -243,7 +248,7 @@ mod tests {
         drop(file);
         fs.unlink("file");
         fs.reap_all();
-        assert_eq!(free_blocks(), free + 1);
+        assert_eq!(free_blocks(), free + cluster);
         drop(root);
         fs.unmount();
         image.fsck_clean().unwrap();

@@ -291,7 +291,7 @@ impl TablesChange<'_> {
     ) -> Result<SpaceClaim> {
         let makes_block = file_acl.get() == 0 && !self.new.block.is_empty();
         let block = if makes_block {
-            fs.layout.block_size.bytes_u64()
+            fs.layout.cluster_bytes()
         } else {
             0
         };

@@ -135,6 +135,7 @@ impl Defragmentation<'_> {
 
     /// The first ranges, as many as the free space suffices for.
     fn part(&self, ranges: &[Status]) -> Vec<Status> {
+        let layout = &self.fs.layout;
         let free = self.fs.alloc.counts.available_to_users().get();
         // Nothing, where less than the margin is free.
         let mut left = free.saturating_sub(MARGIN_BLOCKS + free / 64);
@@ -148,14 +149,16 @@ impl Defragmentation<'_> {
             let Some(fits) = range.cut(from, from + left) else {
                 break;
             };
-            left -= u64::from(fits.len);
+            let place = u64::from(layout.place_in_cluster(range.lblk));
+            let space = layout.in_whole_clusters(place + u64::from(fits.len));
+            left = left.saturating_sub(space);
             part.push(fits);
         }
         part
     }
 
-    /// Moves `whole`, what of `part` lies in clusters of its own, if all of `part` lies in fewer runs
-    /// then. Returns the number of blocks moved.
+    /// Moves `whole`, what of `part` lies in clusters of its own, if all of `part` lies in fewer
+    /// runs then. Returns the number of blocks moved.
     fn move_part(&self, part: &[Status], whole: &[Status]) -> Result<u64> {
         let fs = self.fs;
         let donor = self.donor()?;

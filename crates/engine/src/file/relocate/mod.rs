@@ -112,7 +112,9 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
         let cached = cx.data_path.kind == BufferedPath::BufferHead
             && mapping.next(start).is_some_and(|folio| folio.start() < end);
         let now = map::lookup(fs, from.inode, from.at, count)?;
-        if dirty || cached || cx.state.ordered.is_waited_for() || now.state != ours.state {
+        // Blocks beside these may have come into their clusters meanwhile.
+        let torn = map::part_in_clusters(fs, both, count)? != ClusterPart::Whole(count);
+        if dirty || cached || torn || cx.state.ordered.is_waited_for() || now.state != ours.state {
             continue;
         }
         let mut moved = 0;

@@ -101,11 +101,16 @@ impl SpaceCounts {
     }
 
     /// The same counters, whose blocks are claimed in clusters of `1 << cluster_bits`. The pool has
-    /// a cluster for each block that it had, as far as that is a fiftieth of the volume.
+    /// a cluster for each block that it had, as far as that is a fiftieth of the volume, and one
+    /// cluster at least.
     pub(crate) fn in_clusters(self, cluster_bits: u32, total: Blocks) -> Self {
-        let most = POOL_MAX << cluster_bits;
+        let (most, one) = (POOL_MAX << cluster_bits, 1 << cluster_bits);
+        let pool = match (total.get(), cluster_bits) {
+            (0, _) | (_, 0) => self.pool,
+            (total, _) => (total / 50).min(most).next_multiple_of(one),
+        };
         Self {
-            pool: (total.get() / 50).min(most) >> cluster_bits << cluster_bits,
+            pool,
             cluster_bits,
             ..self
         }
