@@ -8,9 +8,9 @@
 
 use core::mem::{offset_of, size_of};
 
-use extant_units::BlockSize;
+use extant_units::{BlockSize, exact_u32};
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The tree begins at a multiple of this many bytes.
 pub const TREE_ALIGN: u64 = 1 << 16;
@@ -20,6 +20,10 @@ pub const MAX_DESCRIPTOR: usize = 16384;
 pub const MAX_LEVELS: usize = 8;
 /// The most bytes of a digest.
 pub const MAX_DIGEST: usize = 64;
+/// The most bytes of a salt.
+pub const MAX_SALT: usize = 32;
+/// The most bytes of a signature.
+pub const MAX_SIGNATURE: usize = MAX_DESCRIPTOR - size_of::<RawDescriptor>();
 
 /// The least size of a tree block, as a power of two.
 const MIN_LOG_BLOCK: u8 = 10;
@@ -37,7 +41,7 @@ struct RawDescriptor {
     sig_size: U32,
     data_size: U64,
     root_hash: [u8; MAX_DIGEST],
-    salt: [u8; 32],
+    salt: [u8; MAX_SALT],
     reserved: [u8; 144],
 }
 
@@ -46,15 +50,41 @@ const _: () = assert!(offset_of!(RawDescriptor, data_size) == 8);
 const _: () = assert!(offset_of!(RawDescriptor, salt) == 80);
 
 /// The hash function of a tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum TreeHash {
     /// SHA-256.
+    #[default]
     Sha256,
     /// SHA-512.
     Sha512,
 }
 
 impl TreeHash {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Sha256, Self::Sha512];
+
+    /// Its name, as the command fsverity has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+        }
+    }
+
+    /// Its number, on disk and in system calls.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Sha256 => 1,
+            Self::Sha512 => 2,
+        }
+    }
+
+    /// The function with a number.
+    pub fn of_number(number: u32) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|hash| u32::from(hash.number()) == number)
+    }
+
     /// Bytes of a digest.
     pub const fn digest_bytes(self) -> usize {
         match self {
@@ -68,6 +98,30 @@ impl TreeHash {
         match self {
             Self::Sha256 => 64,
             Self::Sha512 => 128,
+        }
+    }
+}
+
+/// How a file is to be protected.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct VerityParams {
+    /// The hash function.
+    pub hash: TreeHash,
+    /// Bytes of a tree block: a power of two from 1024 on, at most 4096 and the volume's blocks.
+    pub block_size: u32,
+    /// The salt, at most [`MAX_SALT`] bytes.
+    pub salt: Vec<u8>,
+    /// A signature of the digest, at most [`MAX_SIGNATURE`] bytes: stored, and not judged.
+    pub signature: Vec<u8>,
+}
+
+impl Default for VerityParams {
+    fn default() -> Self {
+        Self {
+            hash: TreeHash::default(),
+            block_size: 1 << MAX_LOG_BLOCK,
+            salt: Vec::new(),
+            signature: Vec::new(),
         }
     }
 }
@@ -140,13 +194,10 @@ impl VerityDescriptor {
         if raw.version != 1 {
             return field("version", raw.version.into());
         }
-        let hash = match raw.hash_algorithm {
-            1 => TreeHash::Sha256,
-            2 => TreeHash::Sha512,
-            other => return field("hash_algorithm", other.into()),
+        let Some(hash) = TreeHash::of_number(raw.hash_algorithm.into()) else {
+            return field("hash_algorithm", raw.hash_algorithm.into());
         };
-        let largest = MAX_LOG_BLOCK.min(block_size.log2().try_into().unwrap_or(MAX_LOG_BLOCK));
-        if !(MIN_LOG_BLOCK..=largest).contains(&raw.log_blocksize) {
+        if !is_tree_block(raw.log_blocksize, block_size) {
             return field("log_blocksize", raw.log_blocksize.into());
         }
         let Some(salt) = raw.salt.get(..usize::from(raw.salt_size)) else {
@@ -163,13 +214,41 @@ impl VerityDescriptor {
         if described != size {
             return Err(VerityError::Size { described, size });
         }
-        let mut padded = salt.to_vec();
-        padded.resize(salt.len().next_multiple_of(hash.input_bytes()), 0);
         Ok(Self {
             hash,
             log_block: raw.log_blocksize,
-            salt: padded,
+            salt: padded(salt, hash),
             root: raw.root_hash[..hash.digest_bytes()].to_vec(),
+            data_size: size,
+        })
+    }
+
+    /// The descriptor that a file of `size` bytes is about to have, without a root yet.
+    ///
+    /// # Errors
+    /// [`VerityError::Field`] if a file on a volume with such blocks cannot have these parameters.
+    pub fn planned(
+        params: &VerityParams,
+        size: u64,
+        block_size: BlockSize,
+    ) -> Result<Self, VerityError> {
+        let field = |field, value| Err(VerityError::Field { field, value });
+        let log_block = params.block_size.checked_ilog2().unwrap_or_default();
+        let log_block = u8::try_from(log_block).unwrap_or_default();
+        if !params.block_size.is_power_of_two() || !is_tree_block(log_block, block_size) {
+            return field("block size", params.block_size.into());
+        }
+        if params.salt.len() > MAX_SALT {
+            return field("length of the salt", params.salt.len() as u64);
+        }
+        if params.signature.len() > MAX_SIGNATURE {
+            return field("length of the signature", params.signature.len() as u64);
+        }
+        Ok(Self {
+            hash: params.hash,
+            log_block,
+            salt: padded(&params.salt, params.hash),
+            root: Vec::new(),
             data_size: size,
         })
     }
@@ -178,6 +257,69 @@ impl VerityDescriptor {
     pub const fn block_bytes(&self) -> usize {
         1 << self.log_block
     }
+
+    /// The stored form, with the salt and the signature of `params`, by which it was
+    /// [planned](VerityDescriptor::planned).
+    pub fn encode(&self, params: &VerityParams) -> Vec<u8> {
+        let mut raw = RawDescriptor::new_zeroed();
+        raw.version = 1;
+        raw.hash_algorithm = self.hash.number();
+        raw.log_blocksize = self.log_block;
+        debug_assert!(params.salt.len() <= MAX_SALT, "its length was checked");
+        raw.salt_size = u8::try_from(params.salt.len()).unwrap_or_default();
+        raw.sig_size.set(exact_u32(params.signature.len() as u64));
+        raw.data_size.set(self.data_size);
+        raw.root_hash[..self.root.len()].copy_from_slice(&self.root);
+        raw.salt[..params.salt.len()].copy_from_slice(&params.salt);
+        [raw.as_bytes(), &params.signature].concat()
+    }
+}
+
+/// Returns whether a volume with such blocks can have a tree with blocks of 2^`log` bytes.
+fn is_tree_block(log: u8, block_size: BlockSize) -> bool {
+    let largest = MAX_LOG_BLOCK.min(block_size.log2().try_into().unwrap_or(MAX_LOG_BLOCK));
+    (MIN_LOG_BLOCK..=largest).contains(&log)
+}
+
+/// A salt as it is hashed.
+fn padded(salt: &[u8], hash: TreeHash) -> Vec<u8> {
+    let mut padded = salt.to_vec();
+    padded.resize(salt.len().next_multiple_of(hash.input_bytes()), 0);
+    padded
+}
+
+/// The part of the checked descriptor `bytes` whose digest is the file's: all but the signature.
+///
+/// # Errors
+/// [`VerityError::Length`].
+pub fn measured_part(bytes: &[u8]) -> Result<Vec<u8>, VerityError> {
+    let length = || VerityError::Length { bytes: bytes.len() };
+    let (raw, _) = RawDescriptor::ref_from_prefix(bytes).map_err(|_| length())?;
+    let measured = RawDescriptor {
+        sig_size: U32::ZERO,
+        ..*raw
+    };
+    Ok(measured.as_bytes().to_vec())
+}
+
+/// The signature of the checked descriptor `bytes`: empty if it has none.
+pub fn signature_of(bytes: &[u8]) -> &[u8] {
+    let Ok((raw, behind)) = RawDescriptor::ref_from_prefix(bytes) else {
+        return &[];
+    };
+    behind.get(..raw.sig_size.get() as usize).unwrap_or(&[])
+}
+
+/// The bytes that lie behind a tree: the descriptor `bytes` in whole blocks, with its length at the
+/// end of the last.
+pub fn descriptor_blocks(bytes: &[u8], block_size: BlockSize) -> Vec<u8> {
+    let mut blocks = bytes.to_vec();
+    blocks.resize(
+        (bytes.len() + 4).next_multiple_of(block_size.bytes()) - 4,
+        0,
+    );
+    blocks.extend(exact_u32(bytes.len() as u64).to_le_bytes());
+    blocks
 }
 
 /// One level of a tree.
@@ -340,6 +482,57 @@ mod tests {
         raw.hash_algorithm = 2;
         let descriptor = VerityDescriptor::parse(raw.as_bytes(), u64::MAX, BLOCK).unwrap();
         assert_eq!(TreeShape::of(&descriptor), Err(VerityError::TooHigh));
+    }
+
+    #[test]
+    fn a_descriptor_that_was_made_is_read_back() {
+        let params = VerityParams {
+            hash: TreeHash::Sha512,
+            block_size: 1024,
+            salt: vec![3; 32],
+            signature: vec![5; 700],
+        };
+        let mut made = VerityDescriptor::planned(&params, 5000, BLOCK).unwrap();
+        made.root = vec![8; 64];
+        let bytes = made.encode(&params);
+        assert_eq!(VerityDescriptor::parse(&bytes, 5000, BLOCK), Ok(made));
+        assert_eq!(signature_of(&bytes), [5; 700]);
+        let measured = measured_part(&bytes).unwrap();
+        assert_eq!(measured[4..8], [0; 4]);
+        assert_eq!(
+            (&measured[..4], &measured[8..]),
+            (&bytes[..4], &bytes[8..256])
+        );
+        for (len, blocks) in [(256, 1), (4092, 1), (4093, 2)] {
+            let behind = descriptor_blocks(&vec![1; len], BLOCK);
+            assert_eq!(behind.len(), blocks * 4096);
+            let stored = u32::from_le_bytes(*behind.last_chunk().unwrap());
+            let end = (1 << 16) + behind.len() as u64;
+            assert_eq!(
+                descriptor_place(end, stored, 1 << 16, BLOCK),
+                Ok((1 << 16, len))
+            );
+        }
+    }
+
+    #[test]
+    fn parameters_that_linux_refuses_are_refused() {
+        let planned = |change: fn(&mut VerityParams), blocks| {
+            let mut params = VerityParams::default();
+            change(&mut params);
+            VerityDescriptor::planned(&params, 1, blocks).is_ok()
+        };
+        assert!(planned(|_| {}, BLOCK));
+        assert!(planned(|params| params.block_size = 1024, BlockSize::KIB1));
+        assert!(planned(|params| params.salt = vec![0; 32], BLOCK));
+        assert!(planned(|params| params.signature = vec![0; 16128], BLOCK));
+        assert!(!planned(|_| {}, BlockSize::KIB1));
+        assert!(!planned(|params| params.block_size = 0, BLOCK));
+        assert!(!planned(|params| params.block_size = 512, BLOCK));
+        assert!(!planned(|params| params.block_size = 3000, BLOCK));
+        assert!(!planned(|params| params.block_size = 8192, BLOCK));
+        assert!(!planned(|params| params.salt = vec![0; 33], BLOCK));
+        assert!(!planned(|params| params.signature = vec![0; 16129], BLOCK));
     }
 
     #[test]
