@@ -230,6 +230,13 @@ impl BlockGuard<'_> {
         self.state.frozen.is_some()
     }
 
+    /// Unloads the block, unless a transaction has it.
+    pub(crate) fn unload(&mut self) {
+        if self.state.attached.is_none() && self.state.frozen.is_none() {
+            self.block.0.key.store(CheckKey::NONE, Ordering::Release);
+        }
+    }
+
     /// Preserves the bytes as the version of the committing transaction `older`, before the running
     /// transaction `tid` changes them.
     fn freeze(&mut self, older: Tid, tid: Tid) {

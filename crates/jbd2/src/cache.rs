@@ -148,6 +148,14 @@ impl BlockCache {
         Ok(block)
     }
 
+    /// Forgets the bytes of block `p`, which the caller has written past the cache: the next lookup
+    /// reads the device. A block of a transaction stays as it is.
+    pub fn forget_bytes(&self, p: Pblk) {
+        if let Some(block) = self.get(p) {
+            block.lock().unload();
+        }
+    }
+
     /// Returns whether a lookup of block `p` would find its bytes. The answer may change at once;
     /// it serves to decide about readahead.
     pub fn is_cached(&self, p: Pblk) -> bool {
