@@ -70,6 +70,7 @@ pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, Mount
 pub use extant_blockdev::IoBuf;
 pub use extant_disk::damage;
 pub use extant_disk::quota::{QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes, QuotaUsage};
+pub use extant_disk::verity::TreeHash;
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use extant_range_lock::ClearProbe;
 pub use file::Finished;
@@ -77,5 +78,5 @@ pub use types::error::{Error, IoFailure, Location, Result, StopReason};
 pub use types::interrupt::Interrupt;
 pub use types::{
     AfterWrite, Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags,
-    SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,
+    SeekTarget, SetAttr, SetTime, Timestamp, VerityMetadata, XattrMode,
 };

@@ -24,6 +24,7 @@ mod label;
 mod node;
 mod options;
 mod permission;
+mod protection;
 mod resizing;
 mod usage_limits;
 mod vectored;

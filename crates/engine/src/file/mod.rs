@@ -8,6 +8,7 @@
 //! | `file_state_init` | making a file's state in memory, at its first use |
 //! | `range_lock` | which locks an operation takes |
 //! | `size` | both sizes of a file, and their limits |
+//! | `verity` | the way from a file that fs-verity protects to its Merkle tree |
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
 //! | `cached`, `data_path` | what is cached of a file; the code that moves its data |
 //! | `writeback`, `callbacks` | writeback, and what the page cache and the journal call for it |
@@ -19,6 +20,7 @@
 //! | `write_through`, `direct` | writes to the device at once; reads and writes past the cache |
 //! | `write`, `direct_queue` | writes; queues of direct requests |
 //! | `range`, `copy`, `relocate` | fallocate(2); copies; moving a file's blocks |
+//! | `measure` | what fs-verity keeps of a file |
 //!
 //! # Invariants
 //! * A write to blocks starts no journal handle, unless space is so low that it has to allocate at
@@ -44,6 +46,7 @@ mod error_reporting;
 mod file_state_init;
 mod inline_file;
 mod mapping;
+mod measure;
 mod range;
 mod range_lock;
 mod read;
@@ -71,6 +74,7 @@ pub use self::direct_queue::Finished;
 pub(crate) use self::direct_queue::{Queue, QueuedRequest};
 use self::file_state_init::file_state;
 pub(crate) use self::file_state_init::{open, opened_before_file_state};
+pub(crate) use self::measure::{measure_verity, read_verity};
 pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::WriteAt;
 pub(crate) use self::range_lock::lock_whole_file;

@@ -5,9 +5,11 @@
 //! The digest of the file itself is not compared with anything, and a signature is not looked at:
 //! that is the caller's trust, as on Linux.
 
+use extant_disk::features::RoCompat;
 use extant_disk::inode::InodeFlags;
 use extant_disk::verity::{
-    MAX_DESCRIPTOR, TREE_ALIGN, TreeShape, VerityDescriptor, VerityError, descriptor_place,
+    MAX_DESCRIPTOR, TREE_ALIGN, TreeHash, TreeShape, VerityDescriptor, VerityError,
+    descriptor_place,
 };
 use extant_units::{BlockSize, Pos};
 
@@ -21,6 +23,16 @@ use crate::volume::Fs;
 /// Returns whether the data of a file with `flags` is checked against a tree.
 pub(in crate::file) fn is_protected(flags: InodeFlags) -> bool {
     flags.contains(InodeFlags::VERITY)
+}
+
+/// Fails on a volume that has no files with fs-verity.
+pub(in crate::file) fn require_feature(fs: &Fs) -> Result<()> {
+    match fs.layout.features.has_ro_compat(RoCompat::VERITY) {
+        true => Ok(()),
+        false => Err(Error::NotSupported(
+            "fs-verity on a volume without the feature verity",
+        )),
+    }
 }
 
 /// Checks whole blocks of `inode` from `pos` on, as they were read.
@@ -47,8 +59,49 @@ pub(in crate::file) fn check(
     })
 }
 
-/// Finds and checks the descriptor.
+/// A descriptor that was found and checked, and where its tree lies.
+pub(in crate::file) struct FoundTree {
+    /// The descriptor as it is stored.
+    pub(in crate::file) stored: Vec<u8>,
+    descriptor: VerityDescriptor,
+    shape: TreeShape,
+    start: u64,
+}
+
+impl FoundTree {
+    /// The hash function.
+    pub(in crate::file) fn hash(&self) -> TreeHash {
+        self.descriptor.hash
+    }
+
+    /// Bytes of the tree.
+    pub(in crate::file) fn tree_bytes(&self) -> u64 {
+        self.shape.blocks << self.descriptor.log_block
+    }
+
+    /// Reads the tree from byte `at` of it on.
+    pub(in crate::file) fn read_tree(
+        &self,
+        fs: &Fs,
+        inode: &Inode,
+        at: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        read(fs, inode, self.start + at, buf)
+    }
+}
+
+/// Opens the tree of a file.
 fn open(fs: &Fs, inode: &Inode) -> Result<MerkleTree> {
+    let found = find(fs, inode)?;
+    Ok(MerkleTree::new(found.descriptor, found.shape))
+}
+
+/// Finds and checks the descriptor.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(in crate::file) fn find(fs: &Fs, inode: &Inode) -> Result<FoundTree> {
     let bs = fs.layout.block_size;
     let end = map::last_end(fs, inode)? * bs.bytes_u64();
     let of = |error| damage(inode, error);
@@ -68,11 +121,16 @@ fn open(fs: &Fs, inode: &Inode) -> Result<MerkleTree> {
     if shape.blocks << descriptor.log_block > at - start {
         return Err(of(VerityError::TreeTooLong));
     }
-    Ok(MerkleTree::new(descriptor, shape))
+    Ok(FoundTree {
+        stored: bytes,
+        descriptor,
+        shape,
+        start,
+    })
 }
 
 /// Byte of the file at which its tree begins.
-fn tree_start(inode: &Inode) -> Result<u64, VerityError> {
+pub(in crate::file) fn tree_start(inode: &Inode) -> Result<u64, VerityError> {
     let start = inode.size().checked_next_multiple_of(TREE_ALIGN);
     start.ok_or(VerityError::Missing)
 }

@@ -38,6 +38,17 @@ pub enum FallocateMode {
     InsertRange,
 }
 
+/// A part of what fs-verity keeps of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VerityMetadata {
+    /// The Merkle tree, with its root level first.
+    Tree,
+    /// The descriptor, without the signature.
+    Descriptor,
+    /// The signature.
+    Signature,
+}
+
 /// The step that makes a write durable before its caller gets the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterWrite {

@@ -16,20 +16,20 @@ use crate::types::error::{Error, Result};
 
 /// Digests of blocks: the salt, which comes before each, has been taken in.
 #[derive(Clone)]
-enum Salted {
+pub(crate) enum Salted {
     Sha256(Sha256),
     Sha512(Sha512),
 }
 
 impl Salted {
-    fn new(hash: TreeHash, salt: &[u8]) -> Self {
+    pub(crate) fn new(hash: TreeHash, salt: &[u8]) -> Self {
         match hash {
             TreeHash::Sha256 => Self::Sha256(Sha256::new_with_prefix(salt)),
             TreeHash::Sha512 => Self::Sha512(Sha512::new_with_prefix(salt)),
         }
     }
 
-    fn digest(&self, block: &[u8]) -> Vec<u8> {
+    pub(crate) fn digest(&self, block: &[u8]) -> Vec<u8> {
         match self.clone() {
             Self::Sha256(hash) => hash.chain_update(block).finalize().to_vec(),
             Self::Sha512(hash) => hash.chain_update(block).finalize().to_vec(),

@@ -11,5 +11,5 @@ pub(crate) use self::data_path_cell::{DataPath, DataPathCell};
 pub(crate) use self::file_state::{Direct, FileCallbacks, FileState, OpenState};
 pub(crate) use self::files::Files;
 pub(crate) use self::logged_device::LoggedDevice;
-pub(crate) use self::merkle_tree::MerkleTree;
+pub(crate) use self::merkle_tree::{MerkleTree, Salted};
 pub(crate) use self::ordered_ranges::{Flight, OrderedRanges};
