@@ -17,8 +17,7 @@ const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED
 
 /// Ro-compat features of volumes that are checked: those, and some that change little.
 const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT
-    .union(RoCompat::SHARED_BLOCKS)
-    .union(RoCompat::VERITY);
+    .union(RoCompat::SHARED_BLOCKS);
 
 /// Fails for a volume that cannot be checked.
 pub(crate) fn require_checked_features(features: FeatureSets) -> Result<()> {

@@ -186,6 +186,7 @@ impl RoCompat {
         .union(Self::BIGALLOC)
         .union(Self::QUOTA)
         .union(Self::PROJECT)
+        .union(Self::VERITY)
         .union(Self::ORPHAN_PRESENT);
 }
 

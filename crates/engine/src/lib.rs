@@ -70,7 +70,7 @@ pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, Mount
 pub use extant_blockdev::IoBuf;
 pub use extant_disk::damage;
 pub use extant_disk::quota::{QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes, QuotaUsage};
-pub use extant_disk::verity::TreeHash;
+pub use extant_disk::verity::{MAX_SALT, MAX_SIGNATURE, TreeHash, VerityParams};
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use extant_range_lock::ClearProbe;
 pub use file::Finished;

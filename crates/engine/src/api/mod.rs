@@ -40,4 +40,5 @@ pub use fiemap::{Fiemap, FiemapExtent, FiemapFlags};
 pub use info::{GroupInfo, ImageInfo, JournalInfo};
 pub use node::Node;
 pub use options::VolumeOptions;
+pub use protection::WriteAccess;
 pub use volume::Volume;

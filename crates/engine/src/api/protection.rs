@@ -1,13 +1,59 @@
-//! Files whose content fs-verity fixes.
+//! Files whose content fs-verity fixes, and openers that write, which there are none of meanwhile.
 
-use extant_disk::verity::TreeHash;
+use std::fmt;
+
+use extant_disk::verity::{TreeHash, VerityParams};
 
 use super::node::Node;
 use super::volume::Volume;
 use crate::types::{FileKind, VerityMetadata};
-use crate::{Error, Result, file};
+use crate::{Cred, Error, Result, file};
+
+/// An opener that may write a file, for as long as this exists: see [`Volume::open_for_writing`].
+#[must_use]
+pub struct WriteAccess(Node);
 
 impl Volume {
+    /// Counts an opener that may write `node`, a regular file, until the result is dropped. A front
+    /// end that opens files does this at each open for writing. Other writes are not refused before
+    /// the file's content is fixed: they wait until that has succeeded or failed.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if fs-verity protects the file; [`Error::TextBusy`] while
+    /// [`Volume::enable_verity`] is under way. Nothing else that open(2) refuses.
+    pub fn open_for_writing(&self, node: &Node) -> Result<WriteAccess> {
+        let inode = node.inode();
+        if !inode.writers.admit() {
+            return Err(Error::TextBusy);
+        }
+        let access = WriteAccess(node.clone());
+        // No protection begins as long as the opener is counted.
+        match file::is_verity(inode) {
+            true => Err(Error::NotPermitted),
+            false => Ok(access),
+        }
+    }
+
+    /// Fixes the content of a file by fs-verity: a Merkle tree is made of it and stored behind its
+    /// end. From here on it cannot be opened for writing, and whatever is read is checked: bytes
+    /// that were altered below the file system are [`Error::Io`], never data. There is no way back
+    /// but to remove the file. Attributes and names change as before.
+    ///
+    /// The caller checks the permission to write. A signature is stored and not judged: on Linux a
+    /// keyring does that.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] on a volume without the feature `verity`, and for a file without
+    /// extents; [`Error::Invalid`] for parameters that there cannot be, and anything but a file or
+    /// directory; [`Error::IsDir`]; [`Error::Exists`] if it is done already; [`Error::TextBusy`]
+    /// while an opener may write; [`Error::NotPermitted`] for immutable and append-only files;
+    /// [`Error::FileTooBig`], [`Error::NoSpace`] and [`Error::OverQuota`] if there is no room for
+    /// the tree; [`Error::ReadOnly`]; [`Error::NoKey`] for encrypted files; [`Error::Io`] if data
+    /// of the file was lost. The content is not fixed then, and nothing of the tree is left.
+    pub fn enable_verity(&self, node: &Node, params: &VerityParams, cred: &Cred) -> Result<()> {
+        file::enable_verity(self.fs(), node.inode(), params, cred)
+    }
+
     /// The digest of a file that fs-verity protects, and its function: the number that a trusted
     /// source vouches for. It is read from the file's descriptor; the content is checked against it
     /// as it is read.
@@ -42,5 +88,17 @@ impl Volume {
             FileKind::Regular => Ok(()),
             _ => Err(Error::NoAttribute),
         }
+    }
+}
+
+impl Drop for WriteAccess {
+    fn drop(&mut self) {
+        self.0.inode().writers.leave();
+    }
+}
+
+impl fmt::Debug for WriteAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WriteAccess").field(&self.0).finish()
     }
 }

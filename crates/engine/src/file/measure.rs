@@ -10,6 +10,11 @@ use crate::types::VerityMetadata;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
+/// Returns whether fs-verity protects the content of `inode`.
+pub(crate) fn is_verity(inode: &Inode) -> bool {
+    verity::is_protected(inode.flags())
+}
+
 /// The digest of a file that fs-verity protects, and its function: of the descriptor without its
 /// signature. It vouches for the content, the size and the parameters.
 ///

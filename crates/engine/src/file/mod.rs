@@ -20,7 +20,7 @@
 //! | `write_through`, `direct` | writes to the device at once; reads and writes past the cache |
 //! | `write`, `direct_queue` | writes; queues of direct requests |
 //! | `range`, `copy`, `relocate` | fallocate(2); copies; moving a file's blocks |
-//! | `measure` | what fs-verity keeps of a file |
+//! | `seal`, `measure` | beginning the protection by fs-verity; what it keeps of a file |
 //!
 //! # Invariants
 //! * A write to blocks starts no journal handle, unless space is so low that it has to allocate at
@@ -51,6 +51,7 @@ mod range;
 mod range_lock;
 mod read;
 mod relocate;
+mod seal;
 mod size;
 mod switch_path;
 mod sync;
@@ -74,7 +75,7 @@ pub use self::direct_queue::Finished;
 pub(crate) use self::direct_queue::{Queue, QueuedRequest};
 use self::file_state_init::file_state;
 pub(crate) use self::file_state_init::{open, opened_before_file_state};
-pub(crate) use self::measure::{measure_verity, read_verity};
+pub(crate) use self::measure::{is_verity, measure_verity, read_verity};
 pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::WriteAt;
 pub(crate) use self::range_lock::lock_whole_file;
@@ -82,6 +83,7 @@ pub(crate) use self::read::view::{edit, view};
 pub(crate) use self::read::{ReadMode, read, read_hole, read_vectored, seek};
 pub(crate) use self::relocate::defrag::defragment;
 pub(crate) use self::relocate::move_extents::move_extents;
+pub(crate) use self::seal::enable_verity;
 pub(crate) use self::size::{max_size, max_size_of_any_map};
 pub(crate) use self::switch_path::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,

@@ -151,7 +151,7 @@ pub(in crate::file) fn leave_inode(
 /// Writes dirty data back, empties the cache, runs `apply` (which stores the change of the inode)
 /// and sets the path to `to`. No write is under way in a part of the file, nor can one begin, which
 /// `whole` proves.
-fn switch(
+pub(in crate::file) fn switch(
     fs: &Fs,
     whole: &WholeFile<'_>,
     inode: &Arc<Inode>,

@@ -23,7 +23,7 @@ use extant_units::{Lblk, Pos};
 
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
-use crate::file::range_lock::{SizeGuard, lock_for_size};
+use crate::file::range_lock::{HoldsSize, SizeGuard, WholeFile, lock_for_size};
 use crate::file::writeback::{writeback_gap_below, writeback_range, writeback_stale_gap_below};
 use crate::file::{data_path, inline_file, max_size, write_ordered};
 use crate::inode::path_choice;
@@ -52,6 +52,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     }
     let (guard, old) = lock_for_size(fs, inode, size)?;
     let cx = FileContext::new(fs, inode).with_cred(cred);
+    data_path::require_changeable(cx.flags)?;
     let result = match inside_or_blocks(cx, &guard, size) {
         Ok(None) => Ok(()),
         Ok(Some(cx)) if size > old => extend_locked(&cx, &guard, inode, old, size),
@@ -92,8 +93,9 @@ pub(in crate::file) fn extend_to_at_least(
     if size <= old {
         return Ok(());
     }
-    privileges::file_modified(fs, inode, cred)?;
     let cx = FileContext::new(fs, inode).with_cred(cred);
+    data_path::require_changeable(cx.flags)?;
+    privileges::file_modified(fs, inode, cred)?;
     let result = match inside_or_blocks(cx, &guard, size) {
         Ok(None) => Ok(()),
         Ok(Some(cx)) => writeback_gap_below(&cx, Pos::new(old))
@@ -212,6 +214,30 @@ fn cut(
         .drop_range(&no_fills, Pos::new(size), Pos::MAX);
     if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {
         remove_blocks(fs, inode, Lblk::new(first), recorded || has_blocks())?;
+    }
+    alloc::release_window(fs, inode.ino);
+    Ok(())
+}
+
+/// Frees what lies behind the end of a file, which `whole` keeps from any change. Afterwards the
+/// inode is no orphan, unless it has no name.
+///
+/// # Errors
+/// Device, map and journal failures: the inode may be an orphan then.
+pub(in crate::file) fn free_past_end(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    whole: &WholeFile<'_>,
+) -> Result<()> {
+    assert!(whole.is_of(inode), "inode {} is not held", inode.ino);
+    let cx = FileContext::new(fs, inode);
+    let size = inode.size();
+    write_ordered(&cx, Pos::new(size));
+    let cache = &cx.state.address_space;
+    let no_fills = cache.invalidate_lock().write();
+    cache.drop_range(&no_fills, Pos::new(size), Pos::MAX);
+    if let Ok(first) = u32::try_from(fs.layout.block_size.blocks_for(size).get()) {
+        remove_blocks(fs, inode, Lblk::new(first), map::takes_space(inode))?;
     }
     alloc::release_window(fs, inode.ino);
     Ok(())

@@ -86,12 +86,12 @@ mod tests {
             ..FeatureSets::default()
         };
         let features = FeatureSets {
-            ro_compat: RoCompat::SHARED_BLOCKS | RoCompat::VERITY | RoCompat::SPARSE_SUPER,
+            ro_compat: RoCompat::SHARED_BLOCKS | RoCompat::REPLICA | RoCompat::SPARSE_SUPER,
             ..plain
         };
         assert_eq!(
             judge(&features).unwrap().read_only,
-            ["shared_blocks", "verity"]
+            ["replica", "shared_blocks"]
         );
         assert_eq!(judge(&plain).unwrap(), Verdict::default());
         // ext2 and ext3: all files have block maps.

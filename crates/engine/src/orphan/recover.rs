@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use extant_disk::inode::InodeFlags;
 use extant_units::Ino;
 
 use crate::state::inode::{Inode, InodeRef, OrphanRecord};
@@ -197,9 +198,10 @@ fn finish(fs: &Arc<Fs>, inode: InodeRef, truncate: Truncate) -> Result<()> {
     Ok(())
 }
 
-/// Frees the blocks behind the end of a file. Other kinds are never truncated.
+/// Frees the blocks behind the end of a file. Other kinds are never truncated, nor are files with
+/// fs-verity, whose tree lies there: no crash leaves one of them an orphan.
 fn cut(fs: &Arc<Fs>, inode: &InodeRef, truncate: Truncate) -> Result<()> {
-    if inode.kind != FileKind::Regular {
+    if inode.kind != FileKind::Regular || inode.flags().contains(InodeFlags::VERITY) {
         return Ok(());
     }
     let size = inode.core.read().disk_size;

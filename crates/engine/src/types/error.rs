@@ -129,6 +129,9 @@ pub enum Error {
     /// The object is in use.
     #[error("Device or resource busy")]
     Busy,
+    /// The file is open for writing, or may not be opened for it now.
+    #[error("Text file busy")]
+    TextBusy,
     /// The file descriptor or position is not one that the operation accepts.
     #[error("Bad file descriptor")]
     BadHandle,
@@ -274,6 +277,7 @@ impl Error {
             }
             Self::UnsupportedFeature(_) | Self::NotSupported(_) => Errno::OPNOTSUPP,
             Self::InUse { .. } | Self::Busy => Errno::BUSY,
+            Self::TextBusy => Errno::TXTBSY,
             Self::NeedsReplay | Self::ReadOnly => Errno::ROFS,
             // EFSCORRUPTED is EUCLEAN on Linux.
             Self::Corrupt { .. } => Errno::UCLEAN,
@@ -408,7 +412,7 @@ impl From<Error> for io::Error {
 }
 
 /// The errors that say no more than their errno, each with one of its own.
-static PLAIN: [Error; 28] = [
+static PLAIN: [Error; 29] = [
     Error::NotFound,
     Error::Exists,
     Error::NotDir,
@@ -429,6 +433,7 @@ static PLAIN: [Error; 28] = [
     Error::TooBig,
     Error::CrossDevice,
     Error::Busy,
+    Error::TextBusy,
     Error::BadHandle,
     Error::IllegalSeek,
     Error::NoDevice,

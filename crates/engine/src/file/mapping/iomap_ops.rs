@@ -311,7 +311,8 @@ impl IomapOps for FileContext<'_> {
     }
 
     fn checks_fills(&self) -> bool {
-        verity::is_protected(self.flags)
+        // Asked for anew: a fill may have waited while the file was protected.
+        verity::is_protected(self.inode.flags())
     }
 
     fn check_filled(&self, pos: Pos, bytes: &[u8]) -> Result<()> {

@@ -116,6 +116,7 @@ fn lock_and_run(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
+    data_path::require_changeable(inode.flags())?;
     if inline_data::is_inline(inode) {
         may_leave_inode(fs, inode, mode)?;
         switch_path::leave_inode(fs, &whole, inode, alloc::may_use_reserve(fs, cred))?;

@@ -132,6 +132,7 @@ fn lock_and_write<P: Payload + ?Sized>(
     if is_new && cx.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
+    data_path::require_changeable(cx.flags)?;
     let limit = max_size(fs, inode);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;
@@ -142,7 +143,6 @@ fn lock_and_write<P: Payload + ?Sized>(
     if cx.flags.contains(InodeFlags::INLINE_DATA)
         && let Some(whole) = held.whole()
     {
-        data_path::require_changeable(cx.flags)?;
         if request.route == Route::Direct {
             switch_path::leave_inode(fs, whole, inode, cx.privileged)?;
         } else if inline_file::write(&cx, whole, pos, &bytes.contiguous()[skipped..][..len])? {

@@ -7,6 +7,7 @@ pub(crate) mod inode_ref;
 mod locks;
 mod object;
 mod reaper;
+mod write_access;
 
 pub(crate) use self::deferred_times::{Deferred, LAZY, NEVER, Noted, SOON};
 pub(crate) use self::inode_cache::{CacheSlot, InodeCache};
@@ -14,3 +15,4 @@ pub(crate) use self::inode_ref::InodeRef;
 pub(crate) use self::locks::{CoreLock, InodeLock, MapLock, XattrLock};
 pub(crate) use self::object::{Inode, InodeHome, OrphanRecord, TidCell};
 pub(crate) use self::reaper::{EvictionQueue, Reaper};
+pub(crate) use self::write_access::WriterCount;

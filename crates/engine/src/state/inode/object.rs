@@ -20,7 +20,9 @@ use extant_sync::{Mutex, MutexGuard};
 use extant_units::{Ino, Tid};
 
 use crate::state::file::FileState;
-use crate::state::inode::{CoreLock, Deferred, InodeLock, LAZY, MapLock, Noted, SOON, XattrLock};
+use crate::state::inode::{
+    CoreLock, Deferred, InodeLock, LAZY, MapLock, Noted, SOON, WriterCount, XattrLock,
+};
 use crate::state::map::KnownBlocks;
 use crate::state::quota::InodeQuota;
 use crate::types::FileKind;
@@ -73,6 +75,8 @@ pub(crate) struct Inode {
     /// Regular files: the state of their data, made at first use. Much larger than all the rest,
     /// which is made and freed with each inode.
     pub(crate) file_state: OnceLock<Box<FileState>>,
+    /// Regular files: openers that may write.
+    pub(crate) writers: WriterCount,
     /// References and lifetime; see [`crate::state::inode::inode_cache`].
     pub(crate) life: Life,
     /// Which times in `core` are newer than on disk; see `inode/times.rs`.
@@ -168,6 +172,7 @@ impl Inode {
             sync_tid: TidCell::default(),
             datasync_tid: TidCell::default(),
             file_state: OnceLock::new(),
+            writers: WriterCount::default(),
             life,
             deferred: Deferred::default(),
             no_privileges: AtomicBool::new(false),
@@ -305,15 +310,19 @@ impl Inode {
         self.no_privileges.store(false, Ordering::Release);
     }
 
-    /// Fails with EPERM if the inode is immutable, or append-only and the change is not an
-    /// `append`.
+    /// Fails with EPERM if the inode is immutable or protected by fs-verity, or append-only and the
+    /// change is not an `append`; with ETXTBSY if its content is about to be fixed.
     pub(crate) fn check_changeable(&self, append: bool) -> Result<()> {
         let flags = self.flags();
         if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append)
         {
             return Err(Error::NotPermitted);
         }
-        Ok(())
+        match flags.contains(InodeFlags::VERITY) {
+            true => Err(Error::NotPermitted),
+            false if self.writers.is_denied() => Err(Error::TextBusy),
+            false => Ok(()),
+        }
     }
 }
 
