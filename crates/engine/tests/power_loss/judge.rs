@@ -7,7 +7,7 @@ use extant_testkit::Subject;
 use extant_testkit::crash::CrashState;
 
 use crate::ledger::{Claim, Ledger, SECTOR, Sector, index};
-use crate::run::{FILLER, attr_value};
+use crate::run::{FILLER, SEALED, attr_value};
 use crate::setups::Setup;
 use crate::view::{ByExtant, ByLinux, View};
 
@@ -46,6 +46,9 @@ impl<'a> Judge<'a> {
             root,
         };
         self.contents(&view, state.completed)?;
+        for path in view.files()?.iter().filter(|path| path.starts_with(SEALED)) {
+            view.is_sealed_or_plain(path)?;
+        }
         drop(view);
         let unmounted = volume.unmount();
         unmounted.map_err(|error| format!("unmount: {error}"))?;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_engine::{
-    Cred, Error, FallocateMode, IoBuf, Node, RenameFlags, SetAttr, Volume, VolumeOptions, XattrMode,
+    Cred, Error, FallocateMode, IoBuf, Node, RenameFlags, SetAttr, VerityParams, Volume,
+    VolumeOptions, XattrMode,
 };
 use extant_testkit::crash::Recording;
 use extant_testkit::{Event, Fault, FaultyDevice, Recorder, Request, RequestKind, Rng, content};
@@ -107,6 +108,9 @@ impl BlockDevice for Forgetful {
 
 /// The flag of files with extents.
 const EXTENTS: u32 = 0x8_0000;
+
+/// How the names of files begin that are sealed, or were about to be; they end with a length.
+pub(crate) const SEALED: &str = "sealed";
 
 /// The name of a file of which nothing is promised.
 pub(crate) const FILLER: &str = "filler";
@@ -488,6 +492,24 @@ impl Run {
         let synced = self.volume().fsync(&self.node(path), false);
         let now = self.position();
         if self.promises(synced) {
+            self.ledger().synced(path, now);
+        }
+    }
+
+    /// Fixes the content of a file by fs-verity, where the volume has that. Its data is durable
+    /// then.
+    pub(crate) fn seal(&self, path: &str) {
+        let params = VerityParams {
+            block_size: 1024,
+            ..VerityParams::default()
+        };
+        let node = self.node(path);
+        let sealed = self.volume().enable_verity(&node, &params, &self.cred);
+        if matches!(sealed, Err(Error::NotSupported(_))) {
+            return;
+        }
+        let now = self.position();
+        if self.promises(sealed) {
             self.ledger().synced(path, now);
         }
     }

@@ -132,6 +132,13 @@ pub(crate) const SETUPS: &[Setup] = &[
         .clusters(4096)
         .commit_each_handle(),
     setup("clusters_counted", "-b 4096 -O quota,inline_data,ea_inode").clusters(65536),
+    setup("sealed_1k", "-b 1024 -O verity"),
+    setup(
+        "sealed_each_handle",
+        "-b 2048 -O verity,inline_data,^orphan_file",
+    )
+    .commit_each_handle(),
+    setup("sealed_journalled", "-b 4096 -O verity").mounted("data=journal"),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")
@@ -226,10 +233,13 @@ impl Setup {
     }
 
     /// Returns whether the kernel mounts such images: few have the tables that fold names, or know
-    /// files of quotas, and blocks larger than a page are mounted from 6.19 on.
+    /// files of quotas and fs-verity, and blocks larger than a page are mounted from 6.19 on.
     pub(crate) fn is_for_linux(&self) -> bool {
         let folds = std::path::Path::new("/sys/fs/ext4/features/casefold").exists();
-        let foreign = self.large_blocks.is_some() || self.mkfs.contains("quota");
+        let foreign = ["quota", "verity"]
+            .iter()
+            .any(|feature| self.mkfs.contains(feature));
+        let foreign = foreign || self.large_blocks.is_some();
         !foreign && (folds || !self.mkfs.contains("casefold"))
     }
 

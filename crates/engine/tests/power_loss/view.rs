@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use extant_engine::{Error, FileKind, Node, Volume};
 
+/// `FS_VERITY_FL`.
+const VERITY: u32 = 0x10_0000;
+
 /// Looks into a volume. Paths have no leading slash; what is missing is `None`.
 pub(crate) trait View {
     /// The content of a file.
@@ -40,6 +43,24 @@ impl ByExtant<'_> {
             }
         }
         Ok(Some(node))
+    }
+
+    /// Fails for a file that has a part of a Merkle tree, and not all of one. Its name ends with
+    /// the length that it gets.
+    pub(crate) fn is_sealed_or_plain(&self, path: &str) -> Result<(), String> {
+        let what = |error| format!("{path}: {error}");
+        let node = self.node(path)?.ok_or("it is not there")?;
+        if self.volume.flags(&node).map_err(what)? & VERITY != 0 {
+            // Its data was read, which the tree vouches for.
+            return self.volume.measure_verity(&node).map(drop).map_err(what);
+        }
+        let end = path.rsplit('-').next().and_then(|len| len.parse().ok());
+        let end: u64 = end.ok_or("a name without a length")?;
+        let behind = end.next_multiple_of(1 << 16);
+        match self.volume.map(&node, behind).next() {
+            None => Ok(()),
+            Some(extent) => Err(format!("{path} of {end} bytes has {extent:?}")),
+        }
     }
 
     fn list(&self, dir: &Node, prefix: &str, out: &mut Vec<String>) -> Result<(), String> {

@@ -7,6 +7,7 @@ mod journal;
 mod metadata;
 mod names;
 mod ranges;
+mod sealing;
 
 use crate::run::Run;
 
@@ -95,6 +96,9 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads", "64k"]).slow(),
     on("defragmented", ranges::defragmented, &[
         "1k", "4k", "tiny_journal", "ordered", "data_writeback", "64k", "clusters",
+    ]),
+    on("sealed", sealing::sealed, &[
+        "sealed_1k", "sealed_each_handle", "sealed_journalled", "64k",
     ]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered", "64k"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &[
