@@ -43,7 +43,8 @@ const MADE: FeatureSets = FeatureSets {
         .union(RoCompat::BIGALLOC)
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::QUOTA)
-        .union(RoCompat::PROJECT),
+        .union(RoCompat::PROJECT)
+        .union(RoCompat::VERITY),
 };
 
 /// Reads a list as `-O` takes it: names, separated by commas, `^` before those to take away, `none`

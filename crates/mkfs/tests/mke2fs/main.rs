@@ -179,6 +179,8 @@ fn each_feature_with_and_without() {
 fn quotas_of_every_kind() {
     compare_all(&[
         (64 * MIB, "-O quota"),
+        (64 * MIB, "-O verity"),
+        (64 * MIB, "-O verity,inline_data -b 4096"),
         (64 * MIB, "-O quota,project"),
         (64 * MIB, "-O project"),
         (64 * MIB, "-O quota,project,orphan_file"),
