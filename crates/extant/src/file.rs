@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use extant_engine::{
     AfterWrite, Cred, DirectTarget, Error, Extents, FallocateMode, Node, ReadView, Result,
-    SeekTarget, SetAttr, Volume,
+    SeekTarget, SetAttr, Volume, WriteAccess,
 };
 use parking_lot::MutexGuard;
 
@@ -51,19 +52,27 @@ pub struct File {
     node: Node,
     access: Access,
     pos: Position,
+    /// While an opener may write, the content cannot be fixed.
+    writes: Option<Arc<WriteAccess>>,
 }
 
 impl File {
     /// Opens `node`: from here on, failures to write it back are told to this file.
-    pub(crate) fn new(volume: &Volume, cred: &Cred, node: Node, access: Access) -> File {
+    ///
+    /// # Errors
+    /// Those of [`Volume::open_for_writing`].
+    pub(crate) fn new(volume: &Volume, cred: &Cred, node: Node, access: Access) -> Result<File> {
+        let writes = access.writes().then(|| volume.open_for_writing(&node));
+        let writes = writes.transpose()?.map(Arc::new);
         volume.open(&node);
-        File {
+        Ok(File {
             volume: volume.clone(),
             cred: cred.clone(),
             node,
             access,
             pos: Position::default(),
-        }
+            writes,
+        })
     }
 
     /// Another handle of the same open file. Both share one position, as with dup(2).
@@ -71,9 +80,15 @@ impl File {
     /// # Errors
     /// None now.
     pub fn try_clone(&self) -> Result<File> {
-        let mut clone = File::new(&self.volume, &self.cred, self.node.clone(), self.access);
-        clone.pos = self.pos.share();
-        Ok(clone)
+        self.volume.open(&self.node);
+        Ok(File {
+            volume: self.volume.clone(),
+            cred: self.cred.clone(),
+            node: self.node.clone(),
+            access: self.access,
+            pos: self.pos.share(),
+            writes: self.writes.clone(),
+        })
     }
 
     /// The position of reads and writes that name none, locked.

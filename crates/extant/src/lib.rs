@@ -83,6 +83,7 @@ mod options;
 mod position;
 mod read_dir;
 mod rename;
+mod sealed_files;
 pub mod testing;
 mod trees;
 mod vectored;
@@ -108,10 +109,11 @@ pub use extant_engine::{
     AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented,
     DirectQueue, DirectTarget, Dirent, DirtyBound, Error, ErrorsPolicy, Extent, ExtentState,
     Extents, FallocateMode, Fiemap, FiemapExtent, FiemapFlags, FileKind, Finished, FsStat,
-    GroupInfo, ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW,
-    MountOptions, Node, QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes, QuotaUsage, ReadView,
-    RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp, Tuning, Volume,
-    VolumeOptions, XattrMode, damage, device,
+    GroupInfo, ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_SALT,
+    MAX_SIGNATURE, MAX_VIEW, MountOptions, Node, QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes,
+    QuotaUsage, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp,
+    TreeHash, Tuning, VerityMetadata, VerityParams, Volume, VolumeOptions, WriteAccess, XattrMode,
+    damage, device,
 };
 /// The sides of a copy, for comparisons of trees.
 #[doc(hidden)]

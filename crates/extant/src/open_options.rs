@@ -161,8 +161,9 @@ impl<'a> OpenOptions<'a> {
     /// # Errors
     /// [`Error::Invalid`] without reading and writing, or for creating or truncating without
     /// writing; [`Error::IsDir`] for directories, and for creating at a path that ends in a slash;
-    /// [`Error::TooManySymlinks`] for a symbolic link that is not to be followed; otherwise as
-    /// open(2).
+    /// [`Error::TooManySymlinks`] for a symbolic link that is not to be followed;
+    /// [`Error::NotPermitted`] for writing a file whose content fs-verity fixes, and
+    /// [`Error::TextBusy`] while that begins; otherwise as open(2).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let writes = self.access.write || self.access.append;
         let makes = self.truncate || self.create || self.create_new;
@@ -185,7 +186,7 @@ impl<'a> OpenOptions<'a> {
         if writes && volume.read_only() {
             return Err(Error::ReadOnly);
         }
-        let file = File::new(volume, cred, node, self.access);
+        let file = File::new(volume, cred, node, self.access)?;
         if self.truncate && !made {
             file.set_len(0)?;
         }
