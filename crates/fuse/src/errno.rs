@@ -16,6 +16,8 @@ impl Errno {
     pub(crate) const NOSYS: Errno = Errno::of(rustix::io::Errno::NOSYS);
     pub(crate) const NOTTY: Errno = Errno::of(rustix::io::Errno::NOTTY);
     pub(crate) const OPNOTSUPP: Errno = Errno::of(rustix::io::Errno::OPNOTSUPP);
+    pub(crate) const MSGSIZE: Errno = Errno::of(rustix::io::Errno::MSGSIZE);
+    pub(crate) const OVERFLOW: Errno = Errno::of(rustix::io::Errno::OVERFLOW);
     pub(crate) const STALE: Errno = Errno::of(rustix::io::Errno::STALE);
 
     const fn of(errno: rustix::io::Errno) -> Errno {

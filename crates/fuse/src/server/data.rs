@@ -93,7 +93,7 @@ impl Server<'_> {
             if is_protected && self.settings.strict_open {
                 return Err(Errno::PERM);
             }
-            handle = self.register_writer(nodeid, &self.volume.getattr(&node)?);
+            handle = self.register_writer(nodeid, &node, &self.volume.getattr(&node)?)?;
         }
         reply.put(&open_reply(open_flags, handle))?;
         Ok(Completion::Open {

@@ -99,23 +99,36 @@ impl Server<'_> {
     }
 
     /// A file is opened for writing; returns its handle.
-    pub(super) fn register_writer(&self, node: u64, attr: &Attr) -> u64 {
-        if !self.settings.agreed.writeback {
-            return 0;
-        }
+    ///
+    /// # Errors
+    /// The file is sealed, or about to be.
+    pub(super) fn register_writer(&self, id: u64, node: &Node, attr: &Attr) -> Result<u64, Errno> {
+        let access = self.volume.open_for_writing(node)?;
         let handle = self.full.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
+        self.writers.enter(handle, access);
+        if self.settings.agreed.writeback {
+            self.admit_writer(id, handle, attr);
+        }
+        Ok(handle)
+    }
+
+    fn admit_writer(&self, node: u64, handle: u64, attr: &Attr) {
         self.step(|admission| admission.open(node, handle, attr.blocks * BLOCK));
         if self.is_short() {
             // What the kernel knows of the file may be from times of plenty.
             self.notify_inval_attributes(node);
         }
-        handle
     }
 
     /// A handle that was opened for writing is closed. A size that the kernel has wrong may be
     /// forgotten now.
     pub(super) fn closed_for_writing(&self, node: u64, handle: u64) {
-        if handle != 0 && self.step(|admission| admission.close(node, handle)) {
+        if handle == 0 {
+            return;
+        }
+        self.writers.leave(handle);
+        let is_counted = self.settings.agreed.writeback;
+        if is_counted && self.step(|admission| admission.close(node, handle)) {
             self.full.parking.wake();
         }
     }
@@ -288,6 +301,7 @@ impl Server<'_> {
         let mut space = ReplyMemory::new(LATE_REPLY_LEN);
         let mut pause = None;
         while let Some(round) = self.full.parking.next_round(pause) {
+            self.drop_stale_pages();
             let prune = self.prune().then_some(PRUNE);
             pause = prune.into_iter().chain(self.show_due_blocks()).min();
             let serve = || {

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | SETFLAGS, FSSETXATTR | the owner, uid 0, and callers with `CAP_FOWNER` |
 //! | journalled data | callers with `CAP_SYS_RESOURCE` or `CAP_SYS_ADMIN` among them |
+//! | ENABLE_VERITY | callers that may write the file |
 //! | SHUTDOWN, FITRIM, SETFSLABEL | the daemon's user, and callers with `CAP_SYS_ADMIN` |
 //! | NEXT_QUOTA, SET_QUOTA | the same |
 //! | RESIZE_FS, GROW | those, and callers with `CAP_SYS_RESOURCE` |
@@ -42,6 +43,7 @@ mod command {
     pub(super) const FITRIM: u32 = 0xc018_5879;
     pub(super) use crate::quotas::{NEXT as NEXT_QUOTA, SET as SET_QUOTA};
     pub(super) use crate::resize::GROW;
+    pub(super) use crate::sealing::{ENABLE as ENABLE_VERITY, MEASURE as MEASURE_VERITY};
     pub(super) const RESIZE_FS: u32 = 0x4008_6610;
     pub(super) const GETFSLABEL: u32 = 0x8100_9431;
     pub(super) const SETFSLABEL: u32 = 0x4100_9432;
@@ -103,6 +105,8 @@ impl Server<'_> {
                 let cred = self.cred_to_set_flags(header, node, changed & IMMUTABLE_OR_APPEND)?;
                 self.volume.set_xflags(node, xflags, project, &cred)?;
             }
+            command::ENABLE_VERITY => self.enable_verity(header, node, data)?,
+            command::MEASURE_VERITY => answer = self.measure_verity(node, data)?,
             _ => answer = self.volume_ioctl(header, command, data)?,
         }
         if answer.len() > out_size as usize {

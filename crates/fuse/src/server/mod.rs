@@ -25,6 +25,7 @@ mod service_times;
 #[cfg(test)]
 mod simulated_kernel;
 mod takers;
+mod verity_calls;
 
 use std::io;
 use std::time::Instant;
@@ -43,6 +44,7 @@ use crate::in_flight::InFlight;
 use crate::init::Agreed;
 use crate::mount::MountPoint;
 use crate::node_table::NodeTable;
+use crate::open_writers::OpenWriters;
 use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
 use crate::serve::{Completion, Serve};
@@ -82,6 +84,7 @@ pub(crate) struct Server<'a> {
     /// Data that the kernel may hold dirty, as the engine knows it.
     dirty: DirtyBound,
     full: FullVolume,
+    writers: OpenWriters,
     times: ServiceTimes,
     planted: Planted,
 }
@@ -130,6 +133,7 @@ impl<'a> Server<'a> {
             full,
             dirty,
             settings,
+            writers: OpenWriters::default(),
             times: ServiceTimes::default(),
             planted: Planted::default(),
         };

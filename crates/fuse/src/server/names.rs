@@ -243,7 +243,8 @@ impl Server<'_> {
     fn reply_entry_and_open(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
         let mut entry = self.entry_counted(node, &attr);
-        let handle = self.register_writer(entry.nodeid, &attr);
+        let handle = self.register_writer(entry.nodeid, node, &attr);
+        let handle = handle.inspect_err(|_| self.forget(entry.nodeid, 1))?;
         // Not before: from here on the file is armed when space becomes short.
         entry.attr_valid = self.attr_valid(&attr);
         reply.put(&entry)?;

@@ -28,7 +28,7 @@ use crate::errno::Errno;
 use crate::request::Op;
 
 const READ: u16 = 4;
-const WRITE: u16 = 2;
+pub(super) const WRITE: u16 = 2;
 const EXECUTE: u16 = 1;
 /// To add names to a directory, and to take some off.
 const CHANGE_NAMES: u16 = WRITE | EXECUTE;
@@ -153,7 +153,7 @@ impl Server<'_> {
             || self.capabilities(header).contains(CapabilitySet::FSETID))
     }
 
-    fn check(&self, header: &InHeader, node: &Node, wanted: u16) -> Result<(), Errno> {
+    pub(super) fn check(&self, header: &InHeader, node: &Node, wanted: u16) -> Result<(), Errno> {
         if self.grants(header, node, wanted)? {
             return Ok(());
         }

@@ -25,6 +25,7 @@ use crate::errno::Errno;
 use crate::full_volume::parking::{Waiting, Wants};
 use crate::reply::{ReplyBuf, ReplyMemory};
 use crate::request::{Op, Request};
+use crate::sealing;
 use crate::serve::Serve;
 
 /// Bytes that an operation on names leaves free after it has waited.
@@ -44,6 +45,13 @@ fn takes_space(request: &Request<'_>) -> bool {
         | op::RENAME
         | op::RENAME2
         | op::SETXATTR => true,
+        op::IOCTL => matches!(
+            request.op(false),
+            Ok(Op::Ioctl {
+                command: sealing::ENABLE,
+                ..
+            })
+        ),
         op::WRITE => match request.op(false) {
             Ok(Op::Write { flags, direct, .. }) => direct && flags & abi::WRITE_CACHE == 0,
             _ => false,
@@ -56,7 +64,7 @@ fn takes_space(request: &Request<'_>) -> bool {
 fn takes_little(request: &Request<'_>) -> bool {
     let may_take_much = matches!(
         request.header.opcode,
-        op::FALLOCATE | op::COPY_FILE_RANGE | op::WRITE
+        op::FALLOCATE | op::COPY_FILE_RANGE | op::WRITE | op::IOCTL
     );
     takes_space(request) && !may_take_much
 }

@@ -127,7 +127,7 @@ impl Setup<'_> {
         let node: Node = self.volume.create(&root, name, 0o600, &cred).unwrap();
         let id = self.nodes.remember(&node);
         let attr = self.volume.getattr(&node).unwrap();
-        (id, self.server.register_writer(id, &attr))
+        (id, self.server.register_writer(id, &node, &attr).unwrap())
     }
 
     /// Has a request served, and returns its reply if there is one.

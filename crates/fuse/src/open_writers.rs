@@ -1,0 +1,51 @@
+//! Files of a mount that are open for writing, and sealed ones whose pages the kernel still has.
+//!
+//! # Locks
+//! Each is a leaf. References to inodes are dropped outside of them: the last one may delete a
+//! file.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use extant_engine::WriteAccess;
+use parking_lot::{Condvar, Mutex};
+
+/// See the module's header.
+#[derive(Default)]
+pub(crate) struct OpenWriters {
+    by_handle: Mutex<HashMap<u64, WriteAccess>>,
+    stale: Mutex<Vec<u64>>,
+    dropped: Condvar,
+}
+
+impl OpenWriters {
+    /// A file is opened under `handle`.
+    pub(crate) fn enter(&self, handle: u64, access: WriteAccess) {
+        self.by_handle.lock().insert(handle, access);
+    }
+
+    /// `handle` is closed.
+    pub(crate) fn leave(&self, handle: u64) {
+        let access = self.by_handle.lock().remove(&handle);
+        drop(access);
+    }
+
+    /// Notes that the kernel is to drop its pages of `node`, calls `wake`, and waits until it has,
+    /// or until `end`.
+    pub(crate) fn note_stale(&self, node: u64, end: Instant, wake: impl FnOnce()) {
+        let mut stale = self.stale.lock();
+        stale.push(node);
+        wake();
+        while stale.contains(&node) && !self.dropped.wait_until(&mut stale, end).timed_out() {}
+    }
+
+    /// Has `drop_pages` drop those of each such node.
+    pub(crate) fn drop_stale(&self, drop_pages: impl Fn(u64)) {
+        let stale = self.stale.lock().clone();
+        for node in stale {
+            drop_pages(node);
+            self.stale.lock().retain(|one| *one != node);
+            self.dropped.notify_all();
+        }
+    }
+}
