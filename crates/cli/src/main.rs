@@ -125,6 +125,7 @@ fn run(command: Command) -> Outcome {
         Command::Check(args) => commands::check::run(&args),
         Command::Fix(args) => commands::fix::run(&args),
         Command::Quota(args) => commands::quota::run(&args),
+        Command::Verity(args) => commands::verity::run(&args),
         Command::Resize(args) => commands::resize::run(&args).into(),
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Convert(args) => commands::convert::run(&args),

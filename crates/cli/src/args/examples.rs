@@ -218,6 +218,16 @@ const ALL: &[About] = &[
         &["extant-options(5)", "repquota(8)", "setquota(8)"],
     ),
     about(
+        "verity",
+        &[
+            "extant mkfs -O verity sealed.img 64M",
+            "extant cp -r ./site sealed.img:/site",
+            "extant verity enable sealed.img:/site/index.html",
+            "extant verity measure sealed.img:/site/index.html",
+        ],
+        &["extant-cp(1)", "fsverity(1)"],
+    ),
+    about(
         "diff",
         &["extant diff --no-times --no-owners ./site disk.img:/srv/site"],
         &["extant-cp(1)", "diff(1)"],

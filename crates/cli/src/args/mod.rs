@@ -11,6 +11,7 @@ mod measuring;
 mod mounting;
 mod namespace;
 mod quotas;
+mod sealing;
 mod transfer;
 mod volume;
 
@@ -31,6 +32,7 @@ pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm, Setfattr, Touch};
 pub(crate) use quotas::{
     Quota, QuotaAction, QuotaEdit, QuotaKinds, QuotaOwner, QuotaProject, QuotaReport,
 };
+pub(crate) use sealing::{SealedFiles, Verity, VerityAction, VerityEnable};
 pub(crate) use transfer::{Cp, Export, Tar, Untar};
 pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
 
@@ -126,6 +128,7 @@ pub(crate) enum Command {
     Fix(Fix),
     Resize(Resize),
     Quota(Quota),
+    Verity(Verity),
     Diff(Diff),
     Map(Map),
     Trim(Trim),
@@ -206,6 +209,7 @@ impl Command {
             Command::Fix(_) => "fix",
             Command::Resize(_) => "resize",
             Command::Quota(_) => "quota",
+            Command::Verity(_) => "verity",
             Command::Diff(_) => "diff",
             Command::Map(_) => "map",
             Command::Trim(_) => "trim",

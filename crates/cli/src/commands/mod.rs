@@ -36,6 +36,7 @@ pub(crate) mod tree;
 pub(crate) mod trim;
 pub(crate) mod umount;
 pub(crate) mod untar;
+pub(crate) mod verity;
 
 use extant::{Filesystem, SetAttr};
 
