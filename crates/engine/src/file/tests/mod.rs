@@ -7,6 +7,7 @@ mod joint;
 mod parallel;
 mod released_fronts;
 mod rows;
+mod sealed;
 
 use std::sync::Arc;
 
