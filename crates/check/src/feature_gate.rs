@@ -8,16 +8,12 @@ use crate::error::{Error, Result};
 /// Incompat features of volumes that are checked: all that are read.
 const CHECKED_INCOMPAT: Incompat = Incompat::SUPPORTED.union(Incompat::READABLE);
 
-/// Ro-compat features of volumes that may be changed without a mount: those that are supported,
-/// clusters, which a repair and a resize give out whole, and `read-only`, which changes nothing in
-/// the structures.
-const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED
-    .union(RoCompat::BIGALLOC)
-    .union(RoCompat::READONLY);
+/// Ro-compat features of volumes that may be changed without a mount: those that are supported, and
+/// `read-only`, which changes nothing in the structures.
+const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
 
 /// Ro-compat features of volumes that are checked: those, and some that change little.
-const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT
-    .union(RoCompat::SHARED_BLOCKS);
+const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT.union(RoCompat::SHARED_BLOCKS);
 
 /// Fails for a volume that cannot be checked.
 pub(crate) fn require_checked_features(features: FeatureSets) -> Result<()> {

@@ -151,8 +151,8 @@ fn allocate_run(
     alloc::allocate_blocks(fs, h, &request).inspect_err(|error| fs.fault.report(fs, error))
 }
 
-/// Returns whether `space`, that of the hole from `lblk` on, is reserved, and for how many blocks of
-/// it that is so: they may be `delayed`, or lie in a cluster with others that are.
+/// Returns whether `space`, that of the hole from `lblk` on, is reserved, and for how many blocks
+/// of it that is so: they may be `delayed`, or lie in a cluster with others that are.
 fn reserved_clusters(
     fs: &Fs,
     inode: &Inode,

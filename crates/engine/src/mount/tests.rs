@@ -283,17 +283,12 @@ fn the_gate_refuses_or_restricts_by_name() {
         error.to_string(),
         "unsupported feature: compression, FEATURE_I30"
     );
-    for (args, name) in [("-O encrypt", "encrypt")] {
-        let image = Image::of_mib(64).args("-b 4096").args(args).make().unwrap();
-        let fs = open(&image, "").unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(
-            matches!(fs.check_writable(), Err(Error::ReadOnly)),
-            "{name}"
-        );
-        unmount(&fs).unwrap();
-        drop(fs);
-        image.fsck_clean().unwrap();
-    }
+    let image = Image::of_mib(64).args("-b 4096 -O encrypt").make().unwrap();
+    let fs = open(&image, "").unwrap();
+    assert!(matches!(fs.check_writable(), Err(Error::ReadOnly)));
+    unmount(&fs).unwrap();
+    drop(fs);
+    image.fsck_clean().unwrap();
     // The last cluster has blocks that do not exist.
     let image = Image::of_mib(64)
         .args("-b 4096 -O bigalloc")
