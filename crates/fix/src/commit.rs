@@ -21,7 +21,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, memory_share};
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{
-    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
 };
 use extant_jbd2::LogMap;
 use extant_units::{BlockSize, DevOff, Group, Pblk, exact_u32};
@@ -113,9 +113,7 @@ fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u
             None => in_order(dev, overlay, &image, &changed)?,
         }
     }
-    if right != super_bytes(dev)? {
-        dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), &right)?;
-    }
+    write_super(dev, &right, log.is_some())?;
     if let Some(log) = log
         && log::remembers_error(dev, &image, &log)
         && !log::remembers_error(overlay, &image, &log)
@@ -123,6 +121,28 @@ fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u
         log::clear_error(dev, &image, log)?;
     }
     Ok(changed.len() as u64)
+}
+
+/// Makes `right` the superblock. The mark of a volume that is being changed is set before and goes
+/// last, by itself: by it a mount knows a superblock that a power failure tore.
+fn write_super(dev: &dyn BlockDevice, right: &[u8], has_log: bool) -> Result<()> {
+    if right == super_bytes(dev)? {
+        return Ok(());
+    }
+    let mark = |raw: &mut RawSuperblock| match has_log {
+        true => replay::set_recover(raw, true),
+        false => raw.set_state(raw.state() - State::VALID),
+    };
+    let at = DevOff::new(SUPERBLOCK_OFFSET);
+    // One that is damaged gets no checksum that is right.
+    let is_sound = Superblock::parse(&super_bytes(dev)?).is_ok();
+    if let Some(mut marked) = RawSuperblock::copy_from(right).filter(|_| is_sound) {
+        edit_super(dev, mark)?;
+        mark(&mut marked);
+        marked.seal();
+        dev.write_durable(at, marked.as_bytes())?;
+    }
+    Ok(dev.write_durable(at, right)?)
 }
 
 /// Reads a block of either side.

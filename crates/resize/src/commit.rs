@@ -323,7 +323,14 @@ impl Volume {
             dev.write_at(self.at(*block)?, &self.block(*block)?)?;
         }
         let raw = read_super(&*self.dev)?.raw().clone();
-        Ok(dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), raw.as_bytes())?)
+        // The mark that the volume is being changed goes by itself, last: by it a mount knows a
+        // superblock that a power failure tore.
+        let mut marked = raw.clone();
+        marked.set_state(raw.state() - State::VALID);
+        marked.seal();
+        let at = DevOff::new(SUPERBLOCK_OFFSET);
+        dev.write_durable(at, marked.as_bytes())?;
+        Ok(dev.write_durable(at, raw.as_bytes())?)
     }
 
     /// Writes the copies of superblock and descriptors in other groups, as mke2fs leaves them: not

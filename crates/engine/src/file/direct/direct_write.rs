@@ -73,7 +73,12 @@ fn write_past_cache(
             falls_back: true,
         })
     };
-    if cx.data_path.journalled || !cx.flags.contains(InodeFlags::EXTENTS) {
+    if cx.data_path.journalled {
+        return fall_back(0);
+    }
+    if !cx.flags.contains(InodeFlags::EXTENTS) {
+        // The size moves over it once this write has arrived.
+        writeback_gap_below(cx, pos)?;
         return fall_back(0);
     }
     let bs = cx.fs.layout.block_size;
