@@ -155,8 +155,10 @@ fn rest_of_cluster(image: &Image, dir: Ino, record: &[u8]) -> Option<(Pblk, u32)
     }
     let behind = last.pblk.checked_add(last.len.into())?;
     let used = geometry.offset_in_cluster(behind.get());
-    let left = exact_u32(geometry.cluster_blocks() - used);
-    (used > 0).then_some((behind, left))
+    // The last cluster of a volume may be shorter.
+    let end = (behind.get() - used + geometry.cluster_blocks()).min(geometry.blocks);
+    let left = exact_u32(end.saturating_sub(behind.get()));
+    (used > 0 && left > 0).then_some((behind, left))
 }
 
 /// At most `wanted` free blocks in a row, of whole clusters from the first on, in the group of

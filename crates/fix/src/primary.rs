@@ -194,8 +194,9 @@ fn contradicts(one: &Superblock, two: &Superblock) -> bool {
     let relied_on = |sb: &Superblock| {
         let features = sb.features();
         let kinds = features.has_incompat(Incompat::FILETYPE);
+        let clusters = features.has_ro_compat(RoCompat::BIGALLOC);
         let checksums = (features.metadata_csum(), features.group_csum());
-        (geometry(sb), sb.raw().uuid, kinds, checksums)
+        (geometry(sb), sb.raw().uuid, (kinds, clusters), checksums)
     };
     relied_on(one) != relied_on(two)
 }
@@ -254,7 +255,11 @@ fn geometry(sb: &Superblock) -> impl PartialEq + use<> {
     let raw = sb.raw();
     (
         (sb.blocks_count(), sb.inodes_count(), sb.block_size()),
-        (sb.blocks_per_group(), sb.inodes_per_group()),
+        (
+            sb.blocks_per_group(),
+            sb.inodes_per_group(),
+            sb.cluster_bits(),
+        ),
         (sb.inode_size(), sb.first_inode(), sb.desc_size()),
         (sb.reserved_gdt_blocks(), raw.first_meta_bg.get()),
         sb.first_meta_bg().is_some(),

@@ -379,14 +379,17 @@ fn copies_outlive_a_superblock_without_checksum_that_they_contradict() -> Result
     if !need(NEEDS) {
         return Ok(());
     }
-    for (args, at, field) in [
-        ("-b 1024 -O ^metadata_csum", 0x60, "feature_incompat"),
-        ("-b 1024 -O ^metadata_csum,uninit_bg", 0x68, "uuid"),
-        ("-b 1024 -O ^metadata_csum,^uninit_bg", 0x68, "uuid"),
+    let clusters = "-b 4096 -N 640 -g 256 -O bigalloc,^metadata_csum -C 65536";
+    for (args, at, bit, field) in [
+        ("-b 1024 -O ^metadata_csum", 0x60, 2, "feature_incompat"),
+        ("-b 1024 -O ^metadata_csum,uninit_bg", 0x68, 2, "uuid"),
+        ("-b 1024 -O ^metadata_csum,^uninit_bg", 0x68, 2, "uuid"),
+        // A block, instead of sixteen.
+        (clusters, 0x1C, 4, "log_cluster_size"),
     ] {
         let image = base(32, args, false)?;
         let wrong = image.copy()?;
-        wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
+        wrong.patch(1024 + at, 1, |byte| byte[0] ^= bit)?;
         let before = wrong.fingerprint()?;
         let report = run(&wrong, false);
         ensure!(wrong.fingerprint()? == before, "{args} {field}: {report:?}");

@@ -153,7 +153,8 @@ fn check_group_sizes(sb: &Superblock) -> Result<(), SuperblockError> {
         ));
     }
     // Old images leave the field of clusters alone when there are none.
-    if cluster_bits > 0 && clusters << cluster_bits != u64::from(per_group) {
+    let bigalloc = sb.features().has_ro_compat(RoCompat::BIGALLOC);
+    if bigalloc && clusters << cluster_bits != u64::from(per_group) {
         return Err(bad(
             "clusters_per_group",
             clusters,

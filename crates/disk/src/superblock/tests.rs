@@ -29,6 +29,19 @@ fn parse(raw: &RawSuperblock) -> Result<Superblock, SuperblockError> {
     Superblock::parse(zerocopy::IntoBytes::as_bytes(raw))
 }
 
+/// A group has as many clusters as its blocks make, also where a cluster is a block.
+#[test]
+fn clusters_make_up_their_group() {
+    for (cluster, clusters, fits) in [(2, 32768, true), (2, 2048, false), (4, 8192, true)] {
+        let mut raw = sample();
+        raw.feature_ro_compat
+            .set((RoCompat::BIGALLOC | RoCompat::SPARSE_SUPER).bits());
+        raw.log_cluster_size.set(cluster);
+        raw.clusters_per_group.set(clusters);
+        assert_eq!(parse(&raw).is_ok(), fits, "{cluster}, {clusters}");
+    }
+}
+
 #[test]
 fn geometry_comes_out() {
     let sb = parse(&sample()).unwrap();
