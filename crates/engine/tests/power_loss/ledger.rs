@@ -3,7 +3,7 @@
 //! Contents are distinguished by sectors: each sector of a file has a version, and the bytes of a
 //! version are a function of file, version and position ([`content`]). Version 0 is zeros: a hole.
 //! After an fsync each sector must have the version it had; a later overwrite adds the new version
-//! to what is allowed, until the next fsync leaves that one only. A size moves between bounds in
+//! to what is allowed, until the next fsync leaves that one only. A size moves between bounds
 //! alike. Appended sectors have no version but their own from the beginning: data that was
 //! not written shows neither as junk nor as zeros, because the size moves last.
 //!
@@ -239,9 +239,16 @@ pub(crate) struct Ledger {
     /// Paths without a file, since the last sync of everything.
     vacant: Vec<String>,
     pub(crate) promises: Vec<Promise>,
+    /// The volume refuses changes.
+    stopped: bool,
 }
 
 impl Ledger {
+    /// A sync has failed: the volume refuses what is entered from now on. What was promised stays.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
     /// The paths of all files.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.names.keys().cloned().collect()
@@ -401,6 +408,9 @@ impl Ledger {
 
     /// Lets open promises go on as `f` makes them; one that `f` empties ends.
     pub(crate) fn split(&mut self, now: usize, f: impl Fn(&mut Vec<Claim>)) {
+        if self.stopped {
+            return;
+        }
         let mut fresh = Vec::new();
         for promise in self.promises.iter_mut().filter(|p| p.until == usize::MAX) {
             let mut any = promise.any.clone();

@@ -249,3 +249,21 @@ fn a_copy_is_what_it_is_a_copy_of() {
     let file = ledger.file(b);
     assert_eq!((file.min, file.max), (4 * SECTOR, 9 * SECTOR));
 }
+
+#[test]
+fn a_change_after_a_failed_sync_leaves_both_sides_of_a_move() {
+    let mut ledger = Ledger::default();
+    let id = ledger.create("a", 0);
+    ledger.append(id, 32 * SECTOR, 0);
+    ledger.synced("a", 1);
+    ledger.range(id, 2, true, |file| file.shift(&Move::Out(8..16)));
+    let sizes = |ledger: &Ledger| -> Vec<String> {
+        let any = ledger.due(9).flat_map(|promise| &promise.any);
+        any.map(Claim::to_string).collect()
+    };
+    let either = sizes(&ledger);
+    assert_eq!(either.len(), 2);
+    ledger.stop();
+    ledger.overwrite(id, 0, SECTOR, 3);
+    assert_eq!(sizes(&ledger), either);
+}

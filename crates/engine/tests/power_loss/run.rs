@@ -186,7 +186,10 @@ impl Run {
     fn promises(&self, result: Result<(), Error>) -> bool {
         match result {
             Ok(()) => true,
-            Err(_) if self.failed() => false,
+            Err(_) if self.failed() => {
+                self.ledger().stop();
+                false
+            }
             Err(error) => panic!("{error}"),
         }
     }
