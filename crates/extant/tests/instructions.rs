@@ -32,7 +32,7 @@ const RECORDED: [(&str, u64); 13] = [
     ("guarded_append", 1640),
     ("guarded_read", 1265),
     ("guarded_direct", 2505),
-    ("guarded_create", 38250),
+    ("guarded_create", 40300),
     ("guarded_stat", 6590),
     ("guarded_first_stat", 21020),
     ("guarded_lookup", 1650),

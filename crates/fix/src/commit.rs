@@ -25,6 +25,7 @@ use extant_disk::superblock::{
 };
 use extant_jbd2::LogMap;
 use extant_units::{BlockSize, DevOff, Group, Pblk, exact_u32};
+use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 use crate::hold::{Protection, block_of};

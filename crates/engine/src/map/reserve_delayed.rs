@@ -26,7 +26,8 @@ use crate::volume::Fs;
 /// [reserved blocks](super::reserve_indirect_blocks) for the blocks' pointers.
 ///
 /// # Errors
-/// [`Error::NoSpace`] if not one block can be reserved; those of [`lookup`].
+/// [`Error::NoSpace`] if not one block can be reserved; those of
+/// [`lookup`](super::lookup()).
 pub(crate) fn reserve_delayed(
     fs: &Fs,
     inode: &Inode,

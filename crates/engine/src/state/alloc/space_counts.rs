@@ -107,7 +107,7 @@ impl SpaceCounts {
         let (most, one) = (POOL_MAX << cluster_bits, 1 << cluster_bits);
         let pool = match (total.get(), cluster_bits) {
             (0, _) | (_, 0) => self.pool,
-            (total, _) => (total / 50).min(most).next_multiple_of(one),
+            (total, _) => ((total / 50).min(most) / one * one).max(one),
         };
         Self {
             pool,
