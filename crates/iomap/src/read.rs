@@ -68,8 +68,8 @@ pub fn read<O: IomapOps + ?Sized>(
                 done += read;
                 continue;
             }
-            // A folio has part of the bytes, the data is nowhere else, or a page is not read at
-            // once: through the cache.
+            // A folio has part of the bytes, the data is nowhere else, a page is not read at once,
+            // or fills are checked now: through the cache.
         }
         let zeros = miss(ops, readahead, at, want).map_err(Stopped::after(done as u64))?;
         put_zeros(buf, done, zeros);
@@ -98,6 +98,10 @@ fn read_uncached<O: IomapOps + ?Sized>(
         debug_assert!(false, "a lock of what is needed is waited for");
         return Ok(0);
     };
+    if ops.checks_fills() {
+        // The file was sealed while this waited for the lock.
+        return Ok(0);
+    }
     let locked = lock.range.end.since(pos);
     let len = uncached(ops, &lock.invalidate, pos, locked.min(out.len() as u64));
     if len == 0 {
@@ -251,11 +255,12 @@ pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
     pos: Pos,
     want: usize,
 ) -> Result<usize, O::Error> {
-    if ops.checks_fills() {
-        return Ok(0);
-    }
     let len = want as u64;
     let blocks_stay = ops.address_space().invalidate_lock().read();
+    if ops.checks_fills() {
+        // Asked under the lock: the file may be sealed while this waits for it.
+        return Ok(0);
+    }
     let clear = uncached(ops, &blocks_stay, pos, len);
     if clear == 0 {
         return Ok(0);
