@@ -6,8 +6,8 @@
 //! caches. Then one transaction sets the flag.
 //!
 //! # Invariants
-//! * What is hashed is on the device: nothing is dirty, both sizes are equal, and no writeback of
-//!   the file has failed that no opener was told of.
+//! * What is hashed is read from the device: nothing is dirty, the cache was emptied, both sizes
+//!   are equal, and no writeback of the file has failed that no opener was told of.
 //! * The inode is an orphan from before the first block of the tree is allocated to the transaction
 //!   that sets the flag, which is not committed before data and tree are durable. So a crash leaves
 //!   a file without the tree, or a protected one.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use extant_disk::extent::MAX_UNWRITTEN;
 use extant_disk::inode::InodeFlags;
 use extant_disk::verity::{TreeShape, VerityDescriptor, VerityParams, descriptor_blocks};
-use extant_iomap::{DeviceFault, DeviceRequest, Miss, WritebackControl};
+use extant_iomap::{DeviceFault, DeviceRequest, Miss};
 use extant_pagecache::{Readahead, RecentFolios};
 use extant_units::{Lblk, Pos, at_most_u32, index};
 
@@ -33,7 +33,6 @@ use crate::config::BufferedPath;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{WholeFile, lock_whole_file};
-use crate::file::writeback::writeback_range;
 use crate::file::{block_span, data_path, file_state, max_size, switch_path, truncate, verity};
 use crate::state::file::{DataPath, MerkleBuilder};
 use crate::state::inode::Inode;
@@ -103,6 +102,10 @@ fn lock_and_seal(
         return Err(Error::Exists);
     }
     data_path::require_changeable(flags)?;
+    if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        // Set since the look without the lock.
+        return Err(Error::NotPermitted);
+    }
     if flags.contains(InodeFlags::DAX) {
         return Err(Error::Invalid);
     }
@@ -111,7 +114,7 @@ fn lock_and_seal(
     if !inode.flags().contains(InodeFlags::EXTENTS) {
         return Err(Error::NotSupported("fs-verity for a file without extents"));
     }
-    write_data(fs, inode)?;
+    write_data(fs, inode, &whole)?;
     let sealing = Sealing::plan(fs, inode, &whole, params, privileged)?;
     sealing.run().inspect_err(|_| {
         // What is left, if this fails too, is freed by the mount after a crash or an unmount.
@@ -121,12 +124,13 @@ fn lock_and_seal(
     })
 }
 
-/// Writes the file's data, all of which is then known to be on the device.
-fn write_data(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
+/// Writes the file's data and empties the cache. What a writeback could not write, but left in the
+/// cache, is gone then: what is hashed is what the device has.
+fn write_data(fs: &Fs, inode: &Arc<Inode>, whole: &WholeFile<'_>) -> Result<()> {
     let file = file_state(fs, inode);
-    writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
-    if file.ordered.is_waited_for() {
-        fs.journal.sync_all()?;
+    {
+        let no_fills = file.address_space.invalidate_lock().write();
+        let _no_writeback = switch_path::empty_cache(fs, whole, inode, &no_fills)?;
     }
     let is_whole = inode.disk_size() == inode.size() && !file.is_dirty();
     if !is_whole || file.has_unseen_fault() {
@@ -202,6 +206,8 @@ impl<'a> Sealing<'a> {
         let (fs, inode) = (self.fs, self.inode);
         // The descriptor is found by the last block: no other one may lie behind the end.
         truncate::free_past_end(fs, inode, self.whole)?;
+        self.require_space()?;
+        fs.check_interrupted()?;
         {
             let mut h = fs.start(orphan::CREDITS)?;
             orphan::add(fs, &mut h, inode)?;
@@ -219,13 +225,19 @@ impl<'a> Sealing<'a> {
         self.set_flag()
     }
 
+    /// Fails if there are more blocks than are free.
+    fn require_space(&self) -> Result<()> {
+        let blocks = self.blocks();
+        let free = self.fs.alloc.counts.free_blocks().get();
+        match u64::from(blocks.end - blocks.start) > free {
+            true => Err(Error::NoSpace),
+            false => Ok(()),
+        }
+    }
+
     /// Allocates all blocks, unwritten.
     fn allocate(&self) -> Result<()> {
         let (fs, blocks) = (self.fs, self.blocks());
-        let free = fs.alloc.counts.free_blocks().get();
-        if u64::from(blocks.end - blocks.start) > free {
-            return Err(Error::NoSpace);
-        }
         let how = AllocateMode {
             unwritten: true,
             privileged: self.privileged,
@@ -302,6 +314,10 @@ impl<'a> Sealing<'a> {
     /// Sets the flag, with nothing of the file cached.
     fn set_flag(&self) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
+        if file_state(fs, inode).is_dirty() {
+            // Written since it was hashed.
+            return Err(Error::Busy);
+        }
         let flags = inode.flags() | InodeFlags::VERITY;
         let to = DataPath::of_kind(fs, BufferedPath::BufferHead, flags);
         switch_path::switch(fs, self.whole, inode, to, || {

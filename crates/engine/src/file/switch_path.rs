@@ -11,6 +11,7 @@ use std::sync::Arc;
 use extant_disk::features::Incompat;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
+use extant_pagecache::{InvalidateExclusive, WritebackPass};
 use extant_units::Pos;
 
 use crate::config::BufferedPath;
@@ -158,30 +159,45 @@ pub(in crate::file) fn switch(
     to: DataPath,
     apply: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
+    let file = file_state(fs, inode);
+    let no_fills = file.address_space.invalidate_lock().write();
+    let _no_writeback = empty_cache(fs, whole, inode, &no_fills)?;
+    apply()?;
+    file.data_path.set(to);
+    file.address_space
+        .set_folios_in_handle(to.folios_in_handle());
+    Ok(())
+}
+
+/// Writes dirty data back and empties the cache: what is read next comes from the device. Returns
+/// the writeback pass.
+///
+/// # Errors
+/// [`Error::Busy`] if some of the file stays in the cache; the failure of writing its data.
+pub(in crate::file) fn empty_cache<'a>(
+    fs: &Fs,
+    whole: &WholeFile<'_>,
+    inode: &'a Arc<Inode>,
+    _no_fills: &InvalidateExclusive<'_>,
+) -> Result<WritebackPass<'a>> {
     assert!(whole.is_of(inode), "inode {} is not held", inode.ino);
     let file = file_state(fs, inode);
-    let from = file.data_path.get();
-    let _no_fills = file.address_space.invalidate_lock().write();
     writeback_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
     if file.ordered.is_waited_for() {
         // A commit that takes folio locks must not meet the other path, which holds folio locks
         // while it starts a handle.
         fs.journal.sync_all()?;
     }
-    if from.journalled && !inline_data::is_inline(inode) {
+    if file.data_path.get().journalled && !inline_data::is_inline(inode) {
         // Later frees would not be revoked, so nothing of the file may be left in the log.
         fs.journal.force_commit()?;
         fs.journal.checkpoint_all()?;
     }
-    let _no_writeback = file.address_space.writeback_pass();
+    let no_writeback = file.address_space.writeback_pass();
     file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
     if !file.address_space.is_empty() || file.ordered.is_waited_for() {
         // An overwrite on the folio fast path was still under way.
         return Err(Error::Busy);
     }
-    apply()?;
-    file.data_path.set(to);
-    file.address_space
-        .set_folios_in_handle(to.folios_in_handle());
-    Ok(())
+    Ok(no_writeback)
 }

@@ -125,6 +125,40 @@ fn lost_data_is_not_sealed() {
     assert!(volume.unmount().is_err());
 }
 
+/// An overwrite that failed, of which fsync told, is in the cache and not on the device: what is
+/// sealed is what the device has.
+#[test]
+fn a_failed_overwrite_is_not_sealed_from_the_cache() {
+    let image = image(16, "-b 1024");
+    let bytes = std::fs::read(image.path()).unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let plan = {
+        let fails = Arc::clone(&fails);
+        move |request: extant_testkit::Request<'_>| {
+            // One write, that of data: those of the log follow it.
+            let is_write = request.kind == RequestKind::Write;
+            match is_write && fails.swap(false, Ordering::SeqCst) {
+                true => Fault::Fail(io::ErrorKind::Other),
+                false => Fault::Pass,
+            }
+        }
+    };
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::from_bytes(&bytes), plan));
+    let mut options = VolumeOptions::new();
+    let volume = options.write(true).open_on(device).unwrap();
+    let how = params(TreeHash::Sha256, 1024, b"");
+    let node = create(&volume, "f", &[1; 50_000]);
+    volume.sync().unwrap();
+    volume.write(&node, 0, &[2; 50_000], &Cred::root()).unwrap();
+    fails.store(true, Ordering::SeqCst);
+    assert_eq!(volume.fsync(&node, false).unwrap_err().errno(), 5);
+    seal(&volume, &node, &how).unwrap();
+    let there = read(&volume, &node).unwrap();
+    assert_eq!(there[0], 1, "the device has the old bytes");
+    let told = volume.measure_verity(&node).unwrap().1;
+    assert_eq!(told, digest(&there, &how));
+}
+
 /// Writers, openers and readers beside a seal: what is there afterwards is what the digest is of,
 /// and what readers have cached is what the device has.
 #[test]
