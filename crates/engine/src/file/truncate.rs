@@ -240,6 +240,11 @@ pub(in crate::file) fn free_past_end(
         remove_blocks(fs, inode, Lblk::new(first), map::takes_space(inode))?;
     }
     alloc::release_window(fs, inode.ino);
+    if orphan::is_orphan(inode) && !inode.is_unlinked() {
+        // There were no blocks, with which the record goes.
+        let mut h = fs.start(orphan::CREDITS)?;
+        orphan::remove(fs, &mut h, inode)?;
+    }
     Ok(())
 }
 

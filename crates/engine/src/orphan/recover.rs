@@ -199,7 +199,7 @@ fn finish(fs: &Arc<Fs>, inode: InodeRef, truncate: Truncate) -> Result<()> {
 }
 
 /// Frees the blocks behind the end of a file. Other kinds are never truncated, nor are files with
-/// fs-verity, whose tree lies there: no crash leaves one of them an orphan.
+/// fs-verity, whose tree lies there: no crash leaves one of them an orphan that has a link.
 fn cut(fs: &Arc<Fs>, inode: &InodeRef, truncate: Truncate) -> Result<()> {
     if inode.kind != FileKind::Regular || inode.flags().contains(InodeFlags::VERITY) {
         return Ok(());

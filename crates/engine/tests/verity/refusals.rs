@@ -268,3 +268,45 @@ fn a_quota_that_refuses_the_tree_leaves_the_file() {
     volume.unmount().unwrap();
     image.fsck_clean().unwrap();
 }
+
+/// A file without blocks whose tree gets none either is no orphan of a volume that is clean.
+#[test]
+fn a_refused_seal_of_a_file_without_blocks_leaves_no_orphan() {
+    for orphans in ["^orphan_file", "orphan_file"] {
+        let args = format!("-b 1024 -O quota,{orphans} -E quotatype=usrquota");
+        let image = image(32, &args);
+        let volume = open(&image, "usrquota");
+        let cred = Cred::root();
+        let owned = SetAttr {
+            uid: Some(7),
+            ..SetAttr::default()
+        };
+        let filler = create(&volume, "filler", &[1; 8192]);
+        let sparse = create(&volume, "sparse", b"");
+        let empty = create(&volume, "empty", b"");
+        for node in [&filler, &sparse, &empty] {
+            volume.setattr(node, &owned, &cred).unwrap();
+        }
+        set_size(&volume, &sparse, 1 << 20).unwrap();
+        volume.sync().unwrap();
+        let limits = QuotaLimits {
+            bytes_hard: 8192,
+            ..QuotaLimits::default()
+        };
+        volume.set_quota_limits(QuotaKind::User, 7, limits).unwrap();
+        let user = Cred {
+            uid: 7,
+            gid: 7,
+            privileged: false,
+            ..Cred::root()
+        };
+        let how = params(TreeHash::Sha256, 1024, b"");
+        for node in [&sparse, &empty] {
+            let refused = volume.enable_verity(node, &how, &user).unwrap_err();
+            assert_eq!(refused.errno(), 122, "{orphans}");
+        }
+        drop((filler, sparse, empty));
+        volume.unmount().unwrap();
+        image.fsck_clean().unwrap();
+    }
+}
