@@ -39,13 +39,36 @@ impl OpenWriters {
         while stale.contains(&node) && !self.dropped.wait_until(&mut stale, end).timed_out() {}
     }
 
-    /// Has `drop_pages` drop those of each such node.
-    pub(crate) fn drop_stale(&self, drop_pages: impl Fn(u64)) {
+    /// Has `drop_pages` drop those of each such node. A node whose pages it says it could not drop
+    /// stays one. Returns whether all were dropped.
+    pub(crate) fn drop_stale(&self, drop_pages: impl Fn(u64) -> bool) -> bool {
         let stale = self.stale.lock().clone();
+        let mut all_dropped = true;
         for node in stale {
-            drop_pages(node);
+            if !drop_pages(node) {
+                all_dropped = false;
+                continue;
+            }
             self.stale.lock().retain(|one| *one != node);
             self.dropped.notify_all();
         }
+        all_dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_could_not_be_dropped_stay_noted() {
+        let writers = OpenWriters::default();
+        let passed = Instant::now();
+        writers.note_stale(7, passed, || ());
+        writers.note_stale(8, passed, || ());
+        assert!(!writers.drop_stale(|node| node == 7));
+        assert_eq!(*writers.stale.lock(), [8]);
+        assert!(writers.drop_stale(|_| true));
+        assert!(writers.stale.lock().is_empty());
     }
 }

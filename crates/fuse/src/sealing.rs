@@ -15,7 +15,9 @@ use extant_engine::{MAX_SALT, MAX_SIGNATURE, TreeHash, VerityParams};
 use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl};
 
+use crate::abi::op;
 use crate::errno::Errno;
+use crate::request::{Op, Request};
 
 /// `FS_IOC_ENABLE_VERITY`: `_IOW('f', 133, struct fsverity_enable_arg)`.
 pub(crate) const ENABLE: u32 = 0x4080_6685;
@@ -47,6 +49,12 @@ struct EnableArg {
 }
 
 const _: () = assert!(size_of::<EnableArg>() == ARGUMENT);
+
+/// Returns whether a request seals a file.
+pub(crate) fn is_asked(request: &Request<'_>) -> bool {
+    let is_ioctl = request.header.opcode == op::IOCTL;
+    is_ioctl && matches!(request.op(false), Ok(Op::Ioctl { command, .. }) if command == ENABLE)
+}
 
 /// Seals the file at `path`, which lies in a mount of Extant, or in any file system with fs-verity.
 ///

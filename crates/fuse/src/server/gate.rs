@@ -301,9 +301,10 @@ impl Server<'_> {
         let mut space = ReplyMemory::new(LATE_REPLY_LEN);
         let mut pause = None;
         while let Some(round) = self.full.parking.next_round(pause) {
-            self.drop_stale_pages();
+            let tell_again = self.drop_stale_pages();
             let prune = self.prune().then_some(PRUNE);
-            pause = prune.into_iter().chain(self.show_due_blocks()).min();
+            let pauses = [tell_again, prune, self.show_due_blocks()];
+            pause = pauses.into_iter().flatten().min();
             let serve = || {
                 self.have_all_ask();
                 if !round.is_empty() {

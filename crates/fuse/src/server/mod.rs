@@ -47,6 +47,7 @@ use crate::node_table::NodeTable;
 use crate::open_writers::OpenWriters;
 use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
+use crate::sealing;
 use crate::serve::{Completion, Serve};
 
 /// Seconds that the kernel may keep attributes and names: a year.
@@ -397,6 +398,7 @@ impl Serve for Server<'_> {
                 Ok(Op::Read { size, .. }) => size as usize > MUCH_DATA,
                 _ => false,
             },
+            op::IOCTL => sealing::is_asked(&request),
             _ => false,
         }
     }

@@ -6,7 +6,8 @@
 //! operation that fails for that alone is not told yet: it waits until the kernel has written back
 //! what is dirty, and is served again (`gate`). What is refused then is told. So it holds for any
 //! operation that fails for want of space, whichever blocks it takes. Operations that must not
-//! wait, and take a few blocks at most (SETATTR, REMOVEXATTR, ioctls), leave nothing free.
+//! wait, and take a few blocks at most (SETATTR, REMOVEXATTR, ioctls), leave nothing free. A seal
+//! leaves that space and never waits: the thread that would serve it has the kernel drop its pages.
 //!
 //! # Concurrency
 //! The write-back must not need what waits for it. WRITEs from the kernel's cache, SETATTR and READ
@@ -45,13 +46,6 @@ fn takes_space(request: &Request<'_>) -> bool {
         | op::RENAME
         | op::RENAME2
         | op::SETXATTR => true,
-        op::IOCTL => matches!(
-            request.op(false),
-            Ok(Op::Ioctl {
-                command: sealing::ENABLE,
-                ..
-            })
-        ),
         op::WRITE => match request.op(false) {
             Ok(Op::Write { flags, direct, .. }) => direct && flags & abi::WRITE_CACHE == 0,
             _ => false,
@@ -64,7 +58,7 @@ fn takes_space(request: &Request<'_>) -> bool {
 fn takes_little(request: &Request<'_>) -> bool {
     let may_take_much = matches!(
         request.header.opcode,
-        op::FALLOCATE | op::COPY_FILE_RANGE | op::WRITE | op::IOCTL
+        op::FALLOCATE | op::COPY_FILE_RANGE | op::WRITE
     );
     takes_space(request) && !may_take_much
 }
@@ -72,7 +66,7 @@ fn takes_little(request: &Request<'_>) -> bool {
 /// Returns whether a request may take much space: it leaves what is dirty as much as that may need.
 /// A WRITE finds out itself.
 fn leaves_space(request: &Request<'_>) -> bool {
-    request.header.opcode == op::WRITE || takes_space(request)
+    request.header.opcode == op::WRITE || takes_space(request) || sealing::is_asked(request)
 }
 
 impl Server<'_> {

@@ -22,6 +22,8 @@ use crate::abi::InHeader;
 use crate::errno::Errno;
 use crate::sealing;
 
+/// `FS_VERITY_FL`.
+const SEALED: u32 = 0x10_0000;
 /// How long a caller waits for writers that are closing their files: the kernel does not wait until
 /// it has told of a close.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(250);
@@ -29,6 +31,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(2);
 /// How long a caller waits until the kernel has dropped its pages.
 const DROP_PATIENCE: Duration = Duration::from_secs(1);
+/// Time until the kernel is told again of pages that it could not be told of.
+const TELL_AGAIN: Duration = Duration::from_millis(100);
 
 impl Server<'_> {
     /// `FS_IOC_ENABLE_VERITY`, for callers that may write the file.
@@ -43,9 +47,13 @@ impl Server<'_> {
         if !self.kernel_sends_open() {
             return Err(Errno::OPNOTSUPP);
         }
-        self.seal_without_writers(header, node, &params)?;
-        self.have_pages_dropped(header.nodeid);
-        Ok(())
+        let sealed = self.seal_without_writers(header, node, &params);
+        // It may be sealed, and not be durable.
+        let is_sealed = |flags: u32| flags & SEALED != 0;
+        if sealed.is_ok() || self.volume.flags(node).is_ok_and(is_sealed) {
+            self.have_pages_dropped(header.nodeid);
+        }
+        Ok(sealed?)
     }
 
     fn seal_without_writers(
@@ -78,12 +86,16 @@ impl Server<'_> {
             .note_stale(node, end, || self.full.parking.wake());
     }
 
-    /// Tells the kernel to drop its pages of files that were sealed.
-    pub(super) fn drop_stale_pages(&self) {
-        self.writers.drop_stale(|node| {
-            if let Err(error) = self.device.invalidate(node, 0) {
+    /// Tells the kernel to drop its pages of files that were sealed. Returns the time after which
+    /// it is told again, if it could not be told of one.
+    pub(super) fn drop_stale_pages(&self) -> Option<Duration> {
+        let all_dropped = self.writers.drop_stale(|node| {
+            let told = self.device.invalidate(node, 0);
+            if let Err(error) = &told {
                 error!("the kernel cannot be told of old pages: {error}");
             }
+            told.is_ok()
         });
+        (!all_dropped && !self.device.is_gone()).then_some(TELL_AGAIN)
     }
 }
