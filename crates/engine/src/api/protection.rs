@@ -54,6 +54,13 @@ impl Volume {
         file::enable_verity(self.fs(), node.inode(), params, cred)
     }
 
+    /// Notes that a front end has lost data of a file that it had accepted, and tells its openers
+    /// of that. Until the next [`Volume::fsync`] of the file, or a refused
+    /// [`Volume::enable_verity`], its content is not fixed.
+    pub fn note_lost_data(&self, node: &Node) {
+        file::note_lost_above(self.fs(), node.inode());
+    }
+
     /// The digest of a file that fs-verity protects, and its function: the number that a trusted
     /// source vouches for. It is read from the file's descriptor; the content is checked against it
     /// as it is read.

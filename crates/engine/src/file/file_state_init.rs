@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use extant_pagecache::{AddressSpace, AddressSpaceParams, ErrorCursor};
 use extant_range_lock::RangeLock;
 use extant_sync::Mutex;
+use extant_sync::atomic::AtomicBool;
 
 use crate::state::file::{
     DataPath, DataPathCell, Direct, FileState, Flight, OpenState, OrderedRanges,
@@ -49,6 +50,7 @@ pub(super) fn file_state<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileState {
             flight: Flight::default(),
             merkle_tree: OnceLock::new(),
             shared,
+            lost_above: AtomicBool::new(false),
             callbacks,
         })
     })

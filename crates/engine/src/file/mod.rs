@@ -88,7 +88,7 @@ pub(crate) use self::size::{max_size, max_size_of_any_map};
 pub(crate) use self::switch_path::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,
 };
-pub(crate) use self::sync::{fsync, write_and_wait, writeback_all_files};
+pub(crate) use self::sync::{fsync, note_lost_above, write_and_wait, writeback_all_files};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::write::{write, write_direct, write_vectored};
 pub(crate) use extant_iomap::Whence;

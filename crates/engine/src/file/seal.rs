@@ -27,6 +27,7 @@ use extant_disk::inode::InodeFlags;
 use extant_disk::verity::{TreeShape, VerityDescriptor, VerityParams, descriptor_blocks};
 use extant_iomap::{DeviceFault, DeviceRequest, Miss};
 use extant_pagecache::{Readahead, RecentFolios};
+use extant_sync::atomic::Ordering;
 use extant_units::{Lblk, Pos, at_most_u32, index};
 
 use crate::config::BufferedPath;
@@ -133,7 +134,10 @@ fn write_data(fs: &Fs, inode: &Arc<Inode>, whole: &WholeFile<'_>) -> Result<()> 
         let _no_writeback = switch_path::empty_cache(fs, whole, inode, &no_fills)?;
     }
     let is_whole = inode.disk_size() == inode.size() && !file.is_dirty();
-    if !is_whole || file.has_unseen_fault() {
+    // The caller is told now.
+    let is_lost = file.has_unseen_fault();
+    file.lost_above.store(false, Ordering::Release);
+    if !is_whole || is_lost {
         return Err(Error::Io("data of the file could not be written".into()));
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use extant_iomap::WritebackControl;
 use extant_pagecache::{FILES_TOGETHER, WritebackFault, WritebackReason};
+use extant_sync::atomic::Ordering;
 use extant_units::Pos;
 
 use crate::file::file_state;
@@ -47,9 +48,20 @@ pub(crate) fn fsync(
     fs.note_stopped_journal();
     if let Some(file) = file {
         let open = open.unwrap_or(&file.shared);
+        file.lost_above.store(false, Ordering::Release);
         told(file.address_space.errors().check(&open.errors))?;
     }
     committed
+}
+
+/// Notes that a front end has lost data of a file. The front end reports that itself: until its
+/// next fsync of the file no opener may know of it.
+pub(crate) fn note_lost_above(fs: &Fs, inode: &Arc<Inode>) {
+    if inode.kind == FileKind::Regular {
+        file_state(fs, inode)
+            .lost_above
+            .store(true, Ordering::Release);
+    }
 }
 
 /// Makes durable what was written and logged so far. The caller holds no lock and no handle: the

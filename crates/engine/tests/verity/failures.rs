@@ -159,6 +159,25 @@ fn a_failed_overwrite_is_not_sealed_from_the_cache() {
     assert_eq!(told, digest(&there, &how));
 }
 
+/// What a front end lost is not sealed before it was told, here by the refusal itself, or by fsync.
+#[test]
+fn data_that_a_front_end_lost_is_not_sealed() {
+    let image = image(16, "-b 1024");
+    let volume = open(&image, "");
+    let how = params(TreeHash::Sha256, 1024, b"");
+    for is_synced in [true, false] {
+        let node = create(&volume, &format!("{is_synced}"), &data(5000));
+        volume.note_lost_data(&node);
+        match is_synced {
+            true => volume.fsync(&node, false).unwrap(),
+            false => assert_eq!(seal(&volume, &node, &how).unwrap_err().errno(), 5),
+        }
+        seal(&volume, &node, &how).unwrap();
+    }
+    volume.unmount().unwrap();
+    image.fsck_clean().unwrap();
+}
+
 /// Writers, openers and readers beside a seal: what is there afterwards is what the digest is of,
 /// and what readers have cached is what the device has.
 #[test]

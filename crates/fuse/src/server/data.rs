@@ -166,6 +166,7 @@ impl Server<'_> {
         if let Err(errno) = outcome
             && flags & abi::WRITE_CACHE != 0
         {
+            self.volume.note_lost_data(node);
             self.write_back_failed(header.nodeid, errno);
         }
         outcome

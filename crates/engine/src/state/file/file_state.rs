@@ -41,6 +41,8 @@ pub(crate) struct FileState {
     pub(crate) merkle_tree: OnceLock<Box<MerkleTree>>,
     /// For callers that have no state of their own.
     pub(crate) shared: OpenState,
+    /// A front end has lost data of it before a write of that came here.
+    pub(crate) lost_above: AtomicBool,
     /// Functions that the page cache and the journal call.
     pub(crate) callbacks: FileCallbacks,
 }
@@ -67,7 +69,7 @@ impl FileState {
 
     /// Returns whether some of it was lost, and no opener has been told.
     pub(crate) fn has_unseen_fault(&self) -> bool {
-        self.address_space.errors().has_unseen()
+        self.address_space.errors().has_unseen() || self.lost_above.load(Ordering::Acquire)
     }
 
     /// Makes the commit of `h`'s transaction wait for the data of `[start, end)`.
