@@ -13,7 +13,8 @@ impl Filesystem {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let image = extant_testkit::Image::of_mib(16).args("-O verity -b 4096").make().expect("mke2fs");
+    /// # let image = extant_testkit::Image::of_mib(16).args("-O verity -b 4096");
+    /// # let image = image.make().expect("mke2fs");
     /// use extant::{Error, Filesystem, VerityParams};
     ///
     /// let fs = Filesystem::options().write(true).open(image.path())?;
