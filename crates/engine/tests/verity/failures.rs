@@ -159,7 +159,7 @@ fn a_failed_overwrite_is_not_sealed_from_the_cache() {
     assert_eq!(told, digest(&there, &how));
 }
 
-/// What a front end lost is not sealed before it was told, here by the refusal itself, or by fsync.
+/// Data that a front end lost is not sealed before that is told, by the refusal itself or by fsync.
 #[test]
 fn data_that_a_front_end_lost_is_not_sealed() {
     let image = image(16, "-b 1024");

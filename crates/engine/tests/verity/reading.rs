@@ -1,4 +1,4 @@
-//! What is sealed reads as it was, by the digest that it should have, and as nothing else.
+//! Sealed files read as they were, by the digest that they should have, and as nothing else.
 
 use extant_engine::{
     Cred, Error, FallocateMode, Node, Result, TreeHash, VerityMetadata, VerityParams, Volume,
@@ -74,7 +74,7 @@ fn a_sealed_file_reads_as_it_was() {
     }
 }
 
-/// What fsverity(1) and Linux say of an empty file.
+/// The digest that fsverity(1) and Linux give an empty file.
 #[test]
 fn an_empty_file_has_the_known_digest() {
     let known = "3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";

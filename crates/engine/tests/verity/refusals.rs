@@ -192,7 +192,7 @@ fn a_file_without_room_for_a_tree_is_refused() {
     image.fsck_clean().unwrap();
 }
 
-/// Where the tree finds no space, or a quota refuses it, nothing has changed.
+/// A tree that finds no space, or is refused by a quota, leaves all as it was.
 #[test]
 fn without_space_nothing_changes() {
     let how = params(TreeHash::Sha512, 1024, b"");

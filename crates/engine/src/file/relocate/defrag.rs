@@ -280,7 +280,7 @@ impl Defragmentation<'_> {
     }
 }
 
-/// What of `ranges`, those of the blocks `within` a file that come first, lies in clusters of
+/// The parts of `ranges`, those of the blocks `within` a file that come first, in clusters of
 /// `1 << bits` blocks that have nothing else: a cluster can only move with all of its blocks.
 fn whole_clusters(ranges: &[Status], within: &Range<u64>, bits: u32) -> Vec<Status> {
     if bits == 0 {

@@ -108,7 +108,7 @@ mod tests {
     use extant_disk::verity::{TreeHash, VerityParams};
     use extant_units::{BlockSize, index};
 
-    /// What is made passes the check, whatever the number of levels; holes are blocks of zeros.
+    /// A tree passes the check, whatever the number of its levels; holes are blocks of zeros.
     #[test]
     fn a_tree_that_was_made_vouches_for_its_data() {
         for (size, hash) in [

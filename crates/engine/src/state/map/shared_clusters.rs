@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(super) struct SharedClusters(BTreeSet<u64>);
 
 impl SharedClusters {
-    /// How many of `clusters`.
+    /// Number of those among `clusters`.
     pub(super) fn count(&self, clusters: Range<u64>) -> u64 {
         self.0.range(clusters).count() as u64
     }
