@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-figures", &[]),
     ("extant-sandbox", &[]),
     ("extant-casefold", &[]),
+    ("extant-crypt", &[]),
     ("extant-disk", &["extant-casefold", "extant-units"]),
     ("extant-ring", &["extant-units"]),
     (

@@ -1,0 +1,214 @@
+//! Contexts and policies: which are allowed, and what stands in them.
+
+use extant_crypt::{
+    BadContext, BadPolicy, ContentsMode, Context, Ivs, KeyId, NamesMode, Padding, Policy,
+};
+
+const CONTENTS: [ContentsMode; 3] = [
+    ContentsMode::Aes256Xts,
+    ContentsMode::Aes128CbcEssiv,
+    ContentsMode::Adiantum,
+];
+const NAMES: [NamesMode; 4] = [
+    NamesMode::Aes256Cts,
+    NamesMode::Aes128Cts,
+    NamesMode::Adiantum,
+    NamesMode::Aes256Hctr2,
+];
+const IVS: [Ivs; 4] = [
+    Ivs::PerFileKey,
+    Ivs::DirectKey,
+    Ivs::InoLblk64,
+    Ivs::InoLblk32,
+];
+const KEYS: [KeyId; 2] = [KeyId::Descriptor([1; 8]), KeyId::Identifier([2; 16])];
+
+fn policy(contents: ContentsMode, names: NamesMode, ivs: Ivs, key: KeyId) -> Policy {
+    Policy {
+        contents,
+        names,
+        padding: Padding::Sixteen,
+        key,
+        ivs,
+        log2_data_unit: 0,
+    }
+}
+
+/// The policies that Linux allows, by number of modes and flags.
+#[test]
+fn policies_of_linux_are_allowed_and_no_others() {
+    let mut allowed = Vec::new();
+    for key in KEYS {
+        for contents in CONTENTS {
+            for names in NAMES {
+                for ivs in IVS {
+                    let policy = policy(contents, names, ivs, key);
+                    let context = Context {
+                        policy,
+                        nonce: [9; 16],
+                    };
+                    let parsed = Context::parse(&context.to_bytes());
+                    match policy.check() {
+                        Ok(()) => {
+                            assert_eq!(parsed, Ok(context));
+                            assert_eq!(Policy::parse(&policy.to_bytes()), Ok(policy));
+                            let numbers = (contents.number(), names.number());
+                            allowed.push((key.bytes().len(), numbers, ivs));
+                        }
+                        Err(refusal) => assert_eq!(parsed, Err(BadContext::Policy(refusal))),
+                    }
+                }
+            }
+        }
+    }
+    let expected = [
+        (8, (1, 4), Ivs::PerFileKey),
+        (8, (5, 6), Ivs::PerFileKey),
+        (8, (9, 9), Ivs::PerFileKey),
+        (8, (9, 9), Ivs::DirectKey),
+        (16, (1, 4), Ivs::PerFileKey),
+        (16, (1, 4), Ivs::InoLblk64),
+        (16, (1, 4), Ivs::InoLblk32),
+        (16, (1, 10), Ivs::PerFileKey),
+        (16, (1, 10), Ivs::InoLblk64),
+        (16, (1, 10), Ivs::InoLblk32),
+        (16, (5, 6), Ivs::PerFileKey),
+        (16, (5, 6), Ivs::InoLblk64),
+        (16, (5, 6), Ivs::InoLblk32),
+        (16, (9, 9), Ivs::PerFileKey),
+        (16, (9, 9), Ivs::DirectKey),
+        (16, (9, 9), Ivs::InoLblk64),
+        (16, (9, 9), Ivs::InoLblk32),
+    ];
+    assert_eq!(allowed, expected);
+}
+
+#[test]
+fn fields_stand_where_linux_has_them() {
+    let first = policy(
+        ContentsMode::Adiantum,
+        NamesMode::Adiantum,
+        Ivs::DirectKey,
+        KeyId::Descriptor(*b"12345678"),
+    );
+    let nonce = *b"nonce of an inod";
+    let context = Context {
+        policy: first,
+        nonce,
+    };
+    let bytes = [&[1, 9, 9, 6], b"12345678".as_slice(), &nonce].concat();
+    assert_eq!(context.to_bytes(), bytes);
+    assert_eq!(first.to_bytes(), [&[0], &bytes[1..12]].concat());
+
+    let identifier = *b"0123456789abcdef";
+    let second = Policy {
+        log2_data_unit: 9,
+        padding: Padding::ThirtyTwo,
+        ..policy(
+            ContentsMode::Aes256Xts,
+            NamesMode::Aes256Hctr2,
+            Ivs::InoLblk32,
+            KeyId::Identifier(identifier),
+        )
+    };
+    let context = Context {
+        policy: second,
+        nonce,
+    };
+    let bytes = [&[2, 1, 10, 0x13, 9, 0, 0, 0], identifier.as_slice(), &nonce].concat();
+    assert_eq!(context.to_bytes(), bytes);
+    assert_eq!(Context::parse(&bytes), Ok(context));
+    assert_eq!(second.to_bytes(), bytes[..24]);
+}
+
+/// Any byte changed, and any length: a refusal or a context that has these bytes.
+#[test]
+fn bytes_are_refused_or_mean_what_they_are() {
+    let mut accepted = 0;
+    for key in KEYS {
+        let policy = policy(
+            ContentsMode::Aes256Xts,
+            NamesMode::Aes256Cts,
+            Ivs::PerFileKey,
+            key,
+        );
+        let nonce = [0xaa; 16];
+        let whole = Context { policy, nonce }.to_bytes();
+        for length in 0..whole.len() + 20 {
+            let mut bytes = whole.clone();
+            bytes.resize(length, 0);
+            assert_eq!(Context::parse(&bytes).is_ok(), length == whole.len());
+            let _refusal = Policy::parse(&bytes);
+        }
+        for at in 0..whole.len() {
+            for byte in 0..=u8::MAX {
+                let mut bytes = whole.clone();
+                bytes[at] = byte;
+                if let Ok(context) = Context::parse(&bytes) {
+                    assert_eq!(context.to_bytes(), bytes);
+                    assert_eq!(context.policy.check(), Ok(()));
+                    accepted += 1;
+                }
+            }
+        }
+    }
+    // Key and nonce may be anything. Version and mode of contents have one value, that of names two
+    // in version 2; flags have four values and twelve, a unit nine, each reserved byte one.
+    let of_first = 24 * 256 + 3 + 4;
+    let of_second = 32 * 256 + 1 + 1 + 2 + 12 + 9 + 3;
+    assert_eq!(accepted, of_first + of_second);
+}
+
+#[test]
+fn what_is_refused_is_named() {
+    let mut bytes = [0; 40];
+    assert_eq!(Context::parse(&bytes), Err(BadContext::Version(0)));
+    assert_eq!(Context::parse(&[]), Err(BadContext::Empty));
+    bytes[0] = 2;
+    let said = |bytes: &[u8]| Context::parse(bytes).unwrap_err().to_string();
+    assert_eq!(
+        said(&bytes[..39]),
+        "an encryption context of version 2 has not 39 bytes"
+    );
+    bytes[1..3].copy_from_slice(&[7, 8]);
+    let sm4 = "encryption context: encryption by SM4 is not supported (modes 7 and 8)";
+    assert_eq!(said(&bytes), sm4);
+    bytes[1..3].copy_from_slice(&[1, 4]);
+    bytes[3] = 0xc;
+    let flags = "encryption context: encryption flags 0xc are not allowed";
+    assert_eq!(said(&bytes), flags);
+    bytes[3] = 4;
+    let direct = Err(BadContext::Policy(BadPolicy::DirectKey));
+    assert_eq!(Context::parse(&bytes), direct);
+    bytes[3] = 0;
+    bytes[4] = 8;
+    let unit = Err(BadContext::Policy(BadPolicy::DataUnit(8)));
+    assert_eq!(Context::parse(&bytes), unit);
+    bytes[4] = 0;
+    bytes[6] = 1;
+    let reserved = Err(BadContext::Policy(BadPolicy::Reserved));
+    assert_eq!(Context::parse(&bytes), reserved);
+}
+
+#[test]
+fn units_fit_blocks_that_are_as_large() {
+    let unit = |log2_data_unit, ivs| Policy {
+        log2_data_unit,
+        ..policy(
+            ContentsMode::Aes256Xts,
+            NamesMode::Aes256Cts,
+            ivs,
+            KeyId::Identifier([0; 16]),
+        )
+    };
+    let sector = unit(9, Ivs::PerFileKey);
+    assert!(sector.fits(1024) && sector.fits(65536));
+    assert_eq!(sector.unit_bytes(4096), 512);
+    let page = unit(12, Ivs::PerFileKey);
+    assert!(page.fits(4096) && !page.fits(2048));
+    for ivs in [Ivs::InoLblk64, Ivs::InoLblk32] {
+        assert!(!unit(9, ivs).fits(4096) && unit(12, ivs).fits(4096));
+        assert!(unit(0, ivs).fits(4096));
+    }
+    assert_eq!(unit(0, Ivs::PerFileKey).unit_bytes(4096), 4096);
+}
