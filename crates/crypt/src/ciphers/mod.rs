@@ -8,6 +8,8 @@ mod cbc_cts;
 mod cbc_essiv;
 mod hctr2;
 mod nh;
+#[cfg(test)]
+mod tests;
 mod xts;
 
 use aes::{Aes128, Aes256};
