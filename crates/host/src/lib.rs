@@ -11,6 +11,7 @@
 
 pub mod cmd;
 pub mod content;
+pub mod encryption;
 mod ending;
 pub mod error;
 pub mod fuse_rings;

@@ -35,7 +35,7 @@ pub mod tree;
 
 pub use extant_host::{
     Cmd, Context, Error, FuseRings, Image, LoopDevice, Mount, Result, Rng, TempDir, bail, cmd,
-    content, ensure, image, patience, tmp,
+    content, encryption, ensure, image, patience, tmp,
 };
 pub use faults::{Fault, FaultyDevice, Request, RequestKind};
 pub use gate::{Closed, Gate, GatedDevice};
