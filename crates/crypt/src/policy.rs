@@ -123,6 +123,9 @@ pub enum BadPolicy {
     /// `DIRECT_KEY` with another mode than Adiantum.
     #[error("encryption with a direct key needs Adiantum")]
     DirectKey,
+    /// A key of the volume and vectors of inode numbers with another mode than AES-256-XTS.
+    #[error("encryption with vectors of inode numbers needs AES-256-XTS")]
+    InodeNumbers,
     /// Bytes that are to be zero.
     #[error("reserved bytes of the encryption policy are in use")]
     Reserved,
@@ -204,6 +207,9 @@ impl Policy {
             }
             Ivs::InoLblk64 | Ivs::InoLblk32 if is_first => {
                 return Err(BadPolicy::Flags(self.flags()));
+            }
+            Ivs::InoLblk64 | Ivs::InoLblk32 if self.contents != ContentsMode::Aes256Xts => {
+                return Err(BadPolicy::InodeNumbers);
             }
             _ => {}
         }

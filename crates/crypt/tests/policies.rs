@@ -74,12 +74,8 @@ fn policies_of_linux_are_allowed_and_no_others() {
         (16, (1, 10), Ivs::InoLblk64),
         (16, (1, 10), Ivs::InoLblk32),
         (16, (5, 6), Ivs::PerFileKey),
-        (16, (5, 6), Ivs::InoLblk64),
-        (16, (5, 6), Ivs::InoLblk32),
         (16, (9, 9), Ivs::PerFileKey),
         (16, (9, 9), Ivs::DirectKey),
-        (16, (9, 9), Ivs::InoLblk64),
-        (16, (9, 9), Ivs::InoLblk32),
     ];
     assert_eq!(allowed, expected);
 }
