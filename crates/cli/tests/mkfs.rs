@@ -175,7 +175,7 @@ const REFUSED: &[(&str, i32, &str)] = &[
         "encoding_flags=strict needs casefold",
     ),
     ("-O bogus IMAGE 9M", 2, "there is no feature of this name"),
-    ("-O encrypt IMAGE 9M", 2, "volumes with it are not made"),
+    ("-O snapshot IMAGE 9M", 2, "volumes with it are not made"),
     ("-E bogus=1 IMAGE 9M", 2, "\"bogus=1\" is not known"),
     ("-U 1234 IMAGE 9M", 2, "\"1234\" is no UUID"),
     ("-J 4 IMAGE 9M", 2, "only size=MIB is known"),

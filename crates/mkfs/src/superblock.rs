@@ -22,6 +22,8 @@ const NO_LIMIT: u16 = u16::MAX;
 const CRC32C: u8 = 1;
 /// `s_jnl_backup_type`: `s_jnl_blocks` has a copy of the journal's inode.
 const JOURNAL_BACKUP: u8 = 1;
+/// `s_encrypt_algos`: AES-256-XTS and AES-256-CTS. Policies name their modes themselves.
+const USUAL_CIPHERS: [u8; 4] = [1, 4, 0, 0];
 /// Bytes behind byte 128 that inodes of more than 128 bytes have for the format's fields.
 const EXTRA_ISIZE: u16 = 32;
 
@@ -68,6 +70,9 @@ pub(crate) fn superblock(
         raw.encoding.set(UTF8_12_1);
         raw.encoding_flags
             .set(u16::from(layout.strict_names) * STRICT_NAMES);
+    }
+    if features.has_incompat(Incompat::ENCRYPT) {
+        raw.encrypt_algos = USUAL_CIPHERS;
     }
     raw.log_groups_per_flex = geometry.log_groups_per_flex;
     raw.kbytes_written.set(kib_written);

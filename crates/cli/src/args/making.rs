@@ -64,7 +64,8 @@ pub(crate) struct Mkfs {
     /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file
     /// filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file huge_file
     /// uninit_bg dir_nlink extra_isize metadata_csum casefold large_dir ea_inode inline_data
-    /// meta_bg (which needs ^resize_inode) quota project bigalloc (clusters, see -C) verity
+    /// meta_bg (which needs ^resize_inode) quota project bigalloc (clusters, see -C) verity encrypt
+    /// stable_inodes
     #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
     pub(crate) features: Vec<FeatureList>,
     /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use extant_disk::features::RoCompat;
+use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_testkit::{
     Context, Image, Need, Result, Rng, Subject, TempDir, content, ensure, need, report,
@@ -124,6 +124,12 @@ fn each_feature_with_and_without() {
         (64 * MIB, "-O mmp"),
         (64 * MIB, "-O metadata_csum_seed"),
         (64 * MIB, "-O casefold"),
+        (64 * MIB, "-O encrypt"),
+        (64 * MIB, "-O encrypt,casefold,inline_data -b 4096 -I 512"),
+        (64 * MIB, "-O encrypt,stable_inodes -b 1024"),
+        (64 * MIB, "-O encrypt,^ext_attr -I 128"),
+        (64 * MIB, "-O encrypt,^extent,^64bit"),
+        (64 * MIB, "-O stable_inodes"),
         (64 * MIB, "-O large_dir"),
         (64 * MIB, "-O inline_data"),
         (64 * MIB, "-O inline_data -b 4096 -I 1024"),
@@ -359,6 +365,8 @@ const FEATURES: &[&str] = &[
     "bigalloc",
     "orphan_file",
     "casefold",
+    "encrypt",
+    "stable_inodes",
     "large_dir",
     "inline_data",
     "ea_inode",
@@ -456,6 +464,9 @@ fn judge(path: &Path, case: &Case, number: u64) -> Result<()> {
         "{}",
         said(&format!("{:?}", report.findings))
     );
+    if case.args.contains("encrypt") && !Incompat::SUPPORTED.contains(Incompat::ENCRYPT) {
+        return Ok(());
+    }
     if case.args.contains("bigalloc") && !RoCompat::SUPPORTED.contains(RoCompat::BIGALLOC) {
         return Ok(());
     }
