@@ -22,6 +22,11 @@ damage! {
         DotDotLength { bytes: usize } => "\"..\" of {bytes} bytes does not hide the index",
         NotText { name: EntryName } => "the name \"{name}\" is not UTF-8, as names must be here",
         RepeatedName { name: EntryName } => "the name \"{name}\" stands twice",
+        ShortName { name: EntryName } => "the encrypted name \"{name}\" is too short",
+        Unencrypted { name: EntryName, ino: Ino } =>
+            "the encrypted name \"{name}\" leads to inode {ino}, which is not encrypted",
+        OtherPolicy { name: EntryName, ino: Ino } =>
+            "the encrypted name \"{name}\" leads to inode {ino} of another encryption policy",
         UnusedInode { name: EntryName, ino: Ino } =>
             "\"{name}\" leads to inode {ino}, which is not in use",
         InodeOnBadBlock { name: EntryName, ino: Ino } =>

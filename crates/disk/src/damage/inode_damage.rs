@@ -38,6 +38,11 @@ damage! {
         DirectorySize { size: u64, blocks: u64 } =>
             "directory of {size} bytes with blocks up to {blocks}",
         DirectoryUnwritten => "directory with unwritten blocks",
+        NoEncryptionContext => "the flag \"encrypt\", without an encryption context",
+        EncryptionContext { version: u8, bytes: usize } =>
+            "an encryption context of version {version} with {bytes} bytes",
+        EncryptionPolicy { contents: u8, names: u8, flags: u8 } =>
+            "an unknown encryption policy: modes {contents} and {names}, flags {flags:#x}",
         InlineExtents => "data inside of it, and an extent tree",
         InlineIndex => "entries inside of it, and an index",
         NoInlineAttribute => "data inside of it, without the attribute for more",
