@@ -17,6 +17,7 @@ use extant_disk::location::Location;
 use extant_disk::superblock::SuperFlags;
 use extant_units::{Ino, Lblk, Pblk};
 
+use crate::contexts::PolicyId;
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::inodes::{Dir, Scan};
@@ -66,6 +67,7 @@ pub(crate) fn walk(
                 ..volume.dir_format(dir.ino, dir.generation)
             },
             keys: &keys,
+            policy: scan.policies.of(dir.ino),
             names: Vec::new(),
             seen: Seen::default(),
         };
@@ -110,6 +112,8 @@ struct DirWalker<'a> {
     dir: &'a Dir,
     format: DirFormat,
     keys: &'a RandomState,
+    /// The policy of an encrypted directory.
+    policy: Option<PolicyId>,
     /// A hash of each name met so far. Names that are the same have the same.
     names: Vec<u64>,
     seen: Seen,
@@ -412,6 +416,12 @@ impl DirWalker<'_> {
             return;
         }
         facts.refer();
+        if let Some(policy) = self.policy {
+            let policies = &self.scan.policies;
+            if let Some(damage) = policies.entry(policy, record.name, ino, facts.kind) {
+                self.add(lblk, damage);
+            }
+        }
         if ino == Ino::ROOT || ino == self.dir.ino {
             self.add(lblk, DirectoryDamage::OwnDirectory { name: name(), ino });
         } else if facts.kind == Some(FileKind::Directory) {

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::attrs::Attributes;
 use crate::bad_blocks::BadBlocks;
+use crate::contexts::{Contexts, Policies, is_encrypted_target};
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fields::{self, Fields, full_size};
@@ -66,6 +67,8 @@ pub(crate) struct Scan {
     /// Inodes that hold values of attributes, in rising order; `None` if some attributes cannot be
     /// read.
     pub(crate) values: Option<Vec<Ino>>,
+    /// Policies of encrypted inodes.
+    pub(crate) policies: Policies,
     /// Usage by ids, where quotas are counted.
     charges: Charges,
     inodes_per_group: u32,
@@ -142,12 +145,14 @@ pub(crate) fn scan(
     let bad_blocks = BadBlocks::read(volume, findings)?;
     let attributes = Attributes::new(volume, &usage, findings);
     let charges = Mutex::new(Charges::of(volume));
+    let contexts = Contexts::default();
     let table = Table {
         volume,
         orphans,
         findings,
         usage: &usage,
         attributes: &attributes,
+        contexts: &contexts,
         bad_blocks: &bad_blocks,
         charges: &charges,
     };
@@ -164,6 +169,7 @@ pub(crate) fn scan(
         facts,
         dirs,
         values,
+        policies: contexts.finish(),
         charges: charges.into_inner(),
         inodes_per_group: volume.sb.inodes_per_group(),
     })
@@ -175,6 +181,7 @@ struct Table<'a> {
     findings: &'a Findings,
     usage: &'a Usage,
     attributes: &'a Attributes<'a>,
+    contexts: &'a Contexts,
     bad_blocks: &'a BadBlocks,
     /// The lock is held to add what one group has.
     charges: &'a Mutex<Charges>,
@@ -367,6 +374,9 @@ impl Table<'_> {
             return Ok(None);
         }
         let of_attributes = self.attributes.inode(inode.role, ino, core)?;
+        if inode.role.has_name() {
+            self.contexts.inode(self.volume, self.findings, ino, core)?;
+        }
         let Owned {
             clusters: own,
             inodes: values,
@@ -464,10 +474,11 @@ impl Table<'_> {
         };
         let end = target.iter().position(|byte| *byte == 0);
         let encrypted = inode.core.flags.contains(InodeFlags::ENCRYPT);
-        if encrypted && size > 0 && size <= target.len() as u64 {
-            return Ok(());
-        }
-        if size == 0 || end.map(|end| end as u64) != Some(size) {
+        let is_whole = match encrypted {
+            true => is_encrypted_target(&target, size),
+            false => size > 0 && end.map(|end| end as u64) == Some(size),
+        };
+        if !is_whole {
             self.findings.add_alone(
                 Location::Inode(inode.ino),
                 InodeDamage::SymlinkTargetSize { size },
@@ -510,7 +521,11 @@ impl Table<'_> {
         match inode.kind {
             Some(FileKind::Symlink) => {
                 let encrypted = core.flags.contains(InodeFlags::ENCRYPT);
-                if size == 0 || !encrypted && data.contains(&0) {
+                let is_whole = match encrypted {
+                    true => is_encrypted_target(data, size),
+                    false => size > 0 && !data.contains(&0),
+                };
+                if !is_whole {
                     let damage = InodeDamage::SymlinkTargetSize { size };
                     self.findings.add_alone(Location::Inode(ino), damage);
                 }

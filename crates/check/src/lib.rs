@@ -42,6 +42,7 @@
 
 mod attrs;
 mod bad_blocks;
+mod contexts;
 mod copies;
 mod dirs;
 mod error;

@@ -89,6 +89,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "extant-check",
         &[
             "extant-casefold",
+            "extant-crypt",
             "extant-units",
             "extant-disk",
             "extant-blockdev",
