@@ -31,6 +31,7 @@ struct Tree {
     file: u64,
     subdir: u64,
     link: u64,
+    longer: u64,
     fifo: u64,
     alone: u64,
     plain: u64,
@@ -59,7 +60,7 @@ fn tree(args: &str) -> Result<Tree> {
     std::fs::write(mount.join("plain"), "text")?;
     let ino = |path: &str| -> Result<u64> { Ok(mount.join(path).symlink_metadata()?.ino()) };
     let (dir, file, subdir) = (ino("dir")?, ino("dir/file")?, ino("dir/subdir")?);
-    let (link, fifo) = (ino("dir/link")?, ino("dir/fifo")?);
+    let (link, longer, fifo) = (ino("dir/link")?, ino("dir/longer")?, ino("dir/fifo")?);
     let (alone, plain) = (ino("alone")?, ino("plain")?);
     mount.unmount()?;
     Ok(Tree {
@@ -68,6 +69,7 @@ fn tree(args: &str) -> Result<Tree> {
         file,
         subdir,
         link,
+        longer,
         fifo,
         alone,
         plain,
@@ -92,6 +94,16 @@ impl Tree {
     /// Without a hash, which means that there is none.
     fn context(&self, ino: u64, change: impl FnOnce(&mut [u8], &mut [u8])) -> Result<Image> {
         let image = self.copy()?;
+        self.patch_context(&image, ino, change)?;
+        Ok(image)
+    }
+
+    fn patch_context(
+        &self,
+        image: &Image,
+        ino: u64,
+        change: impl FnOnce(&mut [u8], &mut [u8]),
+    ) -> Result<()> {
         image.patch(self.at(ino)?, 256, |inode| {
             let first = 128 + 32 + 4;
             assert_eq!(inode[first + 1], 9, "a context");
@@ -99,8 +111,7 @@ impl Tree {
             let value = first + usize::from(inode[first + 2]);
             let (entry, value) = inode.split_at_mut(value);
             change(&mut entry[first..], value);
-        })?;
-        Ok(image)
+        })
     }
 
     fn flag(&self, ino: u64) -> Result<Image> {
@@ -219,6 +230,15 @@ fn unknown_policies_are_noted() -> Result<()> {
         clean(&image, Some(unknown))?;
     }
     let later = kind!(Inode(InodeDamage::EncryptionContext { .. }));
+    // Their policies are not compared.
+    let image = tree.copy()?;
+    for (number, ino) in (1..).zip([tree.dir, tree.file, tree.subdir, tree.link, tree.longer]) {
+        tree.patch_context(&image, ino, |_, value| {
+            value[0] = 3;
+            value[10] ^= number;
+        })?;
+    }
+    clean(&image, Some(later))?;
     clean(
         &tree.context(tree.alone, |_, value| value[0] = 3)?,
         Some(later),
