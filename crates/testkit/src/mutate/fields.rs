@@ -177,6 +177,9 @@ const XATTR_HEADER: &[Row] = &[
     (12, 4, "hash"),
     (16, 4, "checksum"),
 ];
+/// The index of names of contexts.
+const ENCRYPTION: u8 = 9;
+
 const XATTR_ENTRY: &[Row] = &[
     (0, 1, "name_len"),
     (1, 1, "name_index"),
@@ -185,6 +188,18 @@ const XATTR_ENTRY: &[Row] = &[
     (8, 4, "value_size"),
     (12, 4, "hash"),
     (16, 1, "name"),
+];
+
+/// The value of an attribute of index 9.
+const CONTEXT: &[Row] = &[
+    (0, 1, "context version"),
+    (1, 1, "context contents mode"),
+    (2, 1, "context names mode"),
+    (3, 1, "context flags"),
+    (4, 1, "context data unit"),
+    (5, 1, "context reserved"),
+    (8, 8, "context key"),
+    (24, 8, "context nonce"),
 ];
 
 const QUOTA_HEADER: &[Row] = &[
@@ -305,15 +320,20 @@ impl Fields {
                 self.add_all(at + table, 8, count, INDEX_ENTRY);
             }
             Kind::XattrArea | Kind::XattrBlock => {
-                let mut offset = if kind == Kind::XattrBlock {
+                // Values are counted from the block, or from the first entry in an inode.
+                let (mut offset, values) = if kind == Kind::XattrBlock {
                     self.add(at, XATTR_HEADER, None);
-                    32
+                    (32, 0)
                 } else {
                     self.add(at, &[(0, 4, "magic")], None);
-                    4
+                    (4, 4)
                 };
                 for entry in 0..MAX_ENTRIES {
                     self.add(at + offset, XATTR_ENTRY, Some(entry));
+                    if bytes.get(offset + 1) == Some(&ENCRYPTION) {
+                        let value = values + index(le16(bytes, offset + 2));
+                        self.add(at + value, CONTEXT, Some(entry));
+                    }
                     let name = bytes.get(offset).map_or(0, |len| usize::from(*len));
                     offset += 16 + name.next_multiple_of(4);
                     if offset + 16 > bytes.len() || super::bytes::le32(bytes, offset) == 0 {
