@@ -134,6 +134,12 @@ fn structures() -> Vec<Vec<u8>> {
             }
         }
     }
+    // Contexts of both versions, with a name or a block behind them.
+    let first = [&[1, 9, 9, 6], [3; 24].as_slice()].concat();
+    let second = [&[2, 1, 10, 3, 9, 0, 0, 0], [3; 32].as_slice()].concat();
+    for context in [first, second] {
+        all.push([&[12, 0x80, 12, 0, 0, 0], context.as_slice(), &[5; 40]].concat());
+    }
     all
 }
 

@@ -6,6 +6,7 @@
 //! another mke2fs is at work. UUID, hash seed and clock are fixed, so that the same mke2fs makes
 //! the same image.
 
+mod contexts;
 mod fill;
 mod kept;
 mod log;
@@ -50,6 +51,8 @@ enum Then {
     Log(&'static str),
     /// The fast-commit area gets records.
     FastCommit,
+    /// A part of its tree gets encryption contexts.
+    Encrypt,
 }
 
 struct Shape {
@@ -219,6 +222,12 @@ const SHAPES: &[Shape] = &[
         "-b 1024 -N 64 -O ^has_journal,ea_inode",
         Then::Fill(20),
     ),
+    shape(
+        "encrypted",
+        1024,
+        "-b 1024 -N 64 -O ^has_journal,^metadata_csum,encrypt",
+        Then::Encrypt,
+    ),
 ];
 
 /// Every seed, made at the first call.
@@ -260,9 +269,13 @@ fn make(shape: &Shape) -> Result<Vec<u8>> {
     let path = dir.join("disk.img");
     std::fs::File::create(&path)?.set_len(shape.kib << 10)?;
     let tree = dir.join("tree");
-    if shape.then == Then::Leave && shape.mounts {
+    let is_tree_of_tools = matches!(shape.then, Then::Leave | Then::Encrypt);
+    if is_tree_of_tools && shape.mounts {
         // What Extant mounts read-only is filled by mke2fs.
         fill::tree(&tree)?;
+        if shape.then == Then::Encrypt {
+            contexts::tree(&tree)?;
+        }
     } else {
         std::fs::create_dir(&tree)?;
     }
@@ -293,6 +306,7 @@ fn make(shape: &Shape) -> Result<Vec<u8>> {
         Then::Dirty => fill::dirty(fresh()?),
         Then::Log(checksums) => log::by_debugfs(&path, &dir, checksums),
         Then::FastCommit => log::fast_commits(fresh()?),
+        Then::Encrypt => contexts::written(&path, &dir),
     }
 }
 

@@ -195,6 +195,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "extant-hostile",
         &[
             "extant",
+            "extant-crypt",
             "extant-units",
             "extant-disk",
             "extant-fuse",

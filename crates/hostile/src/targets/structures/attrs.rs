@@ -1,5 +1,6 @@
-//! Extended attributes and the ACLs in them.
+//! Extended attributes, and the ACLs and contexts in them.
 
+use extant_crypt::{Context, KeyId, MasterKey, Policy};
 use extant_disk::acl::Acl;
 use extant_disk::xattr::{self, NameIndex, XattrName, XattrSet};
 use extant_units::Pblk;
@@ -83,6 +84,39 @@ fn written_and_read(set: &XattrSet, bytes: &mut [u8], in_inode: bool) {
         all
     };
     assert_eq!(sorted(set), sorted(&again));
+}
+
+/// A context, and with a key for it, names and contents in its modes.
+pub(super) fn context(feed: &mut Feed<'_>) {
+    let ino = feed.u32();
+    let bytes = feed.rest();
+    for length in [28, 40] {
+        let Some((context, text)) = bytes.split_at_checked(length) else {
+            return;
+        };
+        let Ok(mut context) = Context::parse(context) else {
+            continue;
+        };
+        assert_eq!(context.to_bytes(), bytes[..length]);
+        let policy = context.policy.to_bytes();
+        assert_eq!(Policy::parse(&policy), Ok(context.policy));
+        let key = MasterKey::new(&[7; 64]).expect("a key of 64 bytes");
+        if let KeyId::Identifier(_) = context.policy.key {
+            context.policy.key = key.identifier();
+        }
+        let names = key.names(&context, ino, &[1; 16]).expect("its key");
+        if let Some(name) = names.decrypt(text) {
+            let stored = names.encrypt(&name, text.len());
+            assert_eq!(names.decrypt(&stored), Some(name));
+        }
+        let contents = key.contents(&context, ino, &[1; 16]).expect("its key");
+        let mut unit = text.to_vec();
+        unit.resize(512, 0);
+        let before = unit.clone();
+        contents.decrypt_units(ino.into(), 512, &mut unit);
+        contents.encrypt_units(ino.into(), 512, &mut unit);
+        assert_eq!(unit, before);
+    }
 }
 
 pub(super) fn acl(how: u8, feed: &mut Feed<'_>) {

@@ -1,4 +1,5 @@
-//! Every parser of the disk crate on any bytes, and what was parsed written back.
+//! Every parser of the disk crate, and that of contexts, on any bytes, and what was parsed written
+//! back.
 //!
 //! Byte 0 chooses the parser, byte 1 how it is used; the rest is the structure, padded with zeros
 //! where its size is fixed. Where a checksum would end it all at once, a bit of byte 1 has it made
@@ -25,6 +26,7 @@ pub(super) fn run(data: &[u8]) -> Cost {
         7 | 8 => trees::leaf(how, &mut feed),
         9 | 10 => trees::index(how, &mut feed),
         11 => attrs::xattrs(how, &mut feed),
+        12 if how & 0x80 != 0 => attrs::context(&mut feed),
         12 => attrs::acl(how, &mut feed),
         13 => fixed::orphans(how, &mut feed),
         14 => journal_blocks::superblock(how, &mut feed),
