@@ -104,7 +104,11 @@ pub(super) fn ask_all(volume: &Volume, node: &Node) -> Result<()> {
     result = result.and(volume.xflags(node).map(drop));
     result = result.and(attributes(volume, node));
     match node.kind() {
-        FileKind::Regular => result.and(content(volume, node, attr.size)),
+        // Encrypted ones have no contents without their key.
+        FileKind::Regular => match content(volume, node, attr.size) {
+            Err(Error::NoKey) => result,
+            contents => result.and(contents),
+        },
         FileKind::Symlink => result.and(volume.readlink(node).map(drop)),
         FileKind::Directory => result.and(volume.lookup(node, b"..").map(drop)),
         _ => result,
