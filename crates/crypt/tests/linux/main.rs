@@ -6,7 +6,7 @@
 
 mod raw;
 
-use extant_crypt::{Context, KeyId, MasterKey};
+use extant_crypt::{ContentsMode, Context, Ivs, KeyId, MasterKey, NamesMode, Padding, Policy};
 use extant_testkit::encryption::{self, EncryptionPolicy, KeyStatus};
 use extant_testkit::need::Need;
 use extant_testkit::{Cmd, Image, Mount, TempDir, need};
@@ -186,6 +186,67 @@ fn files_of_this_kernel_are_decrypted_and_encrypted() {
         mount.unmount().unwrap();
         judge(&image, &OF_XTS);
     }
+}
+
+/// Units smaller than a block, which Linux has since 6.7 and no option of `xfs_io` asks for.
+#[test]
+fn units_of_contents_are_those_of_this_kernel() {
+    let needs = [Need::Linux(6, 7), Need::Tool("python3")];
+    if !can_encrypt() || !need(&needs) {
+        return;
+    }
+    let args = "-b 4096 -O encrypt,stable_inodes,^dir_index";
+    let image = Image::of_mib(64).args(args).make().unwrap();
+    let mount = Mount::by_linux("ext4", image.path(), "").unwrap();
+    encryption::add_key(mount.dir(), &key_bytes()).unwrap();
+    let key = MasterKey::new(&key_bytes()).unwrap();
+    let policy = |ivs, log2_data_unit| Policy {
+        contents: ContentsMode::Aes256Xts,
+        names: NamesMode::Aes256Cts,
+        padding: Padding::Four,
+        key: key.identifier(),
+        ivs,
+        log2_data_unit,
+    };
+    let text: String = (1..=4000).map(|number| format!("{number}\n")).collect();
+    let mut made = Vec::new();
+    for ivs in [Ivs::PerFileKey, Ivs::InoLblk64, Ivs::InoLblk32] {
+        for log2 in [9, 10, 11, 12, 13] {
+            let dir = mount.join(format!("{ivs:?}{log2}"));
+            std::fs::create_dir(&dir).unwrap();
+            let policy = policy(ivs, log2);
+            let taken = set_by_ioctl(&dir, &policy.to_bytes());
+            assert_eq!(taken, policy.fits(4096), "{ivs:?}, {log2}");
+            if taken {
+                std::fs::write(dir.join("contents"), &text).unwrap();
+                made.push((format!("{ivs:?}{log2}"), 1 << log2));
+            }
+        }
+    }
+    assert_eq!(made.len(), 4 + 1 + 1);
+    mount.unmount().unwrap();
+    let raw = Raw::of(&image);
+    for (name, unit) in made {
+        let dir = raw.node(raw.ino(&name));
+        let file = raw.node(names_of(&raw, &key, &dir)["contents"]);
+        assert_eq!(file.context.policy.unit_bytes(4096) as usize, unit);
+        judge_contents(&raw, &key, file, unit);
+    }
+}
+
+/// Returns whether the kernel takes the policy of these bytes.
+fn set_by_ioctl(dir: &Path, policy: &[u8]) -> bool {
+    let program = "import fcntl, os, sys\n\
+        fd = os.open(sys.argv[1], os.O_RDONLY)\n\
+        fcntl.ioctl(fd, 0x800c6613, sys.stdin.buffer.read())\n";
+    let python = Cmd::new("python3").args(["-c", program]).arg(dir);
+    let said = python.stdin(policy).run().unwrap();
+    assert!(
+        said.code == Some(0) || said.err.contains("Invalid argument"),
+        "{}",
+        said.describe()
+    );
+    said.code == Some(0)
 }
 
 /// Identifiers of keys of all lengths are those of the kernel.
