@@ -419,7 +419,8 @@ impl DirWalker<'_> {
         if let Some(policy) = self.policy {
             let policies = &self.scan.policies;
             if let Some(damage) = policies.entry(policy, record.name, ino, facts.kind) {
-                self.add(lblk, damage);
+                let place = Location::DirBlock(self.dir.ino, Lblk::new(lblk));
+                self.findings.add_alone(place, damage);
             }
         }
         if ino == Ino::ROOT || ino == self.dir.ino {
