@@ -17,7 +17,7 @@ use extant_disk::location::Location;
 use extant_disk::superblock::SuperFlags;
 use extant_units::{Ino, Lblk, Pblk};
 
-use crate::contexts::PolicyId;
+use crate::contexts::{PolicyId, stored_hash};
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::inodes::{Dir, Scan};
@@ -311,7 +311,7 @@ impl DirWalker<'_> {
         let bounds = match htree {
             None => None,
             Some(htree) => match htree.leaves.get(&lblk) {
-                Some(bounds) => htree.hasher.as_ref().map(|hasher| (hasher, *bounds)),
+                Some(bounds) => Some((htree.hasher.as_ref(), *bounds)),
                 None => {
                     self.add(lblk, IndexDamage::NoEntry);
                     None
@@ -326,7 +326,10 @@ impl DirWalker<'_> {
             // A record has a whole header.
             self.entry(current, block[record.offset + FILE_TYPE], &record, ino);
             if let Some((hasher, bounds)) = bounds {
-                let hash = hasher.hash(record.name).major;
+                let hash = match hasher {
+                    Some(hasher) => hasher.hash(record.name).major,
+                    None => stored_hash(block, &record),
+                };
                 if hash < bounds.low & !1 || hash > bounds.high {
                     let name = record.name.into();
                     self.add(lblk, IndexDamage::WrongLeaf { name, hash });
