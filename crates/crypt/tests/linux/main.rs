@@ -6,6 +6,8 @@
 
 mod raw;
 
+use extant_blockdev::{FileDevice, OpenMode};
+use extant_check::{CheckOptions, check};
 use extant_crypt::{ContentsMode, Context, Ivs, KeyId, MasterKey, NamesMode, Padding, Policy};
 use extant_testkit::encryption::{self, EncryptionPolicy, KeyStatus};
 use extant_testkit::need::Need;
@@ -13,6 +15,7 @@ use extant_testkit::{Cmd, Image, Mount, TempDir, need};
 use raw::{Node, Raw};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Text whose beginnings are names and targets.
 const LONG: &str = concat!(
@@ -357,7 +360,7 @@ fn files_of_debian_are_decrypted_and_encrypted() {
     std::fs::create_dir(&tools).unwrap();
     let (xfs_io, chattr) = (bring("xfs_io", &tools), bring("chattr", &tools));
     std::fs::write(tools.join("key"), key_bytes()).unwrap();
-    let args = "-b 4096 -O encrypt,casefold,stable_inodes,^dir_index -d";
+    let args = "-b 4096 -O encrypt,casefold,stable_inodes,^metadata_csum -d";
     let args = format!("{args} {}", files.path().display());
     let image = Image::of_mib(64).args(&args).make().unwrap();
 
@@ -368,7 +371,9 @@ fn files_of_debian_are_decrypted_and_encrypted() {
          $XFS_IO -r -c 'add_enckey -d {DESCRIPTOR}' /mnt </mnt/tools/key\n\
          mkdir /mnt/folded\n{chattr} +F /mnt/folded\n\
          $XFS_IO -r -c 'set_encpolicy -c 1 -n 4 -f 0 -v 2 {identifier}' /mnt/folded\n\
-         for number in $(seq 20); do : >/mnt/folded/name-$number; done\n"
+         for number in $(seq 20); do : >/mnt/folded/name-$number; done\n\
+         mkdir /mnt/folded/crowd\n\
+         for number in $(seq 400); do : >/mnt/folded/crowd/name-$number; done\n"
     );
     text += &script("/mnt", &OF_XTS);
     text += &script("/mnt", &OF_OTHERS);
@@ -385,10 +390,33 @@ fn files_of_debian_are_decrypted_and_encrypted() {
     let dir = raw.node(raw.ino("folded"));
     let cipher = key.names(&dir.context, dir.ino, &raw.uuid()).unwrap();
     let all = raw.entries(&dir);
-    assert_eq!(all.len(), 20);
+    assert_eq!(all.len(), 21);
+    let mut crowd = 0;
     for (stored, entry) in all {
         let name = cipher.decrypt(&stored).unwrap();
-        assert!(name.starts_with(b"name-"));
         assert_eq!(cipher.dir_hash(&name), entry.hash);
+        match name.as_slice() {
+            b"crowd" => crowd = entry.ino,
+            name => assert!(name.starts_with(b"name-")),
+        }
     }
+    judge_index(&image, crowd);
+}
+
+/// Both checkers look at the index of a directory whose entries have their hashes: as it is, and
+/// with another hash of the first name of a leaf.
+fn judge_index(image: &Image, dir: u32) {
+    let is_clean = || {
+        let device = FileDevice::open(image.path(), OpenMode::ReadOnly).unwrap();
+        let report = check(Arc::new(device), &CheckOptions::default()).unwrap();
+        (report.is_clean(), image.fsck_clean().is_ok(), report)
+    };
+    assert!(matches!(is_clean(), (true, true, _)), "{:?}", is_clean());
+    let blocks = image.debugfs(&format!("blocks <{dir}>")).unwrap();
+    assert!(blocks.split_whitespace().count() > 3, "an index and leaves");
+    let leaf: u64 = blocks.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let turn = |hash: &mut [u8]| hash.iter_mut().for_each(|byte| *byte ^= 0xff);
+    image.patch(leaf * 4096 + 8 + 16, 4, turn).unwrap();
+    assert!(matches!(is_clean(), (false, false, _)), "{:?}", is_clean());
+    image.patch(leaf * 4096 + 8 + 16, 4, turn).unwrap();
 }
