@@ -114,6 +114,7 @@ fn read_edges<O: BufferOps + ?Sized>(
     for &(block, at) in edges.blocks.iter().flatten() {
         ops.buffer_counters().edge_reads.bump();
         let end = guard.folio().offset_of(Pos::new(ops.size()));
+        let pos = guard.folio().pos_of(block);
         let bytes = &mut guard.bytes_mut()[block..block + size];
         ops.device().read_at(at, bytes).map_err(|source| {
             O::Error::from(DeviceFault {
@@ -123,6 +124,9 @@ fn read_edges<O: BufferOps + ?Sized>(
                 source,
             })
         })?;
+        if ops.is_encoded() {
+            ops.decode(pos, bytes)?;
+        }
         if end < block + size {
             // The whole block if the file ends before it.
             bytes[end.saturating_sub(block)..].fill(0);

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IoendKind, Iomap, IomapKind};
+use extant_iomap::{Ioend, IoendKind, Iomap, IomapKind, write_ioend};
 use extant_pagecache::{Folio, FolioGuard, FolioRef};
 use extant_units::{DevOff, Pos};
 
@@ -136,18 +136,7 @@ impl Submission {
             .iter()
             .map(|(folio, bytes)| IoSlice::new(&held[*folio].bytes()[bytes.clone()]))
             .collect();
-        ops.counters().ioends.bump();
-        ops.counters().written_bytes.add(ioend.len);
-        let result = ops.device().write_vectored_at(ioend.at, &slices);
-        result.map_err(|source| {
-            ops.counters().failed_ioends.bump();
-            O::Error::from(DeviceFault {
-                request: DeviceRequest::Write,
-                at: ioend.at,
-                len: ioend.len,
-                source,
-            })
-        })
+        write_ioend(ops, &ioend, &slices)
     }
 }
 

@@ -29,6 +29,7 @@ struct FillPart {
     /// Index of the folio's guard.
     folio: usize,
     bytes: Range<usize>,
+    pos: Pos,
     from: DevOff,
 }
 
@@ -168,9 +169,10 @@ fn plan<O: IomapOps + ?Sized>(
             if here.has_space() {
                 guard.set_backed(folio.offset_of(here.offset)..folio.offset_of(here.end()));
             }
-            let mut add = |bytes, from| {
+            let mut add = |bytes: Range<usize>, from| {
                 parts.push(FillPart {
                     folio: number,
+                    pos: folio.pos_of(bytes.start),
                     bytes,
                     from,
                 });
@@ -299,14 +301,29 @@ fn submit<O: IomapOps + ?Sized>(
     let len = run.iter().map(|part| part.bytes.len() as u64).sum();
     ops.counters().fill_reads.bump();
     ops.counters().fill_bytes.add(len);
-    match ops.device().read_vectored_at(at, slices) {
+    let read = ops.device().read_vectored_at(at, slices);
+    let read = read.map_err(|source| read_fault(at, len, source));
+    match read.and_then(|()| decode_all(ops, run, slices)) {
         Ok(()) => done.append(run),
-        Err(source) => {
+        Err(error) => {
             run.clear();
-            failed.get_or_insert_with(|| read_fault(at, len, source));
+            failed.get_or_insert(error);
         }
     }
     slices.clear();
+}
+
+/// Turns what was read of the parts of `run`, each in its slice, into the file's bytes.
+fn decode_all<O: IomapOps + ?Sized>(
+    ops: &O,
+    run: &[FillPart],
+    slices: &mut [IoSliceMut<'_>],
+) -> Result<(), O::Error> {
+    if !ops.is_encoded() {
+        return Ok(());
+    }
+    let mut parts = run.iter().zip(slices);
+    parts.try_for_each(|(part, bytes)| ops.decode(part.pos, bytes))
 }
 
 /// The device could not read `len` bytes.
@@ -341,10 +358,12 @@ pub(crate) fn read_block<O: IomapOps + ?Sized>(
     let out = &mut guard.bytes_mut()[offset..offset + len];
     if let (IomapKind::Mapped(_), Some(at), false) = (&map.kind, map.device_at(pos), map.new) {
         ops.counters().edge_reads.bump();
-        return ops
-            .device()
-            .read_at(at, out)
-            .map_err(|source| read_fault(at, len as u64, source));
+        let read = ops.device().read_at(at, out);
+        read.map_err(|source| read_fault(at, len as u64, source))?;
+        return match ops.is_encoded() {
+            true => ops.decode(pos, out),
+            false => Ok(()),
+        };
     }
     out.fill(0);
     Ok(())

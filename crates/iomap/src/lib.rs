@@ -53,5 +53,5 @@ pub use read::{Miss, hole_at, read};
 pub use seek::{Whence, seek};
 pub use view::{MAX_VIEW, ReadView, edit, view};
 pub use write::{try_extend, try_overwrite, usable_after_short_copy, write};
-pub use writeback::{WritebackControl, write_back};
+pub use writeback::{WritebackControl, write_back, write_ioend};
 pub use zero::zero_range;

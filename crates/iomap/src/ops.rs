@@ -160,6 +160,33 @@ pub trait IomapOps: Sync {
         Ok(())
     }
 
+    /// Returns whether the device has the file's bytes in another form ([`IomapOps::decode`],
+    /// [`IomapOps::encode`]). Then all of them go through the cache, which has them as they are.
+    /// Never changes.
+    fn is_encoded(&self) -> bool {
+        false
+    }
+
+    /// Turns whole blocks at `pos`, as the device has them, into the file's bytes. Called where
+    /// [`IomapOps::is_encoded`].
+    ///
+    /// # Errors
+    /// The file system's: they cannot be had.
+    fn decode(&self, pos: Pos, bytes: &mut [u8]) -> Result<(), Self::Error> {
+        let _ = (pos, bytes);
+        Ok(())
+    }
+
+    /// The form that the device gets of whole blocks at `pos`. Called where
+    /// [`IomapOps::is_encoded`], with the bytes in a buffer of their own.
+    ///
+    /// # Errors
+    /// The file system's: they have no other form.
+    fn encode(&self, pos: Pos, bytes: &mut [u8]) -> Result<(), Self::Error> {
+        let _ = (pos, bytes);
+        Ok(())
+    }
+
     /// Returns whether a fill needs a [`FillGuard`], as the file may be written directly. It
     /// becomes true before the first direct write (the file system may set it for a direct read,
     /// too) and stays so; a write need not be under way. The thread that sets it then takes the

@@ -59,6 +59,7 @@ pub fn read<O: IomapOps + ?Sized>(
         let (Miss::Fill(readahead) | Miss::Bypass(readahead)) = on_miss;
         if let Miss::Bypass(_) = on_miss
             && !ops.checks_fills()
+            && !ops.is_encoded()
         {
             let part = buf.part(done);
             let contiguous = part.len().min(want);

@@ -310,19 +310,10 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
             .iter()
             .map(|(folio, bytes)| IoSlice::new(&self.held[*folio].bytes()[bytes.clone()]))
             .collect();
-        self.ops.counters().ioends.bump();
-        self.ops.counters().written_bytes.add(ioend.len);
-        let result = self.ops.device().write_vectored_at(ioend.at, &slices);
-        let Err(source) = result else {
+        let Err(error) = write_ioend(self.ops, &ioend, &slices) else {
             return true;
         };
-        self.ops.counters().failed_ioends.bump();
-        self.fail(O::Error::from(DeviceFault {
-            request: DeviceRequest::Write,
-            at: ioend.at,
-            len: ioend.len,
-            source,
-        }));
+        self.fail(error);
         false
     }
 
@@ -333,6 +324,49 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
             .record(O::fault_of(&error));
         self.failed.get_or_insert(error);
     }
+}
+
+/// Writes the bytes of an ioend to the device, in the form that it has of them.
+///
+/// # Errors
+/// The device's; [`crate::IomapOps::encode`]'s.
+pub fn write_ioend<O: WritebackOps + ?Sized>(
+    ops: &O,
+    ioend: &Ioend,
+    slices: &[IoSlice<'_>],
+) -> Result<(), O::Error> {
+    ops.counters().ioends.bump();
+    ops.counters().written_bytes.add(ioend.len);
+    let write = |slices: &[IoSlice<'_>]| {
+        let written = ops.device().write_vectored_at(ioend.at, slices);
+        written.map_err(|source| {
+            O::Error::from(DeviceFault {
+                request: DeviceRequest::Write,
+                at: ioend.at,
+                len: ioend.len,
+                source,
+            })
+        })
+    };
+    let written = match ops.is_encoded() {
+        true => encoded(ops, ioend.pos, slices).and_then(|bytes| write(&[IoSlice::new(&bytes)])),
+        false => write(slices),
+    };
+    written.inspect_err(|_| ops.counters().failed_ioends.bump())
+}
+
+/// The bytes of `slices` as the device gets them at `pos`.
+fn encoded<O: WritebackOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    slices: &[IoSlice<'_>],
+) -> Result<Vec<u8>, O::Error> {
+    let mut bytes = Vec::with_capacity(slices.iter().map(|slice| slice.len()).sum());
+    slices
+        .iter()
+        .for_each(|slice| bytes.extend_from_slice(slice));
+    ops.encode(pos, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// For each run, the bytes from its start to the end of the contiguous runs that follow it.
