@@ -5,9 +5,6 @@ use extant_disk::superblock::Superblock;
 
 use crate::error::{Error, Result};
 
-/// Incompat features of volumes that are checked: all that are read.
-const CHECKED_INCOMPAT: Incompat = Incompat::SUPPORTED.union(Incompat::READABLE);
-
 /// Ro-compat features of volumes that may be changed without a mount: those that are supported, and
 /// `read-only`, which changes nothing in the structures.
 const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
@@ -17,7 +14,7 @@ const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT.union(RoCompat::SHARED_BLO
 
 /// Fails for a volume that cannot be checked.
 pub(crate) fn require_checked_features(features: FeatureSets) -> Result<()> {
-    require(features, CHECKED_INCOMPAT, CHECKED_RO_COMPAT)
+    require(features, Incompat::SUPPORTED, CHECKED_RO_COMPAT)
 }
 
 /// Fails for a volume with a feature that is at most read: it may be checked, and not changed.

@@ -3,7 +3,7 @@
 //! Three sets with three rules. A file system with an unknown *compat* bit may be written; with an
 //! unknown *ro_compat* bit it may only be read; with an unknown *incompat* bit it may not be
 //! touched. Which bits Extant supports stands here once, in `SUPPORTED` of each set: the mount and
-//! the check both go by it; the mount reads those of `READABLE` as well. Names are those of
+//! the check both go by it. Names are those of
 //! `mke2fs -O` and `dumpe2fs`; a bit without a name is called `FEATURE_C<n>`, `FEATURE_I<n>` or
 //! `FEATURE_R<n>` after its set and bit number, as `dumpe2fs` does.
 
@@ -168,10 +168,8 @@ impl Incompat {
         .union(Self::CASEFOLD)
         .union(Self::EA_INODE)
         .union(Self::LARGEDIR)
-        .union(Self::INLINE_DATA);
-
-    /// The features that Extant reads and does not write: a volume with one of them is only read.
-    pub const READABLE: Self = Self::ENCRYPT;
+        .union(Self::INLINE_DATA)
+        .union(Self::ENCRYPT);
 }
 
 impl RoCompat {

@@ -33,6 +33,7 @@ mod alloc;
 mod api;
 mod attr;
 mod config;
+mod crypt;
 mod dir;
 mod file;
 mod grow;
@@ -45,6 +46,7 @@ mod new_inode;
 mod orphan;
 mod quota;
 mod state;
+mod symlink;
 #[cfg(test)]
 mod test_support;
 mod types;
@@ -68,6 +70,10 @@ pub use api::inspect::verifier::Verifier;
 pub use api::*;
 pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;
+pub use extant_crypt::{
+    ContentsMode, Context as EncryptionContext, Ivs, KeyId, NamesMode, Padding,
+    Policy as EncryptionPolicy,
+};
 pub use extant_disk::damage;
 pub use extant_disk::quota::{QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes, QuotaUsage};
 pub use extant_disk::verity::{MAX_SALT, MAX_SIGNATURE, TreeHash, VerityParams};
@@ -77,6 +83,6 @@ pub use file::Finished;
 pub use types::error::{Error, IoFailure, Location, Result, StopReason};
 pub use types::interrupt::Interrupt;
 pub use types::{
-    AfterWrite, Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags,
-    SeekTarget, SetAttr, SetTime, Timestamp, VerityMetadata, XattrMode,
+    AfterWrite, Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, KeyStatus,
+    RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp, VerityMetadata, XattrMode,
 };

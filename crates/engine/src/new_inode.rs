@@ -20,7 +20,7 @@ use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, credits, stop};
 use crate::xattr::{self, acl};
-use crate::{alloc, inline_data, inode, map, orphan, quota};
+use crate::{alloc, crypt, inline_data, inode, map, orphan, quota};
 
 /// The fields of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +45,9 @@ const LISTS_IN_BLOCK: usize = 4;
 /// and [`crate::volume::credits::ORPHAN`] credits.
 ///
 /// # Errors
-/// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; damage; a stopped
-/// journal. All that remains then is an unlinked inode, which is evicted when its reference goes.
+/// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; [`Error::NoKey`] in an
+/// encrypted directory; damage; a stopped journal. All that remains then is an
+/// unlinked inode, which is evicted when its reference goes.
 pub(crate) fn new(
     fs: &Arc<Fs>,
     h: &mut Handle,
@@ -58,6 +59,7 @@ pub(crate) fn new(
         return Err(Error::NotFound);
     }
     let inherited = acl::inherit(fs, parent, spec.kind, spec.perm, cred.umask)?;
+    let encryption = crypt::inherit(fs, parent, spec.kind)?;
     let is_dir = spec.kind == FileKind::Directory;
     let parent_flags = parent.flags();
     let request = InodeRequest {
@@ -76,6 +78,7 @@ pub(crate) fn new(
     debug_assert_eq!(perm & !0o7777, 0, "permissions, and no kind");
     core.mode = spec.kind.mode_bits() | perm;
     core.flags = kind_flags::inherited(parent_flags, spec.kind);
+    core.flags.set(InodeFlags::ENCRYPT, encryption.is_some());
     let at = inode::now().clamped(core.has_wide_times());
     (core.atime, core.mtime, core.ctime) = (at, at, at);
     core.crtime = core.crtime.map(|_| at);
@@ -103,7 +106,9 @@ pub(crate) fn new(
         return Err(error);
     }
     reserved.keep();
-    if let Err(error) = begin(fs, h, &inode, inherited, cred) {
+    if let Err(error) = crypt::begin(fs, h, &inode, encryption, cred)
+        .and_then(|()| begin(fs, h, &inode, inherited, cred))
+    {
         unname(fs, h, &inode).inspect_err(|error| stop(h, error))?;
         return Err(error);
     }
@@ -135,7 +140,7 @@ fn begin(
         }
         xattr::set_stored(fs, h, inode, &name, Some(&value), cred)?;
     }
-    if inode.kind == FileKind::Regular {
+    if inode.kind == FileKind::Regular && !inode.flags().contains(InodeFlags::ENCRYPT) {
         inline_data::begin(fs, h, inode, &[])?;
     }
     Ok(())

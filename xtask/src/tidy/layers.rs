@@ -103,6 +103,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-sync",
             "extant-units",
             "extant-counter",
+            "extant-crypt",
             "extant-failpoint",
             "extant-lock-order",
             "extant-disk",

@@ -19,6 +19,8 @@ impl NameIndex {
     pub const SYSTEM: Self = Self(7);
     /// `system.richacl`, a whole name.
     pub const RICHACL: Self = Self(8);
+    /// What the inode is encrypted by. Users do not see it.
+    pub const ENCRYPTION: Self = Self(9);
 
     /// From the stored byte.
     #[inline]
@@ -77,6 +79,12 @@ impl<'a> XattrName<'a> {
     pub const ACL_DEFAULT: XattrName<'static> = XattrName {
         index: NameIndex::POSIX_ACL_DEFAULT,
         rest: b"",
+    };
+
+    /// The name of what an inode is encrypted by.
+    pub const ENCRYPTION_CONTEXT: XattrName<'static> = XattrName {
+        index: NameIndex::ENCRYPTION,
+        rest: b"c",
     };
 
     /// Splits a full name such as `user.mime_type`; `None` if no prefix matches, the rest is empty

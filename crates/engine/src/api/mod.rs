@@ -13,6 +13,7 @@ mod data_budget;
 mod defragment;
 mod dir_batch;
 mod direct;
+mod encryption;
 mod extents;
 mod fast_commits;
 mod fiemap;

@@ -12,11 +12,11 @@ use super::node::Node;
 use crate::api::inspect::usage;
 use crate::attr::{self, FlagSet};
 use crate::mount::{self, ShutdownMode};
-use crate::namei::{ParentAndName, symlink_target};
+use crate::namei::ParentAndName;
 use crate::state::alloc::DirtyBound;
 use crate::types::{Attr, Dirent, FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
 use crate::volume::Fs;
-use crate::{Cred, Result, dir, file, inode, namei, xattr};
+use crate::{Cred, Result, dir, file, inode, namei, symlink, xattr};
 
 /// A mounted file system. Clones are the same file system; it stays mounted until
 /// [`Volume::unmount`], or until the last clone is dropped.
@@ -284,7 +284,7 @@ impl Volume {
     /// [`crate::Error::Invalid`] for anything else.
     pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
         self.fs().fault.check_alive()?;
-        let target = symlink_target::readlink(self.fs(), node.inode())?;
+        let target = symlink::readlink(self.fs(), node.inode())?;
         inode::touch_atime(self.fs(), node.inode());
         Ok(target)
     }

@@ -8,12 +8,14 @@
 //! [`setattr`] takes the inode's `lock` exclusively and starts handles.
 
 mod chattr;
+mod encryption_policy;
 
 use std::sync::Arc;
 
 use extant_units::Ino;
 
 pub(crate) use self::chattr::{FlagSet, get_flags, set_flags};
+pub(crate) use self::encryption_policy::{get_policy, set_policy};
 use crate::file;
 use crate::inode;
 use crate::inode::InodeCore;
@@ -24,6 +26,7 @@ use crate::map;
 use crate::quota;
 use crate::state::inode::Inode;
 use crate::state::quota::OwnerIds;
+use crate::symlink;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::types::{Attr, FileKind, SetAttr, SetTime};
@@ -43,12 +46,17 @@ pub(crate) fn getattr(fs: &Fs, inode: &Inode) -> Attr {
         0
     };
     let per_block = fs.layout.block_size.bytes_u64() / 512;
+    let is_encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
+    let target_size = match inode.kind {
+        FileKind::Symlink if is_encrypted => symlink::target_size(fs, inode).ok(),
+        _ => None,
+    };
     let core = inode.core.read();
     let stored = stored(fs, inode.ino, inode.kind, &core);
     Attr {
         size: match inode.kind {
             FileKind::Regular => inode.size(),
-            _ => stored.size,
+            _ => target_size.unwrap_or(stored.size),
         },
         blocks: stored
             .blocks

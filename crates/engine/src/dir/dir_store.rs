@@ -17,6 +17,7 @@ use extant_disk::dirent::DirFormat;
 use extant_disk::htree::{HtreeError, IndexKind};
 use extant_units::Lblk;
 
+use super::name_form::NameForm;
 use crate::types::error::{Error, Result};
 
 /// Kind of a block as it is read. Decides how it is checked.
@@ -29,7 +30,7 @@ pub(super) enum Shape {
 }
 
 /// Properties of the file system that its directories depend on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Profile {
     /// How this directory's blocks are laid out.
     pub(super) format: DirFormat,
@@ -37,8 +38,8 @@ pub(super) struct Profile {
     pub(super) dir_index: bool,
     /// Levels of nodes that an index may have between root and leaves: 1, or 2 with `large_dir`.
     pub(super) max_levels: u8,
-    /// Names are encrypted, and there is no key.
-    pub(super) encrypted: bool,
+    /// The form of its names.
+    pub(super) names: NameForm,
     /// Entries have their hashes, which no key can be computed from.
     pub(super) stored_hashes: bool,
     /// The hash of new indexes (`s_def_hash_version`).

@@ -46,18 +46,18 @@ fn scan<S: Store, R>(
     }
 }
 
-/// The inode that the first entry leads to which `is_wanted` knows, "." and ".." left out.
+/// The first entry which `is_wanted` knows, "." and ".." left out.
 pub(super) fn find_where<S: Store>(
     store: &S,
     is_wanted: impl Fn(&Record<'_>) -> bool,
-) -> Result<Option<Ino>> {
+) -> Result<Option<Slot<S::Block>>> {
     scan(store, |lblk, block| {
         let data = store.data(&block);
         for record in store.profile().format.records(&data) {
             let record = store.check(lblk, record)?;
             let is_dot = matches!(record.name, b"." | b"..");
             if record.ino.is_some() && !is_dot && is_wanted(&record) {
-                return Ok(record.ino);
+                return slot::find_in(store, lblk, block.clone(), record.name);
             }
         }
         Ok(None)
@@ -121,9 +121,13 @@ pub(super) fn retarget<S: Store>(
     store.check(slot.lblk, done)
 }
 
-/// Finds `name`, which must lead to `ino`.
-pub(super) fn expect<S: Store>(store: &S, name: &[u8], ino: Ino) -> Result<Slot<S::Block>> {
-    let slot = find(store, name)?.ok_or(Error::NotFound)?;
+/// The entry that was `found`, which must lead to `ino`.
+pub(super) fn expect<S: Store>(
+    store: &S,
+    found: Option<Slot<S::Block>>,
+    ino: Ino,
+) -> Result<Slot<S::Block>> {
+    let slot = found.ok_or(Error::NotFound)?;
     if slot.ino != ino {
         let damage = DirectoryDamage::OtherInode {
             found: slot.ino,

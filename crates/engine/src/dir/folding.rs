@@ -31,7 +31,12 @@ pub(crate) fn folds(dir: &Inode) -> bool {
 /// name with another key.
 #[inline]
 pub(crate) fn cache_key<'n>(dir: &Inode, name: &'n [u8]) -> Option<Cow<'n, [u8]>> {
-    if !folds(dir) {
+    let flags = dir.flags();
+    if flags.contains(InodeFlags::ENCRYPT) {
+        // A name there is one as long as the key is there or is not there.
+        return None;
+    }
+    if !flags.contains(InodeFlags::CASEFOLD) {
         return Some(name.into());
     }
     let key = [&[0], &*casefold::key(name)].concat();

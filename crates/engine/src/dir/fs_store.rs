@@ -15,6 +15,7 @@ use extant_units::{BlockSize, Lblk, Pblk, exact_u32};
 use super::dir_store::{Profile, Shape, Store};
 use super::distinct_blocks;
 use super::folding::{STORED_HASHES, folds};
+use super::name_form::NameForm;
 use crate::map;
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, MapState};
@@ -156,7 +157,7 @@ pub(super) fn profile(fs: &Fs, inode: &Inode) -> Profile {
         },
         dir_index: features.has_compat(Compat::DIR_INDEX),
         max_levels: if large_dir { 2 } else { 1 },
-        encrypted: inode.flags().contains(InodeFlags::ENCRYPT),
+        names: NameForm::of(fs, inode),
         stored_hashes: inode.flags().contains(STORED_HASHES),
         new_index: HashAlgorithm::from_version(layout.hash_version)
             .unwrap_or(HashAlgorithm::HalfMd4),

@@ -13,6 +13,7 @@ use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Lblk};
 
 use super::fs_store::profile;
+use crate::inode::InodeFlags;
 use crate::state::alloc::AllocRequest;
 use crate::state::inode::Inode;
 use crate::state::quota::SpaceClaim;
@@ -24,6 +25,9 @@ use crate::{alloc, inline_data};
 /// Gives a new directory, which no other thread knows, its "..", inside of its inode. Returns false
 /// if it has to have a block.
 pub(super) fn init(fs: &Fs, h: &mut Handle, dir: &Inode, parent: Ino) -> Result<bool> {
+    if dir.flags().contains(InodeFlags::ENCRYPT) {
+        return Ok(false);
+    }
     let data = profile(fs, dir).format.inside().init_inside(parent);
     inline_data::begin(fs, h, dir, &data)
 }
@@ -102,7 +106,7 @@ fn check<T>(fs: &Fs, dir: &Inode, result: std::result::Result<T, DirentError>) -
 }
 
 /// Moves the entries to a block.
-fn move_to_block(fs: &Fs, h: &mut Handle, dir: &Inode, privileged: bool) -> Result<()> {
+pub(super) fn move_to_block(fs: &Fs, h: &mut Handle, dir: &Inode, privileged: bool) -> Result<()> {
     let data = read(fs, dir)?;
     let bytes = profile(fs, dir).format.block_of_inside(dir.ino, &data);
     let bytes = bytes.ok_or(Error::NoSpace)?;

@@ -21,7 +21,7 @@ use extant_units::{Ino, Lblk, Pos};
 
 use super::dir_store::{Shape, Store};
 use super::htree::IndexPath;
-use super::{entries, nokey_name, position};
+use super::{entries, position};
 use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
 
@@ -193,7 +193,7 @@ fn only_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
     let mut batch = Batch::default();
     each_entry(store, Lblk::ZERO, |ino, record| {
         let at = position::of_name(&hasher, record.name);
-        let name = shown(store, Some(&hasher), record.name);
+        let name = shown(store, Lblk::ZERO, Some(&hasher), record)?;
         batch.push(ino, record.file_type, &name, at, 0);
         Ok(())
     })?;
@@ -254,7 +254,7 @@ fn leaf<S: Store>(
             return Err(store.corrupt(lblk, damage.into()));
         }
         if at >= first {
-            let name = shown(store, Some(hasher), record.name);
+            let name = shown(store, lblk, Some(hasher), record)?;
             batch.push(ino, record.file_type, &name, at, 0);
         }
         Ok(())
@@ -275,13 +275,8 @@ fn linear_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
         let at = start + record.offset as u64;
         if at >= from {
             let next = at + record.rec_len as u64;
-            batch.push(
-                ino,
-                record.file_type,
-                &shown(store, None, record.name),
-                at,
-                next,
-            );
+            let name = shown(store, lblk, None, record)?;
+            batch.push(ino, record.file_type, &name, at, next);
         }
         Ok(())
     })?;
@@ -291,13 +286,17 @@ fn linear_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
 
 /// The name of an entry as callers see it. `hasher` is that of the directory's hash order, if it
 /// has one.
-fn shown<'a, S: Store>(store: &S, hasher: Option<&DirHasher>, name: &'a [u8]) -> Cow<'a, [u8]> {
-    if !store.profile().encrypted {
-        return Cow::Borrowed(name);
-    }
-    let hash = hasher.map(|hasher| hasher.hash(name));
-    let (major, minor) = hash.map_or((0, 0), |hash| (hash.major, hash.minor));
-    Cow::Owned(nokey_name::shown(major, minor, name))
+fn shown<'a, S: Store>(
+    store: &S,
+    lblk: Lblk,
+    hasher: Option<&DirHasher>,
+    record: &Record<'a>,
+) -> Result<Cow<'a, [u8]>> {
+    let name = store.profile().names.shown(record, |stored| {
+        let hash = hasher.map(|hasher| hasher.hash(stored));
+        hash.map_or((0, 0), |hash| (hash.major, hash.minor))
+    });
+    store.check(lblk, name)
 }
 
 /// The next leaf of an index whose hashes stand in its entries, in the order of blocks: a position
@@ -337,9 +336,6 @@ fn each_entry<S: Store>(
         if let Some(ino) = record.ino
             && !matches!(record.name, b"." | b"..")
         {
-            if !store.profile().encrypted {
-                store.check(lblk, record.check_name())?;
-            }
             visit(ino, &record)?;
         }
     }

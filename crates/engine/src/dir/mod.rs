@@ -9,7 +9,8 @@
 //! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
 //! - [`folding`] is what a directory that folds the case of its names does otherwise;
-//! - [`nokey_name`] is how names in encrypted directories are shown;
+//! - [`name_form`] is how names stand in blocks, encrypted ones too, and [`nokey_name`] how those
+//!   are shown without the key;
 //! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice.
 //!   The directory's size is checked when its inode is loaded.
 //!
@@ -43,6 +44,7 @@ mod inline_entries;
 mod inline_store;
 mod linear;
 mod listing;
+mod name_form;
 pub(crate) mod nokey_name;
 mod position;
 mod room;
@@ -62,10 +64,12 @@ pub(crate) use self::folding::{cache_key, folds, forget};
 use self::fs_store::FsStore;
 use self::inline_store::InlineStore;
 pub(crate) use self::listing::Batch;
+use self::name_form::NameForm;
 use self::room::{NameOrRoom, Room};
 use self::slot::Slot;
+use crate::crypt;
 use crate::inline_data::is_inline;
-use crate::inode::{ExclusiveInode, InodeFlags, LockedInode};
+use crate::inode::{ExclusiveInode, LockedInode};
 use crate::state::inode::Inode;
 use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
@@ -88,12 +92,24 @@ fn look<S: Store>(store: &S, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     match name {
         b"." => Ok(Some(dir.ino)),
         b".." => Ok(Some(entries::dots(store)?.1)),
-        _ if store.profile().encrypted => match nokey_name::Stored::of(name) {
+        _ => Ok(find(store, name)?.map(|slot| slot.ino)),
+    }
+}
+
+/// Finds `name`, which is neither "." nor "..".
+fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+    match &store.profile().names {
+        NameForm::Hidden => match nokey_name::Stored::of(name) {
             Some(stored) => entries::find_where(store, |record| stored.holds(record.name)),
             None => Ok(None),
         },
-        _ => Ok(entries::find(store, name)?.map(|slot| slot.ino)),
+        form => entries::find(store, &form.stored(name)?),
     }
+}
+
+/// Finds `name`, which must lead to `ino`.
+fn expect<S: Store>(store: &S, name: &[u8], ino: Ino) -> Result<Slot<S::Block>> {
+    entries::expect(store, find(store, name)?, ino)
 }
 
 /// A name that a directory does not have. The directory stays locked, so no other thread adds it.
@@ -126,12 +142,14 @@ pub(crate) fn find_vacancy<'a>(
     name: &'a [u8],
 ) -> Result<Option<Vacancy<'a>>> {
     check_encoding(fs, &dir, name)?;
-    if is_inline(&dir) || dir.flags().contains(InodeFlags::ENCRYPT) {
+    // Without the key a name may be there, but none can be added.
+    if is_inline(&dir) || crypt::is_locked(fs, &dir)? {
         let found = lookup(fs, dir.shared(), name)?;
         return Ok(found.is_none().then(|| Vacancy::known(dir, name)));
     }
     let store = FsStore::open_to_walk(fs, &dir)?;
-    Ok(match entries::find_or_room(&store, name)? {
+    let stored = store.profile().names.stored(name)?;
+    Ok(match entries::find_or_room(&store, &stored)? {
         NameOrRoom::Name => None,
         NameOrRoom::Room(room) => Some(Vacancy { dir, name, room }),
     })
@@ -150,8 +168,9 @@ pub(crate) fn insert(
     target: (Ino, FileKind),
     privileged: bool,
 ) -> Result<()> {
+    let stored = NameForm::of(fs, &vacancy.dir).stored(vacancy.name)?;
     let entry = NewEntry {
-        name: vacancy.name,
+        name: &stored,
         ino: target.0,
         file_type: target.1.file_type(),
     };
@@ -179,7 +198,7 @@ impl FoundEntry {
         match &self.0 {
             EntryPlace::InBlock(slot) => Ok(Cow::Borrowed(slot)),
             // The entries have moved to a block since.
-            EntryPlace::Inside(ino, _) => entries::expect(store, name, *ino).map(Cow::Owned),
+            EntryPlace::Inside(ino, _) => expect(store, name, *ino).map(Cow::Owned),
         }
     }
 }
@@ -195,11 +214,10 @@ pub(crate) fn find_entry(
     ino: Ino,
 ) -> Result<FoundEntry> {
     if is_inline(&dir) {
-        let slot = entries::expect(&InlineStore::open(fs, &dir)?, name, ino)?;
+        let slot = expect(&InlineStore::open(fs, &dir)?, name, ino)?;
         return Ok(FoundEntry(EntryPlace::Inside(ino, slot.at.offset)));
     }
-    entries::expect(&FsStore::open(fs, &dir)?, name, ino)
-        .map(|slot| FoundEntry(EntryPlace::InBlock(slot)))
+    expect(&FsStore::open(fs, &dir)?, name, ino).map(|slot| FoundEntry(EntryPlace::InBlock(slot)))
 }
 
 /// Removes `name`, whose entry was found. No name was added to the directory since: that may move
@@ -279,6 +297,23 @@ pub(crate) fn init_new(
         return Ok(());
     }
     entries::init(&FsStore::new(fs, dir, privileged)?, h, dir.ino, parent)
+}
+
+/// Moves the entries of a directory from its inode to a block, if they are there. Needs
+/// [`crate::volume::credits::dir_insert`] credits.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`]; damage; a stopped journal.
+pub(crate) fn leave_inode(
+    fs: &Fs,
+    h: &mut Handle,
+    dir: ExclusiveInode<'_>,
+    privileged: bool,
+) -> Result<()> {
+    match is_inline(&dir) {
+        true => inline_entries::move_to_block(fs, h, &dir, privileged),
+        false => Ok(()),
+    }
 }
 
 /// The inode that ".." leads to.

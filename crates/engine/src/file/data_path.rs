@@ -12,42 +12,52 @@ use extant_units::{BlockSize, Pos, at_most_usize, index};
 
 use crate::alloc;
 use crate::config::BufferedPath;
+use crate::crypt;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{self, FileRangeGuard, WriteAt};
 use crate::file::verity;
 use crate::inline_data;
+use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Bytes of an edit that are copied at a time, where it cannot be done in place.
 const EDIT_CHUNK_BYTES: usize = 64 << 10;
 
-/// Fails for files whose contents are not the plain bytes of their blocks: inline or encrypted
-/// data.
+/// Fails for files whose contents are not in their blocks, or encrypted without a key.
 ///
 /// # Errors
 /// [`Error::OutOfRange`] for data inside of the inode, which callers treat before;
 /// [`Error::NoKey`].
-pub(super) fn require_data_in_blocks(flags: InodeFlags) -> Result<()> {
-    if flags.contains(InodeFlags::INLINE_DATA) {
-        return Err(Error::OutOfRange);
+pub(super) fn require_data_in_blocks(cx: &FileContext<'_>) -> Result<()> {
+    match cx.flags.contains(InodeFlags::INLINE_DATA) {
+        true => Err(Error::OutOfRange),
+        false => require_key(cx.fs, cx.inode, cx.flags),
     }
+}
+
+/// Fails for an encrypted file without a key.
+fn require_key(fs: &Fs, inode: &Inode, flags: InodeFlags) -> Result<()> {
     match flags.contains(InodeFlags::ENCRYPT) {
-        true => Err(Error::NoKey),
+        true => crypt::require_key(fs, inode).map(drop),
         false => Ok(()),
     }
 }
 
 /// Fails for files whose blocks cannot be changed: those, and what fs-verity protects.
-pub(super) fn require_writable_data(flags: InodeFlags) -> Result<()> {
-    require_data_in_blocks(flags)?;
-    require_changeable(flags)
+pub(super) fn require_writable_data(cx: &FileContext<'_>) -> Result<()> {
+    require_data_in_blocks(cx)?;
+    require_unsealed(cx.flags)
 }
 
 /// Fails for files whose contents cannot be changed, wherever they are.
-pub(super) fn require_changeable(flags: InodeFlags) -> Result<()> {
-    if flags.contains(InodeFlags::ENCRYPT) {
-        return Err(Error::NoKey);
-    }
+pub(super) fn require_changeable(fs: &Fs, inode: &Inode, flags: InodeFlags) -> Result<()> {
+    require_key(fs, inode, flags)?;
+    require_unsealed(flags)
+}
+
+/// Fails for files whose contents fs-verity protects.
+pub(super) fn require_unsealed(flags: InodeFlags) -> Result<()> {
     match verity::is_protected(flags) {
         true => Err(Error::NotPermitted),
         false => Ok(()),
@@ -69,7 +79,7 @@ pub(super) fn read(
         buf.put(0, &part);
         return Ok(part.len());
     }
-    require_data_in_blocks(cx.flags)?;
+    require_data_in_blocks(cx)?;
     // Both data paths find cached blocks alike, and fill the cache by ranges: the records of the
     // buffer-head path hear of it.
     match extant_iomap::read(cx, recent, on_miss, pos, buf) {
@@ -84,7 +94,7 @@ pub(super) fn hole_at(cx: &FileContext<'_>, pos: Pos, len: usize) -> Result<usiz
     if cx.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(0);
     }
-    require_data_in_blocks(cx.flags)?;
+    require_data_in_blocks(cx)?;
     extant_iomap::hole_at(cx, pos, len)
 }
 
@@ -141,7 +151,7 @@ pub(super) fn write(
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize> {
-    require_writable_data(cx.flags)?;
+    require_writable_data(cx)?;
     let written = match cx.data_path.kind {
         BufferedPath::Iomap => extant_iomap::write(cx, pos, len, source),
         BufferedPath::BufferHead => write_by_block(cx, pos, len, source),
@@ -277,7 +287,7 @@ pub(super) fn view(
             None => view(&cx.refreshed(), readahead, pos, len),
         };
     }
-    require_data_in_blocks(cx.flags)?;
+    require_data_in_blocks(cx)?;
     // Both data paths keep their bytes in the same folios.
     extant_iomap::view(cx, readahead, pos, len).map_err(|stopped| stopped.error)
 }
@@ -290,7 +300,7 @@ pub(super) fn edit(
     len: usize,
     change: &mut dyn FnMut(Pos, &mut [u8]),
 ) -> Result<usize> {
-    require_writable_data(cx.flags)?;
+    require_writable_data(cx)?;
     if cx.data_path.kind == BufferedPath::Iomap {
         return match extant_iomap::edit(cx, readahead, pos, len, change) {
             Ok(done) => Ok(done),
@@ -323,7 +333,7 @@ pub(super) fn edit(
 
 /// Zeroes a range that has data; says whether anything changed.
 pub(super) fn zero_range(cx: &FileContext<'_>, pos: Pos, len: u64) -> Result<bool> {
-    require_writable_data(cx.flags)?;
+    require_writable_data(cx)?;
     let changed = extant_iomap::zero_range(cx, pos, len).map_err(|stopped| stopped.error)?;
     if changed && cx.data_path.journalled {
         // Before whatever makes the range part of the file.

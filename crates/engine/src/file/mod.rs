@@ -8,6 +8,7 @@
 //! | `file_state_init` | making a file's state in memory, at its first use |
 //! | `range_lock` | which locks an operation takes |
 //! | `size` | both sizes of a file, and their limits |
+//! | `encoding` | the form in which the device has encrypted data |
 //! | `verity` | the way from a file that fs-verity protects to its Merkle tree |
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
 //! | `cached`, `data_path` | what is cached of a file; the code that moves its data |
@@ -42,6 +43,7 @@ mod copy;
 mod data_path;
 mod direct;
 mod direct_queue;
+mod encoding;
 mod error_reporting;
 mod file_state_init;
 mod inline_file;
@@ -89,7 +91,7 @@ pub(crate) use self::switch_path::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,
 };
 pub(crate) use self::sync::{fsync, note_lost_above, write_and_wait, writeback_all_files};
-pub(crate) use self::truncate::truncate;
+pub(crate) use self::truncate::{finish_truncation, truncate};
 pub(crate) use self::write::{write, write_direct, write_vectored};
 pub(crate) use extant_iomap::Whence;
 

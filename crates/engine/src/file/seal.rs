@@ -18,6 +18,7 @@
 //! refused. At the end, the invalidate lock and the writeback pass as a switch of the data path has
 //! them: what was cached goes, and what is read later is checked.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +35,9 @@ use crate::config::BufferedPath;
 use crate::file::file_state_init::require_regular;
 use crate::file::mapping::iomap_ops::FileContext;
 use crate::file::range_lock::{WholeFile, lock_whole_file};
-use crate::file::{block_span, data_path, file_state, max_size, switch_path, truncate, verity};
+use crate::file::{
+    block_span, data_path, encoding, file_state, max_size, switch_path, truncate, verity,
+};
 use crate::state::file::{DataPath, MerkleBuilder};
 use crate::state::inode::Inode;
 use crate::state::map::{AllocateMode, MapState};
@@ -102,7 +105,7 @@ fn lock_and_seal(
     if verity::is_protected(flags) {
         return Err(Error::Exists);
     }
-    data_path::require_changeable(flags)?;
+    data_path::require_changeable(fs, inode, flags)?;
     if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         // Set since the look without the lock.
         return Err(Error::NotPermitted);
@@ -421,7 +424,11 @@ impl<'a> TreeWriter<'a> {
             };
             let at = bs.dev_off(pblk).ok_or(Error::FileTooBig)?;
             let len = (index(u64::from(found.len)) << bs.log2()).min(left.len());
-            let written = self.fs.dev.write_at(at, &left[..len]);
+            let mut blocks = Cow::Borrowed(&left[..len]);
+            if self.inode.flags().contains(InodeFlags::ENCRYPT) {
+                encoding::encode(self.fs, self.inode, pos, blocks.to_mut())?;
+            }
+            let written = self.fs.dev.write_at(at, &blocks);
             written.map_err(|source| DeviceFault {
                 request: DeviceRequest::Write,
                 at,

@@ -33,7 +33,7 @@ use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::volume::{Fs, credits};
 use crate::xattr::privileges;
-use crate::{alloc, map, orphan};
+use crate::{alloc, crypt, map, orphan};
 
 /// Revoke records of a handle that frees extent nodes, between two restarts.
 const REVOKES: u32 = 64;
@@ -45,6 +45,29 @@ const REVOKES: u32 = 64;
 /// [`Error::FileTooBig`]; device, map and journal failures. If blocks could not be freed, the file
 /// has its new size and stays an orphan.
 pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> Result<()> {
+    change_size(fs, inode, size, cred, |flags| {
+        data_path::require_changeable(fs, inode, flags)
+    })
+}
+
+/// Finishes the truncation of a file to the size that it has, or to less, as the mount does after a
+/// crash. There are no keys then: of an encrypted file the rest of the last block stays as it
+/// is, which an extension zeroes.
+///
+/// # Errors
+/// As [`truncate`].
+pub(crate) fn finish_truncation(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    change_size(fs, inode, size, &Cred::root(), data_path::require_unsealed)
+}
+
+/// Changes a file's size, if it `may_change` with its flags.
+fn change_size(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    size: u64,
+    cred: &Cred,
+    may_change: impl FnOnce(InodeFlags) -> Result<()>,
+) -> Result<()> {
     fs.check_writable()?;
     require_regular(inode)?;
     if size > max_size(fs, inode) {
@@ -52,7 +75,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     }
     let (guard, old) = lock_for_size(fs, inode, size)?;
     let cx = FileContext::new(fs, inode).with_cred(cred);
-    data_path::require_changeable(cx.flags)?;
+    may_change(cx.flags)?;
     let result = match inside_or_blocks(cx, &guard, size) {
         Ok(None) => Ok(()),
         Ok(Some(cx)) if size > old => extend_locked(&cx, &guard, inode, old, size),
@@ -94,7 +117,7 @@ pub(in crate::file) fn extend_to_at_least(
         return Ok(());
     }
     let cx = FileContext::new(fs, inode).with_cred(cred);
-    data_path::require_changeable(cx.flags)?;
+    data_path::require_changeable(fs, inode, cx.flags)?;
     privileges::file_modified(fs, inode, cred)?;
     let result = match inside_or_blocks(cx, &guard, size) {
         Ok(None) => Ok(()),
@@ -281,7 +304,10 @@ fn zero_and_write(cx: &FileContext<'_>, inode: &Arc<Inode>, from: u64, to: u64) 
         to.saturating_sub(from) <= cx.fs.layout.block_size.bytes_u64(),
         "{from}..{to} is more than a block"
     );
-    if from >= to || !data_path::zero_range(cx, Pos::new(from), to - from)? {
+    if from >= to || crypt::is_locked(cx.fs, inode)? {
+        return Ok(());
+    }
+    if !data_path::zero_range(cx, Pos::new(from), to - from)? {
         return Ok(());
     }
     let Some((lblk, _)) = crate::file::block_span(cx.fs, Pos::new(from), 1) else {

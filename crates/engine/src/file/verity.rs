@@ -5,6 +5,8 @@
 //! The digest of the file itself is not compared with anything, and a signature is not looked at:
 //! that is the caller's trust, as on Linux.
 
+use std::borrow::Cow;
+
 use extant_disk::features::RoCompat;
 use extant_disk::inode::InodeFlags;
 use extant_disk::verity::{
@@ -13,6 +15,7 @@ use extant_disk::verity::{
 };
 use extant_units::{BlockSize, Pos};
 
+use crate::file::encoding;
 use crate::map;
 use crate::state::file::{FileState, MerkleTree};
 use crate::state::inode::Inode;
@@ -147,6 +150,10 @@ fn read(fs: &Fs, inode: &Inode, from: u64, buf: &mut [u8]) -> Result<()> {
         };
         let block = fs.cache.read_unchecked(pblk)?;
         let data = block.data();
+        let mut data = Cow::Borrowed(&*data);
+        if inode.flags().contains(InodeFlags::ENCRYPT) {
+            encoding::decode(fs, inode, bs.pos(lblk), data.to_mut())?;
+        }
         let there = &data[bs.offset_in_block(pos)..];
         let part = there.len().min(buf.len() - done);
         buf[done..done + part].copy_from_slice(&there[..part]);

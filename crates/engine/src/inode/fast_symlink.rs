@@ -1,4 +1,4 @@
-//! The location of a symbolic link's target, and its checks. [`crate::namei::symlink_target`] reads
+//! The location of a symbolic link's target, and its checks. [`crate::symlink`] reads
 //! and sets targets.
 
 use extant_disk::damage::InodeDamage;

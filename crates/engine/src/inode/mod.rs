@@ -17,7 +17,7 @@
 //! `fast_symlink`, `devnum`, `inode_locks` (taking the locks, and the proof that they are held).
 //! Those that need other parts of the file system stand above: [`crate::new_inode`],
 //! [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
-//! [`crate::namei::symlink_target`].
+//! [`crate::symlink`].
 
 mod counted_usage;
 pub(crate) mod devnum;

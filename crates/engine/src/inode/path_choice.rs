@@ -27,7 +27,10 @@ impl DataPath {
         let asked =
             fs.options.data() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
         let lasts = eligible(fs.tuning.buffered_path, fs.options.data(), flags) == path;
-        let can = path == BufferedPath::BufferHead && fs.journal.has_log();
+        // As on Linux, what is encrypted does not go through the journal.
+        let can = path == BufferedPath::BufferHead
+            && fs.journal.has_log()
+            && !flags.contains(InodeFlags::ENCRYPT);
         Self {
             kind: path,
             journalled: asked && lasts && can,

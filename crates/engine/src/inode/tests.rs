@@ -20,7 +20,7 @@ use crate::config::{MountOptions, Tuning};
 use crate::file;
 use crate::mount;
 use crate::namei;
-use crate::namei::symlink_target::readlink;
+use crate::symlink::readlink;
 use crate::test_support::test_mount::TestFs;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
@@ -215,7 +215,7 @@ fn attributes_come_from_the_record_of_an_inode_that_left() {
         let look = || namei::stat_path(&fs, std::iter::once(name), false).unwrap();
         assert_eq!(look(), Some(expected));
         drop((inode, root));
-        fs.inodes.evict_unused();
+        drop(fs.inodes.evict_unused(|_| true));
         let (loads, there) = (fs.stats.inode_loads.get(), fs.inodes.len());
         assert!(fs.inodes.in_memory(expected.ino).is_none());
         assert_eq!(look(), Some(expected));
@@ -251,14 +251,14 @@ fn a_record_is_not_shown_when_its_inode_came_to_memory() {
         drop(inode);
         if leave {
             file::writeback_all_files(&fs).unwrap();
-            fs.inodes.evict_unused();
+            drop(fs.inodes.evict_unused(|_| true));
             assert!(fs.inodes.in_memory(ino).is_none());
         }
         seen
     };
     for leave in [false, true] {
         file::writeback_all_files(&fs).unwrap();
-        fs.inodes.evict_unused();
+        drop(fs.inodes.evict_unused(|_| true));
         let seen = fs.inodes.peek(&fs, ino, |kind, _| kind);
         assert!(matches!(seen, Some(Seen::Record(FileKind::Regular))));
         assert!(fs.inodes.peek_by(ino, || meanwhile(leave)).is_none());

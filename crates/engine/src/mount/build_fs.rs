@@ -17,14 +17,15 @@ use super::volume_marks::mark_in_use;
 use crate::config::{MountOptions, Tuning};
 use crate::state::alloc::{Allocator, Parts, SpaceCounts};
 use crate::state::attr_blocks::SharedBlocks;
+use crate::state::crypt::KeyRing;
 use crate::state::file::{Files, LoggedDevice};
 use crate::state::group::{GroupTable, Totals};
 use crate::state::inode::InodeCache;
 use crate::state::map::{DelayedTrees, SharedMaps, StatusCache};
 use crate::state::orphans::Orphans;
 use crate::state::volume::{Fault, Layout, MountedSuperblock, RenameLock, Stats, mmp};
+use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
-use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, Upcalls, credits};
 use crate::{file, namei, orphan, quota};
 
@@ -82,6 +83,7 @@ pub(super) fn build(
         },
         quotas: OnceLock::new(),
         xattr_blocks: SharedBlocks::default(),
+        keys: KeyRing::default(),
         orphans: Orphans::default(),
         rename_lock: RenameLock::default(),
         growing: Mutex::default(),
@@ -162,7 +164,7 @@ pub(super) fn start(fs: &Arc<Fs>) -> Result<()> {
     }
     orphan::open(fs)?;
     orphan::process_all(fs, |fs, inode, size| {
-        file::truncate(fs, inode, size, &Cred::root())
+        file::finish_truncation(fs, inode, size)
     })?;
     fs.start_reaper()
 }

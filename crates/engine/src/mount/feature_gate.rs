@@ -24,17 +24,15 @@ pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
             "journal_dev (this device is an external journal, not a file system)".into(),
         ));
     }
-    let unwritten = features.incompat.difference(Incompat::SUPPORTED);
-    let unknown = unwritten.difference(Incompat::READABLE);
+    let unknown = features.incompat.difference(Incompat::SUPPORTED);
     if !unknown.is_empty() {
         return Err(Error::UnsupportedFeature(list(unknown.names())));
     }
     let foreign = features.ro_compat.difference(RoCompat::SUPPORTED);
-    let mut read_only: Vec<String> = unwritten
-        .names()
-        .chain(foreign.names())
-        .map(|name| name.to_string())
-        .collect();
+    let mut read_only: Vec<String> = foreign.names().map(|name| name.to_string()).collect();
+    if features.has_incompat(Incompat::CASEFOLD | Incompat::ENCRYPT) {
+        read_only.push("casefold together with encrypt".into());
+    }
     if features.has_ro_compat(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
         read_only.push("metadata_csum together with uninit_bg".into());
     }
@@ -116,8 +114,6 @@ mod tests {
         for (bit, name) in Incompat::NAMED {
             let verdict = if Incompat::SUPPORTED.contains(*bit) {
                 "full"
-            } else if Incompat::READABLE.contains(*bit) {
-                "read-only"
             } else {
                 "refused"
             };

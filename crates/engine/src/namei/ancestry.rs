@@ -8,6 +8,7 @@ use extant_units::Ino;
 use super::known_names::{self, child};
 use super::lookup_name::ParentAndName;
 use super::name_checks::may_remove;
+use crate::crypt;
 use crate::dir;
 use crate::inode::{ExclusiveGuards, InodeFlags, LockedInode};
 use crate::state::inode::{Inode, InodeRef};
@@ -106,5 +107,11 @@ pub(super) fn check_move(
 ) -> Result<()> {
     may_remove(&locked.of(from.dir), inode)?;
     check_not_own(fs, from.dir, inode)?;
-    check_project(&locked.of(to), inode)
+    check_project(&locked.of(to), inode)?;
+    crypt::require_names(fs, from.dir)?;
+    crypt::require_names(fs, to)?;
+    match from.dir.ino == to.ino {
+        true => Ok(()),
+        false => crypt::may_enter(fs, to, inode),
+    }
 }

@@ -12,13 +12,13 @@ use extant_jbd2::Handle;
 use super::known_names;
 use super::links::add_subdir;
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create};
-use crate::namei::symlink_target;
 use crate::new_inode::{self, NewInode};
 use crate::state::inode::{Inode, InodeRef};
+use crate::symlink;
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, PendingCommit, all_or_abort, credits, stop};
-use crate::{alloc, dir, inode, orphan};
+use crate::{alloc, crypt, dir, inode, orphan};
 
 /// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the
 /// NUL).
@@ -57,7 +57,7 @@ impl Wanted<'_> {
 /// # Errors
 /// [`Error::Exists`], [`Error::NameTooLong`], [`Error::Invalid`] for a NUL or slash in the name,
 /// [`Error::NotPermitted`] in an immutable directory, [`Error::NotFound`] in a removed one,
-/// [`Error::NoSpace`]; damage. The same for all that follow.
+/// [`Error::NoSpace`], [`Error::NoKey`]; damage. The same for all that follow.
 pub(crate) fn create(
     fs: &Arc<Fs>,
     dir: &Inode,
@@ -147,6 +147,7 @@ pub(crate) fn tmpfile(fs: &Arc<Fs>, dir: &Inode, perm: u16, cred: &Cred) -> Resu
     alloc::retry_unlocked(fs, || {
         let shared = dir.lock_shared();
         may_create(shared.inode())?;
+        crypt::require_names(fs, dir)?;
         let _owners = new_inode::prepare(fs, dir, cred)?;
         let mut h = fs.start(credits::inode_create(fs) + credits::ORPHAN)?;
         let wanted = Wanted::new(FileKind::Regular, perm);
@@ -173,6 +174,7 @@ fn make(
         let locked = exclusive.inode();
         let vacancy = known_names::find_vacancy(fs, locked, name)?.ok_or(Error::Exists)?;
         may_create(locked.shared())?;
+        crypt::require_names(fs, dir)?;
         if wanted.target.len() >= fs.layout.block_size.bytes() {
             return Err(Error::NameTooLong);
         }
@@ -265,9 +267,7 @@ fn fill(
 ) -> Result<()> {
     match wanted.kind {
         FileKind::Directory => dir::init_new(fs, h, inode, dir.ino, cred.privileged),
-        FileKind::Symlink => {
-            symlink_target::set_target(fs, h, inode, wanted.target, cred.privileged)
-        }
+        FileKind::Symlink => symlink::set_target(fs, h, inode, wanted.target, cred.privileged),
         _ => Ok(()),
     }
 }

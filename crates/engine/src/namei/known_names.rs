@@ -30,8 +30,9 @@ use extant_units::Ino;
 
 use super::name_checks::{check_length, is_dot};
 use crate::attr;
+use crate::crypt::policies;
 use crate::dir::{self, Vacancy};
-use crate::inode::{ExclusiveInode, LockedInode, Seen};
+use crate::inode::{ExclusiveInode, InodeFlags, LockedInode, Seen};
 use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Location, Result};
 use crate::types::{Attr, FileKind};
@@ -159,10 +160,15 @@ fn stat_locked(fs: &Arc<Fs>, dir: LockedInode<'_>, name: &[u8]) -> Result<Option
     let Some(ino) = search(fs, dir, name)? else {
         return Ok(None);
     };
-    let attr = match peeked(fs, ino) {
+    let known = match dir.flags().contains(InodeFlags::ENCRYPT) {
+        true => None,
+        false => peeked(fs, ino),
+    };
+    let attr = match known {
         Some(attr) => attr,
         None => {
             let inode = child(fs, dir, ino)?;
+            check_policy(fs, dir, name, &inode)?;
             attr::getattr(fs, &inode)
         }
     };
@@ -299,8 +305,19 @@ pub(super) fn locked(fs: &Arc<Fs>, dir: LockedInode<'_>, name: &[u8]) -> Result<
         return Ok(None);
     };
     let inode = child(fs, dir, ino)?;
+    check_policy(fs, dir, name, &inode)?;
     enter(fs, dir, name, &inode);
     Ok(Some(inode))
+}
+
+/// Fails for a directory or link that is not encrypted as all in `dir` has to be: it was put
+/// there without the key. (Linux asks this for files when they are opened.)
+fn check_policy(fs: &Fs, dir: LockedInode<'_>, name: &[u8], inode: &Inode) -> Result<()> {
+    let is_asked = matches!(inode.kind, FileKind::Directory | FileKind::Symlink);
+    match !is_asked || is_dot(name) || policies::is_permitted(fs, &dir, inode)? {
+        true => Ok(()),
+        false => Err(Error::NotPermitted),
+    }
 }
 
 /// Enters that `name` leads to `inode`. The caller has found or made the entry under the lock that
@@ -316,6 +333,10 @@ pub(super) fn enter(fs: &Fs, dir: LockedInode<'_>, name: &[u8], inode: &Inode) {
 
 fn get(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<(Entry, Ticket)> {
     if dir.kind != FileKind::Directory || dir.is_unlinked() || is_dot(name) {
+        return None;
+    }
+    if dir.flags().contains(InodeFlags::ENCRYPT) {
+        // It has entries that say "absent", from before it was encrypted, at most.
         return None;
     }
     if !dir::folds(dir) {

@@ -11,14 +11,15 @@ use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, PendingCommit, all_or_abort, credits};
-use crate::{alloc, dir, inode, orphan};
+use crate::{alloc, crypt, dir, inode, orphan};
 
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.
 ///
 /// # Errors
 /// As [`super::create()`]; [`Error::NotPermitted`] for directories and for immutable or append-only
 /// inodes, [`Error::TooManyLinks`], [`Error::NotFound`] for an inode that lost its last link,
-/// [`Error::CrossDevice`] into a directory whose children inherit another project.
+/// [`Error::CrossDevice`] into a directory whose children inherit another project, or are encrypted
+/// by another policy; [`Error::NoKey`].
 pub(crate) fn link(
     fs: &Arc<Fs>,
     inode: &Inode,
@@ -40,6 +41,8 @@ pub(crate) fn link(
             return Err(Error::NotPermitted);
         }
         ancestry::check_project(dir, inode)?;
+        crypt::require_names(fs, dir)?;
+        crypt::may_enter(fs, dir, inode)?;
         let unnamed = {
             let links = inode.core.read().links;
             if links == 0 && !inode.linkable.load(Ordering::Acquire) {

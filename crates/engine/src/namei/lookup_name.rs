@@ -11,7 +11,8 @@ use crate::volume::Fs;
 /// Finds `name` in `dir`; "." and ".." too.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::NameTooLong`], [`Error::NotDir`]; damage.
+/// [`Error::NotFound`], [`Error::NameTooLong`], [`Error::NotDir`]; [`Error::NotPermitted`] for a
+/// directory or link that is not encrypted as its directory is; damage.
 pub(crate) fn lookup(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<InodeRef> {
     check_length(name)?;
     fs.stats.lookups.bump();

@@ -31,8 +31,7 @@ mod lookup_name;
 mod name_checks;
 mod rename;
 mod small_inode;
-pub(crate) mod symlink_target;
-mod unlink;
+pub(crate) mod unlink;
 
 pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::eviction::evict;

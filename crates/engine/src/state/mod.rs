@@ -10,6 +10,7 @@
 
 pub(crate) mod alloc;
 pub(crate) mod attr_blocks;
+pub(crate) mod crypt;
 pub(crate) mod file;
 pub(crate) mod group;
 pub(crate) mod inode;

@@ -334,3 +334,15 @@ mod tests {
         }
     }
 }
+
+/// The state of a master key of encrypted files; see [`crate::Volume::key_status`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyStatus {
+    /// It is not there.
+    Absent,
+    /// It was added: files that it encrypts can be used.
+    Present,
+    /// It was removed, but files that were in use then can still be read and written through the
+    /// references of that time.
+    PartlyRemoved,
+}

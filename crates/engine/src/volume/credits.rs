@@ -175,8 +175,10 @@ pub(crate) fn dir_insert(fs: &Fs) -> u32 {
 pub(crate) const DIR_REMOVE: u32 = 1 + INODE_UPDATE;
 
 /// Allocating and filling in an inode, its attribute block for inherited ACLs included.
-pub(crate) fn inode_create(_fs: &Fs) -> u32 {
-    INODE_ALLOC + INODE_UPDATE + XATTR
+pub(crate) fn inode_create(fs: &Fs) -> u32 {
+    let encrypts = fs.layout.features.has_incompat(Incompat::ENCRYPT);
+    let policy = if encrypts { XATTR } else { 0 };
+    INODE_ALLOC + INODE_UPDATE + XATTR + policy
 }
 
 /// Deleting an inode whose blocks are freed already: bitmap, descriptor, attribute block, orphan

@@ -20,6 +20,7 @@ use extant_sync::Mutex;
 use crate::config::{MountOptions, Tuning};
 use crate::state::alloc::Allocator;
 use crate::state::attr_blocks::SharedBlocks;
+use crate::state::crypt::KeyRing;
 use crate::state::file::{FileCallbacks, Files};
 use crate::state::group::GroupTable;
 use crate::state::inode::{Inode, InodeCache};
@@ -61,6 +62,8 @@ pub(crate) struct Fs {
     pub(crate) quotas: OnceLock<Quotas>,
     /// Attribute blocks that inodes share.
     pub(crate) xattr_blocks: SharedBlocks,
+    /// Master keys of encrypted files.
+    pub(crate) keys: KeyRing,
     /// The page cache, and what else regular files share.
     pub(crate) files: Files,
     /// Unlinked and half-truncated inodes.

@@ -368,7 +368,7 @@ pub(crate) fn has_values_elsewhere(fs: &Fs, inode: &Inode) -> bool {
 ///
 /// # Errors
 /// Damage; a failed read.
-pub(super) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
+pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
     find(fs, &SharedAttrs::lock(inode), name, <[u8]>::to_vec)
 }
 

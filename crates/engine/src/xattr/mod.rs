@@ -36,8 +36,8 @@ use extant_jbd2::Handle;
 
 use self::acl::AclKind;
 pub(crate) use self::attr_store::{
-    count_values_of, credits, exists, has_values_elsewhere, longest_data, release, set_data,
-    set_stored,
+    count_values_of, credits, exists, get_stored, has_values_elsewhere, longest_data, release,
+    set_data, set_stored,
 };
 use self::locked_attrs::{ExclusiveAttrs, SharedAttrs};
 use crate::alloc;

@@ -10,6 +10,7 @@ use extant_disk::dirent::{DirFormat, FileType};
 use extant_units::{BlockSize, Ino, Lblk};
 
 use crate::dir::dir_store::{Profile, Shape, Store};
+use crate::dir::name_form::NameForm;
 use crate::dir::room::{NameOrRoom, Room};
 use crate::dir::{entries, listing, position};
 use crate::types::error::{Error, Location, Result};
@@ -51,7 +52,7 @@ impl MemoryDir {
                 },
                 dir_index: true,
                 max_levels: 1,
-                encrypted: false,
+                names: NameForm::Plain,
                 stored_hashes: false,
                 new_index,
                 hash_unsigned: false,
@@ -89,12 +90,12 @@ impl MemoryDir {
     }
 
     pub(super) fn remove(&self, name: &str, to: u32) -> Result<()> {
-        let slot = entries::expect(self, name.as_bytes(), ino(to))?;
+        let slot = entries::expect(self, entries::find(self, name.as_bytes())?, ino(to))?;
         entries::remove(self, &mut (), &slot)
     }
 
     pub(super) fn retarget(&self, name: &str, old: u32, new: (Ino, FileType)) -> Result<()> {
-        let slot = entries::expect(self, name.as_bytes(), ino(old))?;
+        let slot = entries::expect(self, entries::find(self, name.as_bytes())?, ino(old))?;
         entries::retarget(self, &mut (), &slot, new)
     }
 

@@ -56,8 +56,8 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     if inline_data::is_inline(inode) {
         return Ok(None);
     }
-    data_path::require_data_in_blocks(cx.flags)?;
-    if cx.data_path.journalled || cx.checks_fills() {
+    data_path::require_data_in_blocks(&cx)?;
+    if cx.needs_cache() {
         return Ok(None);
     }
     fs.stats.direct_reads.bump();

@@ -63,7 +63,7 @@ fn write_past_cache(
     pos: Pos,
     bytes: &[u8],
 ) -> Result<Done> {
-    data_path::require_writable_data(cx.flags)?;
+    data_path::require_writable_data(cx)?;
     let stats = &cx.fs.stats;
     stats.direct_writes.bump();
     let fall_back = |bytes| {
@@ -73,7 +73,7 @@ fn write_past_cache(
             falls_back: true,
         })
     };
-    if cx.data_path.journalled {
+    if cx.needs_cache() {
         return fall_back(0);
     }
     if !cx.flags.contains(InodeFlags::EXTENTS) {

@@ -167,8 +167,8 @@ pub(in crate::file) fn take_fast_path(
     if cx.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }
-    data_path::require_data_in_blocks(cx.flags)?;
-    if cx.checks_fills() || !is_inside_and_uncached(&cx, pos, end) {
+    data_path::require_data_in_blocks(&cx)?;
+    if cx.needs_cache() || !is_inside_and_uncached(&cx, pos, end) {
         return Ok(None);
     }
     let Some((lblk, count)) = block_span(fs, pos, len as u64) else {

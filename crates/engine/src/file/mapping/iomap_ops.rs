@@ -23,6 +23,7 @@ use extant_range_lock::ByteRange;
 use extant_units::{DevOff, Lblk, Pblk, Pos, at_most_u32};
 
 use crate::config::BufferedPath;
+use crate::file::encoding;
 use crate::file::file_state_init::file_state;
 use crate::file::size::block_span;
 use crate::file::verity;
@@ -322,6 +323,18 @@ impl IomapOps for FileContext<'_> {
         }
     }
 
+    fn is_encoded(&self) -> bool {
+        self.flags.contains(InodeFlags::ENCRYPT)
+    }
+
+    fn decode(&self, pos: Pos, bytes: &mut [u8]) -> Result<()> {
+        encoding::decode(self.fs, self.inode, pos, bytes)
+    }
+
+    fn encode(&self, pos: Pos, bytes: &mut [u8]) -> Result<()> {
+        encoding::encode(self.fs, self.inode, pos, bytes)
+    }
+
     fn fills_need_lock(&self) -> bool {
         self.state.direct.is_announced()
     }
@@ -362,6 +375,13 @@ impl IomapOps for FileContext<'_> {
 }
 
 impl FileContext<'_> {
+    /// Returns whether reads and writes have to go through the cache: what the device has is not
+    /// the file's bytes as they are, or not all that there is of them.
+    #[inline]
+    pub(in crate::file) fn needs_cache(&self) -> bool {
+        self.data_path.journalled || self.checks_fills() || self.is_encoded()
+    }
+
     /// Returns whether the map says at this moment what `map` says.
     fn is_true(&self, map: &Iomap) -> bool {
         // Changes elsewhere in the file move the sequence as well, and writers make many.

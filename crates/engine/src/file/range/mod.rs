@@ -101,7 +101,7 @@ fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> 
     if end > max_size_of_any_map(fs).min(MAX_POS) {
         return Err(Error::FileTooBig);
     }
-    data_path::require_changeable(inode.flags())?;
+    data_path::require_changeable(fs, inode, inode.flags())?;
     Ok(offset..end)
 }
 
@@ -116,7 +116,7 @@ fn lock_and_run(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
-    data_path::require_changeable(inode.flags())?;
+    data_path::require_changeable(fs, inode, inode.flags())?;
     if inline_data::is_inline(inode) {
         may_leave_inode(fs, inode, mode)?;
         switch_path::leave_inode(fs, &whole, inode, alloc::may_use_reserve(fs, cred))?;
@@ -129,6 +129,14 @@ fn lock_and_run(
         whole: &whole,
         range: range.clone(),
     };
+    let moves = matches!(
+        mode,
+        FallocateMode::CollapseRange | FallocateMode::InsertRange
+    );
+    if moves && inode.flags().contains(InodeFlags::ENCRYPT) {
+        // A block is encrypted by its place in the file.
+        return Err(Error::NotSupported("moving ranges of an encrypted file"));
+    }
     match mode {
         FallocateMode::PunchHole => {}
         FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { .. } => op.require_extents()?,

@@ -81,7 +81,7 @@ pub(crate) fn edit(
         {
             return Err(Error::NotPermitted);
         }
-        data_path::require_changeable(cx.flags)?;
+        data_path::require_changeable(fs, inode, cx.flags)?;
         privileges::file_modified(fs, inode, cred)?;
         let open = open.unwrap_or(&cx.state.shared);
         let mut guarded = |at: Pos, bytes: &mut [u8]| {

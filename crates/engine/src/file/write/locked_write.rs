@@ -132,7 +132,7 @@ fn lock_and_write<P: Payload + ?Sized>(
     if is_new && cx.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    data_path::require_changeable(cx.flags)?;
+    data_path::require_changeable(fs, inode, cx.flags)?;
     let limit = max_size(fs, inode);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;

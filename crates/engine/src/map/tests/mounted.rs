@@ -13,6 +13,7 @@ use crate::config::{ErrorsPolicy, MountOptions, Tuning};
 use crate::map::{RawMap, raw_runs};
 use crate::mount;
 use crate::state::attr_blocks::SharedBlocks;
+use crate::state::crypt::KeyRing;
 use crate::state::file::{Files, LoggedDevice};
 use crate::state::inode::{InodeCache, InodeRef};
 use crate::state::map::{DelayedTrees, SharedMaps, StatusCache};
@@ -61,6 +62,7 @@ impl MapMount {
             },
             quotas: std::sync::OnceLock::new(),
             xattr_blocks: SharedBlocks::default(),
+            keys: KeyRing::default(),
             files: Files::new(&tuning, block_size, device),
             orphans: Orphans::default(),
             options: MountOptions::default(),

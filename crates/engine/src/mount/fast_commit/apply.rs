@@ -14,8 +14,8 @@ use crate::inode::{InodeFlags, LoggedIdentity, check_logged, store_logged, store
 use crate::namei::{FirstName, enter_logged, remove_logged};
 use crate::state::alloc::Run;
 use crate::state::inode::InodeRef;
+use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
-use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, credits};
 use crate::{alloc, dir, file, map, orphan};
 
@@ -398,7 +398,7 @@ impl Replay<'_> {
             }
         }
         orphan::finish_all(fs, self.orphans, |fs, inode, size| {
-            file::truncate(fs, inode, size, &Cred::root())
+            file::finish_truncation(fs, inode, size)
         })?;
         fs.check_writable()?;
         for &ino in &self.stored {

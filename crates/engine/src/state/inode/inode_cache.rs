@@ -221,20 +221,27 @@ impl InodeCache {
         }
     }
 
-    /// Evicts every unused inode that may go.
-    #[cfg(test)]
-    pub(crate) fn evict_unused(&self) {
+    /// Evicts every unused inode that `is_wanted` knows and that may go. Returns them, for the
+    /// caller to drop: their pages go with them.
+    pub(crate) fn evict_unused(&self, is_wanted: impl Fn(&Inode) -> bool) -> Vec<Arc<Inode>> {
+        let mut evicted = Vec::new();
         for shard in &self.shards {
             let mut state = shard.state.lock();
             for inode in std::mem::take(&mut state.unused) {
+                if !is_wanted(&inode) {
+                    state.unused.push_back(inode);
+                    continue;
+                }
                 inode.life.touched.store(false, Ordering::Relaxed);
                 if matches!(fate(&inode), Fate::Go) {
                     state.let_go(&inode);
+                    evicted.push(inode);
                 } else {
                     state.unused.push_back(inode);
                 }
             }
         }
+        evicted
     }
 
     /// Inodes in memory, used or not.
@@ -490,7 +497,7 @@ mod tests {
         // It is the data alone that keeps the inode.
         flush_times(&fs, &file).unwrap();
         drop(file);
-        fs.inodes.evict_unused();
+        drop(fs.inodes.evict_unused(|_| true));
         let (file, mut bytes) = (fs.find("file"), [9; 200]);
         let mode = ReadMode::Buffered;
         let len = file::read(&fs, &file, None, mode, 0, &mut bytes).unwrap();
@@ -512,11 +519,11 @@ mod tests {
         assert!(read > created);
         drop(file);
         let atime = || fs.iget(ino).unwrap().core.read().atime;
-        fs.inodes.evict_unused();
+        drop(fs.inodes.evict_unused(|_| true));
         assert_eq!(atime(), read, "not stored yet");
         // No caller has it: a round stores the time, and then it may leave.
         flush_all_times(&fs, false).unwrap();
-        fs.inodes.evict_unused();
+        drop(fs.inodes.evict_unused(|_| true));
         assert!(fs.inodes.in_memory(ino).is_none());
         assert_eq!(atime(), read, "stored");
     }

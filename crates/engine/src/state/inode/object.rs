@@ -19,6 +19,7 @@ use extant_lock_order::{Locked, Rank, lock};
 use extant_sync::{Mutex, MutexGuard};
 use extant_units::{Ino, Tid};
 
+use crate::state::crypt::InodeKeyCell;
 use crate::state::file::FileState;
 use crate::state::inode::{
     CoreLock, Deferred, InodeLock, LAZY, MapLock, Noted, SOON, WriterCount, XattrLock,
@@ -75,6 +76,8 @@ pub(crate) struct Inode {
     /// Regular files: the state of their data, made at first use. Much larger than all the rest,
     /// which is made and freed with each inode.
     pub(crate) file_state: OnceLock<Box<FileState>>,
+    /// The key of an encrypted inode; see [`crate::crypt`].
+    pub(crate) key: InodeKeyCell,
     /// Regular files: openers that may write.
     pub(crate) writers: WriterCount,
     /// References and lifetime; see [`crate::state::inode::inode_cache`].
@@ -172,6 +175,7 @@ impl Inode {
             sync_tid: TidCell::default(),
             datasync_tid: TidCell::default(),
             file_state: OnceLock::new(),
+            key: InodeKeyCell::default(),
             writers: WriterCount::default(),
             life,
             deferred: Deferred::default(),

@@ -12,6 +12,7 @@ use extant_units::Ino;
 use super::{all, errno, linux_sees, put};
 use crate::namei;
 use crate::state::inode::{Inode, InodeRef};
+use crate::symlink;
 use crate::test_support::test_mount::TestFs;
 use crate::types::{Cred, FallocateMode, FileKind, XattrMode};
 use crate::xattr::attr_tables::AttrTables;
@@ -255,7 +256,7 @@ fn inodes_of_all_kinds_have_them_and_give_them_up() {
             }
             assert_eq!(all(&fs, inode).len(), 20);
         }
-        let target = namei::symlink_target::readlink(&fs, &made[4]).unwrap();
+        let target = symlink::readlink(&fs, &made[4]).unwrap();
         assert_eq!(target, b"short");
         fs.journal.force_commit().unwrap();
         drop(made);

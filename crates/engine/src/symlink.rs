@@ -1,15 +1,18 @@
 //! Targets of symbolic links: inside the inode (up to 59 bytes) or in the one block that the link
-//! maps.
+//! maps. An encrypted one is stored with its length before it (`struct fscrypt_symlink_data`).
 //!
 //! # Locks
 //! None of its own. [`set_target`] runs under a handle, on an inode that no other thread can reach
 //! yet.
+
+use std::borrow::Cow;
 
 use extant_disk::damage::InodeDamage;
 use extant_disk::inode::BLOCK_AREA;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
+use crate::crypt;
 use crate::dir::nokey_name;
 use crate::inline_data;
 use crate::inode::InodeFlags;
@@ -22,6 +25,9 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
+/// Bytes of the length before an encrypted target.
+const LENGTH_BYTES: usize = 2;
+
 /// The target of a symbolic link. The caller updates the access time.
 ///
 /// # Errors
@@ -33,7 +39,7 @@ pub(crate) fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
     let encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
     let target = stored(fs, inode, encrypted).and_then(|bytes| {
         let target = match encrypted {
-            true => without_key(&bytes),
+            true => decrypted(fs, inode, &bytes)?,
             false => Some(bytes).filter(|bytes| !bytes.is_empty() && !bytes.contains(&0)),
         };
         target.ok_or_else(|| damaged(inode, InodeDamage::SymlinkTarget))
@@ -75,11 +81,42 @@ fn stored(fs: &Fs, inode: &Inode, encrypted: bool) -> Result<Vec<u8>> {
     Ok(target.to_vec())
 }
 
-/// An encrypted target as those without the key see it. Its length comes before it.
-fn without_key(bytes: &[u8]) -> Option<Vec<u8>> {
-    let (len, rest) = bytes.split_first_chunk::<2>()?;
+/// An encrypted target, or the form of it that those without the key see; `None` for damage.
+fn decrypted(fs: &Fs, inode: &Inode, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(target) = encrypted_part(bytes) else {
+        return Ok(None);
+    };
+    Ok(match crypt::key(fs, inode)? {
+        Some(key) => key.decrypt_name(target).filter(|bytes| !bytes.is_empty()),
+        None => Some(nokey_name::shown(0, 0, target)),
+    })
+}
+
+/// The encrypted bytes of what is stored: their length comes before them.
+fn encrypted_part(bytes: &[u8]) -> Option<&[u8]> {
+    let (len, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     let target = rest.get(..usize::from(u16::from_le_bytes(*len)))?;
-    (!target.is_empty()).then(|| nokey_name::shown(0, 0, target))
+    Some(target).filter(|target| !target.is_empty())
+}
+
+/// The stored form of `target` in `inode`, whose key is there if it is encrypted.
+fn encoded<'t>(fs: &Fs, inode: &Inode, target: &'t [u8]) -> Result<Cow<'t, [u8]>> {
+    if !inode.flags().contains(InodeFlags::ENCRYPT) {
+        return Ok(Cow::Borrowed(target));
+    }
+    // A block has it with its length and, as on Linux, with room for a NUL.
+    let most = fs.layout.block_size.bytes() - LENGTH_BYTES - 1;
+    let encrypted = crypt::require_key(fs, inode)?.encrypt_name(target, most)?;
+    let len = u16::try_from(encrypted.len()).map_err(|_| Error::NameTooLong)?;
+    Ok(Cow::Owned([&len.to_le_bytes(), &encrypted[..]].concat()))
+}
+
+/// The size of a link's target as callers see it.
+///
+/// # Errors
+/// As [`readlink`].
+pub(crate) fn target_size(fs: &Fs, inode: &Inode) -> Result<u64> {
+    readlink(fs, inode).map(|target| target.len() as u64)
 }
 
 /// Gives a new link its target, in the inode or in a block. Credits:
@@ -88,7 +125,7 @@ fn without_key(bytes: &[u8]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// [`Error::NameTooLong`] for a target that does not fit one block with its NUL, [`Error::Invalid`]
-/// for an empty one or one with a NUL; [`Error::NoSpace`].
+/// for an empty one or one with a NUL; [`Error::NoSpace`]; [`Error::NoKey`].
 pub(crate) fn set_target(
     fs: &Fs,
     h: &mut Handle,
@@ -102,6 +139,7 @@ pub(crate) fn set_target(
     if target.len() >= fs.layout.block_size.bytes() {
         return Err(Error::NameTooLong);
     }
+    let target = &*encoded(fs, inode, target)?;
     if target.len() < BLOCK_AREA {
         inode.update(fs, h, |core| {
             core.flags.remove(InodeFlags::EXTENTS);

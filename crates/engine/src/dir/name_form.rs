@@ -1,0 +1,92 @@
+//! The form of names in the blocks of a directory: as they are, or encrypted.
+//!
+//! Encrypted names are bytes like others to the blocks and to the index. A name is encrypted before
+//! it is looked for or added, and decrypted where entries are listed. Without the key, entries are
+//! shown in another form ([`super::nokey_name`]), which they are found by as well.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use extant_disk::dirent::{DirentError, MAX_NAME_LEN, Record};
+
+use super::nokey_name;
+use crate::crypt;
+use crate::inode::InodeFlags;
+use crate::state::crypt::InodeKey;
+use crate::state::inode::Inode;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// The form of a directory's names.
+#[derive(Clone, Debug)]
+pub(super) enum NameForm {
+    /// As they are.
+    Plain,
+    /// Encrypted, by this key.
+    Encrypted(Arc<InodeKey>),
+    /// Encrypted, and there is no key.
+    Hidden,
+}
+
+impl NameForm {
+    /// That of `dir`. A key that cannot be had for damage of its attribute is none: names can still
+    /// be listed and removed.
+    pub(super) fn of(fs: &Fs, dir: &Inode) -> Self {
+        if !dir.flags().contains(InodeFlags::ENCRYPT) {
+            return Self::Plain;
+        }
+        match crypt::key(fs, dir) {
+            Ok(Some(key)) => Self::Encrypted(key),
+            Ok(None) | Err(_) => Self::Hidden,
+        }
+    }
+
+    /// The bytes of an entry for `name`, which is neither "." nor "..".
+    ///
+    /// # Errors
+    /// [`Error::NameTooLong`] for a name that does not fit an entry; [`Error::NoKey`].
+    pub(super) fn stored<'n>(&self, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
+        match self {
+            Self::Plain => Ok(Cow::Borrowed(name)),
+            Self::Encrypted(key) => key.encrypt_name(name, MAX_NAME_LEN).map(Cow::Owned),
+            Self::Hidden => Err(Error::NoKey),
+        }
+    }
+
+    /// The name of an entry, as callers see it; `hash` has the words of its hash in the directory's
+    /// order.
+    ///
+    /// # Errors
+    /// It is no name.
+    pub(super) fn shown<'a>(
+        &self,
+        record: &Record<'a>,
+        hash: impl FnOnce(&[u8]) -> (u32, u32),
+    ) -> std::result::Result<Cow<'a, [u8]>, DirentError> {
+        match self {
+            Self::Plain => record.check_name().map(|()| Cow::Borrowed(record.name)),
+            Self::Encrypted(key) => decrypted(key, record).map(Cow::Owned),
+            Self::Hidden => {
+                let (major, minor) = hash(record.name);
+                Ok(Cow::Owned(nokey_name::shown(major, minor, record.name)))
+            }
+        }
+    }
+}
+
+/// The name of `record`, decrypted: one that a path can hold.
+fn decrypted(key: &InodeKey, record: &Record<'_>) -> std::result::Result<Vec<u8>, DirentError> {
+    let damage = || DirentError::Name {
+        offset: record.offset,
+    };
+    let name = key.decrypt_name(record.name).ok_or_else(damage)?;
+    let plain = Record {
+        name: &name,
+        ..*record
+    };
+    plain.check_name()?;
+    match &name[..] {
+        b"." | b".." => Err(damage()),
+        _ => Ok(name),
+    }
+}
