@@ -1,0 +1,8 @@
+//! Encrypted directories: what is in them reads as it was with the key, shows nothing without it,
+//! and nothing of it is on the device in the clear.
+
+mod keys;
+mod kit;
+mod names;
+mod refusals;
+mod storm;
