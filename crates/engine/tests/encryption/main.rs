@@ -3,6 +3,7 @@
 
 mod keys;
 mod kit;
+mod linux;
 mod names;
 mod refusals;
 mod storm;
