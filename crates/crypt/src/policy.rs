@@ -134,6 +134,22 @@ pub enum BadPolicy {
     DataUnit(u8),
 }
 
+impl Policy {
+    /// The usual policy: AES-256-XTS and AES-256-CBC-CTS, names filled up to 32 bytes, a key for
+    /// each inode.
+    #[must_use]
+    pub const fn usual(key: KeyId) -> Self {
+        Self {
+            contents: ContentsMode::Aes256Xts,
+            names: NamesMode::Aes256Cts,
+            padding: Padding::ThirtyTwo,
+            key,
+            ivs: Ivs::PerFileKey,
+            log2_data_unit: 0,
+        }
+    }
+}
+
 impl ContentsMode {
     fn of_number(number: u8) -> Option<Self> {
         let all = [Self::Aes256Xts, Self::Aes128CbcEssiv, Self::Adiantum];

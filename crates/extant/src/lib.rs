@@ -72,6 +72,7 @@ mod contents;
 mod copy;
 mod cursor;
 mod dir_names;
+mod encrypted_files;
 mod file;
 mod file_attributes;
 mod filesystem;
@@ -106,14 +107,15 @@ pub use copy::{
     Sparse, copy, copy_size,
 };
 pub use extant_engine::{
-    AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented,
-    DirectQueue, DirectTarget, Dirent, DirtyBound, Error, ErrorsPolicy, Extent, ExtentState,
-    Extents, FallocateMode, Fiemap, FiemapExtent, FiemapFlags, FileKind, Finished, FsStat,
-    GroupInfo, ImageInfo, Ino, Interrupt, IoBuf, IoFailure, JournalInfo, Location, MAX_SALT,
-    MAX_SIGNATURE, MAX_VIEW, MountOptions, Node, QuotaEntry, QuotaKind, QuotaLimits, QuotaTimes,
-    QuotaUsage, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp,
-    TreeHash, Tuning, VerityMetadata, VerityParams, Volume, VolumeOptions, WriteAccess, XattrMode,
-    damage, device,
+    AfterWrite, AtimeMode, Attr, Backend, BufferedPath, ClearProbe, ContentsMode, Cred, DataMode,
+    Defragmented, DirectQueue, DirectTarget, Dirent, DirtyBound, EncryptionContext,
+    EncryptionPolicy, Error, ErrorsPolicy, Extent, ExtentState, Extents, FallocateMode, Fiemap,
+    FiemapExtent, FiemapFlags, FileKind, Finished, FsStat, GroupInfo, ImageInfo, Ino, Interrupt,
+    IoBuf, IoFailure, Ivs, JournalInfo, KeyId, KeyStatus, Location, MAX_SALT, MAX_SIGNATURE,
+    MAX_VIEW, MountOptions, NamesMode, Node, Padding, QuotaEntry, QuotaKind, QuotaLimits,
+    QuotaTimes, QuotaUsage, ReadView, RenameFlags, Result, SeekTarget, SetAttr, SetTime,
+    StopReason, Timestamp, TreeHash, Tuning, VerityMetadata, VerityParams, Volume, VolumeOptions,
+    WriteAccess, XattrMode, damage, device,
 };
 /// The sides of a copy, for comparisons of trees.
 #[doc(hidden)]

@@ -29,6 +29,7 @@ mod in_flight;
 mod init;
 mod keeper;
 mod keeper_service;
+mod keys;
 mod live;
 mod mount;
 mod node_table;
@@ -53,6 +54,7 @@ pub use control::CONTROL_ATTRIBUTE;
 pub use descriptors::take_inherited_and_close_rest;
 pub use keeper::Keeper;
 pub use keeper_service::{Left, keep};
+pub use keys::{add_key, encryption, key_status, remove_key, set_encryption_policy};
 pub use live::{STATS_ATTRIBUTE, stats};
 pub use mount::{
     Connection, MountEntry, MountOptions, OptionError, detach, is_dead, remount, take_off_dead,

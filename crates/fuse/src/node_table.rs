@@ -108,6 +108,28 @@ impl NodeTable {
         self.shards.iter().flat_map(count).collect()
     }
 
+    /// The nodes that the kernel knows and `is_wanted` too, the root among them.
+    pub(crate) fn of(&self, is_wanted: impl Fn(&Node) -> bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let known: Vec<_> = {
+                let shard = shard.lock();
+                let each = shard.iter().map(|(id, known)| (*id, known.node.clone()));
+                each.collect()
+            };
+            found.extend(
+                known
+                    .iter()
+                    .filter(|(_, node)| is_wanted(node))
+                    .map(|(id, _)| *id),
+            );
+        }
+        if is_wanted(&self.root) {
+            found.push(ROOT_ID);
+        }
+        found
+    }
+
     /// Replies that named `id` and are not forgotten.
     #[cfg(test)]
     pub(crate) fn lookups_of(&self, id: u64) -> u64 {

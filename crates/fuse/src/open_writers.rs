@@ -30,13 +30,13 @@ impl OpenWriters {
         drop(access);
     }
 
-    /// Notes that the kernel is to drop its pages of `node`, calls `wake`, and waits until it has,
-    /// or until `end`.
-    pub(crate) fn note_stale(&self, node: u64, end: Instant, wake: impl FnOnce()) {
+    /// Notes that the kernel is to drop its pages of `nodes`, calls `wake`, and waits until it has
+    /// dropped all that are noted, or until `end`.
+    pub(crate) fn note_stale(&self, nodes: &[u64], end: Instant, wake: impl FnOnce()) {
         let mut stale = self.stale.lock();
-        stale.push(node);
+        stale.extend_from_slice(nodes);
         wake();
-        while stale.contains(&node) && !self.dropped.wait_until(&mut stale, end).timed_out() {}
+        while !stale.is_empty() && !self.dropped.wait_until(&mut stale, end).timed_out() {}
     }
 
     /// Has `drop_pages` drop those of each such node. A node whose pages it says it could not drop
@@ -64,8 +64,8 @@ mod tests {
     fn pages_that_could_not_be_dropped_stay_noted() {
         let writers = OpenWriters::default();
         let passed = Instant::now();
-        writers.note_stale(7, passed, || ());
-        writers.note_stale(8, passed, || ());
+        writers.note_stale(&[7], passed, || ());
+        writers.note_stale(&[8], passed, || ());
         assert!(!writers.drop_stale(|node| node == 7));
         assert_eq!(*writers.stale.lock(), [8]);
         assert!(writers.drop_stale(|_| true));

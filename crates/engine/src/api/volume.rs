@@ -431,6 +431,12 @@ impl Volume {
         features.has_incompat(Incompat::CASEFOLD)
     }
 
+    /// Returns whether there can be encrypted files (`encrypt`).
+    pub fn may_encrypt(&self) -> bool {
+        let features = &self.fs().layout.features;
+        features.has_incompat(Incompat::ENCRYPT)
+    }
+
     /// Returns whether the mount refuses changes: by request, or after a fault.
     pub fn read_only(&self) -> bool {
         matches!(

@@ -79,6 +79,7 @@ impl Server<'_> {
         let mut handle = 0;
         let mut open_flags = abi::FOPEN_KEEP_CACHE;
         let node = self.nodes.get(nodeid)?;
+        self.volume.check_key(&node)?;
         if flags & O_ACCMODE == 0 {
             if self.volume.counts_each_access() {
                 // The kernel drops its pages, so that the first read comes here.

@@ -12,6 +12,8 @@
 //! | SETFLAGS, FSSETXATTR | the owner, uid 0, and callers with `CAP_FOWNER` |
 //! | journalled data | callers with `CAP_SYS_RESOURCE` or `CAP_SYS_ADMIN` among them |
 //! | ENABLE_VERITY | callers that may write the file |
+//! | POLICY, to set one | the owner, by the engine |
+//! | KEY, but to ask for its state | the same as SHUTDOWN |
 //! | SHUTDOWN, FITRIM, SETFSLABEL | the daemon's user, and callers with `CAP_SYS_ADMIN` |
 //! | NEXT_QUOTA, SET_QUOTA | the same |
 //! | RESIZE_FS, GROW | those, and callers with `CAP_SYS_RESOURCE` |
@@ -41,6 +43,7 @@ mod command {
     pub(super) const FSSETXATTR: u32 = 0x401c_5820;
     pub(super) const SHUTDOWN: u32 = 0x8004_587d;
     pub(super) const FITRIM: u32 = 0xc018_5879;
+    pub(super) use crate::keys::{KEY, POLICY};
     pub(super) use crate::quotas::{NEXT as NEXT_QUOTA, SET as SET_QUOTA};
     pub(super) use crate::resize::GROW;
     pub(super) use crate::sealing::{ENABLE as ENABLE_VERITY, MEASURE as MEASURE_VERITY};
@@ -107,6 +110,7 @@ impl Server<'_> {
             }
             command::ENABLE_VERITY => self.enable_verity(header, node, data)?,
             command::MEASURE_VERITY => answer = self.measure_verity(node, data)?,
+            command::POLICY => answer = self.policy_request(header, node, data)?,
             _ => answer = self.volume_ioctl(header, command, data)?,
         }
         if answer.len() > out_size as usize {
@@ -176,12 +180,16 @@ impl Server<'_> {
         if command == command::GROW || command == command::RESIZE_FS {
             return self.grow(header, command, data);
         }
+        if command == command::KEY && Self::only_asks(data) {
+            return self.key_request(data);
+        }
         let administers = [
             command::SHUTDOWN,
             command::FITRIM,
             command::SETFSLABEL,
             command::NEXT_QUOTA,
             command::SET_QUOTA,
+            command::KEY,
         ];
         if !administers.contains(&command) {
             return Err(Errno::NOTTY);
@@ -193,6 +201,7 @@ impl Server<'_> {
             // that ext4 knows.
             command::SHUTDOWN => self.volume.shutdown(true)?,
             command::FITRIM => return self.trim(data),
+            command::KEY => return self.key_request(data),
             command::NEXT_QUOTA => return self.next_quota(data),
             command::SET_QUOTA => self.set_quota(data)?,
             _ => {

@@ -18,6 +18,7 @@ mod attrs;
 mod data;
 mod gate;
 mod ioctls;
+mod key_calls;
 mod names;
 mod permissions;
 mod planted;
@@ -349,9 +350,10 @@ impl<'a> Server<'a> {
     /// Seconds for which the kernel may rely on a name, there or missing: for good, as it makes
     /// every change itself. Not where directories fold the case of names, as it does not know which
     /// names are the same: it takes a name along when it renames a file into such a directory, and
-    /// would not know that the file went by another spelling.
+    /// would not know that the file went by another spelling. And not where names are encrypted,
+    /// which are others with a key and without.
     fn name_valid(&self) -> u64 {
-        match self.volume.may_fold_case() {
+        match self.volume.may_fold_case() || self.volume.may_encrypt() {
             true => 0,
             false => FOREVER,
         }

@@ -83,7 +83,7 @@ impl Server<'_> {
     fn have_pages_dropped(&self, node: u64) {
         let end = Instant::now() + DROP_PATIENCE;
         self.writers
-            .note_stale(node, end, || self.full.parking.wake());
+            .note_stale(&[node], end, || self.full.parking.wake());
     }
 
     /// Tells the kernel to drop its pages of files that were sealed. Returns the time after which
@@ -93,6 +93,11 @@ impl Server<'_> {
             let told = self.device.invalidate(node, 0);
             if let Err(error) = &told {
                 error!("the kernel cannot be told of old pages: {error}");
+            }
+            if self.volume.may_encrypt() {
+                // A file that it knows is in use here, and keeps its key. Kernels before Linux
+                // 6.18 do not know this request.
+                let _ = self.device.prune(&[node]);
             }
             told.is_ok()
         });
