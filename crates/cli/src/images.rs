@@ -12,7 +12,7 @@ use rustix::process::{getegid, geteuid, umask};
 
 use crate::failure::{At, Failure};
 use crate::operand::ImagePath;
-use crate::{source, unreadable};
+use crate::{key_files, source, unreadable};
 
 /// Memory for file data, of all images of a command.
 const PAGE_CACHE: u64 = 64 << 20;
@@ -100,6 +100,7 @@ impl Images {
             None => options.open(path),
         };
         let fs = unreadable::advised(path, fs)?;
+        key_files::add_to(fs.volume())?;
         if !source::is_remote(path) {
             let metadata = real.metadata().at(path.display())?;
             self.known.push(FileIdentity::of(&metadata));

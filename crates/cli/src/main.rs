@@ -17,6 +17,7 @@ mod descent;
 mod failure;
 mod helper;
 mod images;
+mod key_files;
 mod logging;
 mod manual;
 mod mode;
@@ -79,6 +80,9 @@ fn main() -> ExitCode {
         }
         source::read_by_copy(kib);
     }
+    if let Err(failure) = key_files::read_all(&cli.key_files) {
+        return failure::exit(name, Outcome::Failed(failure));
+    }
     failure::exit(name, run(cli.command))
 }
 
@@ -126,6 +130,7 @@ fn run(command: Command) -> Outcome {
         Command::Fix(args) => commands::fix::run(&args),
         Command::Quota(args) => commands::quota::run(&args),
         Command::Verity(args) => commands::verity::run(&args),
+        Command::Key(args) => commands::key::run(&args),
         Command::Resize(args) => commands::resize::run(&args).into(),
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Convert(args) => commands::convert::run(&args),

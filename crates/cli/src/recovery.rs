@@ -14,6 +14,7 @@ use tracing::warn;
 
 use crate::args::Mount;
 use crate::failure::{Failure, Outcome};
+use crate::key_files;
 use crate::mount_source::{self, MountSource};
 use crate::program;
 
@@ -107,6 +108,8 @@ pub(crate) fn confine(options: &MountOptions, rings: bool) -> Result<Report, Fai
     if !options.sandbox() {
         return Ok(Report::unconfined());
     }
+    // It would have data of files in it, and keys.
+    key_files::leave_no_core();
     let profile = Profile { rings };
     let report = extant_sandbox::enter(&profile).map_err(|error| {
         let what = format!("{error} (-o nosandbox mounts without it)");

@@ -37,7 +37,7 @@ use crate::logging::SystemLog;
 use crate::mount_source::{self, MountSource};
 use crate::printable::print_error_line;
 use crate::supervisor::Supervisor;
-use crate::{address_space, mount_point, program, recovery, source};
+use crate::{address_space, key_files, mount_point, program, recovery, source};
 
 /// The daemon's message when the mount answers.
 pub(crate) const READY: &[u8] = b"ready\n";
@@ -81,6 +81,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     let rings = host.make_rings(&options, mount_source::memory(&options)?);
     let report = recovery::confine(&options, rings)?;
     let volume = source.open(&options, tuning)?;
+    key_files::add_to(&volume)?;
     nothing_mounted.store(false, Ordering::SeqCst);
     if volume.read_only() {
         options.set_read_only();

@@ -228,6 +228,18 @@ const ALL: &[About] = &[
         &["extant-cp(1)", "fsverity(1)"],
     ),
     about(
+        "key",
+        &[
+            "extant mkfs -O encrypt secret.img 64M",
+            "head -c 64 /dev/urandom >key",
+            "extant mount secret.img ./mnt && mkdir ./mnt/private",
+            "extant key add ./mnt key",
+            "extant key encrypt --key-id IDENTIFIER ./mnt/private",
+            "extant --key key cat secret.img:/private/plan",
+        ],
+        &["extant-mount(1)", "fscrypt(1)"],
+    ),
+    about(
         "diff",
         &["extant diff --no-times --no-owners ./site disk.img:/srv/site"],
         &["extant-cp(1)", "diff(1)"],

@@ -5,6 +5,7 @@ mod building;
 mod comparing;
 mod examples;
 mod given;
+mod keys;
 mod listing;
 mod making;
 mod measuring;
@@ -19,11 +20,16 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::key_files::KeyArgument;
+
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
 pub(crate) use building::{Build, Free};
 pub(crate) use comparing::Diff;
 pub(crate) use examples::{examples_of, see_also};
 pub(crate) use given::Given;
+pub(crate) use keys::{
+    Key, KeyAction, KeyAdd, KeyEncrypt, KeyOfMount, KeyPolicy, names_of as policy_names,
+};
 pub(crate) use listing::{Cat, Df, Du, Find, KindLetter, Ls, Stat, Tree};
 pub(crate) use making::{Extended, ExtendedList, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
@@ -86,6 +92,18 @@ pub(crate) struct Cli {
     /// where a copy lies.
     #[arg(long, global = true, value_name = "KIB", hide_short_help = true)]
     pub(crate) superblock: Option<u64>,
+    /// A file with a master key of encrypted files (16 to 64 bytes; - is standard input), for the
+    /// images of this command
+    ///
+    /// May be given several times. For policies of version 1 the descriptor stands before it:
+    /// --key 0011223344556677=FILE. extant key adds keys to mounts.
+    #[arg(
+        long = "key",
+        global = true,
+        value_name = "[DESCRIPTOR=]FILE",
+        hide_short_help = true
+    )]
+    pub(crate) key_files: Vec<KeyArgument>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -129,6 +147,7 @@ pub(crate) enum Command {
     Resize(Resize),
     Quota(Quota),
     Verity(Verity),
+    Key(Key),
     Diff(Diff),
     Map(Map),
     Trim(Trim),
@@ -210,6 +229,7 @@ impl Command {
             Command::Resize(_) => "resize",
             Command::Quota(_) => "quota",
             Command::Verity(_) => "verity",
+            Command::Key(_) => "key",
             Command::Diff(_) => "diff",
             Command::Map(_) => "map",
             Command::Trim(_) => "trim",

@@ -17,6 +17,7 @@ pub(crate) mod fallocate;
 pub(crate) mod find;
 pub(crate) mod fix;
 pub(crate) mod info;
+pub(crate) mod key;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod map;

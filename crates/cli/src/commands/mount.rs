@@ -13,7 +13,7 @@ use signal_hook::consts::SIGSYS;
 use crate::args::Mount;
 use crate::failure::{Failure, Outcome};
 use crate::serve::{self, READY};
-use crate::{mount_point, program, recovery, source};
+use crate::{key_files, mount_point, program, recovery, source};
 
 pub(crate) fn run(args: &Mount) -> Outcome {
     if args.keeper {
@@ -31,6 +31,9 @@ pub(crate) fn run(args: &Mount) -> Outcome {
 
 /// Starts the daemon and waits until its mount answers, or it failed.
 fn start_daemon(args: &Mount) -> Outcome {
+    if args.dir.is_none() && key_files::are_given() {
+        return Outcome::Usage("--key needs the directory of the mount".to_owned());
+    }
     let mut command = Command::new(program::own_path());
     command.arg0("extant").args(["mount", "--daemon"]);
     if args.read_only {
@@ -62,7 +65,10 @@ fn start_daemon(args: &Mount) -> Outcome {
         take_off_dead_mount(args);
     }
     match outcome {
-        Ok(None) => Outcome::Done,
+        Ok(None) => match &args.dir {
+            Some(dir) => key_files::add_to_mount(dir).into(),
+            None => Outcome::Done,
+        },
         Ok(Some(status)) => match status.signal() {
             // It has said why.
             None => Outcome::Printed,
