@@ -99,36 +99,56 @@ pub(crate) fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 
 /// Adds the keys of this command to a volume; to none that cannot have encrypted files.
 pub(crate) fn add_to(volume: &Volume) -> Result<(), Failure> {
-    let keys = KEYS.get().map_or(&[][..], Vec::as_slice);
-    if !volume.may_encrypt() {
-        return Ok(());
+    match volume.may_encrypt() {
+        true => all()
+            .iter()
+            .try_for_each(|key| key.add_to(volume).map(drop)),
+        false => Ok(()),
     }
-    for MasterKeyFile {
-        descriptor,
-        key,
-        file,
-    } in keys
-    {
-        let added = match descriptor {
-            Some(descriptor) => volume.add_key_with_descriptor(*descriptor, key),
-            None => volume.add_key(key),
-        };
-        added.at(file)?;
-    }
-    Ok(())
 }
 
 /// Adds the keys of this command to the mount at `dir`.
 pub(crate) fn add_to_mount(dir: &Path) -> Result<(), Failure> {
-    for MasterKeyFile {
-        descriptor,
-        key,
-        file,
-    } in KEYS.get().map_or(&[][..], Vec::as_slice)
-    {
-        extant_fuse::add_key(dir, key, *descriptor).at(file)?;
+    all()
+        .iter()
+        .try_for_each(|key| key.add_to_mount(dir).map(drop))
+}
+
+/// Returns whether this command was given one key.
+pub(crate) fn is_one_given() -> bool {
+    all().len() == 1
+}
+
+/// Adds the key of this command to a volume; returns its name.
+pub(crate) fn add_one_to(volume: &Volume) -> Result<KeyId, Failure> {
+    one()?.add_to(volume)
+}
+
+/// Adds the key of this command to the mount at `dir`; returns its name.
+pub(crate) fn add_one_to_mount(dir: &Path) -> Result<KeyId, Failure> {
+    one()?.add_to_mount(dir)
+}
+
+fn all() -> &'static [MasterKeyFile] {
+    KEYS.get().map_or(&[], Vec::as_slice)
+}
+
+fn one() -> Result<&'static MasterKeyFile, Failure> {
+    all().first().ok_or_else(|| Failure::new("a key is needed"))
+}
+
+impl MasterKeyFile {
+    fn add_to(&self, volume: &Volume) -> Result<KeyId, Failure> {
+        let added = match self.descriptor {
+            Some(descriptor) => volume.add_key_with_descriptor(descriptor, &self.key),
+            None => volume.add_key(&self.key),
+        };
+        added.at(&self.file)
     }
-    Ok(())
+
+    fn add_to_mount(&self, dir: &Path) -> Result<KeyId, Failure> {
+        extant_fuse::add_key(dir, &self.key, self.descriptor).at(&self.file)
+    }
 }
 
 /// Has the system write no core of this process. Where that cannot be, it says so in the log.
@@ -144,7 +164,7 @@ pub(crate) fn leave_no_core() {
 
 /// Returns whether this command was given keys.
 pub(crate) fn are_given() -> bool {
-    KEYS.get().is_some_and(|keys| !keys.is_empty())
+    !all().is_empty()
 }
 
 #[cfg(test)]

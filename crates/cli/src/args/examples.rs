@@ -230,12 +230,13 @@ const ALL: &[About] = &[
     about(
         "key",
         &[
-            "extant mkfs -O encrypt secret.img 64M",
             "head -c 64 /dev/urandom >key",
-            "extant mount secret.img ./mnt && mkdir ./mnt/private",
-            "extant key add ./mnt key",
-            "extant key encrypt --key-id IDENTIFIER ./mnt/private",
-            "extant --key key cat secret.img:/private/plan",
+            "extant mkfs -O encrypt secret.img 64M",
+            "extant mkdir secret.img:/private",
+            "extant key encrypt --key key secret.img:/private",
+            "extant cp --key key -r ./site secret.img:/private",
+            "extant ls --key key secret.img:/private",
+            "extant mount --key key secret.img ./mnt && extant umount ./mnt",
         ],
         &["extant-mount(1)", "fscrypt(1)"],
     ),

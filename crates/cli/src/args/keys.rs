@@ -80,9 +80,10 @@ pub(crate) struct KeyEncrypt {
     /// (one key for a volume with stable_inodes, for storage that encrypts)
     #[arg(long, value_name = "HOW", default_value = "per-file", value_parser = ivs)]
     pub(crate) keys: Ivs,
-    /// The master key: its identifier, or its descriptor for a policy of version 1
+    /// The master key: its identifier, or its descriptor for a policy of version 1. That of --key
+    /// if it is not given
     #[arg(long, value_name = "KEY", value_parser = key)]
-    pub(crate) key_id: KeyId,
+    pub(crate) key_id: Option<KeyId>,
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH|DIR")]
     pub(crate) paths: Vec<Operand>,
@@ -122,8 +123,8 @@ const IVS: [(&str, Ivs); 4] = [
 ];
 
 impl KeyEncrypt {
-    /// The policy that is asked for.
-    pub(crate) fn policy(&self) -> EncryptionPolicy {
+    /// The policy that is asked for, by the master key `id`.
+    pub(crate) fn policy(&self, id: KeyId) -> EncryptionPolicy {
         let usual = CONTENTS
             .iter()
             .find(|(_, contents, _)| *contents == self.contents);
@@ -133,7 +134,7 @@ impl KeyEncrypt {
             names: self.names.unwrap_or(usual),
             padding: self.padding,
             ivs: self.keys,
-            ..EncryptionPolicy::usual(self.key_id)
+            ..EncryptionPolicy::usual(id)
         }
     }
 }

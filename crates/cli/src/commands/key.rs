@@ -1,8 +1,9 @@
 //! `extant key`: keys of encrypted files on mounts, and the policies of directories.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use extant::{EncryptionContext, Error, KeyId, KeyStatus};
+use extant::{EncryptionContext, EncryptionPolicy, Error, KeyId, KeyStatus};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -53,9 +54,8 @@ fn tell(args: &KeyOfMount, state: std::io::Result<KeyStatus>) -> Result<(), Fail
 }
 
 fn encrypt(args: &KeyEncrypt) -> Outcome {
-    let policy = args.policy();
-    if let Err(error) = policy.check() {
-        return Outcome::Usage(error.to_string());
+    if args.key_id.is_none() && !key_files::is_one_given() {
+        return Outcome::Usage("a key is needed: --key-id KEY, or one --key FILE".to_owned());
     }
     let mut failures = Failures::of("key");
     let images = args.paths.iter().filter_map(Operand::image);
@@ -63,17 +63,36 @@ fn encrypt(args: &KeyEncrypt) -> Outcome {
     for at in &args.paths {
         let done = match at {
             Operand::Image(at) => images.of(at).and_then(|fs| {
+                let id = match args.key_id {
+                    Some(id) => id,
+                    None => key_files::add_one_to(fs.volume())?,
+                };
+                let policy = checked(args, id).at(at)?;
                 let set = fs.set_encryption_policy(&at.path, &policy);
                 set.map_err(|error| told(at, Some(error.errno()), error))
             }),
-            Operand::Host(path) => {
-                let set = extant_fuse::set_encryption_policy(path, &policy);
-                set.map_err(|error| told(path.display(), error.raw_os_error(), error))
-            }
+            Operand::Host(path) => encrypt_on_host(args, path),
         };
         failures.note(done);
     }
     super::finish(images, failures)
+}
+
+fn encrypt_on_host(args: &KeyEncrypt, path: &Path) -> Result<(), Failure> {
+    let id = match args.key_id {
+        Some(id) => id,
+        None => key_files::add_one_to_mount(path)?,
+    };
+    let policy = checked(args, id).at(path.display())?;
+    let set = extant_fuse::set_encryption_policy(path, &policy);
+    set.map_err(|error| told(path.display(), error.raw_os_error(), error))
+}
+
+/// The policy that is asked for, which there can be.
+fn checked(args: &KeyEncrypt, id: KeyId) -> Result<EncryptionPolicy, String> {
+    let policy = args.policy(id);
+    let checked = policy.check().map(|()| policy);
+    checked.map_err(|error| error.to_string())
 }
 
 fn policies(args: &KeyPolicy) -> Outcome {
