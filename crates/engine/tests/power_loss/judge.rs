@@ -40,7 +40,8 @@ impl<'a> Judge<'a> {
     pub(crate) fn by_extant(&self, state: &CrashState) -> Result<(), String> {
         let volume = self.setup.options().open_on(state.device.clone());
         let volume = volume.map_err(|error| format!("mount: {error}"))?;
-        let root = volume.root().map_err(|error| format!("root: {error}"))?;
+        let root = self.setup.top(&volume);
+        let root = root.map_err(|error| format!("root: {error}"))?;
         let view = ByExtant {
             volume: &volume,
             root,
@@ -102,7 +103,7 @@ impl<'a> Judge<'a> {
         let mount = Subject::Ext4.mount(image.path(), "");
         let mount = mount.map_err(why)?;
         let view = ByLinux {
-            root: mount.dir().to_path_buf(),
+            root: self.setup.top_by_linux(mount.dir()).map_err(why)?,
         };
         let contents = self.contents(&view, state.completed);
         contents.map_err(|error| format!("Linux: {error}"))?;

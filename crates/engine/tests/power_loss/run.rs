@@ -117,6 +117,7 @@ pub(crate) const FILLER: &str = "filler";
 
 /// A mounted volume over a recorder.
 pub(crate) struct Run {
+    setup: &'static Setup,
     options: VolumeOptions,
     dev: Arc<Recorder<Device>>,
     mounted: Option<(Volume, Node)>,
@@ -130,7 +131,7 @@ pub(crate) struct Run {
 impl Run {
     /// Mounts a fresh image of `setup`, whose free space is junk.
     pub(crate) fn new(
-        setup: &Setup,
+        setup: &'static Setup,
         options: VolumeOptions,
         seed: u64,
         habits: Habits,
@@ -141,6 +142,7 @@ impl Run {
         let memory = FaultyDevice::new(MemoryDevice::from_bytes(&base), plan);
         let dev = Arc::new(Recorder::new(memory));
         let mut run = Self {
+            setup,
             options,
             dev,
             mounted: None,
@@ -157,7 +159,7 @@ impl Run {
     fn mount(&mut self) {
         let dev = Arc::new(Forgetful(self.dev.clone()));
         let volume = self.options.open_on(dev).unwrap();
-        let root = volume.root().unwrap();
+        let root = self.setup.top(&volume).unwrap();
         self.mounted = Some((volume, root));
     }
 

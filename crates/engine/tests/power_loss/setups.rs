@@ -2,8 +2,10 @@
 //!
 //! A later path or data mode joins by adding a line to [`SETUPS`].
 
-use extant_engine::{Tuning, VolumeOptions};
-use extant_testkit::Image;
+use std::path::{Path, PathBuf};
+
+use extant_engine::{Cred, EncryptionPolicy, Error, Node, Tuning, Volume, VolumeOptions};
+use extant_testkit::{Image, encryption};
 
 /// An image and how to mount it.
 pub(crate) struct Setup {
@@ -139,6 +141,16 @@ pub(crate) const SETUPS: &[Setup] = &[
     )
     .commit_each_handle(),
     setup("sealed_journalled", "-b 4096 -O verity").mounted("data=journal"),
+    setup("encrypted", "-b 1024 -O encrypt").early_sizes(),
+    setup(
+        "encrypted_each_handle",
+        "-b 4096 -O encrypt,inline_data,^orphan_file",
+    )
+    .early_sizes()
+    .commit_each_handle(),
+    setup("encrypted_ordered", "-b 1024 -O encrypt,verity")
+        .mounted("dioread_lock,nodelalloc")
+        .early_sizes(),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")
@@ -202,6 +214,10 @@ pub(crate) const SETUPS: &[Setup] = &[
 /// for comfort.
 pub(crate) const EXCLUDED: &[&str] = &["nobarrier"];
 
+/// The key of encrypted files, and the name of their directory.
+const KEY: [u8; 64] = [0x5a; 64];
+const ENCRYPTED: &str = "encrypted";
+
 /// The size of the images.
 const MIB: u64 = 12;
 
@@ -229,7 +245,49 @@ impl Setup {
         if self.mkfs.contains("casefold") {
             image.fold_root().unwrap();
         }
+        if self.is_encrypted() {
+            self.make_encrypted(&image);
+        }
         std::fs::read(image.path()).unwrap()
+    }
+
+    /// Returns whether the workload's files are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.mkfs.contains("encrypt")
+    }
+
+    /// Makes the directory that a workload has for its root where files are encrypted: the root
+    /// itself is not empty.
+    fn make_encrypted(&self, image: &Image) {
+        let volume = VolumeOptions::new().write(true).open(image.path()).unwrap();
+        let id = volume.add_key(&KEY).unwrap();
+        let (root, cred) = (volume.root().unwrap(), Cred::root());
+        let dir = volume
+            .mkdir(&root, ENCRYPTED.as_bytes(), 0o755, &cred)
+            .unwrap();
+        let policy = EncryptionPolicy::usual(id);
+        volume.set_encryption_policy(&dir, &policy, &cred).unwrap();
+        drop((root, dir));
+        volume.unmount().unwrap();
+    }
+
+    /// The directory that a workload has for its root.
+    pub(crate) fn top(&self, volume: &Volume) -> Result<Node, Error> {
+        let root = volume.root()?;
+        if !self.is_encrypted() {
+            return Ok(root);
+        }
+        volume.add_key(&KEY)?;
+        volume.lookup(&root, ENCRYPTED.as_bytes())
+    }
+
+    /// The same in a mount by Linux.
+    pub(crate) fn top_by_linux(&self, root: &Path) -> extant_testkit::Result<PathBuf> {
+        if !self.is_encrypted() {
+            return Ok(root.to_path_buf());
+        }
+        encryption::add_key(root, &KEY)?;
+        Ok(root.join(ENCRYPTED))
     }
 
     /// Returns whether the kernel mounts such images: few have the tables that fold names, or know

@@ -52,7 +52,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
         "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once", "8k",
         "16k_buffer_heads", "32k_journalled", "64k", "64k_block_maps",
-        "inside_inodes", "inside_4k", "inside_block_maps", "clusters",
+        "inside_inodes", "inside_4k", "inside_block_maps", "clusters", "encrypted",
     ]),
     on("overwrites", data::overwrites, &[
         "4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered",
@@ -65,23 +65,24 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ]),
     on("direct_growth", direct::growth, &[
         "1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3", "64k", "16k_buffer_heads",
-        "inside_inodes", "clusters",
+        "inside_inodes", "clusters", "encrypted",
     ]),
     on("holes", data::holes, &[
         "1k", "4k", "buffer_heads", "ordered_at_once", "ext3", "ext3_at_once", "ext3_journalled",
-        "32k_ordered", "64k", "clusters", "clusters_counted",
+        "32k_ordered", "64k", "clusters", "clusters_counted", "encrypted_ordered",
     ]),
     on("truncations", data::truncations, &[
         "1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3", "64k",
         "16k_each_handle", "64k_block_maps", "meta_groups", "inside_inodes", "inside_journalled",
-        "counted_each_handle", "clusters", "clusters_each_handle",
+        "counted_each_handle", "clusters", "clusters_each_handle", "encrypted_each_handle",
     ]),
     on("allocations", ranges::allocations, &[
-        "1k", "buffer_heads", "journalled", "64k", "32k_ordered", "clusters_counted",
+        "1k", "buffer_heads", "journalled", "64k", "32k_ordered", "clusters_counted", "encrypted",
     ]),
     on("punches", ranges::punches, &[
         "1k", "4k", "each_handle", "discarding", "ordered", "journalled_4k", "ext3", "ext3_at_once",
         "8k", "64k", "32k_journalled", "64k_block_maps", "clusters", "clusters_each_handle",
+        "encrypted",
     ]),
     on("zeroed_ranges", ranges::zeroed, &[
         "1k", "small_folios", "buffer_heads", "ordered_at_once", "64k", "16k_buffer_heads",
@@ -91,32 +92,33 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ]),
     on("copies", ranges::copies, &[
         "1k", "4k", "each_handle", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3",
-        "64k",
+        "64k", "encrypted",
     ]),
     on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads", "64k"]).slow(),
     on("defragmented", ranges::defragmented, &[
         "1k", "4k", "tiny_journal", "ordered", "data_writeback", "64k", "clusters",
     ]),
     on("sealed", sealing::sealed, &[
-        "sealed_1k", "sealed_each_handle", "sealed_journalled", "64k",
+        "sealed_1k", "sealed_each_handle", "sealed_journalled", "64k", "encrypted_ordered",
     ]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered", "64k"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &[
         "1k", "each_handle", "orphan_list", "folded_names", "64k", "16k_each_handle",
-        "inside_inodes", "counted_each_handle", "clusters_counted",
+        "inside_inodes", "counted_each_handle", "clusters_counted", "encrypted_each_handle",
     ]),
     on("rename_over", names::rename_over, &[
-        "1k", "4k", "folded_names", "64k", "inside_inodes",
+        "1k", "4k", "folded_names", "64k", "inside_inodes", "encrypted",
     ]),
     on("rename_after_fsync", names::rename_after_fsync, &["2k", "64k"]),
     on("splitting_directories", directories::splitting, &[
         "1k", "ext3", "folded_names", "64k", "inside_inodes", "inside_4k", "counted", "clusters",
+        "encrypted",
     ]),
     on("shrinking_directories", directories::shrinking, &[
         "1k", "no_index", "64k", "inside_inodes",
     ]),
     on("moving_directories", directories::moving, &[
-        "1k", "folded_names", "64k", "inside_inodes",
+        "1k", "folded_names", "64k", "inside_inodes", "encrypted_each_handle",
     ]),
     on("reused_metadata", directories::reused_metadata, &[
         "1k", "many_groups", "meta_groups", "64k",
