@@ -86,10 +86,13 @@ fn decrypted(fs: &Fs, inode: &Inode, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(target) = encrypted_part(bytes) else {
         return Ok(None);
     };
-    Ok(match crypt::key(fs, inode)? {
-        Some(key) => key.decrypt_name(target).filter(|bytes| !bytes.is_empty()),
-        None => Some(nokey_name::shown(0, 0, target)),
-    })
+    let key = crypt::key(fs, inode)?;
+    let plain = key.and_then(|key| key.decrypt_name(target));
+    // A key that makes no target of it may be the wrong one.
+    let plain = plain.filter(|bytes| !bytes.is_empty());
+    Ok(Some(
+        plain.unwrap_or_else(|| nokey_name::shown(0, 0, target)),
+    ))
 }
 
 /// The encrypted bytes of what is stored: their length comes before them.

@@ -60,8 +60,9 @@ impl File {
     /// Opens `node`: from here on, failures to write it back are told to this file.
     ///
     /// # Errors
-    /// Those of [`Volume::open_for_writing`].
+    /// Those of [`Volume::check_key`] and [`Volume::open_for_writing`].
     pub(crate) fn new(volume: &Volume, cred: &Cred, node: Node, access: Access) -> Result<File> {
+        volume.check_key(&node)?;
         let writes = access.writes().then(|| volume.open_for_writing(&node));
         let writes = writes.transpose()?.map(Arc::new);
         volume.open(&node);

@@ -19,6 +19,7 @@ impl Volume {
     /// [`Error::NotSupported`] on a volume without the feature `encrypt`; [`Error::Invalid`] for a
     /// key of another length.
     pub fn add_key(&self, key: &[u8]) -> Result<KeyId> {
+        self.fs().fault.check_alive()?;
         let key = MasterKey::new(key).map_err(|_| Error::Invalid)?;
         let id = key.identifier();
         keys::add(self.fs(), id, key).map(|()| id)
@@ -31,6 +32,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::add_key`].
     pub fn add_key_with_descriptor(&self, descriptor: [u8; 8], key: &[u8]) -> Result<KeyId> {
+        self.fs().fault.check_alive()?;
         let key = MasterKey::new(key).map_err(|_| Error::Invalid)?;
         let id = KeyId::Descriptor(descriptor);
         keys::add(self.fs(), id, key).map(|()| id)
@@ -41,14 +43,15 @@ impl Volume {
     /// last one goes; call this again then.
     ///
     /// # Errors
-    /// [`Error::NoKey`] if the key is not there; those of [`Volume::sync`], with the key still
-    /// there.
+    /// [`Error::NoKey`] if the key is not there; those of [`Volume::sync`], with the key removed
+    /// all the same.
     pub fn remove_key(&self, id: &KeyId) -> Result<KeyStatus> {
         if keys::status(self.fs(), id) == KeyStatus::Absent {
             return Err(Error::NoKey);
         }
-        self.sync()?;
-        keys::remove(self.fs(), id)
+        let synced = self.sync();
+        let state = keys::remove(self.fs(), id)?;
+        synced.map(|()| state)
     }
 
     /// The state of a master key.
@@ -80,13 +83,15 @@ impl Volume {
         attr::set_policy(self.fs(), node.inode(), policy, cred)
     }
 
-    /// Fails if `node` is encrypted and cannot be used for lack of its key. A front end asks this
-    /// where files are opened; reads and writes ask it themselves.
+    /// Fails if `node` is encrypted and cannot be used for lack of its key, or was found in an
+    /// encrypted directory and does not have its policy: such a file was put there without the key.
+    /// A front end asks this where files are opened; reads and writes ask for the key themselves.
     ///
     /// # Errors
-    /// [`Error::NoKey`]; damage; a failed read.
+    /// [`Error::NoKey`]; [`Error::NotPermitted`]; damage; a failed read.
     pub fn check_key(&self, node: &Node) -> Result<()> {
         match crypt::is_locked(self.fs(), node.inode())? {
+            false if node.inode().key.is_misplaced() => Err(Error::NotPermitted),
             true => Err(Error::NoKey),
             false => Ok(()),
         }

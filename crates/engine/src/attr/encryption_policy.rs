@@ -1,8 +1,8 @@
 //! What directories are encrypted by, as callers see and set it.
 
-use extant_crypt::{Context, Ivs, KeyId, Policy};
-use extant_disk::features::{Compat, Incompat};
-use extant_units::exact_u32;
+use extant_crypt::{Context, KeyId, Policy};
+use extant_disk::features::Incompat;
+use extant_units::Ino;
 
 use crate::crypt::{self, find_key, policies};
 use crate::inode::{ExclusiveInode, InodeFlags};
@@ -28,11 +28,11 @@ pub(crate) fn get_policy(fs: &Fs, inode: &Inode) -> Result<Context> {
 /// Encrypts the empty directory `dir`, and what will be made in it, by `policy`.
 ///
 /// # Errors
-/// [`Error::NotSupported`] on a volume without the feature; [`Error::AccessDenied`] for a caller
-/// that does not own it; [`Error::NotDir`]; [`Error::Invalid`] for a policy that the volume cannot
-/// have; [`Error::NoKey`] for one of the second version whose key is not there;
-/// [`Error::NotEmpty`]; [`Error::Exists`] if it has another one; [`Error::NoSpace`]; damage; a
-/// stopped journal.
+/// [`Error::NotSupported`] on a volume without the feature; [`Error::NotPermitted`] for the root;
+/// [`Error::AccessDenied`] for a caller that does not own it; [`Error::NotDir`];
+/// [`Error::Invalid`] for a policy that the volume cannot have; [`Error::NoKey`] for one of the
+/// second version whose key is not there; [`Error::NotEmpty`]; [`Error::Exists`] if it has another
+/// one; [`Error::NoSpace`]; damage; a stopped journal.
 pub(crate) fn set_policy(fs: &Fs, dir: &Inode, policy: &Policy, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
     if !fs.layout.features.has_incompat(Incompat::ENCRYPT) {
@@ -43,7 +43,11 @@ pub(crate) fn set_policy(fs: &Fs, dir: &Inode, policy: &Policy, cred: &Cred) -> 
     if !cred.privileged && cred.uid != dir.core.read().uid {
         return Err(Error::AccessDenied);
     }
-    may_have(fs, policy)?;
+    if dir.ino == Ino::ROOT {
+        // As on Linux: it has names that both have to know.
+        return Err(Error::NotPermitted);
+    }
+    may_have(fs, dir, policy)?;
     let exclusive = dir.lock_exclusively();
     let locked = exclusive.inode();
     if dir.kind != FileKind::Directory {
@@ -85,13 +89,12 @@ fn encrypt(fs: &Fs, dir: ExclusiveInode<'_>, context: &Context, cred: &Cred) -> 
     })
 }
 
-/// Fails for a policy that the volume cannot have.
-fn may_have(fs: &Fs, policy: &Policy) -> Result<()> {
-    let by_number = matches!(policy.ivs, Ivs::InoLblk64 | Ivs::InoLblk32);
-    let numbers_stay = fs.layout.features.has_compat(Compat::STABLE_INODES);
-    let is_known =
-        policy.check().is_ok() && policy.fits(exact_u32(fs.layout.block_size.bytes_u64()));
-    match is_known && (numbers_stay || !by_number) {
+/// Fails for a policy that the volume or the directory cannot have.
+fn may_have(fs: &Fs, dir: &Inode, policy: &Policy) -> Result<()> {
+    let folds = dir.flags().contains(InodeFlags::CASEFOLD);
+    let has_descriptor = matches!(policy.key, KeyId::Descriptor(_));
+    let is_known = policy.check().is_ok() && find_key::fits(fs, policy);
+    match is_known && !(folds && has_descriptor) {
         true => Ok(()),
         false => Err(Error::Invalid),
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use extant_crypt::{ContentsCipher, Context, NameCipher};
+use extant_crypt::{ContentsCipher, Context, Ivs, NameCipher, Policy};
+use extant_disk::features::Compat;
 use extant_disk::xattr::XattrName;
 use extant_units::exact_u32;
 
@@ -24,12 +25,16 @@ pub(crate) fn context(fs: &Fs, inode: &Inode) -> Result<Context> {
     }
     let stored = xattr::get_stored(fs, inode, &XattrName::ENCRYPTION_CONTEXT)?;
     let context = stored.and_then(|bytes| Context::parse(&bytes).ok());
-    let fits = |context: &Context| {
-        context
-            .policy
-            .fits(exact_u32(fs.layout.block_size.bytes_u64()))
-    };
+    let fits = |context: &Context| fits(fs, &context.policy);
     context.filter(fits).ok_or(Error::Invalid)
+}
+
+/// Returns whether a volume can have `policy`: inode numbers are part of what encrypts only where
+/// they stay.
+pub(crate) fn fits(fs: &Fs, policy: &Policy) -> bool {
+    let by_number = matches!(policy.ivs, Ivs::InoLblk64 | Ivs::InoLblk32);
+    let numbers_stay = fs.layout.features.has_compat(Compat::STABLE_INODES);
+    (numbers_stay || !by_number) && policy.fits(exact_u32(fs.layout.block_size.bytes_u64()))
 }
 
 /// The key of `inode`; `None` if it is not encrypted, or its policy is not known, or the master key

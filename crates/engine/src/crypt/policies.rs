@@ -1,6 +1,6 @@
 //! The policies of directories: inherited, and kept together.
 
-use extant_crypt::{Context, Policy};
+use extant_crypt::{Context, NONCE_BYTES, Policy};
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -92,6 +92,15 @@ pub(crate) fn may_enter(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
     }
 }
 
+/// The bytes of an inode's context before its nonce.
+fn stored_policy(fs: &Fs, inode: &Inode) -> Result<Option<Vec<u8>>> {
+    let stored = xattr::get_stored(fs, inode, &XattrName::ENCRYPTION_CONTEXT)?;
+    Ok(stored.map(|mut bytes| {
+        bytes.truncate(bytes.len().saturating_sub(NONCE_BYTES));
+        bytes
+    }))
+}
+
 /// Returns whether `inode` may be in `dir` by its policy.
 ///
 /// # Errors
@@ -105,7 +114,11 @@ pub(crate) fn is_permitted(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<bool> 
     }
     match (context(fs, dir), context(fs, inode)) {
         (Ok(dir), Ok(inode)) => Ok(dir.policy == inode.policy),
-        (Err(Error::Invalid), _) | (_, Err(Error::Invalid)) => Ok(false),
+        // A policy that is not known may be the same: such trees can be removed.
+        (Err(Error::Invalid), Err(Error::Invalid)) => {
+            Ok(stored_policy(fs, dir)? == stored_policy(fs, inode)?)
+        }
+        (Err(Error::Invalid), Ok(_)) | (Ok(_), Err(Error::Invalid)) => Ok(false),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
 }

@@ -82,6 +82,8 @@ use crate::volume::Fs;
 /// name that is not UTF-8 where it must be; damage; [`crate::Error::Interrupted`].
 pub(crate) fn lookup(fs: &Fs, dir: LockedInode<'_>, name: &[u8]) -> Result<Option<Ino>> {
     check_encoding(fs, &dir, name)?;
+    // A key that cannot be looked for is no key that is not there.
+    crypt::is_locked(fs, &dir)?;
     if is_inline(&dir) {
         return look(&InlineStore::open(fs, &dir)?, &dir, name);
     }
@@ -103,7 +105,20 @@ fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
             Some(stored) => entries::find_where(store, |record| stored.holds(record.name)),
             None => Ok(None),
         },
-        form => entries::find(store, &form.stored(name)?),
+        form => match entries::find(store, &form.stored(name)?)? {
+            Some(slot) => Ok(Some(slot)),
+            None => find_undecipherable(store, name),
+        },
+    }
+}
+
+/// Finds an entry that the key makes no name of, by the form in which it is listed.
+fn find_undecipherable<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+    match (&store.profile().names, nokey_name::Stored::of(name)) {
+        (NameForm::Encrypted(_), Some(stored)) if stored.is_whole_name() => {
+            entries::find_where(store, |record| stored.holds(record.name))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -54,39 +54,40 @@ impl NameForm {
     }
 
     /// The name of an entry, as callers see it; `hash` has the words of its hash in the directory's
-    /// order.
+    /// order. One that the key makes no name of is shown as without the key: the key may be the
+    /// wrong one.
     ///
     /// # Errors
-    /// It is no name.
+    /// It is no name, with any key.
     pub(super) fn shown<'a>(
         &self,
         record: &Record<'a>,
         hash: impl FnOnce(&[u8]) -> (u32, u32),
     ) -> std::result::Result<Cow<'a, [u8]>, DirentError> {
-        match self {
-            Self::Plain => record.check_name().map(|()| Cow::Borrowed(record.name)),
-            Self::Encrypted(key) => decrypted(key, record).map(Cow::Owned),
-            Self::Hidden => {
-                let (major, minor) = hash(record.name);
-                Ok(Cow::Owned(nokey_name::shown(major, minor, record.name)))
-            }
-        }
+        let decrypted = match self {
+            Self::Plain => return record.check_name().map(|()| Cow::Borrowed(record.name)),
+            Self::Encrypted(key) => decrypted(key, record),
+            Self::Hidden => None,
+        };
+        Ok(Cow::Owned(decrypted.unwrap_or_else(|| {
+            let (major, minor) = hash(record.name);
+            nokey_name::shown(major, minor, record.name)
+        })))
     }
 }
 
-/// The name of `record`, decrypted: one that a path can hold.
-fn decrypted(key: &InodeKey, record: &Record<'_>) -> std::result::Result<Vec<u8>, DirentError> {
-    let damage = || DirentError::Name {
-        offset: record.offset,
-    };
-    let name = key.decrypt_name(record.name).ok_or_else(damage)?;
+/// The name of `record`, decrypted; `None` if no path could hold it.
+fn decrypted(key: &InodeKey, record: &Record<'_>) -> Option<Vec<u8>> {
+    let name = key.decrypt_name(record.name)?;
     let plain = Record {
         name: &name,
         ..*record
     };
-    plain.check_name()?;
-    match &name[..] {
-        b"." | b".." => Err(damage()),
-        _ => Ok(name),
-    }
+    let is_name = plain.check_name().is_ok() && !matches!(&name[..], b"." | b"..");
+    // What is listed is found: a lookup encrypts the name.
+    let leads_back = || {
+        key.encrypt_name(&name, MAX_NAME_LEN)
+            .is_ok_and(|it| it == record.name)
+    };
+    (is_name && leads_back()).then_some(name)
 }

@@ -4,6 +4,7 @@
 //! directory's index (little-endian), the first 149 bytes of the name as it is stored and, if there
 //! are more, the SHA-256 of the rest. (`struct fscrypt_nokey_name`)
 
+use extant_crypt::MIN_ENCRYPTED_NAME;
 use sha2::{Digest, Sha256};
 
 /// Bytes of a stored name that are shown.
@@ -53,6 +54,11 @@ impl Stored {
             first: first.to_vec(),
             digest,
         })
+    }
+
+    /// Returns whether they are as long as an encrypted name is at least.
+    pub(super) fn is_whole_name(&self) -> bool {
+        self.first.len() >= MIN_ENCRYPTED_NAME
     }
 
     /// Returns whether `stored` is one of them.

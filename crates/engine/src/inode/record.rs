@@ -197,6 +197,13 @@ pub(super) fn judge(
     {
         return damaged(InodeDamage::InlineExtents);
     }
+    if core
+        .flags
+        .contains(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT)
+    {
+        // What is inside is plain.
+        return damaged(InodeDamage::ForeignFlags);
+    }
     let acl = core.file_acl;
     if acl.get() != 0
         && !(fs.layout.contains(acl, Blocks::ONE) && fs.zones.may_map(Some(ino), acl, Blocks::ONE))

@@ -108,8 +108,6 @@ pub(super) fn check_move(
     may_remove(&locked.of(from.dir), inode)?;
     check_not_own(fs, from.dir, inode)?;
     check_project(&locked.of(to), inode)?;
-    crypt::require_names(fs, from.dir)?;
-    crypt::require_names(fs, to)?;
     match from.dir.ino == to.ino {
         true => Ok(()),
         false => crypt::may_enter(fs, to, inode),

@@ -172,9 +172,11 @@ fn make(
     let (inode, pending) = alloc::retry_unlocked(fs, || {
         let exclusive = dir.lock_exclusively();
         let locked = exclusive.inode();
+        // Before the search, which a key that comes later would make one for another name.
+        let names = crypt::require_names(fs, dir);
         let vacancy = known_names::find_vacancy(fs, locked, name)?.ok_or(Error::Exists)?;
         may_create(locked.shared())?;
-        crypt::require_names(fs, dir)?;
+        names?;
         if wanted.target.len() >= fs.layout.block_size.bytes() {
             return Err(Error::NameTooLong);
         }

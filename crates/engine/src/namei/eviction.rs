@@ -64,8 +64,12 @@ impl Fs {
         Ok(())
     }
 
-    /// Drops all inodes in memory: unmount's last step.
+    /// Drops all inodes in memory, and all keys: unmount's last step.
     pub(crate) fn clear_inodes(&self) {
+        self.keys.clear();
+        for inode in self.inodes.all() {
+            inode.key.clear();
+        }
         self.inodes.late.lock().clear();
         self.inodes.clear();
     }

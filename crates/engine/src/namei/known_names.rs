@@ -310,13 +310,18 @@ pub(super) fn locked(fs: &Arc<Fs>, dir: LockedInode<'_>, name: &[u8]) -> Result<
     Ok(Some(inode))
 }
 
-/// Fails for a directory or link that is not encrypted as all in `dir` has to be: it was put
-/// there without the key. (Linux asks this for files when they are opened.)
+/// Fails for a directory or link that is not encrypted as all in `dir` has to be: it was put there
+/// without the key. A file is noted as such, and refused when it is opened, as on Linux.
 fn check_policy(fs: &Fs, dir: LockedInode<'_>, name: &[u8], inode: &Inode) -> Result<()> {
-    let is_asked = matches!(inode.kind, FileKind::Directory | FileKind::Symlink);
-    match !is_asked || is_dot(name) || policies::is_permitted(fs, &dir, inode)? {
-        true => Ok(()),
-        false => Err(Error::NotPermitted),
+    if is_dot(name) || policies::is_permitted(fs, &dir, inode)? {
+        return Ok(());
+    }
+    match inode.kind {
+        FileKind::Regular => {
+            inode.key.note_misplaced();
+            Ok(())
+        }
+        _ => Err(Error::NotPermitted),
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) fn link(
     let pending = alloc::retry_unlocked(fs, || {
         let guards = inode::lock_all(&[dir, inode]);
         let locked = guards.of(dir);
+        // Before the search: see `create.rs`.
+        let names = crypt::require_names(fs, dir);
         let vacancy = known_names::find_vacancy(fs, locked, name)?.ok_or(Error::Exists)?;
         may_create(locked.shared())?;
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
@@ -41,7 +43,7 @@ pub(crate) fn link(
             return Err(Error::NotPermitted);
         }
         ancestry::check_project(dir, inode)?;
-        crypt::require_names(fs, dir)?;
+        names?;
         crypt::may_enter(fs, dir, inode)?;
         let unnamed = {
             let links = inode.core.read().links;

@@ -22,7 +22,7 @@ use crate::state::inode::{Inode, InodeRef};
 use crate::types::error::{Error, Result};
 use crate::types::{Cred, FileKind, RenameFlags};
 use crate::volume::{Fs, PendingCommit, all_or_abort, credits};
-use crate::{alloc, file, inode};
+use crate::{alloc, crypt, file, inode};
 
 /// Renames `old` to `new`.
 ///
@@ -135,6 +135,8 @@ fn attempt(
     }
     involved.extend(target.as_ref().map(|target| -> &Inode { target }));
     let locked = inode::lock_all(&involved);
+    // Before the names are searched for: see `create.rs`.
+    let names = crypt::require_names(fs, old.dir).and_then(|()| crypt::require_names(fs, new.dir));
     let still = |name: ParentAndName<'_>, inode: Option<&InodeRef>| {
         let dir = locked.of(name.dir).shared();
         ancestry::still(fs, dir, name.name, inode.map(|inode| -> &Inode { inode }))
@@ -142,6 +144,7 @@ fn attempt(
     if !still(old, Some(&source))? || !still(new, target.as_ref())? {
         return Ok(None);
     }
+    names?;
     let named = |at, inode| Named { at, inode };
     let pending = match &target {
         Some(target) if target.ino == source.ino => PendingCommit::nothing(),

@@ -4,7 +4,9 @@ use extant_engine::{
     Cred, EncryptionPolicy, Error, FallocateMode, Ivs, KeyId, NamesMode, RenameFlags,
 };
 
-use super::kit::{KEY, create, exchange, image, make_secret, open_with_key, rename, usual};
+use extant_testkit::{Cmd, Image};
+
+use super::kit::{KEY, create, exchange, image, make_secret, open_with_key, rename, secret, usual};
 
 #[test]
 fn a_policy_is_for_empty_directories_of_such_volumes() {
@@ -84,10 +86,6 @@ fn names_that_were_missing_before_the_policy_can_be_made() {
         .unwrap();
     let made = create(&volume, &dir, b"name", b"x");
     assert_eq!(volume.lookup(&dir, b"name").unwrap().ino(), made.ino());
-    let found = volume
-        .find_cached([&b"dir"[..], b"name"].into_iter(), true)
-        .unwrap();
-    assert!(found.is_none_or(|found| found.ino() == made.ino()));
     let again = volume.create(&dir, b"name", 0o644, &cred).map(drop);
     assert!(matches!(again, Err(Error::Exists)), "{again:?}");
     volume.unlink(&dir, b"name").unwrap();
@@ -153,4 +151,65 @@ fn blocks_of_encrypted_files_do_not_move_within_them() {
     assert!(matches!(link, Err(Error::NameTooLong)), "{link:?}");
     volume.unmount().unwrap();
     image.fsck_clean().unwrap();
+}
+
+/// The root has names that readers without the key have to know.
+#[test]
+fn the_root_stays_plain() {
+    let image = image("-b 4096");
+    let volume = open_with_key(&image);
+    let id = volume.add_key(&KEY).unwrap();
+    let root = volume.root().unwrap();
+    volume.rmdir(&root, b"lost+found").unwrap();
+    let set = volume.set_encryption_policy(&root, &usual(id), &Cred::root());
+    assert!(matches!(set, Err(Error::NotPermitted)), "{set:?}");
+}
+
+fn debugfs(image: &Image, request: &str) {
+    let told = Cmd::new("debugfs")
+        .args(["-w", "-R", request])
+        .arg(image.path());
+    told.ok().unwrap();
+}
+
+/// Files that were put into an encrypted directory without its key are not opened, and can be
+/// removed; directories and links are not even found.
+#[test]
+fn what_was_put_there_without_the_key_is_not_used() {
+    let image = image("-b 4096");
+    let volume = open_with_key(&image);
+    let id = volume.add_key(&KEY).unwrap();
+    let (dir, cred) = (make_secret(&volume, &usual(id)), Cred::root());
+    let file = create(&volume, &dir, b"file", b"content");
+    let inside = create(&volume, &dir, b"inside", b"content");
+    let below = volume.mkdir(&dir, b"below", 0o755, &cred).unwrap();
+    let numbers = [file.ino(), below.ino(), inside.ino()];
+    drop((file, below, dir, inside));
+    volume.unmount().unwrap();
+    debugfs(
+        &image,
+        &format!("set_inode_field <{}> flags 0x80000", numbers[0]),
+    );
+    debugfs(
+        &image,
+        &format!("set_inode_field <{}> flags 0x80000", numbers[1]),
+    );
+    // Data inside of an encrypted inode, which would be plain.
+    debugfs(
+        &image,
+        &format!("set_inode_field <{}> flags 0x10000800", numbers[2]),
+    );
+    debugfs(&image, "feature inline_data");
+
+    let volume = open_with_key(&image);
+    let dir = secret(&volume);
+    let file = volume.lookup(&dir, b"file").unwrap();
+    let opened = volume.check_key(&file);
+    assert!(matches!(opened, Err(Error::NotPermitted)), "{opened:?}");
+    drop(file);
+    let below = volume.lookup(&dir, b"below").map(drop);
+    assert!(matches!(below, Err(Error::NotPermitted)), "{below:?}");
+    volume.unlink(&dir, b"file").unwrap();
+    let inside = volume.lookup(&dir, b"inside").map(drop);
+    assert!(matches!(inside, Err(Error::Corrupt { .. })), "{inside:?}");
 }

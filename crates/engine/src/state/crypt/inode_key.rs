@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use extant_crypt::{ContentsCipher, Context, KeyId, NameCipher};
 use extant_sync::RwLock;
+use extant_sync::atomic::{AtomicBool, Ordering};
 
 /// What an inode's key is for.
 pub(crate) enum Cipher {
@@ -30,7 +31,11 @@ pub(crate) struct InodeKey {
 /// # Locks
 /// A leaf of its own.
 #[derive(Default)]
-pub(crate) struct InodeKeyCell(RwLock<Option<Arc<InodeKey>>>);
+pub(crate) struct InodeKeyCell {
+    key: RwLock<Option<Arc<InodeKey>>>,
+    /// The inode was found in an encrypted directory, and does not have its policy.
+    misplaced: AtomicBool,
+}
 
 impl fmt::Debug for InodeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,25 +49,35 @@ impl InodeKeyCell {
     /// The key, if it was derived.
     #[inline]
     pub(crate) fn get(&self) -> Option<Arc<InodeKey>> {
-        self.0.read().clone()
+        self.key.read().clone()
     }
 
     /// Fills the place, unless another thread has; returns what is there.
     pub(crate) fn fill(&self, key: InodeKey) -> Arc<InodeKey> {
-        let mut place = self.0.write();
+        let mut place = self.key.write();
         Arc::clone(place.get_or_insert_with(|| Arc::new(key)))
     }
 
     /// Empties the place.
     pub(crate) fn clear(&self) {
-        *self.0.write() = None;
+        *self.key.write() = None;
     }
 
     /// Returns whether the key was derived from the master key `id`.
     pub(crate) fn is_of(&self, id: &KeyId) -> bool {
-        let place = self.0.read();
+        let place = self.key.read();
         place
             .as_ref()
             .is_some_and(|key| key.context.policy.key == *id)
+    }
+
+    /// Notes that the inode was found where it must not be.
+    pub(crate) fn note_misplaced(&self) {
+        self.misplaced.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it was.
+    pub(crate) fn is_misplaced(&self) -> bool {
+        self.misplaced.load(Ordering::Relaxed)
     }
 }

@@ -74,6 +74,12 @@ impl KeyRing {
         }
     }
 
+    /// Wipes all keys, and forgets them.
+    pub(crate) fn clear(&self) {
+        self.keys.write().clear();
+        self.present.store(0, Ordering::Release);
+    }
+
     /// The state of the key `id`.
     pub(crate) fn state(&self, id: &KeyId) -> MasterState {
         match self.keys.read().get(id) {
