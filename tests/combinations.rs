@@ -10,11 +10,18 @@ use std::path::{Path, PathBuf};
 
 use extant_testkit::tree::Compare;
 use extant_testkit::{
-    Cmd, Context, Image, Need, Result, Rng, Subject, Tree, content, ensure, need, report, tools,
+    Cmd, Context, Image, Mount, Need, Result, Rng, Subject, TempDir, Tree, content, encryption,
+    ensure, need, report, tools,
 };
 use rustix::fs::{XattrFlags, removexattr, setxattr};
 
-const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Fuse,
+    Need::Loop,
+    Need::Tool("mke2fs"),
+    Need::Tool("xfs_io"),
+];
 
 /// Features that a combination adds or leaves out, with the chance of each in a hundred. The kernel
 /// mounts all of them: few have the tables that fold names.
@@ -25,6 +32,8 @@ const SWITCHES: &[(&str, u64)] = &[
     ("meta_bg,^resize_inode", 25),
     ("large_dir", 25),
     ("orphan_file", 30),
+    ("encrypt", 30),
+    ("stable_inodes", 15),
     ("metadata_csum_seed", 25),
     ("^metadata_csum", 25),
     ("^64bit", 20),
@@ -86,6 +95,49 @@ fn arguments(rng: &mut Rng) -> String {
         args += &format!(" -g {}", (rng.between(2, 16) * 512).min(block * 8));
     }
     args
+}
+
+/// A key of encrypted files, and the directory that it encrypts where a volume has any.
+struct Key {
+    dir: TempDir,
+    name: &'static str,
+}
+
+impl Key {
+    const BYTES: [u8; 64] = *b"sixty-four bytes that are the master key of all the combinations";
+
+    fn new() -> Result<Self> {
+        let dir = TempDir::new("combinations")?;
+        fs::write(dir.join("key"), Self::BYTES)?;
+        let name = "secret";
+        Ok(Self { dir, name })
+    }
+
+    /// Mounts an image, with the key if it has encrypted files; the first mount makes their
+    /// directory.
+    fn mount(&self, side: Subject, image: &Image, options: &str, args: &str) -> Result<Mount> {
+        let mount = side.mount(image.path(), options)?;
+        if !args.contains("encrypt") {
+            return Ok(mount);
+        }
+        if side == Subject::Ext4 {
+            encryption::add_key(mount.dir(), &Self::BYTES)?;
+            return Ok(mount);
+        }
+        let key = || Cmd::new(tools::extant().unwrap_or_default()).arg("key");
+        let file = self.dir.join("key");
+        key().arg("add").arg(mount.dir()).arg(&file).ok()?;
+        let secret = mount.dir().join(self.name);
+        if !secret.exists() {
+            fs::create_dir(&secret)?;
+            key()
+                .args(["encrypt", "--key"])
+                .arg(&file)
+                .arg(&secret)
+                .ok()?;
+        }
+        Ok(mount)
+    }
 }
 
 /// Makes a volume; `None` if these arguments make none.
@@ -229,7 +281,12 @@ fn storm(top: &Path, by: &'static str, longest: usize, rng: &mut Rng) -> Result<
     };
     for at in 0..OPERATIONS {
         match storm.step() {
-            Err(error) if error.kind() == ErrorKind::StorageFull => {}
+            // Nothing enters or leaves an encrypted directory with its names.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::StorageFull | ErrorKind::CrossesDevices
+                ) => {}
             other => other.context(|| format!("operation {at} by {by}"))?,
         }
     }
@@ -247,14 +304,14 @@ fn is_sound(image: &Image) -> Result<()> {
 }
 
 /// The tree of the volume as `side` shows it.
-fn shown_by(side: Subject, image: &Image) -> Result<Tree> {
-    let mount = side.mount(image.path(), "ro")?;
+fn shown_by(side: Subject, image: &Image, (key, args): (&Key, &str)) -> Result<Tree> {
+    let mount = key.mount(side, image, "ro", args)?;
     let tree = Tree::take(mount.dir())?;
     mount.unmount()?;
     Ok(tree)
 }
 
-fn one(seed: u64) -> Result<Option<String>> {
+fn one(seed: u64, key: &Key) -> Result<Option<String>> {
     let mut rng = Rng::new(seed);
     let (args, by_extant) = (arguments(&mut rng), rng.chance(50));
     let told = format!("seed {seed}: {args}, made by Extant: {by_extant}");
@@ -268,7 +325,7 @@ fn one(seed: u64) -> Result<Option<String>> {
         let other = sides[1 - at].0;
         let done = (|| {
             is_sound(&image)?;
-            let mount = side.mount(image.path(), "")?;
+            let mount = key.mount(side, &image, "", &args)?;
             storm(mount.dir(), name, longest, &mut rng)?;
             mount.unmount()?;
             if values && side == Subject::Ext4 {
@@ -280,7 +337,9 @@ fn one(seed: u64) -> Result<Option<String>> {
                 one_image: true,
                 ..Compare::default()
             };
-            shown_by(side, &image)?.expect_equal(&shown_by(other, &image)?, one_image)
+            let how = (key, &*args);
+            let shown = shown_by(side, &image, how)?;
+            shown.expect_equal(&shown_by(other, &image, how)?, one_image)
         })();
         done.context(|| format!("{told}: {name}"))?;
     }
@@ -293,9 +352,10 @@ fn random_combinations_of_features() -> Result<()> {
         return Ok(());
     }
     let (first, count) = (number("EXTANT_SEED", 1), number("EXTANT_COMBINATIONS", 4));
+    let key = Key::new()?;
     let (mut made, mut wrong) = (0, Vec::new());
     for seed in first..first + count {
-        match one(seed) {
+        match one(seed, &key) {
             Ok(Some(_)) => made += 1,
             Ok(None) => {}
             Err(error) => wrong.push(error.to_string()),
