@@ -8,13 +8,15 @@
 //! block. So one head may be followed by several fast commits.
 //!
 //! [`FastCommitScan`] finds the complete ones, block by block. [`Operations`] reads the records of
-//! one.
+//! one. [`FastCommitWriter`] packs the records of a new one into blocks.
 
+mod area_writer;
 mod operation;
 mod record;
 mod scan;
 #[cfg(test)]
 mod tests;
 
+pub use area_writer::{FastCommitWriter, OperationTooLong};
 pub use operation::{EntryChange, Operation, OperationError, Operations};
 pub use scan::{FastCommitScan, UnknownFastCommitFeatures};

@@ -77,6 +77,36 @@ impl<'a> Operation<'a> {
         let len = value.len();
         parsed.ok_or(OperationError { tag, len })
     }
+
+    /// The tag and the value of a record that says this; `None` for what no record says.
+    pub(super) fn encode(&self) -> Option<(u16, Vec<u8>)> {
+        let (tag, ino) = match self {
+            Self::AddRange(ino, _) => (TAG_ADD_RANGE, *ino),
+            Self::DelRange { ino, .. } => (TAG_DEL_RANGE, *ino),
+            Self::Create(change) => (TAG_CREAT, change.parent),
+            Self::Link(change) => (TAG_LINK, change.parent),
+            Self::Unlink(change) => (TAG_UNLINK, change.parent),
+            Self::Inode(ino, _) => (TAG_INODE, *ino),
+            Self::Nothing => return None,
+        };
+        let mut value = ino.get().to_le_bytes().to_vec();
+        match self {
+            Self::AddRange(_, extent) => value.extend(extent.encode().ok()?),
+            Self::DelRange { lblk, len, .. } => {
+                value.extend(lblk.get().to_le_bytes());
+                value.extend(len.to_le_bytes());
+            }
+            Self::Create(change) | Self::Link(change) | Self::Unlink(change) => {
+                let fits = (1..=MAX_NAME_LEN).contains(&change.name.len());
+                value.extend(fits.then_some(change.ino.get().to_le_bytes())?);
+                value.extend(change.name);
+            }
+            Self::Inode(_, record) if record.len() >= GOOD_OLD_SIZE => value.extend(*record),
+            Self::Inode(..) => return None,
+            Self::Nothing => {}
+        }
+        Some((tag, value))
+    }
 }
 
 fn ino(value: &[u8]) -> Option<Ino> {

@@ -1,4 +1,4 @@
-use extant_units::{Ino, Lblk, Pblk};
+use extant_units::{BlockSize, Ino, Lblk, Pblk};
 
 use super::record::{RECORD_HEADER, TAG_HEAD, TAG_TAIL};
 use super::*;
@@ -172,4 +172,112 @@ fn operations_are_read_as_they_were_written() {
     }
     let cut = Operations::of(&all[..all.len() - 1]).last().unwrap();
     assert!(cut.is_err(), "{cut:?}");
+}
+
+/// All that a fast commit of `operations` says, read back.
+fn written_and_read(writer: FastCommitWriter, tid: u32, bs: usize) -> Vec<Vec<u8>> {
+    let blocks = writer.blocks();
+    let area = writer.finish();
+    assert_eq!(area.len(), blocks * bs, "whole blocks, as it said");
+    let mut scan = FastCommitScan::new(tid);
+    for block in area.chunks(bs) {
+        assert_eq!(scan.block(block), Ok(true));
+    }
+    scan.into_complete()
+}
+
+#[test]
+fn any_operations_are_read_as_they_were_added() {
+    for bs in [BlockSize::KIB1, BlockSize::KIB4] {
+        // Lengths that leave any number of bytes at the end of a block.
+        for step in 1..=40 {
+            let names: Vec<Vec<u8>> = (1..60).map(|n| vec![b'n'; 1 + n * step % 255]).collect();
+            let records: Vec<Vec<u8>> = (0..60).map(|n| vec![7; 128 + n * step % 33]).collect();
+            let mut writer = FastCommitWriter::new(bs, 9, true);
+            assert!(writer.is_empty());
+            let mut expected = vec![Operation::Nothing];
+            for (name, record) in names.iter().zip(&records) {
+                let ino = Ino::new(12).unwrap();
+                let lblk = Lblk::new(3);
+                let change = EntryChange {
+                    parent: Ino::ROOT,
+                    ino,
+                    name,
+                };
+                let extent = Extent {
+                    lblk,
+                    len: 9,
+                    pblk: Pblk::new(1 << 40),
+                    unwritten: name.len() % 2 == 0,
+                };
+                for operation in [
+                    Operation::Unlink(change),
+                    Operation::Inode(ino, record),
+                    Operation::Create(change),
+                    Operation::AddRange(ino, extent),
+                    Operation::Link(change),
+                    Operation::DelRange { ino, lblk, len: 3 },
+                ] {
+                    writer.add(&operation).unwrap();
+                    expected.push(operation);
+                }
+            }
+            assert!(!writer.is_empty());
+            let read = written_and_read(writer, 9, bs.bytes());
+            let [commit] = &read[..] else {
+                panic!("{} commits", read.len())
+            };
+            let mut said: Vec<_> = Operations::of(commit).map(Result::unwrap).collect();
+            // Padding says nothing.
+            let mut first = true;
+            said.retain(|op| *op != Operation::Nothing || std::mem::take(&mut first));
+            assert!(said == expected, "step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_later_fast_commit_has_no_head_and_counts_behind_the_first() {
+    let bs = BlockSize::KIB1;
+    let ino = Ino::new(12).unwrap();
+    let commit = |tid, first, fill| {
+        let mut writer = FastCommitWriter::new(bs, tid, first);
+        writer.add(&Operation::Inode(ino, &[fill; 160])).unwrap();
+        writer.finish()
+    };
+    let (first, second) = (commit(9, true, 1), commit(9, false, 2));
+    assert_eq!(scanned(9, &[&first[..], &second].concat()), Ok(vec![2, 1]));
+    assert_eq!(scanned(9, &second), Ok(vec![]), "without the first");
+    // What is left of an older transaction does not count behind it.
+    let stale = commit(8, false, 3);
+    assert_eq!(scanned(9, &[&first[..], &stale].concat()), Ok(vec![2]));
+}
+
+#[test]
+fn what_no_record_says_is_not_added() {
+    let ino = Ino::new(12).unwrap();
+    let change = |name| EntryChange {
+        parent: Ino::ROOT,
+        ino,
+        name,
+    };
+    let long = vec![b'x'; 256];
+    let extent = Extent {
+        lblk: Lblk::new(5),
+        len: 0,
+        pblk: Pblk::new(7),
+        unwritten: false,
+    };
+    let mut writer = FastCommitWriter::new(BlockSize::KIB1, 9, false);
+    for operation in [
+        Operation::Nothing,
+        Operation::Create(change(b"")),
+        Operation::Create(change(&long)),
+        Operation::AddRange(ino, extent),
+        Operation::Inode(ino, &[0; 127]),
+        Operation::Inode(ino, &[0; 1024]),
+    ] {
+        assert_eq!(writer.add(&operation), Err(OperationTooLong));
+    }
+    assert!(writer.is_empty());
 }
