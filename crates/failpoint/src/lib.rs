@@ -66,11 +66,21 @@ pub enum Failpoint {
     RangeChangeWithoutDrain,
     /// A truncation of a file that has nothing but delayed blocks records no orphan.
     CutNotRecorded,
+    /// A fast commit names the transaction before the one that runs.
+    FastCommitOfPast,
+    /// A change that no fast commit tells does not keep fast commits from being written.
+    UntoldIgnored,
+    /// A fast commit does not tell ranges that files gained.
+    RangeForgotten,
+    /// A fast commit does not tell names that were removed.
+    RemovalForgotten,
+    /// A full area of fast commits is begun anew, over those of the running transaction.
+    FastAreaWraps,
 }
 
 impl Failpoint {
     /// All failpoints.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 26] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -92,6 +102,11 @@ impl Failpoint {
         Self::FillBesideDirectWrite,
         Self::RangeChangeWithoutDrain,
         Self::CutNotRecorded,
+        Self::FastCommitOfPast,
+        Self::UntoldIgnored,
+        Self::RangeForgotten,
+        Self::RemovalForgotten,
+        Self::FastAreaWraps,
     ];
 
     /// Its name in messages and on command lines.
@@ -118,6 +133,11 @@ impl Failpoint {
             Self::FillBesideDirectWrite => "fill_beside_direct_write",
             Self::RangeChangeWithoutDrain => "range_change_without_drain",
             Self::CutNotRecorded => "cut_not_recorded",
+            Self::FastCommitOfPast => "fast_commit_of_past",
+            Self::UntoldIgnored => "untold_ignored",
+            Self::RangeForgotten => "range_forgotten",
+            Self::RemovalForgotten => "removal_forgotten",
+            Self::FastAreaWraps => "fast_area_wraps",
         }
     }
 

@@ -391,6 +391,22 @@ impl JournalSuperblock {
         before != (self.has_features(), self.compat(), self.incompat())
     }
 
+    /// Makes the end of the log an area for fast commits, if a log is left in front of it. The log
+    /// must be empty, and its superblock of version 2. Returns whether anything changed.
+    pub fn enable_fast_commits(&mut self) -> bool {
+        if !self.has_features() || self.incompat().contains(Incompat::FAST_COMMIT) {
+            return false;
+        }
+        let before = self.raw.incompat;
+        self.raw.incompat = (self.incompat() | Incompat::FAST_COMMIT).bits().into();
+        let room = self.end().saturating_sub(self.first());
+        if room < MIN_LOG_BLOCKS || self.fast_commit_area().is_empty() {
+            self.raw.incompat = before;
+            return false;
+        }
+        true
+    }
+
     /// The bytes to store, with their checksum.
     pub fn to_bytes(&self) -> [u8; SUPERBLOCK_LEN] {
         let mut raw = self.raw.clone();

@@ -140,3 +140,22 @@ fn the_fast_commit_area_ends_the_log() {
     sb.raw.fast_commit_blocks = 64.into();
     assert_eq!((sb.end(), sb.fast_commit_area()), (960, 961..1024));
 }
+
+#[test]
+fn a_log_makes_room_for_fast_commits_or_stays_as_it_is() {
+    let mut sb = plain();
+    sb.raw.fast_commit_blocks = 64.into();
+    assert!(sb.enable_fast_commits());
+    assert_eq!(sb.fast_commit_area(), 961..1024);
+    assert!(!sb.enable_fast_commits(), "it has one");
+    for blocks in [1, 1024 - MIN_LOG_BLOCKS, 1024, u32::MAX] {
+        let mut sb = plain();
+        sb.raw.fast_commit_blocks = blocks.into();
+        assert!(!sb.enable_fast_commits(), "{blocks} blocks");
+        assert_eq!(sb.incompat(), plain().incompat());
+    }
+    let mut sb = plain();
+    sb.raw.fast_commit_blocks = (1023 - MIN_LOG_BLOCKS).into();
+    assert!(sb.enable_fast_commits());
+    assert_eq!(sb.end(), 1 + MIN_LOG_BLOCKS);
+}
