@@ -47,6 +47,7 @@ use crate::block::Block;
 use crate::blockio::write_blocks;
 use crate::checkpoint::Quiesced;
 use crate::error::{JournalError, ensure};
+use crate::fast_commit::CommitEnd;
 use crate::ordered::OrderedData;
 use crate::shared::{Shared, count};
 use crate::state::{Committing, State};
@@ -71,24 +72,32 @@ impl Shared {
         }
     }
 
-    /// Waits until `tid` neither runs nor commits, after a commit by `by` if it runs. Returns
-    /// whether that commit flushed the device, at a time after this call began.
+    /// Waits until `tid` neither runs nor commits, after a commit by `by` if it runs; a caller that
+    /// commits is content with a fast commit. Returns whether that commit flushed the device, at a
+    /// time after this call began.
     pub(crate) fn wait_for(&self, tid: Tid, by: Committer) -> Result<bool, JournalError> {
         self.assert_no_handle_here();
         self.check_alive()?;
         let mut state = self.state.lock();
         let covered = state.will_flush(tid);
+        let before = state.fast_begun;
         if state.is_live(tid) {
             count(&self.counters.commit_waits, 1);
         }
         while state.is_live(tid) {
             self.check_alive()?;
             match by {
+                // A fast commit that began after this call, and while `tid` is live: one of it.
+                Committer::Caller if state.fast_done > before => return Ok(true),
                 _ if state.running_tid() != Some(tid) => {}
                 Committer::Thread => self.request_running(&mut state),
                 Committer::Caller if state.has_committer => {}
                 Committer::Caller => {
-                    self.commit_here(state)?;
+                    match self.commit_here(state)? {
+                        CommitEnd::Whole => {}
+                        CommitEnd::Fast => return Ok(true),
+                        CommitEnd::Nothing => return Ok(false),
+                    }
                     state = self.state.lock();
                     continue;
                 }
@@ -99,20 +108,30 @@ impl Shared {
         Ok(covered)
     }
 
-    /// Commits the running transaction on this thread. A panic stops the journal, as one of the
-    /// commit thread does.
-    fn commit_here(&self, mut state: MutexGuard<'_, State>) -> Result<(), JournalError> {
-        if let Some(running) = &mut state.running {
-            running.commit_requested = true;
+    /// Commits the running transaction on this thread: by a fast commit, if there are such and one
+    /// can tell what was done. A panic stops the journal, as one of the commit thread does.
+    fn commit_here(&self, mut state: MutexGuard<'_, State>) -> Result<CommitEnd, JournalError> {
+        let fast = self.begin_fast(&mut state);
+        if !fast {
+            self.note_own_commit(&mut state);
         }
-        count(&self.counters.own_commits, 1);
-        match catch_unwind(AssertUnwindSafe(|| self.commit_running(state))) {
-            Ok(Ok(())) => {}
+        let mut end = CommitEnd::Whole;
+        match catch_unwind(AssertUnwindSafe(|| self.commit_running(state, fast))) {
+            Ok(Ok(how)) => end = how,
             // If an earlier fault made the commit fail, that one stays the reason.
             Ok(Err(error)) => self.abort_on_fault(error),
             Err(_) => self.abort("internal error: a commit panicked"),
         }
-        self.check_alive()
+        self.check_alive()?;
+        Ok(end)
+    }
+
+    /// Notes that a caller commits the whole of the running transaction.
+    fn note_own_commit(&self, state: &mut State) {
+        if let Some(running) = &mut state.running {
+            running.commit_requested = true;
+        }
+        count(&self.counters.own_commits, 1);
     }
 
     /// With [`commit_each_handle`](crate::Config::commit_each_handle), commits the handles so far.
@@ -184,7 +203,7 @@ impl Shared {
             if !self.wait_for_work(&mut state) {
                 return;
             }
-            if let Err(error) = self.commit_running(state) {
+            if let Err(error) = self.commit_running(state, false) {
                 // If an earlier fault made the commit fail, that one stays the reason.
                 self.abort_with(error);
                 return;
@@ -240,22 +259,34 @@ impl Shared {
         }
     }
 
-    /// Locks the running transaction, waits for its handles and commits it. After an error, which
-    /// stops the journal, no thread becomes the committer.
-    fn commit_running(&self, mut state: MutexGuard<'_, State>) -> Result<(), JournalError> {
+    /// Locks the running transaction, waits for its handles and commits it: with `fast`, by a fast
+    /// commit if one can tell it. After an error, which stops the journal, no thread becomes the
+    /// committer.
+    fn commit_running(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        fast: bool,
+    ) -> Result<CommitEnd, JournalError> {
         let is_first = !std::mem::replace(&mut state.has_committer, true);
         ensure(is_first, "two threads commit at a time")?;
         self.lock_running(&mut state)?;
+        if fast {
+            if let Some(end) = self.commit_fast(&mut state)? {
+                self.finish(state);
+                return Ok(end);
+            }
+            self.note_own_commit(&mut state);
+        }
         let Some(running) = state.running.take() else {
             self.finish(state);
-            return Ok(());
+            return Ok(CommitEnd::Whole);
         };
         let tid = running.transaction.tid;
         if !running.transaction.is_dirty() {
             // Ids in the log have no gaps: the next transaction takes this one's.
             state.next_tid = tid;
             self.finish(state);
-            return Ok(());
+            return Ok(CommitEnd::Whole);
         }
         let alone = state.committing.is_none();
         ensure(alone, "two transactions commit at a time")?;
@@ -277,7 +308,7 @@ impl Shared {
         state.committing = None;
         count(&self.counters.commits, 1);
         self.finish(state);
-        Ok(())
+        Ok(CommitEnd::Whole)
     }
 
     fn wait_for_ordered_data(&self, tid: Tid, ordered: &[Arc<dyn OrderedData>]) {

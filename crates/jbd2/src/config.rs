@@ -1,8 +1,11 @@
 //! The settings of a journal.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use extant_failpoint::ActiveFailpoint;
+
+use crate::operation_source::OperationSource;
 
 /// The settings of a journal.
 #[derive(Clone, Debug)]
@@ -25,6 +28,9 @@ pub struct Config {
     /// commit. For tests: a crash then shows the state between any two handles of one operation,
     /// which otherwise mostly share a transaction.
     pub commit_each_handle: bool,
+    /// Fast commits are written, with what this says of a transaction, if the log has room for
+    /// them.
+    pub operations: Option<Arc<dyn OperationSource>>,
     /// The failpoint that a test switches on.
     pub failpoint: ActiveFailpoint,
 }
@@ -38,6 +44,7 @@ impl Default for Config {
             spare_credits: 0,
             tolerate_overflow: !cfg!(debug_assertions),
             commit_each_handle: false,
+            operations: None,
             failpoint: ActiveFailpoint::default(),
         }
     }

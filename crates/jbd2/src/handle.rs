@@ -49,6 +49,8 @@ pub struct Handle {
     /// False after a restart that failed: the handle can do nothing more.
     joined: bool,
     sync: bool,
+    /// A fast commit tells the changes that are made now, or there are none.
+    told: bool,
     #[allow(dead_code, reason = "held")]
     held: Held,
     /// A handle stays on the thread that started it: waiting for a commit with one would hang.
@@ -93,6 +95,7 @@ impl Journal {
             whole_at: 0,
             joined: true,
             sync: false,
+            told: !shared.has_fast_commits(),
             held,
             _not_send: PhantomData,
         })
@@ -146,7 +149,7 @@ impl Handle {
         let (bytes, copied) = guard.data_mut();
         let result = f(bytes);
         drop(guard);
-        self.changes += 1;
+        self.note_change();
         if copied {
             count(&self.journal.shared().counters.cow_copies, 1);
         }
@@ -172,7 +175,7 @@ impl Handle {
         }
         guard.fill(bytes, key);
         drop(guard);
-        self.changes += 1;
+        self.note_change();
         Ok(block)
     }
 
@@ -189,12 +192,12 @@ impl Handle {
     /// The block lies past the device, or the journal was aborted.
     pub fn forget(&mut self, p: Pblk) -> Result<(), JournalError> {
         self.check()?;
+        self.note_change();
         let shared = self.journal.shared();
         let block = shared.cache.find_or_insert(p)?;
         let _held = taking(Rank::BlockContent);
         let mut guard = block.lock();
         let committing = guard.release(self.tid);
-        self.changes += 1;
         if shared.has_log() {
             let is_new = self.transaction.add(|parts| {
                 parts.forgotten.insert(p.get());
@@ -207,6 +210,46 @@ impl Handle {
             self.used.revokes += u32::from(is_new);
         }
         Ok(())
+    }
+
+    /// Runs `change`, whose modifications a fast commit tells or a replay of it makes by itself:
+    /// the source of operations ([`crate::OperationSource`]) knows of them. Any other modification
+    /// means that the transaction is committed as a whole.
+    #[inline]
+    pub fn telling<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+        let before = std::mem::replace(&mut self.told, true);
+        let result = change(self);
+        self.told = before;
+        result
+    }
+
+    /// Returns whether a fast commit tells what is modified now ([`Handle::telling`]), or there are
+    /// none.
+    #[inline]
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// Returns whether the journal writes fast commits, so that operations are to be recorded.
+    #[inline]
+    pub fn records_operations(&self) -> bool {
+        self.journal.shared().has_fast_commits()
+    }
+
+    /// Notes that the transaction has a change which no fast commit can tell: it is committed as a
+    /// whole.
+    #[cold]
+    pub fn set_untold(&mut self) {
+        self.transaction.set_untold();
+    }
+
+    /// Counts a change.
+    #[inline]
+    fn note_change(&mut self) {
+        self.changes += 1;
+        if !self.told {
+            self.set_untold();
+        }
     }
 
     /// Asks for `credits` more. False if the transaction cannot grow by that many, or is about to
@@ -272,6 +315,8 @@ impl Handle {
     /// same data again changes nothing.
     pub fn order(&mut self, data: &Arc<dyn OrderedData>) {
         if self.joined {
+            // Only a commit of the whole transaction waits for it.
+            self.transaction.set_untold();
             let added = self.transaction.add(|parts| {
                 if !parts.ordered.iter().any(|known| Arc::ptr_eq(known, data)) {
                     parts.ordered.push(Arc::clone(data));

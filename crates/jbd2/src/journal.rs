@@ -135,13 +135,24 @@ impl Journal {
     }
 
     /// [`Journal::sync`], with the commit made by the calling thread if no other one commits: it
-    /// waits for no other thread to wake up. It holds no lock that a commit, ordered data or a
+    /// waits for no other thread to wake up. A fast commit will do, so `on_commit` callbacks may
+    /// not have run. It holds no lock that a commit, ordered data or a
     /// callback takes ([`crate::Handle::on_commit`]).
     ///
     /// # Errors
     /// See [`Journal::sync`].
     pub fn sync_here(&self, tid: Tid) -> Result<(), JournalError> {
         self.sync_by(tid, Committer::Caller)
+    }
+
+    /// Waits until what handles of `tid` have done so far is durable, by a fast commit or one of
+    /// the whole transaction. The calling thread makes it if no other one commits. It holds what a
+    /// caller of [`Journal::sync_here`] may hold.
+    ///
+    /// # Errors
+    /// See [`Journal::commit`].
+    pub fn commit_here(&self, tid: Tid) -> Result<(), JournalError> {
+        self.shared.wait_for(tid, Committer::Caller).map(|_| ())
     }
 
     fn sync_by(&self, tid: Tid, by: Committer) -> Result<(), JournalError> {
@@ -298,6 +309,13 @@ impl Journal {
     /// Returns whether there is a log. Without one, a crash may leave the file system inconsistent.
     pub fn has_log(&self) -> bool {
         self.shared.has_log()
+    }
+
+    /// Returns whether fast commits are written: [`Journal::sync_here`] and
+    /// [`Journal::commit_here`] may end without a commit of the whole transaction.
+    #[inline]
+    pub fn has_fast_commits(&self) -> bool {
+        self.shared.has_fast_commits()
     }
 
     /// The errno that an earlier mount recorded in the log (`s_errno`), zero for none.

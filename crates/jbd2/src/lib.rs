@@ -57,6 +57,8 @@ mod checkpoint;
 mod commit;
 mod config;
 mod error;
+mod fast_area;
+mod fast_commit;
 mod handle;
 mod hash;
 mod journal;
@@ -66,6 +68,7 @@ mod log_map;
 mod log_superblock;
 mod log_write;
 mod nesting;
+mod operation_source;
 mod ordered;
 mod recovery;
 mod ring;
@@ -84,6 +87,7 @@ pub use handle::Handle;
 pub use hash::{NumberHash, NumberHasher};
 pub use journal::Journal;
 pub use log_map::LogMap;
+pub use operation_source::OperationSource;
 pub use ordered::OrderedData;
 pub use recovery::{
     FastCommits, Recovery, SkippedCopies, SkippedCopy, count_with_fast_commits, inspect, recover,

@@ -3,8 +3,9 @@
 //! # Invariants
 //! - RUNNING: handles start and end. LOCKED: a commit has ended this; open handles finish, new ones
 //!   wait. Then the transaction becomes the committing one (`commit.rs`), and the next
-//!   start makes a new running one. As blocks are copied on write, LOCKED is the only state that a
-//!   modification waits for.
+//!   start makes a new running one. A fast commit locks it as well, and lets it run on as soon as
+//!   the source of operations has looked at it (`fast_commit.rs`). As blocks are copied on write,
+//!   LOCKED is the only state that a modification waits for.
 //! - A running transaction is made only while the log has room for one of the largest size besides
 //!   the committing one. From then on its commit cannot lack room, because only commits take any.
 //!
@@ -51,7 +52,9 @@ impl Shared {
                 count(&self.counters.handles, 1);
                 return Ok(Arc::clone(&running.transaction));
             }
-            self.request_running(&mut state);
+            if !running.runs_on {
+                self.request_running(&mut state);
+            }
             self.running_changed.wait(&mut state);
         }
     }

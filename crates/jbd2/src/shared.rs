@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) config: Config,
     pub(crate) log: Option<Log>,
+    /// Fast commits are written.
+    pub(crate) fast: bool,
     pub(crate) sizes: Sizes,
     pub(crate) state: Mutex<State>,
     /// Signalled when the commit thread has to look at `state` again.
@@ -59,6 +61,10 @@ pub(crate) struct Counters {
     pub(crate) commits: Counter,
     pub(crate) commit_waits: Counter,
     pub(crate) own_commits: Counter,
+    pub(crate) fast_commits: Counter,
+    pub(crate) fast_blocks: Counter,
+    pub(crate) fast_untold: Counter,
+    pub(crate) fast_no_room: Counter,
     pub(crate) blocks_logged: Counter,
     pub(crate) log_blocks_written: Counter,
     pub(crate) revokes: Counter,
@@ -82,8 +88,12 @@ impl Shared {
         sizes: Sizes,
         next_tid: Tid,
     ) -> Self {
+        let has_area = log
+            .as_ref()
+            .is_some_and(|log| !log.fast_area.lock().is_empty());
         Self {
             cache,
+            fast: has_area && config.operations.is_some(),
             config,
             log,
             sizes,
@@ -201,6 +211,10 @@ impl Shared {
             commits: get(&c.commits),
             commit_waits: get(&c.commit_waits),
             own_commits: get(&c.own_commits),
+            fast_commits: get(&c.fast_commits),
+            fast_blocks: get(&c.fast_blocks),
+            fast_untold: get(&c.fast_untold),
+            fast_no_room: get(&c.fast_no_room),
             blocks_logged: get(&c.blocks_logged),
             log_blocks_written: get(&c.log_blocks_written),
             revokes: get(&c.revokes),

@@ -70,6 +70,9 @@ pub(crate) struct State {
     /// The commit thread waits for the age of a transaction: of the running one, or of an earlier
     /// one, which comes first. It looks at the running one then.
     pub(crate) watches_age: bool,
+    /// Fast commits whose snapshot was begun, and the last of them that is durable.
+    pub(crate) fast_begun: u64,
+    pub(crate) fast_done: u64,
 }
 
 /// The running transaction.
@@ -81,6 +84,8 @@ pub(crate) struct Running {
     used: Usage,
     pub(crate) since: Instant,
     pub(crate) locked: bool,
+    /// It is locked for a fast commit, so that it may run on.
+    pub(crate) runs_on: bool,
     /// A commit was requested.
     pub(crate) commit_requested: bool,
     /// The transaction ends empty, and the flush that replaces its commit has begun.
@@ -107,6 +112,8 @@ impl State {
             stopping: false,
             has_committer: false,
             watches_age: false,
+            fast_begun: 0,
+            fast_done: 0,
         }
     }
 
@@ -125,6 +132,7 @@ impl State {
             used: Usage::default(),
             since: Instant::now(),
             locked: false,
+            runs_on: false,
             commit_requested: false,
             flushing: false,
         });

@@ -11,6 +11,15 @@ pub struct JournalStats {
     pub commit_waits: u64,
     /// Commits that such a call made by itself, without the commit thread.
     pub own_commits: u64,
+    /// Fast commits written.
+    pub fast_commits: u64,
+    /// Blocks of fast commits written.
+    pub fast_blocks: u64,
+    /// Commits of a whole transaction for a call that a fast commit would serve, had the
+    /// transaction no change that none can tell.
+    pub fast_untold: u64,
+    /// The same, had the area of fast commits room.
+    pub fast_no_room: u64,
     /// Metadata blocks written to the log.
     pub blocks_logged: u64,
     /// All blocks written to the log: copies, descriptors, revoke blocks and commit records.

@@ -30,6 +30,8 @@ pub(crate) struct Transaction {
     pub(crate) tid: Tid,
     /// Something was added. An empty transaction needs no commit.
     dirty: AtomicBool,
+    /// Something was changed that no fast commit can tell.
+    untold: AtomicBool,
     parts: Mutex<Option<Parts>>,
 }
 
@@ -59,12 +61,23 @@ impl Transaction {
         Self {
             tid,
             dirty: AtomicBool::new(false),
+            untold: AtomicBool::new(false),
             parts: Mutex::new(Some(Parts::default())),
         }
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Notes that something was changed which no fast commit can tell.
+    pub(crate) fn set_untold(&self) {
+        self.untold.store(true, Ordering::Release);
+    }
+
+    /// Returns whether fast commits cannot tell what the transaction has done.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.untold.load(Ordering::Acquire)
     }
 
     /// Calls `add` with the parts, under their lock.
