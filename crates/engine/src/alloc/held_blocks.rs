@@ -73,7 +73,7 @@ impl HeldBlocks {
             "blocks are held until they are marked"
         );
         self.core.stats.alloc_calls.bump();
-        self.core.mark_held(h, self.run)?;
+        h.telling(|h| self.core.mark_held(h, self.run))?;
         self.core.groups.shrink_maps();
         let core = Arc::clone(&self.core);
         self.run.len = Blocks::ZERO;
@@ -108,7 +108,7 @@ impl MarkedBlocks {
     /// As [`HeldBlocks::mark`].
     pub(crate) fn give_back(&self, h: &mut Handle, run: Run) -> Result<()> {
         let (group, _) = self.core.range_in_group(run).ok_or(Error::Invalid)?;
-        let counts = self.core.unmark(h, group, run);
+        let counts = h.telling(|h| self.core.unmark(h, group, run));
         if !matches!(counts, Ok(true)) {
             self.core.counts.lost(run.len.get());
         }

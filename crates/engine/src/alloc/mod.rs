@@ -61,6 +61,12 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
     cred.privileged || cred.uid == fs.options.resuid() || (gid != 0 && cred.in_group(gid))
 }
 
+/// Runs `change` of bitmaps and counts, all or nothing of it. They follow from the inodes and from
+/// the blocks that these have, so a replay of fast commits makes such a change by itself.
+fn told<R>(h: &mut Handle, change: impl FnOnce(&mut Handle) -> Result<R>) -> Result<R> {
+    h.telling(|h| all_or_abort(h, change))
+}
+
 /// Allocates up to `request.want` contiguous blocks near `request.goal`, at least `request.min`,
 /// all in one group, and the rest of their clusters. Marks them in the bitmap under `h`. For data
 /// that is all; for metadata the caller goes on with [`Handle::create`].
@@ -73,7 +79,7 @@ pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -
     let run = fs
         .alloc
         .core
-        .counted(all_or_abort(h, |h| fs.alloc.core.allocate(h, request)))?;
+        .counted(told(h, |h| fs.alloc.core.allocate(h, request)))?;
     debug_assert!(
         fs.layout.contains(run.start, run.len) && fs.zones.may_map(None, run.start, run.len),
         "allocated blocks lie in the volume, and in no system zone"
@@ -105,7 +111,8 @@ pub(crate) fn hold_blocks(
 /// then blocks are lost that are not, as the caller has given up its reference. If the bitmap
 /// cannot be read, the journal stops.
 pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
-    let result = fs.alloc.core.counted(fs.alloc.core.free(h, run, metadata));
+    let freed = h.telling(|h| fs.alloc.core.free(h, run, metadata));
+    let result = fs.alloc.core.counted(freed);
     result.inspect_err(|error| stop_if_unread(h, error))
 }
 
@@ -124,7 +131,7 @@ pub(crate) fn free_reserved(
     inode: &Inode,
 ) -> (Reservation, Result<()>) {
     let core = &fs.alloc.core;
-    let freed = core.counted(core.free_uncounted(h, run));
+    let freed = core.counted(h.telling(|h| core.free_uncounted(h, run)));
     let mut reservation = Reservation::of_freed(&fs.alloc.counts, run.len);
     if !matches!(freed, Ok(true)) {
         fs.alloc.counts.lost(run.len.get());
@@ -233,9 +240,13 @@ pub(crate) fn allocate_inode(
     h: &mut Handle,
     request: &InodeRequest,
 ) -> Result<(Ino, u32)> {
-    let result = fs.alloc.core.counted(all_or_abort(h, |h| {
-        fs.alloc.core.allocate_inode(h, request)
-    }));
+    let result = fs
+        .alloc
+        .core
+        .counted(told(h, |h| fs.alloc.core.allocate_inode(h, request)));
+    if let (Some(operations), Ok((ino, _))) = (&fs.operations, &result) {
+        operations.take_number(h, *ino);
+    }
     debug_assert!(
         result
             .as_ref()
@@ -252,7 +263,7 @@ pub(crate) fn allocate_inode(
 /// # Errors
 /// A failed read; damage.
 pub(crate) fn hold_inode_bitmap(fs: &Fs, h: &mut Handle, ino: Ino) -> Result<Option<Block>> {
-    fs.alloc.core.hold_inode_bitmap(h, ino)
+    h.telling(|h| fs.alloc.core.hold_inode_bitmap(h, ino))
 }
 
 /// Frees inode `ino` under `h`. `is_dir` says whether it was counted as a directory.
@@ -260,8 +271,12 @@ pub(crate) fn hold_inode_bitmap(fs: &Fs, h: &mut Handle, ino: Ino) -> Result<Opt
 /// # Errors
 /// [`Error::Corrupt`] if it is reserved, does not exist or is free already.
 pub(crate) fn free_inode(fs: &Fs, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-    let result = fs.alloc.core.counted(all_or_abort(h, |h| {
-        fs.alloc.core.free_inode(h, ino, is_dir)
-    }));
+    if let Some(operations) = &fs.operations {
+        operations.free_number(h, ino);
+    }
+    let result = fs
+        .alloc
+        .core
+        .counted(told(h, |h| fs.alloc.core.free_inode(h, ino, is_dir)));
     result.inspect_err(|error| fs.fault.report(fs, error))
 }

@@ -23,7 +23,8 @@
 //! valid by itself before and after every change.
 //!
 //! [`insert`], [`remove`] and [`retarget`] take the name out of the cache of names ([`Fs::names`])
-//! before they change a block; [`crate::namei`] fills the cache.
+//! before they change a block; [`crate::namei`] fills the cache. They note the entry for fast
+//! commits ([`told_entries`]).
 //!
 //! # Locks
 //! The caller holds the directory's `lock`, which its token proves: a [`LockedInode`] to look, an
@@ -51,6 +52,7 @@ mod room;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod told_entries;
 
 use std::borrow::Cow;
 
@@ -190,11 +192,16 @@ pub(crate) fn insert(
         file_type: target.1.file_type(),
     };
     forget(fs, vacancy.dir, vacancy.name);
-    if is_inline(&vacancy.dir) && inline_entries::insert(fs, h, &vacancy.dir, &entry, privileged)? {
-        return Ok(());
-    }
-    let store = FsStore::open_to_grow(fs, &vacancy.dir, privileged)?;
-    entries::insert(&store, h, &entry, vacancy.room.as_ref())
+    told_entries::change(fs, h, &vacancy.dir, |h| {
+        let inside = is_inline(&vacancy.dir);
+        if inside && inline_entries::insert(fs, h, &vacancy.dir, &entry, privileged)? {
+            return Ok(());
+        }
+        let store = FsStore::open_to_grow(fs, &vacancy.dir, privileged)?;
+        entries::insert(&store, h, &entry, vacancy.room.as_ref())
+    })?;
+    told_entries::note_added(fs, h, &vacancy.dir, (vacancy.name, target));
+    Ok(())
 }
 
 /// An entry that was found.
@@ -208,6 +215,14 @@ enum EntryPlace {
 }
 
 impl FoundEntry {
+    /// The inode that the entry leads to.
+    fn ino(&self) -> Ino {
+        match &self.0 {
+            EntryPlace::InBlock(slot) => slot.ino,
+            EntryPlace::Inside(ino, _) => *ino,
+        }
+    }
+
     /// The entry's location in a block of `store`.
     fn slot(&self, store: &FsStore<'_>, name: &[u8]) -> Result<Cow<'_, Slot<Block>>> {
         match &self.0 {
@@ -247,7 +262,7 @@ pub(crate) fn remove(
     (name, entry): (&[u8], &FoundEntry),
 ) -> Result<()> {
     forget(fs, dir, name);
-    match &entry.0 {
+    told_entries::change(fs, h, &dir, |h| match &entry.0 {
         EntryPlace::Inside(_, at) if is_inline(&dir) => {
             inline_entries::change(fs, h, &dir, |format, data| format.remove_inside(data, *at))
         }
@@ -255,7 +270,9 @@ pub(crate) fn remove(
             let store = FsStore::open(fs, &dir)?;
             entries::remove(&store, h, &*entry.slot(&store, name)?)
         }
-    }
+    })?;
+    told_entries::note_removed(fs, h, &dir, (name, entry.ino()));
+    Ok(())
 }
 
 /// Makes `name`, whose entry was found, lead to another inode. The rest as [`remove`].
@@ -269,9 +286,10 @@ pub(crate) fn retarget(
     (name, entry): (&[u8], &FoundEntry),
     new: (Ino, FileKind),
 ) -> Result<()> {
+    let target = new;
     let new = (new.0, new.1.file_type());
     forget(fs, dir, name);
-    match &entry.0 {
+    told_entries::change(fs, h, &dir, |h| match &entry.0 {
         EntryPlace::Inside(_, at) if is_inline(&dir) => {
             inline_entries::change(fs, h, &dir, |format, data| {
                 format.retarget_inside(data, *at, new.0, new.1)
@@ -281,7 +299,10 @@ pub(crate) fn retarget(
             let store = FsStore::open(fs, &dir)?;
             entries::retarget(&store, h, &*entry.slot(&store, name)?, new)
         }
-    }
+    })?;
+    told_entries::note_removed(fs, h, &dir, (name, entry.ino()));
+    told_entries::note_added(fs, h, &dir, (name, target));
+    Ok(())
 }
 
 /// Returns whether `dir` has no entries but "." and "..".

@@ -29,6 +29,7 @@ mod logged_record;
 pub(crate) mod path_choice;
 mod peek;
 mod record;
+mod recorded_change;
 mod table_ahead;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use extant_disk::features::{Incompat, RoCompat};
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
+use super::recorded_change::RecordChange;
 use super::{InodeCore, InodeFlags, counted_usage, format};
 use crate::state::group::InodeLocation;
 use crate::state::inode::Inode;
@@ -266,13 +267,24 @@ impl HeldRecord {
     fn encode(&self, fs: &Fs, h: &mut Handle, core: &InodeCore, new: bool) -> Result<()> {
         let end = self.offset + usize::from(fs.layout.inode_size);
         let format = format(&fs.layout);
-        let encoded = h.modify(&self.block, |bytes| {
+        let change = |bytes: &mut [u8]| {
             let record = &mut bytes[self.offset..end];
             if new {
                 record.fill(0);
             }
             core.encode(&format, self.ino, record)
-        })?;
+        };
+        let encoded = match &fs.operations {
+            None => h.modify(&self.block, change)?,
+            Some(operations) => {
+                let before = self.block.data()[self.offset..end].to_vec();
+                let encoded = h.telling(|h| h.modify(&self.block, change))?;
+                let after = &self.block.data()[self.offset..end];
+                let before = (!new).then_some(&before[..]);
+                RecordChange::of(before, after).note(operations, h, self.ino);
+                encoded
+            }
+        };
         fs.stats.inode_dirty_calls.bump();
         encoded.map_err(|e| Error::corrupt(Location::Inode(self.ino), e))
     }

@@ -81,6 +81,22 @@ impl Inode {
         Ok(result)
     }
 
+    /// As [`Inode::update`] of a directory, for what changes in it with one of its entries: a fast
+    /// commit tells the entry, and a replay changes times and size by itself.
+    ///
+    /// # Errors
+    /// As [`Inode::update`].
+    pub(crate) fn update_with_entry<R>(
+        &self,
+        fs: &Fs,
+        h: &mut Handle,
+        record: &HeldRecord,
+        f: impl FnOnce(&mut InodeCore) -> R,
+    ) -> Result<R> {
+        debug_assert_eq!(self.kind, FileKind::Directory, "it has entries");
+        h.telling(|h| self.update_held(fs, h, record, f))
+    }
+
     /// The inode's record in the table: while it is held, [`Inode::update`] reads nothing.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use extant_units::{Blocks, Lblk, Pblk, at_most_u32};
 use std::ops::Range;
 
 use super::clusters::{ClusterMap, HoleSpace, cluster_around};
-use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
+use super::disk_nodes::{DiskNodes, ToldChange, has_extents, with_nodes, with_told_nodes};
 use super::extent_tree;
 use super::indirect;
 use super::locked_map::{ExclusiveMap, SharedMap};
@@ -244,7 +244,13 @@ fn make_room_for_entry(
 ) -> Result<(Option<Pblk>, u32)> {
     let extents = has_extents(map.inode());
     let unwritten = how.unwritten && extents;
-    with_nodes(fs, h, map, delayed, |nodes| {
+    // Room changes no block's place.
+    let change = ToldChange {
+        map,
+        pool: delayed,
+        blocks: 0..0,
+    };
+    with_told_nodes(fs, h, change, |nodes| {
         nodes.allow_reserve(how.privileged);
         if extents {
             let beside = extent_tree::prepare(nodes, lblk)?;
@@ -287,7 +293,12 @@ pub(super) fn enter(
     let bytes = fs.layout.block_size.bytes_u64() * gained.len.get();
     let reserved = inode.quota.as_ref().filter(|_| delayed);
     let claim = SpaceClaim::of_reserved(reserved, bytes);
-    let entered = with_nodes(fs, h, map, delayed, |nodes| {
+    let change = ToldChange {
+        map,
+        pool: delayed,
+        blocks: u64::from(extent.lblk.get())..extent.end(),
+    };
+    let entered = with_told_nodes(fs, h, change, |nodes| {
         if has_extents(inode) {
             extent_tree::insert(nodes, extent)?;
         } else {
@@ -414,7 +425,12 @@ fn convert(
                 return Ok(());
             }
             while u64::from(at.get()) < end && h.ensure(step)? {
-                let done = with_nodes(fs, h, &map, true, |nodes| {
+                let change = ToldChange {
+                    map: &map,
+                    pool: true,
+                    blocks: u64::from(at.get())..end,
+                };
+                let done = with_told_nodes(fs, h, change, |nodes| {
                     extent_tree::convert_one(nodes, at, end, unwritten)
                 })?;
                 let Some(part) = done else { return Ok(()) };

@@ -5,7 +5,7 @@
 //! all it needs does not read again. Changes of the root and of the inode's block count are
 //! collected and stored once, by [`HandleNodes::finish`].
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use extant_disk::csum::Crc32c;
 use extant_disk::extent::{
@@ -22,6 +22,7 @@ use crate::state::alloc::{AllocRequest, Run};
 use crate::state::inode::Inode;
 use crate::state::quota::SpaceClaim;
 use crate::state::volume::{CheckKind, Layout, SystemZones};
+use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, all_or_abort};
 
@@ -367,6 +368,41 @@ pub(super) fn with_nodes<R>(
         result.and_then(|result| stored.map(|()| result))
     });
     result.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+/// A change of a map that a fast commit tells.
+pub(super) struct ToldChange<'a, 'b> {
+    pub(super) map: &'a ExclusiveMap<'b>,
+    /// As for [`with_nodes`].
+    pub(super) pool: bool,
+    /// The file blocks that may get another place or state: the fast commit says what they are
+    /// then. Empty for a change of nodes alone.
+    pub(super) blocks: Range<u64>,
+}
+
+/// As [`with_nodes`], for changes of a map that a fast commit tells.
+pub(super) fn with_told_nodes<R>(
+    fs: &Fs,
+    h: &mut Handle,
+    change: ToldChange<'_, '_>,
+    f: impl FnOnce(&mut HandleNodes<'_>) -> Result<R>,
+) -> Result<R> {
+    let ToldChange { map, pool, blocks } = change;
+    let inode = map.inode();
+    if inode.kind == FileKind::Regular && has_extents(inode) {
+        note_range(fs, h, inode, blocks);
+        return h.telling(|h| with_nodes(fs, h, map, pool, f));
+    }
+    with_nodes(fs, h, map, pool, f)
+}
+
+/// Notes that the file blocks `range` of `inode` get another place or state under `h`.
+pub(super) fn note_range(fs: &Fs, h: &mut Handle, inode: &Inode, range: Range<u64>) {
+    if let Some(operations) = &fs.operations
+        && inode.kind == FileKind::Regular
+    {
+        operations.change_range(h, inode.ino, range);
+    }
 }
 
 /// Returns whether the map of `inode` is an extent tree.

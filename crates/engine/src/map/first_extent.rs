@@ -1,11 +1,11 @@
 //! The first extent of a file, entered once its data is on the device.
 
 use extant_disk::extent::{Extent, NodeMut, ROOT_BYTES, ROOT_CAPACITY};
-use extant_disk::inode::InodeFlags;
+use extant_disk::inode::{InodeCore, InodeFlags};
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk};
 
-use super::disk_nodes::has_extents;
+use super::disk_nodes::{has_extents, note_range};
 use super::empty_root;
 use super::locked_map::ExclusiveMap;
 use crate::alloc::MarkedBlocks;
@@ -60,7 +60,8 @@ pub(crate) fn link_first_extent(
     let _claim = SpaceClaim::of_reserved(inode.quota.as_ref(), bytes);
     // One block may hold all of it.
     let last = end.saturating_sub(fs.layout.block_size.bytes_u64());
-    let stored = inode.update(fs, h, |core| {
+    note_range(fs, h, inode, 0..u64::from(len));
+    let change = |core: &mut InodeCore| {
         // Under `core`, as a truncation changes both sizes under it.
         let size = inode.size();
         if size <= last {
@@ -71,7 +72,8 @@ pub(crate) fn link_first_extent(
         core.sectors = core.sectors.saturating_add(sectors);
         core.disk_size = core.disk_size.max(end.min(size));
         true
-    });
+    };
+    let stored = h.telling(|h| inode.update(fs, h, change));
     let stored = stored.inspect_err(|error| {
         fs.journal
             .abort(&format!("storing a new file's map: {error}"));

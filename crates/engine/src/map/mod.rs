@@ -66,7 +66,7 @@ pub(crate) use logged_ranges::{PieceBudget, enter_logged, remove_unlike};
 pub(crate) use lookup::{evict, ranges};
 pub(crate) use lookup::{lookup, range_at, still_holds};
 pub(crate) use migrate::to_extents;
-pub(crate) use raw_map::{RawMap, RawRun, raw_runs};
+pub(crate) use raw_map::{RawMap, RawRun, raw_ranges, raw_runs};
 pub(crate) use removal::remove;
 pub(crate) use reserve_delayed::{drop_delayed, reserve_delayed};
 pub(crate) use root_runs::root_runs;

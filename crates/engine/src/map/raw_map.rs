@@ -1,14 +1,16 @@
 //! The maps of internal files before the file system is built: the journal's, the orphan file's.
 
+use std::ops::Range;
+
 use extant_disk::damage::ReservedDamage;
-use extant_disk::extent::ROOT_BYTES;
+use extant_disk::extent::{MAX_END, ROOT_BYTES};
 use extant_jbd2::BlockCache;
 use extant_units::{Ino, Lblk, Pblk};
 
 use super::disk_nodes::DiskNodes;
 use super::lookup::in_tree;
 use super::{DistinctRuns, indirect};
-use crate::state::map::MapState;
+use crate::state::map::{MapState, Status};
 use crate::state::volume::{Layout, SystemZones};
 use crate::types::error::{Error, Location, Result};
 
@@ -39,6 +41,32 @@ pub(crate) struct RawMap<'a> {
     pub(crate) i_block: [u8; ROOT_BYTES],
     /// That is an extent tree's root (the inode's EXTENTS flag), not block pointers.
     pub(crate) extents: bool,
+}
+
+/// Calls `each` with the ranges that an extent tree has in `range`, holes included, in order.
+///
+/// # Errors
+/// Damage or a failed read; those of `each`.
+pub(crate) fn raw_ranges(
+    map: &RawMap<'_>,
+    range: Range<u64>,
+    mut each: impl FnMut(Status) -> Result<()>,
+) -> Result<()> {
+    let owner = (map.ino, map.generation);
+    let nodes = DiskNodes::new(map.cache, map.layout, map.zones, owner, map.i_block);
+    let end = range.end.min(MAX_END);
+    let mut at = range.start;
+    while at < end {
+        let Ok(lblk) = u32::try_from(at) else { break };
+        let found = in_tree(&nodes, Lblk::new(lblk))?;
+        let Some(part) = found.cut(at, end) else {
+            let damage = ReservedDamage::NotMapped { block: at };
+            return Err(Error::corrupt(Location::Inode(map.ino), damage));
+        };
+        at = part.end();
+        each(part)?;
+    }
+    Ok(())
 }
 
 /// The runs of the first `blocks` blocks of a file that has no holes there: adjacent runs merged,

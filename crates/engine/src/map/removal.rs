@@ -9,7 +9,7 @@ use extant_jbd2::Handle;
 use extant_units::{Blocks, Lblk, at_most_u32};
 
 use super::clusters::{ClusterMap, FreedRun};
-use super::disk_nodes::{has_extents, with_nodes};
+use super::disk_nodes::{ToldChange, has_extents, with_told_nodes};
 use super::extent_tree::{self, Limit};
 use super::indirect;
 use super::locked_map::ExclusiveMap;
@@ -126,7 +126,12 @@ fn remove_step(
 ) -> Result<(u64, u64)> {
     let inode = map.inode();
     let (parts, runs, clear_from, mut result) = if has_extents(inode) {
-        let (removed, freed) = with_nodes(fs, h, map, true, |nodes| {
+        let change = ToldChange {
+            map,
+            pool: true,
+            blocks: u64::from(from.get())..end,
+        };
+        let (removed, freed) = with_told_nodes(fs, h, change, |nodes| {
             let removed = extent_tree::remove_some(nodes, from, end, limit)?;
             let clusters = ClusterMap {
                 layout: &fs.layout,

@@ -12,6 +12,7 @@ use extant_name_cache::NameCache;
 use extant_sync::Mutex;
 use extant_units::{Blocks, Ino, at_most_usize};
 
+use super::fast_commit_source::{FastCommitSource, is_wanted};
 use super::find_journal::FoundJournal;
 use super::volume_marks::mark_in_use;
 use crate::config::{MountOptions, Tuning};
@@ -55,7 +56,11 @@ pub(super) fn build(
     if !options.read_only() {
         mark_in_use(&dev, found.is_some(), totals, !options.recovering())?;
     }
-    let journal = open_journal((&dev, &cache), &layout, found, &options, &tuning)?;
+    let operations = is_wanted(&layout, &options).then(Arc::default);
+    let told = |noted| FastCommitSource::new(noted, (&cache, &groups, &zones), &layout);
+    let source = operations.as_ref().map(told);
+    let config = journal_config(&layout, &options, &tuning, source);
+    let journal = open_journal((&dev, &cache), found, &options, config)?;
     let stats = Arc::new(Stats::default());
     let alloc = Allocator::new(Parts {
         layout: layout.clone(),
@@ -94,6 +99,7 @@ pub(super) fn build(
         latch,
         layout,
         cache,
+        operations: operations.filter(|_| journal.has_fast_commits()),
         journal,
         groups,
         alloc,
@@ -104,15 +110,14 @@ pub(super) fn build(
     }))
 }
 
-/// Opens the journal of a mount that writes; otherwise transactions have no log.
-fn open_journal(
-    (dev, cache): (&Arc<dyn BlockDevice>, &Arc<BlockCache>),
+fn journal_config(
     layout: &Layout,
-    found: Option<&FoundJournal>,
     options: &MountOptions,
     tuning: &Tuning,
-) -> Result<Arc<Journal>> {
-    let config = Config {
+    source: Option<FastCommitSource>,
+) -> Config {
+    Config {
+        operations: source.map(|source| Arc::new(source.failing(tuning.failpoint)) as _),
         commit_interval: options.commit(),
         barrier: options.barrier(),
         checksums: layout.metadata_csum(),
@@ -120,7 +125,16 @@ fn open_journal(
         commit_each_handle: tuning.commit_each_handle,
         failpoint: tuning.failpoint,
         ..Config::default()
-    };
+    }
+}
+
+/// Opens the journal of a mount that writes; otherwise transactions have no log.
+fn open_journal(
+    (dev, cache): (&Arc<dyn BlockDevice>, &Arc<BlockCache>),
+    found: Option<&FoundJournal>,
+    options: &MountOptions,
+    config: Config,
+) -> Result<Arc<Journal>> {
     match found {
         Some(found) if !options.read_only() && !options.unlogged() => {
             let journal = Journal::open(

@@ -23,6 +23,7 @@
 mod build_fs;
 mod external_journal;
 mod fast_commit;
+mod fast_commit_source;
 mod feature_gate;
 mod find_journal;
 mod finish_orphans;

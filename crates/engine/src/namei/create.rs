@@ -191,7 +191,7 @@ fn make(
             dir::insert(fs, h, &vacancy, to, cred.privileged)?;
             known_names::enter(fs, locked.shared(), name, inode);
             let now = inode::now();
-            dir.update_held(fs, h, &record, |core| {
+            dir.update_with_entry(fs, h, &record, |core| {
                 inode::modified(core, now);
                 if wanted.kind == FileKind::Directory {
                     add_subdir(core);

@@ -73,7 +73,7 @@ pub(crate) fn link(
                 // From now on it has no link only if its last one was taken.
                 inode.linkable.store(false, Ordering::Release);
             }
-            dir.update_held(fs, h, &dir_record, |core| inode::modified(core, now))
+            dir.update_with_entry(fs, h, &dir_record, |core| inode::modified(core, now))
         })?;
         Ok(PendingCommit::end(fs, h, &[dir]))
     })?;

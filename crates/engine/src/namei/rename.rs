@@ -224,6 +224,7 @@ fn replace(
             .map(|target| dir::find_entry(fs, locked.of(new.dir), new.name, target.ino))
             .transpose()?,
         target_record: target.map(|target| target.hold_record(fs)).transpose()?,
+        dir_records: [old.dir.hold_record(fs)?, new.dir.hold_record(fs)?],
         moves: directory && across,
     };
     // Held until the change is done: it reads none of them then.
@@ -231,8 +232,7 @@ fn replace(
         .moves
         .then(|| dir::hold_parent(fs, locked.of(source).shared()))
         .transpose()?;
-    let _inodes = (source.hold_record(fs)?, old.dir.hold_record(fs)?);
-    let _other = new.dir.hold_record(fs)?;
+    let _source = source.hold_record(fs)?;
 
     let whiteout = flags.contains(RenameFlags::WHITEOUT);
     let _owners = match whiteout {
@@ -272,6 +272,8 @@ struct Rename<'a> {
     /// The entry of `target`.
     replaced: Option<FoundEntry>,
     target_record: Option<HeldRecord>,
+    /// Those of both directories.
+    dir_records: [HeldRecord; 2],
     /// A directory gets another parent.
     moves: bool,
 }
@@ -323,7 +325,8 @@ impl Rename<'_> {
         // The new one gains one if the source arrives and replaces none.
         let directory = self.source.kind == FileKind::Directory;
         let loses = directory && (self.moves || self.target.is_some());
-        old.dir.update(fs, h, |core| {
+        let [old_record, new_record] = &self.dir_records;
+        old.dir.update_with_entry(fs, h, old_record, |core| {
             inode::modified(core, now);
             if loses {
                 drop_subdir(core);
@@ -332,7 +335,7 @@ impl Rename<'_> {
         if old.dir.ino == new.dir.ino {
             return Ok(());
         }
-        new.dir.update(fs, h, |core| {
+        new.dir.update_with_entry(fs, h, new_record, |core| {
             inode::modified(core, now);
             if directory && self.target.is_none() {
                 add_subdir(core);

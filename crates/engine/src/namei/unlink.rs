@@ -87,7 +87,7 @@ fn remove_locked(
             Some(small) => small.clear(h, &record)?,
             None => drop_link(fs, h, locked, (victim, &record), now)?,
         }
-        dir.update_held(fs, h, &dir_record, |core| {
+        dir.update_with_entry(fs, h, &dir_record, |core| {
             inode::modified(core, now);
             if directory {
                 drop_subdir(core);

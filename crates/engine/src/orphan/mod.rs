@@ -83,6 +83,23 @@ fn set_present(fs: &Fs, present: bool) -> Result<()> {
 /// # Errors
 /// A failed read; a stopped journal.
 pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
+    told_if_unlinked(h, inode, |h| record(fs, h, inode))
+}
+
+/// Runs `change` of the record of `inode` as an orphan. If it has no name, a replay of fast commits
+/// deletes it with its last entry, or never makes it, and needs no such record.
+fn told_if_unlinked(
+    h: &mut Handle,
+    inode: &Inode,
+    change: impl FnOnce(&mut Handle) -> Result<()>,
+) -> Result<()> {
+    match inode.is_unlinked() {
+        true => h.telling(change),
+        false => change(h),
+    }
+}
+
+fn record(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     if !fs.journal.has_log() || fs.tuning.failpoint.is(Failpoint::OrphanNotRecorded) {
         return Ok(());
     }
@@ -109,6 +126,10 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
 /// # Errors
 /// A failed read; a stopped journal.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
+    told_if_unlinked(h, inode, |h| strike(fs, h, inode))
+}
+
+fn strike(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut record = inode.lock_orphan();
     match *record {
         OrphanRecord::None => return Ok(()),

@@ -18,7 +18,7 @@ use crate::volume::Fs;
 impl List {
     /// Adds `inode` at the head.
     pub(super) fn add(&mut self, fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
-        let head = fs.super_block.update(fs, h, |raw| {
+        let head = fs.super_block.update_orphans(fs, h, |raw| {
             let head = raw.last_orphan.get();
             raw.last_orphan.set(inode.ino.get());
             head
@@ -39,7 +39,7 @@ impl List {
         match newer {
             None => fs
                 .super_block
-                .update(fs, h, |raw| raw.last_orphan.set(older))?,
+                .update_orphans(fs, h, |raw| raw.last_orphan.set(older))?,
             Some(ino) => {
                 debug_assert!(self.nodes.contains_key(&ino), "the newer one is in memory");
                 if let Some(node) = self.nodes.get_mut(&ino) {

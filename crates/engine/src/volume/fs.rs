@@ -27,7 +27,9 @@ use crate::state::inode::{Inode, InodeCache};
 use crate::state::map::SharedMaps;
 use crate::state::orphans::Orphans;
 use crate::state::quota::{Dquot, Quotas};
-use crate::state::volume::{Fault, Layout, Mmp, MountedSuperblock, RenameLock, Stats, SystemZones};
+use crate::state::volume::{
+    Fault, Layout, Mmp, MountedSuperblock, OperationRecorder, RenameLock, Stats, SystemZones,
+};
 use crate::types::error::{Error, Result};
 use crate::types::interrupt;
 
@@ -43,6 +45,8 @@ pub(crate) struct Fs {
     pub(crate) cache: Arc<BlockCache>,
     /// Transactions over them, with or without a log.
     pub(crate) journal: Arc<Journal>,
+    /// Notes of what the running transaction has done, if fast commits are written.
+    pub(crate) operations: Option<Arc<OperationRecorder>>,
     /// The superblock's changing fields.
     pub(crate) super_block: MountedSuperblock,
     /// Group descriptors and bitmaps.

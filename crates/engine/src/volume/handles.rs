@@ -103,7 +103,10 @@ impl Fs {
     #[track_caller]
     pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
         extant_lock_order::assert_none_held();
-        let committed = self.journal.commit(tid);
+        let committed = match self.journal.has_fast_commits() {
+            true => self.journal.commit_here(tid),
+            false => self.journal.commit(tid),
+        };
         self.note_stopped_journal();
         Ok(committed?)
     }
@@ -120,7 +123,9 @@ impl PendingCommit {
         if !fs.options.dirsync() && !dirs.iter().any(|dir| dir.flags().intersects(sync)) {
             return Self(None);
         }
-        h.set_sync();
+        if !fs.journal.has_fast_commits() {
+            h.set_sync();
+        }
         Self(Some(h.tid()))
     }
 

@@ -31,6 +31,22 @@ impl MountedSuperblock {
         h: &mut Handle,
         f: impl FnOnce(&mut RawSuperblock) -> R,
     ) -> Result<R> {
+        // Also as a part of a change that is told.
+        h.set_untold();
+        self.update_orphans(fs, h, f)
+    }
+
+    /// As [`MountedSuperblock::update`], for the list of orphans: whether a fast commit needs to
+    /// tell the change is up to the inode.
+    ///
+    /// # Errors
+    /// As [`MountedSuperblock::update`].
+    pub(crate) fn update_orphans<R>(
+        &self,
+        fs: &Fs,
+        h: &mut Handle,
+        f: impl FnOnce(&mut RawSuperblock) -> R,
+    ) -> Result<R> {
         let block = fs.cache.read_unchecked(self.block)?;
         let changed = h.modify(&block, |bytes| {
             debug_assert!(self.offset + SUPERBLOCK_SIZE <= bytes.len());

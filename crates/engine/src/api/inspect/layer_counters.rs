@@ -20,7 +20,8 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     let mut all = fs.stats.all();
     let journal = fs.journal.stats();
     add!(all, journal:
-        handles commits commit_waits own_commits blocks_logged log_blocks_written revokes
+        handles commits commit_waits own_commits
+        fast_commits fast_blocks fast_untold fast_no_room blocks_logged log_blocks_written revokes
         blocks_checkpointed tail_updates space_waits cow_copies
         credit_overflow = credit_overflows
         block_cache_hits = cache_hits block_cache_misses = cache_misses

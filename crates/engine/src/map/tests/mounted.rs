@@ -51,6 +51,7 @@ impl MapMount {
             dev: rig.dev,
             cache: rig.cache,
             journal: rig.journal.clone(),
+            operations: None,
             groups: rig.groups,
             alloc: rig.alloc,
             zones: rig.zones,
