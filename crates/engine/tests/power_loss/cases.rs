@@ -169,24 +169,7 @@ impl Case {
             explorer = explorer.only(cut);
         }
         let mut visited = 0;
-        // A recorded fault is a finding to others, and makes e2fsck leave orphans alone.
-        let depth = match self.lost {
-            None => depth,
-            Some(_) => Depth {
-                e2fsck: 0,
-                linux: 0,
-                unreplayed: 0,
-                ..depth
-            },
-        };
-        let depth = Depth {
-            linux: if self.setup.is_for_linux() {
-                depth.linux
-            } else {
-                0
-            },
-            ..depth
-        };
+        let depth = self.possible(depth);
         let result = explorer.run(|state| {
             visited += 1;
             let due = |every: u64| every != 0 && (visited % every == every / 2 || only.is_some());
@@ -210,6 +193,37 @@ impl Case {
             let why = format!("{}: {}\nreproduce: {line}", self.name(), failure.why);
             (why, failure.visited)
         })
+    }
+
+    /// `depth` without the judges that cannot judge the case.
+    fn possible(&self, mut depth: Depth) -> Depth {
+        let fast = self.setup.has_fast_commits();
+        // A recorded fault is a finding to others, and makes e2fsck leave orphans alone. Only
+        // mounts replay fast commits as they are.
+        if self.lost.is_some() || fast {
+            (depth.e2fsck, depth.unreplayed) = (0, 0);
+        }
+        if self.lost.is_some() || !self.setup.is_for_linux() {
+            depth.linux = 0;
+        }
+        depth
+    }
+
+    /// The number of fast commits that a run of the case writes in its last mount.
+    pub(crate) fn fast_commits(&self) -> u64 {
+        let mut options = self.setup.options();
+        let (mut run, base) = Run::new(
+            self.setup,
+            options.tuning(self.setup.tuning()).clone(),
+            self.seed,
+            Habits::default(),
+        );
+        (self.workload.run)(&mut run);
+        let stats = run.volume().stats();
+        let count = stats.iter().find(|(name, _)| *name == "fast_commits");
+        let count = count.map_or(0, |(_, count)| *count);
+        run.finish(base);
+        count
     }
 
     /// The line that leads back to a state. Where threads may have made a difference, through a

@@ -21,6 +21,11 @@ const FINDERS: &[(Failpoint, &str, &str)] = &[
     (Failpoint::OrderedDataLeftOut, "appends", "ordered_at_once"),
     (Failpoint::BitmapBitNotJournalled, "appends", "4k"),
     (Failpoint::DiscardBeforeCommit, "punches", "discarding"),
+    (Failpoint::FastCommitOfPast, "appends", "fast_4k"),
+    (Failpoint::UntoldIgnored, "attributes", "fast_1k"),
+    (Failpoint::RangeForgotten, "appends", "fast_4k"),
+    (Failpoint::RemovalForgotten, "rename_over", "fast_1k"),
+    (Failpoint::FastAreaWraps, "appends", "fast_small_area"),
 ];
 
 fn is_found(failpoint: Failpoint) {
@@ -101,6 +106,55 @@ fn ordered_data_left_out_is_found() {
 #[test]
 fn discard_before_commit_is_found() {
     is_found(Failpoint::DiscardBeforeCommit);
+}
+
+#[test]
+fn fast_commit_of_past_is_found() {
+    is_found(Failpoint::FastCommitOfPast);
+}
+
+#[test]
+fn untold_ignored_is_found() {
+    is_found(Failpoint::UntoldIgnored);
+}
+
+#[test]
+fn range_forgotten_is_found() {
+    is_found(Failpoint::RangeForgotten);
+}
+
+#[test]
+fn removal_forgotten_is_found() {
+    is_found(Failpoint::RemovalForgotten);
+}
+
+#[test]
+fn fast_area_wraps_is_found() {
+    is_found(Failpoint::FastAreaWraps);
+}
+
+/// A fast commit has data and records in front of its last block, as a commit record has.
+#[test]
+fn flush_left_out_is_found_with_fast_commits() {
+    let case = Case {
+        failpoint: Some(Failpoint::FlushLeftOut),
+        ..Case::new("appends", "fast_4k", seed())
+    };
+    let explored = case.explore_mounted(Depth::SHORT, "");
+    assert!(explored.is_err(), "{explored:?}");
+}
+
+/// Data that is not on the device when its blocks count as written.
+#[test]
+fn conversion_before_data_is_found_with_fast_commits() {
+    let found = |seed| {
+        let case = Case {
+            failpoint: Some(Failpoint::ConversionBeforeData),
+            ..Case::new("grouped_fsyncs", "fast_1k", seed)
+        };
+        case.explore_mounted(Depth::SHORT, "").is_err()
+    };
+    assert!((seed()..seed() + 3).any(found), "it hides");
 }
 
 /// Tries the cases of the round in which a flush fails, with each of their first flushes. What the

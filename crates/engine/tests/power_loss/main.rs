@@ -66,6 +66,24 @@ fn a_sample_is_recovered_by_linux() {
     explore_all((0..WORKLOADS.len()).filter_map(first), depth, None);
 }
 
+/// What the cuts of volumes with fast commits look at is fast commits.
+#[test]
+fn runs_on_volumes_with_fast_commits_write_some() {
+    let mut total = 0;
+    for workload in WORKLOADS {
+        for setup in workload.setups {
+            if !Setup::named(setup).is_some_and(Setup::has_fast_commits) {
+                continue;
+            }
+            let case = Case::new(workload.name, setup, seed());
+            let written = case.fast_commits();
+            extant_testkit::report(&format!("{}: {written} fast commits", case.name()));
+            total += written;
+        }
+    }
+    assert!(total > 200, "{total} fast commits");
+}
+
 /// Cases that are excluded by name lose what was promised: they are not excluded for comfort.
 #[test]
 fn what_is_excluded_loses_data() {
