@@ -126,6 +126,12 @@ impl Config {
         self.seed & 128 == 0
     }
 
+    /// Returns whether the volume has fast commits; it writes some if nothing else speaks against
+    /// it.
+    pub(crate) fn fast(&self) -> bool {
+        !self.block_maps && self.seed >> 13 & 1 == 0
+    }
+
     /// Returns whether usage is counted in quotas.
     pub(crate) fn counted(&self) -> bool {
         self.seed & 0x300 == 0

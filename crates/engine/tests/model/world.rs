@@ -45,7 +45,7 @@ fn name(file: usize) -> Vec<u8> {
 
 /// A fresh volume's bytes: made once for each kind, over junk.
 fn fresh(config: Config) -> Outcome<Vec<u8>> {
-    type Made = Vec<((u32, Size, bool, bool, bool, bool, u32), Vec<u8>)>;
+    type Made = Vec<((u32, Size, bool, bool, bool, bool, u32, bool), Vec<u8>)>;
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap();
     let key = (
@@ -56,6 +56,7 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         config.inside,
         config.counted(),
         config.cluster(),
+        config.fast(),
     );
     if let Some((_, bytes)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(bytes.clone());
@@ -73,6 +74,11 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         (false, false) => "",
     };
     let counted = if config.counted() { "-O quota" } else { "" };
+    let fast = if config.fast() {
+        "-O fast_commit -J fast_commit_size=64"
+    } else {
+        ""
+    };
     let clusters = match config.cluster() {
         1 => String::new(),
         ratio => format!("-O bigalloc -C {}", ratio * config.block),
@@ -84,6 +90,7 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         .args(kind)
         .args(features)
         .args(counted)
+        .args(fast)
         .args(&clusters)
         .junk();
     let image = maker.make().map_err(|error| error.to_string())?;

@@ -201,6 +201,7 @@ pub(crate) fn explore_states(
         }
         counts.states += 1;
         let by_e2fsck = depth.e2fsck != 0
+            && setup.is_for_e2fsck()
             && !state.cut.tears()
             && (counts.states + depth.phase).is_multiple_of(depth.e2fsck);
         if by_e2fsck {

@@ -26,8 +26,8 @@ use cases::{
     Case, control, endless, explore_all, of_one_operation, sample_of_two, seed, soak_time,
 };
 
-/// The setup of the workloads of one operation in a short round.
-const SHORT: [&str; 1] = ["1k"];
+/// The setups of the workloads of one operation in a short round.
+const SHORT: [&str; 2] = ["1k", "fast"];
 
 /// Every how many states e2fsck judges as well.
 const E2FSCK: u64 = 150;

@@ -65,6 +65,21 @@ fn size_before_data_is_found() {
     is_found(Failpoint::SizeBeforeData, "1k", sample_of_two(seed(), 4000));
 }
 
+#[test]
+fn mistakes_of_fast_commits_are_found() {
+    for failpoint in [
+        Failpoint::FlushLeftOut,
+        Failpoint::FastCommitOfPast,
+        Failpoint::UntoldIgnored,
+        Failpoint::RemovalForgotten,
+    ] {
+        is_found(failpoint, "fast", of_one_operation(&["fast"]));
+    }
+    // One operation writes to blocks that the file has.
+    let two = sample_of_two(seed(), 4000);
+    is_found(Failpoint::RangeForgotten, "fast", two);
+}
+
 /// The one that a sample comes upon after some hundred others.
 #[test]
 fn ordered_data_left_out_is_found() {

@@ -45,6 +45,10 @@ impl ByExtant {
         tuning.failpoint = failpoint;
         options.tuning(tuning);
         let volume = options.open_on(device.clone()).unwrap();
+        if !setup.is_for_e2fsck() {
+            // No fast commit tells what a mount changes by itself.
+            volume.sync().unwrap();
+        }
         Self {
             device,
             volume,

@@ -80,6 +80,10 @@ pub(crate) const SETUPS: &[Setup] = &[
         ..of_1k("ordered", "nobuffered_iomap,dioread_lock,nodelalloc")
     },
     of_1k("journalled", "data=journal"),
+    Setup {
+        mkfs: "-b 1024 -O fast_commit -J size=1,fast_commit_size=16",
+        ..of_1k("fast", "")
+    },
     of_large_blocks("8k", 8192),
     of_large_blocks("64k", 65536),
 ];
@@ -101,6 +105,11 @@ impl Setup {
             ..of_1k("linux", "")
         };
         &LINUX
+    }
+
+    /// Returns whether e2fsck replays what a cut leaves: of fast commits it does only a part.
+    pub(crate) fn is_for_e2fsck(&self) -> bool {
+        !self.mkfs.contains("fast_commit")
     }
 
     /// How Extant mounts it. Nothing happens but what the workload asks for.
