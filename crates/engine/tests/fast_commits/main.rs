@@ -8,8 +8,10 @@
 //! `EXTANT_SECONDS` repeats the storms with fresh seeds until they are over, from `EXTANT_SEED` on;
 //! with it, power cuts visit more states.
 
+mod costs;
 mod hostile;
 mod kit;
+mod ours;
 mod power_cuts;
 mod storm;
 

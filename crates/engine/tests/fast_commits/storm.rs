@@ -240,14 +240,14 @@ impl Storm {
     }
 }
 
-fn write_at(path: &Path, at: u64, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write_at(path: &Path, at: u64, bytes: &[u8]) -> Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.write_all_at(bytes, at)?;
     Ok(())
 }
 
 /// fsync of a file or a directory.
-fn sync(path: &Path) -> Result<()> {
+pub(crate) fn sync(path: &Path) -> Result<()> {
     File::open(path)?.sync_all()?;
     Ok(())
 }

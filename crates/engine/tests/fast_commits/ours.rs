@@ -1,0 +1,133 @@
+//! Fast commits that a mount of ours left: its own replay of a copy and Linux's come to the tree
+//! that the mount showed, and so does e2fsck's as far as that goes.
+//!
+//! e2fsck 1.47 reads inodes as they were before it replays the transactions of the same log, and
+//! leaves an inode without its last name unattached. It does so with Linux's logs as well.
+
+use extant_testkit::mount::Subject;
+use extant_testkit::tree::Tree;
+use extant_testkit::{Context, Image, Need, Result, ensure, need, report};
+
+use crate::kit::{ALIKE, fast_commits, judge, tree_of};
+use crate::storm::Storm;
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Loop,
+    Need::Fuse,
+    Need::Tool("mke2fs"),
+    Need::Tool("e2fsck"),
+    Need::Tool("fallocate"),
+    Need::Tool("setfattr"),
+];
+
+/// Kinds of volumes.
+const CASES: &[&str] = &[
+    "-b 4096",
+    "-b 1024 -O ^metadata_csum,^64bit",
+    "-b 1024 -I 128 -O ^orphan_file",
+    "-b 2048 -O ^flex_bg,uninit_bg,^metadata_csum",
+];
+
+/// Our replay and Linux's of `copy` come to the tree `live`.
+fn expect_replays(copy: &Image, live: &Tree) -> Result<()> {
+    judge(copy, live).context(|| "our replay")?;
+    let mounted = copy.copy()?;
+    let tree = tree_of(&mounted, "")?;
+    tree.expect_equal(live, ALIKE)
+        .context(|| "Linux's replay")?;
+    mounted.fsck_clean().context(|| "after Linux's replay")
+}
+
+/// A storm on one kind of volume. Returns the number of copies and of fast commits in them.
+fn storm(args: &str, seed: u64, only_fast: bool) -> Result<(usize, usize)> {
+    let image = crate::volume(args)?;
+    let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+    let mut storm = Storm::begin(mount.dir(), seed, only_fast)?;
+    // A sync of the whole does not get through to a mount over FUSE.
+    crate::storm::sync(&mount.dir().join("mark"))?;
+    let mut seen = (0, 0);
+    for round in 0..4 {
+        for _ in 0..12 {
+            storm.step()?;
+        }
+        let copy = image.copy()?;
+        let live = Tree::take(mount.dir())?;
+        let commits = fast_commits(&copy)?;
+        seen = (seen.0 + 1, seen.1 + commits);
+        expect_replays(&copy, &live)
+            .context(|| format!("round {round}, {commits} fast commits"))?;
+        if round == 1 {
+            storm.commit()?;
+        }
+    }
+    drop(storm);
+    mount.unmount()?;
+    image.fsck_clean()?;
+    Ok(seen)
+}
+
+#[test]
+fn storms_of_ours_are_replayed_by_all() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let mut seen = (0, 0);
+    let only = crate::number("EXTANT_SEED");
+    for (seed, args) in (1..).zip(CASES.iter().chain(CASES)) {
+        if only.is_some_and(|only| only != seed) {
+            continue;
+        }
+        let only_fast = seed % 2 == 0;
+        let (copies, commits) = storm(args, seed, only_fast)
+            .context(|| format!("{args}, seed {seed}, only fast: {only_fast}"))?;
+        seen = (seen.0 + copies, seen.1 + commits);
+    }
+    report(&format!(
+        "{} logs with {} fast commits replayed by all",
+        seen.0, seen.1
+    ));
+    ensure!(seen.1 > seen.0 * 2, "few of the changes were fast commits");
+    Ok(())
+}
+
+/// Small changes on top of a log whose transactions are home, none of which takes a last name. With
+/// checksums: without, e2fsck finds marks in the groups that it sets itself.
+#[test]
+fn e2fsck_replays_what_it_can() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for args in ["-b 4096", "-b 1024 -I 128 -O ^orphan_file"] {
+        let image = crate::volume(args)?;
+        let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+        std::fs::create_dir(mount.dir().join("dir"))?;
+        for name in ["old", "grows"] {
+            std::fs::write(mount.dir().join("dir").join(name), [7; 20_000])?;
+        }
+        mount.unmount()?;
+        let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+        let path = |name: &str| mount.dir().join("dir").join(name);
+        let mut small = 0;
+        for round in 0..6_usize {
+            let name = format!("new{round}");
+            std::fs::write(path(&name), vec![1; round * 3000])?;
+            crate::storm::sync(&path(&name))?;
+            std::fs::hard_link(path("old"), path(&format!("link{round}")))?;
+            small += round * 500;
+            crate::storm::write_at(&path("grows"), 20_000 + small as u64, &[3; 700])?;
+            crate::storm::sync(&path("grows"))?;
+        }
+        let copy = image.copy()?;
+        let live = Tree::take(mount.dir())?;
+        let commits = fast_commits(&copy)?;
+        ensure!(commits == 12, "{args}: {commits} fast commits");
+        mount.unmount()?;
+        copy.fsck_replay().context(|| args.to_string())?;
+        copy.fsck_clean().context(|| args.to_string())?;
+        let tree = tree_of(&copy, "ro,noload")?;
+        tree.expect_equal(&live, ALIKE)
+            .context(|| args.to_string())?;
+    }
+    Ok(())
+}
