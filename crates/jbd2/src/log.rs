@@ -32,6 +32,8 @@ pub(crate) struct Log {
     bs: BlockSize,
     pub(crate) format: Format,
     pub(crate) ring: Ring,
+    /// Fast commits are written, if there is an area for them.
+    fast: bool,
     /// The area of fast commits: the committer's. Nothing is taken inside it.
     pub(crate) fast_area: Mutex<FastArea>,
     barrier: bool,
@@ -75,10 +77,13 @@ impl Log {
             return Err(JournalError::ReadOnly);
         }
         let wide = cache.device_blocks().get() > u64::from(u32::MAX);
-        let upgraded = superblock.upgrade(wide, config.checksums);
-        let enabled = config.operations.is_some() && superblock.enable_fast_commits();
-        if upgraded || enabled {
+        if superblock.upgrade(wide, config.checksums) {
             log_superblock::write(&*dev, bs, &map, &superblock, config.barrier)?;
+        }
+        let fast = config.operations.is_some();
+        if fast {
+            // On disk with the first tail.
+            superblock.enable_fast_commits();
         }
         let ring = Ring::new(superblock.first(), superblock.end());
         // One past the number in the superblock, as Linux does: that one may have been used.
@@ -90,6 +95,7 @@ impl Log {
             bs,
             format: superblock.format(),
             ring,
+            fast,
             fast_area: Mutex::new(FastArea::new(superblock.fast_commit_area())),
             barrier: config.barrier,
             failpoint: config.failpoint,
@@ -151,6 +157,9 @@ impl Log {
             )?;
             self.change(&mut on_disk, |superblock| {
                 superblock.set_tail(start, tid.get());
+                if self.fast {
+                    superblock.enable_fast_commits();
+                }
             })?;
             on_disk.empty = false;
         }
@@ -192,6 +201,9 @@ impl Log {
             self.change(&mut on_disk, |superblock| {
                 superblock.set_tail(0, next.get());
                 superblock.set_head(head);
+                if self.fast {
+                    superblock.disable_fast_commits();
+                }
             })?;
             on_disk.empty = true;
         }

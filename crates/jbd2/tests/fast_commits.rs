@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::*;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_disk::jbd2::fast_commit::{FastCommitWriter, Operation, Operations};
-use extant_jbd2::{BlockCache, Config, Journal, OperationSource, recover_to_fast_commits};
+use extant_disk::jbd2::superblock::Incompat;
+use extant_jbd2::{BlockCache, Config, Journal, OperationSource, inspect, recover_to_fast_commits};
 use extant_testkit::{GatedDevice, Request, RequestKind, wait_until};
 use extant_units::{Blocks, Ino, Lblk, Pblk, Tid};
 use parking_lot::Mutex;
@@ -141,6 +142,30 @@ fn a_told_change_is_one_block_and_the_transaction_runs_on() {
     rig.journal.commit_here(tid).unwrap();
     assert_eq!(rig.fast(), (4, 1));
     assert_eq!(last_on(&*dev), 4);
+}
+
+/// As Linux leaves it: systems that do not know the feature read an empty log.
+#[test]
+fn an_empty_log_has_the_feature_no_more() {
+    let dev = Arc::new(with_area(32));
+    let has = || {
+        let superblock = inspect(&*dev, BS, &log_map(LEN)).unwrap();
+        superblock.incompat().contains(Incompat::FAST_COMMIT)
+    };
+    let rig = Rig::on(dev.clone());
+    for number in 1..=3 {
+        assert!(!has());
+        rig.journal.sync_here(rig.step(true).0).unwrap();
+        assert!(has());
+        let copy = MemoryDevice::from_bytes(&dev.to_bytes());
+        assert_eq!(last_on(&copy), number);
+        rig.journal.checkpoint_all().unwrap();
+    }
+    rig.journal.close().unwrap();
+    assert!(!has());
+    let rig = Rig::on(dev.clone());
+    rig.journal.sync_here(rig.step(true).0).unwrap();
+    assert_eq!(rig.fast(), (1, 0));
 }
 
 #[test]

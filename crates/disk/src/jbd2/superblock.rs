@@ -407,6 +407,15 @@ impl JournalSuperblock {
         true
     }
 
+    /// Gives up the area for fast commits. The log must be empty. Linux does so when it empties a
+    /// log, for systems that do not know the feature.
+    pub fn disable_fast_commits(&mut self) {
+        if self.has_features() {
+            let rest = self.incompat().difference(Incompat::FAST_COMMIT);
+            self.raw.incompat = rest.bits().into();
+        }
+    }
+
     /// The bytes to store, with their checksum.
     pub fn to_bytes(&self) -> [u8; SUPERBLOCK_LEN] {
         let mut raw = self.raw.clone();

@@ -148,6 +148,10 @@ fn a_log_makes_room_for_fast_commits_or_stays_as_it_is() {
     assert!(sb.enable_fast_commits());
     assert_eq!(sb.fast_commit_area(), 961..1024);
     assert!(!sb.enable_fast_commits(), "it has one");
+    let mut without = sb.clone();
+    without.disable_fast_commits();
+    assert_eq!(without.incompat(), plain().incompat());
+    assert!(without.fast_commit_area().is_empty());
     for blocks in [1, 1024 - MIN_LOG_BLOCKS, 1024, u32::MAX] {
         let mut sb = plain();
         sb.raw.fast_commit_blocks = blocks.into();
