@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// `read-only`, which changes nothing in the structures.
 const WRITTEN_RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
 
-/// Ro-compat features of volumes that are checked: those, and some that change little.
+/// Ro-compat features of volumes that are checked and repaired: those, and some that change little.
 const CHECKED_RO_COMPAT: RoCompat = WRITTEN_RO_COMPAT.union(RoCompat::SHARED_BLOCKS);
 
 /// Fails for a volume that cannot be checked.
@@ -23,6 +23,15 @@ pub(crate) fn require_checked_features(features: FeatureSets) -> Result<()> {
 /// [`Error::UnsupportedFeature`] names it.
 pub fn require_written_features(sb: &Superblock) -> Result<()> {
     require(sb.features(), Incompat::SUPPORTED, WRITTEN_RO_COMPAT)
+}
+
+/// Fails for a volume that cannot be repaired. Beside those that may be changed, ones whose files
+/// share blocks can: a repair gives none of these back.
+///
+/// # Errors
+/// [`Error::UnsupportedFeature`] names the feature.
+pub fn require_repaired_features(sb: &Superblock) -> Result<()> {
+    require(sb.features(), Incompat::SUPPORTED, CHECKED_RO_COMPAT)
 }
 
 fn require(features: FeatureSets, incompat: Incompat, ro_compat: RoCompat) -> Result<()> {

@@ -80,7 +80,7 @@ use extant_units::Ino;
 
 pub use error::{Error, Result};
 pub use extant_disk::damage;
-pub use feature_gate::require_written_features;
+pub use feature_gate::{require_repaired_features, require_written_features};
 pub use findings::Finding;
 use findings::Findings;
 use inodes::Scan;

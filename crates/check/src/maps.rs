@@ -36,6 +36,8 @@ pub(crate) struct Map {
     pub(crate) claimed: u64,
     /// The cluster in the file of the last block of data, and that on the volume.
     last_cluster: Option<(u64, u64)>,
+    /// Other files may have blocks of its data.
+    shares: bool,
 }
 
 /// Walks the map of one inode.
@@ -53,7 +55,10 @@ pub(crate) struct MapWalker<'a> {
 impl MapWalker<'_> {
     /// The whole map of an inode that has one.
     pub(crate) fn walk(&self, core: &InodeCore) -> Result<Map> {
-        let mut map = Map::default();
+        let mut map = Map {
+            shares: self.may_share(core),
+            ..Map::default()
+        };
         if core.flags.contains(InodeFlags::EXTENTS) {
             self.extents(&core.i_block, &mut map)?;
         } else {
@@ -64,6 +69,32 @@ impl MapWalker<'_> {
             }
         }
         Ok(map)
+    }
+
+    /// Returns whether blocks of the inode's data may be others' too: those of users' files, on a
+    /// volume with `shared_blocks`. The format's own files, directories and maps are written in
+    /// place by whatever repairs them, so none of theirs is shared.
+    fn may_share(&self, core: &InodeCore) -> bool {
+        let sb = &self.volume.sb;
+        sb.features().has_ro_compat(RoCompat::SHARED_BLOCKS)
+            && sb.cluster_bits() == 0
+            && self.ino.get() >= sb.first_inode()
+            && FileKind::from_mode(core.mode) == Some(FileKind::Regular)
+            && !self.is_own_file()
+    }
+
+    /// Returns whether the inode is one of the format's own files among the numbers of users.
+    fn is_own_file(&self) -> bool {
+        let raw = self.volume.sb.raw();
+        let quotas = [
+            &raw.usr_quota_inum,
+            &raw.grp_quota_inum,
+            &raw.prj_quota_inum,
+        ];
+        let mut own = quotas
+            .into_iter()
+            .chain([&raw.orphan_file_inum, &raw.journal_inum]);
+        own.any(|number| number.get() == self.ino.get())
     }
 
     /// Returns whether the inode is a user's file or directory on a volume with `bigalloc`: Linux
@@ -88,12 +119,7 @@ impl MapWalker<'_> {
             return false;
         }
         map.claimed += self.clusters(first, count);
-        if let Some(block) = self.usage.claim_clusters(first, u64::from(count)) {
-            let place = Location::Inode(self.ino);
-            self.findings.add(place, MapDamage::Shared { block });
-            return false;
-        }
-        true
+        self.is_granted(self.usage.claim_clusters(first, u64::from(count)))
     }
 
     /// Clusters that `count` blocks from `first` on touch.
@@ -111,17 +137,20 @@ impl MapWalker<'_> {
         if bits > 0 && self.volume.holds(first, u64::from(count)) {
             return self.claim_in_clusters(lblk, first, count, map);
         }
-        let shared = self
-            .volume
-            .sb
-            .features()
-            .has_ro_compat(RoCompat::SHARED_BLOCKS);
-        if !shared || !self.volume.holds(first, u64::from(count)) {
+        if !map.shares || !self.volume.holds(first, u64::from(count)) {
             return self.claim(first, count, map);
         }
         map.claimed += u64::from(count);
-        self.usage.share(first, u64::from(count));
-        true
+        self.is_granted(self.usage.share(first, u64::from(count)))
+    }
+
+    /// Returns false, after a finding, if a claim met a block of another owner.
+    fn is_granted(&self, taken: Option<Pblk>) -> bool {
+        if let Some(block) = taken {
+            let place = Location::Inode(self.ino);
+            self.findings.add(place, MapDamage::Shared { block });
+        }
+        taken.is_none()
     }
 
     /// [`MapWalker::claim_data`] where a cluster has several blocks.

@@ -24,6 +24,8 @@ struct Claimed {
     count: u32,
     /// A bit for each block; `None` if none is claimed, or all of them are.
     bits: Option<Box<[u8]>>,
+    /// A bit for each block whose owners share it; `None` if there is none.
+    shared: Option<Box<[u8]>>,
 }
 
 /// A bit per block of groups that are used in part; a count for all groups.
@@ -107,11 +109,22 @@ impl Usage {
     /// Claims `[first, first + count)`, which lies within the file system. Returns the first block
     /// that has an owner already, if any; all are claimed nevertheless.
     pub(crate) fn claim(&self, first: Pblk, count: u64) -> Option<Pblk> {
+        self.claim_by(first, count, Claimed::claim)
+    }
+
+    /// Claims a range by `claim`, which returns the first block of a group's range that it may not
+    /// have, or the end of the range.
+    fn claim_by(
+        &self,
+        first: Pblk,
+        count: u64,
+        claim: fn(&mut Claimed, Range<u32>, u32) -> u32,
+    ) -> Option<Pblk> {
         let mut taken = None;
         for (group, range) in self.split(first, count) {
-            let already = self.groups[group]
-                .lock()
-                .claim(range.clone(), self.per_group);
+            let mut claimed = self.groups[group].lock();
+            let already = claim(&mut claimed, range.clone(), self.per_group);
+            drop(claimed);
             if already < range.end && taken.is_none() {
                 let base = self.first + group as u64 * u64::from(self.per_group);
                 taken = Some(Pblk::new(base + u64::from(already)));
@@ -132,11 +145,10 @@ impl Usage {
         self.claim(Pblk::new(start), end - start)
     }
 
-    /// Claims a range as [`Usage::claim`] does, for an owner that may share it.
-    pub(crate) fn share(&self, first: Pblk, count: u64) {
-        for (group, range) in self.split(first, count) {
-            self.groups[group].lock().claim(range, self.per_group);
-        }
+    /// Claims a range as [`Usage::claim`] does, for an owner that shares it with others that do.
+    /// Returns the first block with an owner that does not.
+    pub(crate) fn share(&self, first: Pblk, count: u64) -> Option<Pblk> {
+        self.claim_by(first, count, Claimed::share)
     }
 
     /// Returns whether a block has two owners of which one is no metadata of groups.
@@ -241,6 +253,31 @@ impl Claimed {
         }
         already
     }
+
+    /// Claims a range for an owner that shares it. Returns the first block that was claimed before
+    /// by one that does not, or the end of the range.
+    fn share(&mut self, range: Range<u32>, per_group: u32) -> u32 {
+        let new = || vec![0; per_group.div_ceil(8) as usize].into();
+        let mut shared = self.shared.take().unwrap_or_else(new);
+        let mut at = range.start;
+        let already = loop {
+            let start = bitmap::next_clear(&shared, at, range.end);
+            let end = bitmap::next_set(&shared, start, range.end);
+            let foreign = match &self.bits {
+                Some(bits) => bitmap::next_set(bits, start, end),
+                None if self.count == per_group => start,
+                None => end,
+            };
+            if foreign < end || end == range.end {
+                break foreign;
+            }
+            at = end;
+        };
+        bitmap::set_range(&mut shared, range.clone());
+        self.shared = Some(shared);
+        self.claim(range, per_group);
+        already
+    }
 }
 
 /// A bit for each cluster of a group of `per_group` blocks: set if one of its blocks is.
@@ -285,6 +322,24 @@ mod tests {
         assert_eq!((claimed.count, claimed.bits.is_none()), (64, true));
         assert_eq!(claimed.claim(7..9, 64), 7);
         assert_eq!(claimed.count, 64);
+    }
+
+    #[test]
+    fn sharers_have_blocks_together_and_others_have_theirs_alone() {
+        let mut claimed = Claimed::default();
+        assert_eq!(claimed.claim(0..20, 64), 20);
+        assert_eq!(claimed.share(20..40, 64), 40);
+        assert_eq!(claimed.share(30..50, 64), 50);
+        assert_eq!(claimed.count, 50);
+        // Another one has block 19, and wants 49.
+        assert_eq!(claimed.share(18..22, 64), 18);
+        assert_eq!(claimed.claim(49..52, 64), 49);
+        // The group is full.
+        assert_eq!(claimed.share(52..64, 64), 64);
+        assert_eq!((claimed.count, claimed.bits.is_none()), (64, true));
+        assert_eq!(claimed.share(53..64, 64), 64);
+        assert_eq!(claimed.share(2..5, 64), 2);
+        assert_eq!(claimed.claim(63..64, 64), 63);
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
         None => primary::reseal(&overlay)?,
     };
     let image = Image::open(&overlay)?;
-    extant_check::require_written_features(&image.sb)?;
+    extant_check::require_repaired_features(&image.sb)?;
     let protection = Protection::read(&dev, &image)?;
     let log = replay::into(&overlay, memory)?;
     let mut outcome = rounds::run(&overlay, standing, options)?;

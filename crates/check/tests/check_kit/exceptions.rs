@@ -3,8 +3,8 @@
 
 use extant_disk::damage::{
     AttributeDamage, CorruptKind, ExtentError, GroupDamage, GroupDescError, InodeDamage,
-    JournalDamage, JournalSuperblockError, OrphanDamage, QuotaDamage, QuotaError, ReservedDamage,
-    SuperblockDamage, SuperblockError, XattrError,
+    JournalDamage, JournalSuperblockError, MapDamage, OrphanDamage, QuotaDamage, QuotaError,
+    ReservedDamage, SuperblockDamage, SuperblockError, XattrError,
 };
 
 use super::{Expected, Verdict, kind};
@@ -90,6 +90,12 @@ pub(crate) const OURS: &[Exception] = &[
         says: Says::Kinds(&[kind!(Attribute(AttributeDamage::ValueHash))]),
         why: "e2fsck compares the stored hashes, not the value's; Linux refuses the value",
         shown_by: (10, "ssv uuid 00000000-0000-0000-0000-000000000001"),
+    },
+    Exception {
+        name: "blocks that files share with what is no file's data",
+        says: Says::Kinds(&[kind!(Map(MapDamage::Shared { .. }))]),
+        why: "with shared_blocks e2fsck lets any two owners have a block, an inode table too",
+        shown_by: (14, "sif tiny block[5] {block 3}"),
     },
     Exception {
         name: "resize inode",

@@ -105,12 +105,21 @@ pub(crate) const LARGE_BLOCKS: &[FeatureSet] = &[
 ];
 
 /// Feature sets of volumes that are only read.
-pub(crate) const READ_ONLY: &[FeatureSet] = &[(
-    "encrypt",
-    4,
-    "-b 1024 -N 160 -O casefold,encrypt,verity -E encoding=utf8",
-    false,
-)];
+pub(crate) const READ_ONLY: &[FeatureSet] = &[
+    (
+        "encrypt",
+        4,
+        "-b 1024 -N 160 -O casefold,encrypt,verity -E encoding=utf8",
+        false,
+    ),
+    // The feature is set once files share blocks: mke2fs does not know it.
+    (
+        "shared blocks",
+        4,
+        "-b 1024 -N 160 -O orphan_file,shared_blocks",
+        false,
+    ),
+];
 
 /// Feature sets of volumes with clusters.
 pub(crate) const CLUSTERS: &[FeatureSet] = &[
@@ -184,15 +193,12 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
     let block = block_size(args);
     crowd_and_sparse(&tree, block)?;
     let image = Image::of_mib(mib)
-        .args(args)
+        .args(&args.replace(",shared_blocks", ""))
         .args("-d")
         .args(&tree.path().display().to_string())
         .make()?;
     let long = "v".repeat(300);
-    let owners = match args.contains("quota") {
-        true => OWNERS,
-        false => "",
-    };
+    let owners = if args.contains("quota") { OWNERS } else { "" };
     let requests = format!(
         "{owners}mknod fifo p\nmknod chr c 5 1\nmknod blk b 259 1000\nea_set file user.small abc\n\
          ea_set file user.long {long}\nea_set sub user.long {long}\nea_set tiny user.in abc\n"
@@ -209,6 +215,9 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
     }
     if args.contains("casefold") {
         script(&image, "set_inode_field big flags 0x40080000\n")?;
+    }
+    if args.contains("shared_blocks") {
+        share_blocks(&image)?;
     }
     // Indexes come from e2fsck; it also counts the special files' names.
     let made = Cmd::new("e2fsck").args(["-fyD"]).arg(image.path()).run()?;
@@ -231,6 +240,22 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
         "the base is not clean: {verdict:?}"
     );
     Ok(image)
+}
+
+/// Gives three files blocks together.
+fn share_blocks(image: &Image) -> Result<()> {
+    let block = image.debugfs("bmap file 1")?;
+    let (two, next) = (block.trim(), image.debugfs("bmap sparse 0")?);
+    let shares = format!(
+        "feature shared_blocks\nsif tiny block[5] {two}\n\
+         sif big/a_rather_long_file_name_to_fill_blocks_1 block[0] 0x1f30a\n\
+         sif big/a_rather_long_file_name_to_fill_blocks_1 block[4] 1\n\
+         sif big/a_rather_long_file_name_to_fill_blocks_1 block[5] {}\n\
+         sif big/a_rather_long_file_name_to_fill_blocks_1 size 700\n\
+         sif big/a_rather_long_file_name_to_fill_blocks_1 blocks 2\n",
+        next.trim()
+    );
+    script(image, &shares)
 }
 
 /// Names of files, in more than a block, and a file with a block here and there, so that the map
