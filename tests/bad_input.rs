@@ -176,6 +176,13 @@ fn unknown_read_only_features_are_mounted_read_only() -> Result<()> {
             "it could be written to"
         );
         fails(&["mkdir", &operand(&image, "/new")], &["read-only"])?;
+        // Linux mounts none of them to be written.
+        let at_dir = at.path().display().to_string();
+        let image_path = image.path().display().to_string();
+        fails(
+            &["mount", "-o", "rw", &image_path, &at_dir],
+            &[name, "only mounted read-only (ro)"],
+        )?;
         ensure!(
             image.fingerprint()? == before,
             "{name}: the image was written to"

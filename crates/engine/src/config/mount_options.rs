@@ -77,6 +77,8 @@ pub enum Backend {
 )]
 pub struct MountOptions {
     read_only: bool,
+    /// The list has `rw`, which is the default as well.
+    asks_to_write: bool,
     recovering: bool,
     unlogged: bool,
     noload: bool,
@@ -115,6 +117,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            asks_to_write: false,
             recovering: false,
             unlogged: false,
             noload: false,
@@ -191,6 +194,12 @@ impl MountOptions {
     /// Returns whether the mount refuses changes (`ro`, or features that may only be read).
     pub fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Returns whether the list asks for a mount that may write (`rw`): then one that cannot is
+    /// refused.
+    pub(crate) fn asks_to_write(&self) -> bool {
+        self.asks_to_write
     }
 
     /// For a mount that only recovers the volume: it may change the volume, and does not count as a

@@ -12,6 +12,8 @@ pub(super) struct Verdict {
     /// Why the mount can only be read-only: the names of the features, and conflicts between
     /// features.
     pub(super) read_only: Vec<String>,
+    /// Why a mount that asks to write is refused, as by Linux.
+    pub(super) unwritable: Option<String>,
 }
 
 /// Judges `features`.
@@ -48,7 +50,22 @@ pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
     {
         read_only.push("resize_inode without sparse_super".into());
     }
-    Ok(Verdict { read_only })
+    // A volume that asks to be read only is mounted so, whatever the mount asks for.
+    let unwritable = foreign.difference(RoCompat::READONLY);
+    Ok(Verdict {
+        read_only,
+        unwritable: (!unwritable.is_empty()).then(|| why_unwritable(unwritable)),
+    })
+}
+
+/// The reason why a volume with `features` is not mounted to be written.
+fn why_unwritable(features: RoCompat) -> String {
+    let way = match features.contains(RoCompat::SHARED_BLOCKS) {
+        true => "; extant fix --unshare gives each file blocks of its own",
+        false => "",
+    };
+    let names = list(features.names());
+    format!("{names}: with it the volume is only mounted read-only (ro){way}")
 }
 
 fn list(names: impl Iterator<Item = extant_disk::features::FeatureName>) -> String {
@@ -87,10 +104,17 @@ mod tests {
             ro_compat: RoCompat::SHARED_BLOCKS | RoCompat::REPLICA | RoCompat::SPARSE_SUPER,
             ..plain
         };
-        assert_eq!(
-            judge(&features).unwrap().read_only,
-            ["replica", "shared_blocks"]
-        );
+        let verdict = judge(&features).unwrap();
+        assert_eq!(verdict.read_only, ["replica", "shared_blocks"]);
+        let why = verdict.unwritable.unwrap();
+        assert!(why.starts_with("replica, shared_blocks: "), "{why}");
+        assert!(why.ends_with("extant fix --unshare gives each file blocks of its own"));
+        let asked = FeatureSets {
+            ro_compat: RoCompat::READONLY,
+            ..plain
+        };
+        let verdict = judge(&asked).unwrap();
+        assert_eq!((verdict.read_only.len(), verdict.unwritable), (1, None));
         assert_eq!(judge(&plain).unwrap(), Verdict::default());
         // ext2 and ext3: all files have block maps.
         assert_eq!(judge(&FeatureSets::default()).unwrap(), Verdict::default());

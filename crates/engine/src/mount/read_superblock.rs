@@ -17,7 +17,8 @@ use crate::state::volume::mounted_superblock::{is_in_use, mend_mark};
 use crate::types::error::{Error, Result};
 
 /// Reads and checks the superblock that the options name, gates its features, and resolves the
-/// options that it decides. A volume that can only be read makes the options read-only.
+/// options that it decides. A volume that can only be read makes the options read-only, or refuses
+/// those that ask to write by name.
 ///
 /// # Errors
 /// Not ext4, damaged, truncated, unsupported: each has its own.
@@ -48,6 +49,9 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
     }
     sb.check_device_len(dev.len())?;
     if !verdict.read_only.is_empty() && !options.read_only() {
+        if let Some(why) = verdict.unwritable.filter(|_| options.asks_to_write()) {
+            return Err(Error::UnsupportedFeature(why));
+        }
         tracing::warn!(
             features = verdict.read_only.join(", "),
             "mounted read-only: features that can only be read"

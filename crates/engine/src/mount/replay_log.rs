@@ -83,15 +83,17 @@ pub(super) fn replay(
 /// # Errors
 /// The replay fails.
 pub(crate) fn replay_fast_commits(dev: &Arc<dyn BlockDevice>, memory: u64) -> Result<u64> {
-    let mut options = MountOptions::default();
-    let Ok(sb) = read_superblock::read(dev, &mut options) else {
+    let mut looking = MountOptions::default();
+    // Nothing is told of features that make a mount read-only: this is none.
+    looking.set_read_only();
+    let Ok(sb) = read_superblock::read(dev, &mut looking) else {
         return Ok(0);
     };
     if !sb.features().has_incompat(Incompat::RECOVER) {
         return Ok(0);
     }
     let layout = Layout::new(&sb);
-    let Ok(Some(found)) = FoundJournal::find(dev, &sb, &layout, &options) else {
+    let Ok(Some(found)) = FoundJournal::find(dev, &sb, &layout, &looking) else {
         return Ok(0);
     };
     let Some(count) = found.count_with_fast_commits(dev, &layout, memory) else {
@@ -101,6 +103,8 @@ pub(crate) fn replay_fast_commits(dev: &Arc<dyn BlockDevice>, memory: u64) -> Re
         replay_bytes: Some(memory),
         ..Tuning::default()
     };
+    let mut options = MountOptions::default();
+    let sb = read_superblock::read(dev, &mut options)?;
     replay(dev, sb, &mut options, tuning)?;
     Ok(count)
 }

@@ -156,7 +156,11 @@ impl MountOptions {
         let bad = || OptionError::BadValue(word.to_owned());
         match (key, value) {
             ("ro", None) => self.read_only = true,
-            ("rw", None) => self.read_only = false,
+            ("rw", None) => {
+                self.read_only = false;
+                // A volume that can only be read is refused then.
+                self.engine.push(word.to_owned());
+            }
             ("allow_other", None) => self.allow_other = true,
             ("default_permissions", None) => self.kernel_checks = true,
             ("nodefault_permissions", None) => self.kernel_checks = false,

@@ -34,8 +34,14 @@ const DAX: &str = "there is no direct access to storage in user space";
 /// Every option. A name may occur twice: as a word and with a value.
 const OPTIONS: &[(&str, Effect)] = &[
     ("defaults", Ignored),
-    ("ro", Word(|o| o.read_only = true)),
-    ("rw", Word(|o| o.read_only = false)),
+    (
+        "ro",
+        Word(|o| (o.read_only, o.asks_to_write) = (true, false)),
+    ),
+    (
+        "rw",
+        Word(|o| (o.read_only, o.asks_to_write) = (false, true)),
+    ),
     ("noload", Word(|o| o.noload = true)),
     ("norecovery", Word(|o| o.noload = true)),
     ("sb", Number(|o, n| o.sb = u64::from(n))),
