@@ -238,3 +238,47 @@ fn other_formats_are_named() -> Result<()> {
     }
     Ok(())
 }
+
+/// Files that share blocks get their own, where that is asked for and there is nothing else to do.
+#[test]
+fn shared_blocks_are_copied_on_request() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let tree = TempDir::new("tree")?;
+    for name in ["one", "two"] {
+        fs::write(tree.join(name), [b'x'; 3000])?;
+    }
+    let tree_path = tree.path().display().to_string();
+    let image = Image::of_mib(8)
+        .args("-b 1024 -d")
+        .args(&tree_path)
+        .make()?;
+    let block = image.debugfs("bmap /one 0")?;
+    image.debugfs_write("feature shared_blocks")?;
+    image.debugfs_write(&format!("sif /two block[5] {}", block.trim()))?;
+    let o = fix(&[], &image).run()?;
+    ensure!(o.code == Some(1), "the bitmap: {}", o.describe());
+    let before = fs::read(image.path())?;
+    let o = fix(&[], &image).run()?;
+    ensure!(o.code == Some(0), "{}", o.describe());
+    let o = fix(&["-n", "--unshare"], &image).run()?;
+    let told = "shared blocks: 3 would be copied, for 1 files\n";
+    ensure!(
+        o.code == Some(4) && o.out.contains(told),
+        "{}",
+        o.describe()
+    );
+    ensure!(fs::read(image.path())? == before, "a dry run has written");
+    let o = fix(&["--unshare", "--json"], &image).run()?;
+    let object: Value = serde_json::from_str(&o.out)?;
+    let unshared = (&object["unshared"]["files"], &object["unshared"]["blocks"]);
+    ensure!(o.code == Some(1), "{}", o.describe());
+    ensure!(*unshared.0 == 1 && *unshared.1 == 3, "{}", o.describe());
+    image.fsck_clean()?;
+    let features = image.header("Filesystem features")?;
+    ensure!(!features.contains("shared_blocks"), "{features}");
+    let o = fix(&["--unshare"], &image).run()?;
+    ensure!(o.code == Some(0), "again: {}", o.describe());
+    Ok(())
+}

@@ -53,6 +53,8 @@ enum Then {
     FastCommit,
     /// A part of its tree gets encryption contexts.
     Encrypt,
+    /// A small file gets the first block of a large one.
+    Share,
 }
 
 struct Shape {
@@ -228,6 +230,7 @@ const SHAPES: &[Shape] = &[
         "-b 1024 -N 64 -O ^has_journal,^metadata_csum,encrypt",
         Then::Encrypt,
     ),
+    shape("shared blocks", 2304, "-b 1024 -N 64", Then::Share),
 ];
 
 /// Every seed, made at the first call.
@@ -269,7 +272,7 @@ fn make(shape: &Shape) -> Result<Vec<u8>> {
     let path = dir.join("disk.img");
     std::fs::File::create(&path)?.set_len(shape.kib << 10)?;
     let tree = dir.join("tree");
-    let is_tree_of_tools = matches!(shape.then, Then::Leave | Then::Encrypt);
+    let is_tree_of_tools = matches!(shape.then, Then::Leave | Then::Encrypt | Then::Share);
     if is_tree_of_tools && shape.mounts {
         // What Extant mounts read-only is filled by mke2fs.
         fill::tree(&tree)?;
@@ -290,8 +293,11 @@ fn make(shape: &Shape) -> Result<Vec<u8>> {
         .env("E2FSPROGS_FAKE_TIME", "1700000000")
         .env("MKE2FS_FIRST_META_BG", "0")
         .ok()?;
-    if shape.args.contains("quota") {
-        // mke2fs counts before it copies the tree.
+    if shape.then == Then::Share {
+        fill::share(&path)?;
+    }
+    if shape.args.contains("quota") || shape.then == Then::Share {
+        // mke2fs counts before it copies the tree, and debugfs frees no block.
         Cmd::new("e2fsck")
             .args(["-fy"])
             .arg(&path)
@@ -301,7 +307,7 @@ fn make(shape: &Shape) -> Result<Vec<u8>> {
     }
     let fresh = || -> Result<Vec<u8>> { Ok(std::fs::read(&path)?) };
     match shape.then {
-        Then::Leave => fresh(),
+        Then::Leave | Then::Share => fresh(),
         Then::Fill(names) => fill::filled(fresh()?, names),
         Then::Dirty => fill::dirty(fresh()?),
         Then::Log(checksums) => log::by_debugfs(&path, &dir, checksums),

@@ -64,6 +64,17 @@ pub enum Error {
     /// No free blocks for a step on the way.
     #[error("no room for {0}: a size with more free blocks is needed")]
     NoRoom(&'static str),
+    /// The volume has something because of which its files keep sharing blocks.
+    #[error("its files cannot get blocks of their own: {0}")]
+    Unshareable(String),
+    /// Fewer blocks are free than the copies of shared ones take.
+    #[error("no room: copies of shared blocks take {needed} blocks, and {free} are free")]
+    Crowded {
+        /// Blocks of all copies.
+        needed: u64,
+        /// Free blocks.
+        free: u64,
+    },
     /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -74,7 +85,7 @@ pub enum Error {
     #[error("{0}")]
     Unreadable(String),
     /// A write failed after the first one of the new volume.
-    #[error("the resize had begun: extant fix ends it: {0}")]
+    #[error("the change had begun: extant fix ends it: {0}")]
     Begun(#[source] Box<Error>),
     /// A later round of a resize to the least size failed. The earlier ones are done.
     #[error("it has {} blocks now, and then: {error}", report.blocks)]
@@ -86,7 +97,7 @@ pub enum Error {
         error: Box<Error>,
     },
     /// The check found something after the resize; nothing was written.
-    #[error("internal error: {count} findings after the resize ({first}); nothing was written")]
+    #[error("internal error: {count} findings after the change ({first}); nothing was written")]
     Internal {
         /// Findings in all.
         count: u64,

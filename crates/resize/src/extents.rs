@@ -156,7 +156,7 @@ impl Volume {
     }
 
     /// Stores a tree of an inode, and its number of blocks. Nodes stay where they may.
-    fn store_tree(&mut self, ino: Ino, core: &mut InodeCore, tree: &Tree) -> Result<()> {
+    pub(crate) fn store_tree(&mut self, ino: Ino, core: &mut InodeCore, tree: &Tree) -> Result<()> {
         let nodes = node_count(tree.extents.len(), self.old.block_size);
         let before = tree.nodes.len();
         let mut blocks_of_nodes = Vec::with_capacity(nodes);

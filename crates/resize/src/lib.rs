@@ -15,6 +15,8 @@
 //! 5. `commit` brings it to the device, as one transaction of the journal, and then the copies of
 //!    superblock and descriptors.
 //!
+//! `unshare` takes the same steps, without another geometry, to give files their own blocks.
+//!
 //! # Invariants
 //! - Until the commit, nothing is written that the old volume uses. A cut at any write leaves the
 //!   old volume or the new one (see `commit`).
@@ -39,6 +41,7 @@ mod prepare;
 mod quotas;
 mod space;
 mod store;
+mod unshare;
 mod volume;
 
 use std::sync::Arc;
@@ -49,6 +52,7 @@ use extant_disk::geometry::Geometry;
 pub use error::{Error, Result};
 pub use image::resize_image;
 pub use options::{Report, ResizeOptions, Target};
+pub use unshare::{Unshared, unshare, unshare_image};
 
 use volume::{Overlay, Volume, read_super};
 

@@ -11,7 +11,7 @@ use crate::volume::Volume;
 const DIRECT: usize = 12;
 
 /// Levels of pointers below each of the inode's.
-fn level_of(slot: usize) -> u32 {
+pub(crate) fn level_of(slot: usize) -> u32 {
     match slot {
         0..DIRECT => 0,
         DIRECT => 1,

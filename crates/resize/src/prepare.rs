@@ -21,6 +21,18 @@ use crate::volume::{Overlay, read_super};
 /// # Errors
 /// A feature that is not supported, or damage; nothing was written then but the replay.
 pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<bool> {
+    require_written_features(&read_super(dev)?)?;
+    put_in_order(dev, options)
+}
+
+/// [`prepare`], for a volume whose features were judged.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn put_in_order(
+    dev: &Arc<dyn BlockDevice>,
+    options: &ResizeOptions<'_>,
+) -> Result<bool> {
     let sb = read_super(dev)?;
     let features = sb.features();
     if features.has_incompat(Incompat::MMP) {
@@ -31,7 +43,6 @@ pub(crate) fn prepare(dev: &Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -
     if sb.is_revision_0() {
         return Err(Error::Unsupported("it has the oldest format (revision 0)"));
     }
-    require_written_features(&sb)?;
     let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
     let replayed = after_fast_commits(dev, memory).map_err(Error::Mount)?;
     let first = replayed.map_or_else(|| Arc::clone(dev), |(view, _)| view);

@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use check_kit::mutants::{Mutant, Mutants, NEEDS};
-use check_kit::{BASES, CLUSTERS, LARGE_BLOCKS};
+use check_kit::{BASES, CLUSTERS, LARGE_BLOCKS, READ_ONLY};
 use extant_blockdev::MemoryDevice;
 use extant_check::check;
-use extant_resize::{Target, resize};
+use extant_resize::{Target, resize, unshare};
 use extant_testkit::{Result, bail, ensure, need, report};
 use resize_kit::options;
 
@@ -44,6 +44,27 @@ fn random_damage_is_refused_or_does_no_harm() -> Result<()> {
     Ok(())
 }
 
+/// The same of files that get their own blocks.
+#[test]
+fn random_damage_of_shared_blocks_is_refused_or_does_no_harm() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (mutants, mut totals) = (Mutants::new(60, 1, &READ_ONLY[1..])?, Totals::default());
+    let tried = mutants.each(|mutant| {
+        let (device, before) = (MemoryDevice::from_bytes(&mutant.bytes), mutant.bytes);
+        let device = Arc::new(device);
+        let run = || unshare(Arc::clone(&device) as _, &options()).map(drop);
+        judge(run, &device, &before, &mut totals)
+    });
+    let count = mutants.count;
+    report(&format!("{count} mutated images, unshared: {totals:?}"));
+    tried?;
+    let some = count / 20;
+    ensure!(totals.resized > some && totals.refused > some, "{totals:?}");
+    Ok(())
+}
+
 fn one(mutant: Mutant, totals: &mut Totals) -> Result<()> {
     let Mutant {
         mut bytes, mut rng, ..
@@ -58,21 +79,32 @@ fn one(mutant: Mutant, totals: &mut Totals) -> Result<()> {
         bytes.resize(bytes.len().max(usize::try_from(wanted)?), 0);
     }
     let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-    let run = || resize(Arc::clone(&device) as _, target, &options());
+    let run = || resize(Arc::clone(&device) as _, target, &options()).map(drop);
+    judge(run, &device, &bytes, totals)
+}
+
+/// Runs what changes `device`, which holds `bytes`.
+fn judge(
+    run: impl Fn() -> extant_resize::Result<()>,
+    device: &Arc<MemoryDevice>,
+    bytes: &[u8],
+    totals: &mut Totals,
+) -> Result<()> {
     let Ok(outcome) = catch_unwind(AssertUnwindSafe(run)) else {
-        bail!("the resize panicked");
+        bail!("it panicked");
     };
+    let check = |device: &Arc<MemoryDevice>| check(Arc::clone(device) as _, &options().check);
     let Err(error) = outcome else {
         totals.resized += 1;
-        let checked = check(device, &options().check)?;
+        let checked = check(device)?;
         ensure!(checked.is_clean(), "{:?}", checked.findings);
         return Ok(());
     };
     totals.refused += 1;
     // What was sound before is sound still: only blocks that are not used may have been written.
-    let before = check(Arc::new(MemoryDevice::from_bytes(&bytes)), &options().check);
+    let before = check(&Arc::new(MemoryDevice::from_bytes(bytes)));
     if before.is_ok_and(|report| report.is_clean()) {
-        let checked = check(device, &options().check)?;
+        let checked = check(device)?;
         ensure!(checked.is_clean(), "{error}: {:?}", checked.findings);
     }
     Ok(())

@@ -199,7 +199,11 @@ const ALL: &[About] = &[
     ),
     about(
         "fix",
-        &["extant fix -n disk.img", "extant fix disk.img"],
+        &[
+            "extant fix -n disk.img",
+            "extant fix disk.img",
+            "extant fix --unshare disk.img",
+        ],
         &["extant-check(1)", "e2fsck(8)"],
     ),
     about(

@@ -56,6 +56,14 @@ pub(crate) struct Fix {
     /// Say what would be done, and write nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+    /// Give each file its own copy of blocks that it shares
+    ///
+    /// Files of Android's deduplicated images have blocks in common (the feature shared_blocks),
+    /// and such an image can only be read. Once nothing else is wrong, the blocks are copied and
+    /// the feature is cleared, in one step that a power cut does not divide. Without enough free
+    /// space nothing is changed. Other images have nothing to copy.
+    #[arg(long)]
+    pub(crate) unshare: bool,
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,5 +1,6 @@
 //! `extant fix`: repairs what leaves no choice.
 
+use extant::resize::{ResizeOptions, Unshared, unshare_image};
 use extant::{CheckOptions, Finding, FixOptions, FixReport};
 use serde_json::{Value, json};
 
@@ -17,13 +18,11 @@ const FAILED: u8 = 8;
 
 pub(crate) fn run(args: &Fix) -> Outcome {
     let report = match repair(args) {
-        Ok(report) => report,
-        Err(failure) if args.json => {
-            // A program gets its object whatever happens.
-            let shown = show_json(&json!({ "clean": Value::Null, "error": failure.to_string() }));
-            return Outcome::Status(FAILED, Some(shown.err().unwrap_or(failure)));
-        }
-        Err(failure) => return Outcome::Status(FAILED, Some(failure)),
+        Ok(report) => match unshare(args, &report) {
+            Ok(unshared) => Repaired { report, unshared },
+            Err(failure) => return failed(args, failure),
+        },
+        Err(failure) => return failed(args, failure),
     };
     let shown = match args.json {
         true => show_json(&as_json(args, &report)),
@@ -33,6 +32,37 @@ pub(crate) fn run(args: &Fix) -> Outcome {
         Err(failure) => Outcome::Status(FAILED, Some(failure)),
         Ok(()) => Outcome::Status(status(args, &report), None),
     }
+}
+
+/// The outcome of the whole command.
+struct Repaired {
+    report: FixReport,
+    unshared: Unshared,
+}
+
+impl Repaired {
+    fn has_changed(&self) -> bool {
+        self.report.has_changed() || self.unshared.files > 0
+    }
+}
+
+/// The end of a command that can say nothing about the image.
+fn failed(args: &Fix, failure: Failure) -> Outcome {
+    if !args.json {
+        return Outcome::Status(FAILED, Some(failure));
+    }
+    // A program gets its object whatever happens.
+    let shown = show_json(&json!({ "clean": Value::Null, "error": failure.to_string() }));
+    Outcome::Status(FAILED, Some(shown.err().unwrap_or(failure)))
+}
+
+/// Gives files their own blocks, where nothing else is left to repair.
+fn unshare(args: &Fix, report: &FixReport) -> Result<Unshared, Failure> {
+    if !args.unshare || !report.is_clean() || (args.dry_run && report.has_changed()) {
+        return Ok(Unshared::default());
+    }
+    unshare_image(&args.image, args.dry_run, &ResizeOptions::default())
+        .map_err(|error| Failure::at(args.image.display(), error))
 }
 
 fn repair(args: &Fix) -> Result<FixReport, Failure> {
@@ -51,8 +81,8 @@ fn repair(args: &Fix) -> Result<FixReport, Failure> {
     unreadable::advised(&args.image, report)
 }
 
-fn status(args: &Fix, report: &FixReport) -> u8 {
-    match (report.is_clean(), report.has_changed()) {
+fn status(args: &Fix, repaired: &Repaired) -> u8 {
+    match (repaired.report.is_clean(), repaired.has_changed()) {
         (true, false) => 0,
         // Nothing was written: what was found is still there.
         (true, true) if args.dry_run => LEFT,
@@ -61,7 +91,8 @@ fn status(args: &Fix, report: &FixReport) -> u8 {
     }
 }
 
-fn show(args: &Fix, report: &FixReport) -> Result<(), Failure> {
+fn show(args: &Fix, repaired: &Repaired) -> Result<(), Failure> {
+    let (report, unshared) = (&repaired.report, &repaired.unshared);
     let mut out = Output::new();
     let would = if args.dry_run { "would be " } else { "" };
     if report.replayed > 0 {
@@ -83,8 +114,14 @@ fn show(args: &Fix, report: &FixReport) -> Result<(), Failure> {
     for note in &report.notes {
         out.text(format!("{note} (no damage)\n"))?;
     }
+    if unshared.files > 0 {
+        let Unshared { files, blocks } = unshared;
+        out.text(format!(
+            "shared blocks: {blocks} {would}copied, for {files} files\n"
+        ))?;
+    }
     let image = args.image.display();
-    let verdict = match (report.left_in_all, report.has_changed()) {
+    let verdict = match (report.left_in_all, repaired.has_changed()) {
         (0, false) => "clean".to_owned(),
         (0, true) => format!("{would}clean now"),
         (left, _) => format!("{left} left: see extant fix --help"),
@@ -99,7 +136,8 @@ fn show_json(value: &Value) -> Result<(), Failure> {
     out.finish()
 }
 
-fn as_json(args: &Fix, report: &FixReport) -> Value {
+fn as_json(args: &Fix, repaired: &Repaired) -> Value {
+    let (report, unshared) = (&repaired.report, &repaired.unshared);
     let list = |findings: &[Finding]| -> Vec<Value> {
         let one = |finding: &Finding| {
             let (place, kind) = (finding.place.to_string(), &finding.kind);
@@ -117,5 +155,6 @@ fn as_json(args: &Fix, report: &FixReport) -> Value {
         "replayed_transactions": report.replayed,
         "orphans": report.orphans,
         "blocks_written": report.blocks_written,
+        "unshared": { "files": unshared.files, "blocks": unshared.blocks },
     })
 }

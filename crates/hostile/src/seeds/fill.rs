@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::{Cred, FileKind, Node, Options, SetAttr, Tuning, Volume, XattrMode};
-use extant_testkit::{Result, content};
+use extant_testkit::{Cmd, Result, content};
 
 use crate::disk::Disk;
 
@@ -169,5 +169,21 @@ pub(super) fn tree(at: &Path) -> Result<()> {
     }
     std::os::unix::fs::symlink("dir/deep", at.join("short"))?;
     std::os::unix::fs::symlink("l".repeat(300), at.join("long"))?;
+    Ok(())
+}
+
+/// Gives two files of the tree on the image at `path` a block together.
+pub(super) fn share(path: &Path) -> Result<()> {
+    let debugfs = |words: &[&str]| {
+        let cmd = Cmd::new("debugfs").env("E2FSPROGS_FAKE_TIME", "1700000000");
+        cmd.args(words).arg(path).ok()
+    };
+    let first = debugfs(&["-R", "bmap large 0"])?.out;
+    for request in [
+        "feature shared_blocks",
+        &format!("sif small block[5] {}", first.trim()),
+    ] {
+        debugfs(&["-w", "-R", request])?;
+    }
     Ok(())
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use extant::resize::{ResizeOptions, Target, resize};
+use extant::resize::{ResizeOptions, Target, resize, unshare};
 use extant::{CheckOptions, Error, FixOptions, FixReport, fix};
 use extant_blockdev::BlockDevice;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -33,12 +33,15 @@ const COPY: u64 = 8 << 20;
 enum Work {
     Fix,
     Resize(Target),
+    /// Of an image whose files share blocks.
+    Unshare,
 }
 
 impl Work {
     fn read(feed: &mut Feed<'_>) -> Work {
         let (which, size) = (feed.u8(), u64::from(feed.u16()) << 6);
         match which % 4 {
+            1 if which % 16 == 5 => Work::Unshare,
             0 | 1 => Work::Fix,
             2 if which == 2 => Work::Resize(Target::Least),
             _ => Work::Resize(Target::Bytes(size)),
@@ -151,6 +154,11 @@ impl RepairRun {
                 let options = ResizeOptions { check: options() };
                 // A size that is refused changes nothing: that is judged.
                 let _ = resize(device.clone(), target, &options);
+            }
+            Work::Unshare => {
+                let options = ResizeOptions { check: options() };
+                // What is refused is as it was: that is judged.
+                let _ = unshare(device.clone(), &options);
             }
         }
         let is_fine = is_sound || fixed.as_ref().is_some_and(FixReport::is_clean);
