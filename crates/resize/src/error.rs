@@ -110,6 +110,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Inodes behind the new end have numbers that are to stay.
+    pub(crate) const STABLE_INODES: Self = Self::Unsupported(
+        "its inodes keep their numbers (stable_inodes), and some would be cut off",
+    );
+
     /// A structure that is not as the check has found it.
     pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
         Self::Unreadable(what.to_string())

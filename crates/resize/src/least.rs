@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use extant_disk::bitmap;
+use extant_disk::features::Compat;
 use extant_disk::geometry::Geometry;
 use extant_disk::group_desc::GroupDesc;
 use extant_units::{Pblk, at_most_u32};
@@ -37,8 +38,19 @@ impl Volume {
         Ok(best)
     }
 
+    /// Returns whether an inode in use would need another number in `geometry`, and numbers are to
+    /// stay (`stable_inodes`).
+    pub(crate) fn cuts_stable_inodes(&self, geometry: &Geometry) -> bool {
+        let mut cut = self.was.iter().skip(geometry.groups as usize);
+        self.old.features.has_compat(Compat::STABLE_INODES)
+            && cut.any(|desc| desc.free_inodes < self.old.inodes_per_group)
+    }
+
     /// Returns whether the clusters behind the end of `geometry` fit in front of it.
     fn fits(&self, geometry: &Geometry) -> Result<bool> {
+        if self.cuts_stable_inodes(geometry) {
+            return Ok(false);
+        }
         let (mut free, mut moves, mut inodes) = (0, 0, 0);
         let mut own_clusters = OwnClusters::default();
         for (group, desc) in (0..self.old.groups).zip(&self.was) {

@@ -141,7 +141,11 @@ fn to_geometry(
 ) -> Result<()> {
     let old = Geometry::of(&read_super(dev)?);
     if new.blocks < old.blocks {
-        let least = open(dev, &old, zeros_from)?.least()?;
+        let volume = open(dev, &old, zeros_from)?;
+        if volume.cuts_stable_inodes(new) {
+            return Err(Error::STABLE_INODES);
+        }
+        let least = volume.least()?;
         if new.blocks < least.blocks {
             let least = least.bytes();
             return Err(Error::TooSmall { least });

@@ -55,9 +55,7 @@ impl Volume {
             return Ok(());
         }
         if self.old.features.has_compat(Compat::STABLE_INODES) {
-            return Err(Error::Unsupported(
-                "its inodes keep their numbers (stable_inodes), and some would be cut off",
-            ));
+            return Err(Error::STABLE_INODES);
         }
         for ino in moved.values() {
             self.reseal_nodes(*ino)?;

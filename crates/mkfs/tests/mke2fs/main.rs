@@ -123,6 +123,11 @@ fn each_feature_with_and_without() {
         (9 * GIB, "-O orphan_file"),
         (64 * MIB, "-O mmp"),
         (64 * MIB, "-O metadata_csum_seed"),
+        (64 * MIB, "-O stable_inodes"),
+        (
+            64 * MIB,
+            "-O stable_inodes,^has_journal,^metadata_csum -b 4096",
+        ),
         (64 * MIB, "-O casefold"),
         (64 * MIB, "-O encrypt"),
         (64 * MIB, "-O encrypt,casefold,inline_data -b 4096 -I 512"),
