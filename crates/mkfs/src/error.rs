@@ -1,6 +1,7 @@
 //! Why a file system is not made.
 
 use std::io;
+use std::path::PathBuf;
 
 use extant_blockdev::OpenError;
 use rustix::io::Errno;
@@ -62,6 +63,14 @@ pub enum Error {
         blocks: u64,
         /// The most that is possible.
         most: u64,
+    },
+    /// The device that was named as the journal of the volume cannot be that.
+    #[error("the journal {}: {why}", path.display())]
+    BadJournal {
+        /// Path of the device or of the file.
+        path: PathBuf,
+        /// Why.
+        why: String,
     },
     /// There is no file of this name, and no size to make one with.
     #[error("there is no such file: give a size to make one")]

@@ -29,6 +29,7 @@ const MADE: FeatureSets = FeatureSets {
         .union(Incompat::EXTENTS)
         .union(Incompat::SIXTY_FOUR_BIT)
         .union(Incompat::MMP)
+        .union(Incompat::JOURNAL_DEV)
         .union(Incompat::FLEX_BG)
         .union(Incompat::CSUM_SEED)
         .union(Incompat::ENCRYPT)
@@ -105,8 +106,37 @@ fn named(name: &str) -> Option<FeatureSets> {
     Some(sets)
 }
 
+/// Returns whether `edits` ask for a journal on a device of its own.
+pub(crate) fn ask_for_journal(edits: &[FeatureEdit]) -> bool {
+    edited(FeatureSets::default(), edits).has_incompat(Incompat::JOURNAL_DEV)
+}
+
+/// The features of a journal on a device of its own: of `base` with `edits` what such a one has.
+pub(crate) fn resolve_journal(base: FeatureSets, edits: &[FeatureEdit]) -> Result<FeatureSets> {
+    let sets = edited(base, edits);
+    if !sets.has_incompat(Incompat::JOURNAL_DEV) {
+        return Err(Error::Conflict("a journal of its own needs journal_dev"));
+    }
+    Ok(FeatureSets {
+        incompat: Incompat::JOURNAL_DEV,
+        ro_compat: sets.ro_compat & RoCompat::METADATA_CSUM,
+        ..FeatureSets::default()
+    })
+}
+
 /// `base` with `edits`, checked.
 pub(crate) fn resolve(base: FeatureSets, edits: &[FeatureEdit]) -> Result<FeatureSets> {
+    let mut sets = edited(base, edits);
+    if sets.metadata_csum() {
+        // Its checksums take the place of the older ones.
+        sets.ro_compat -= RoCompat::GDT_CSUM;
+    }
+    check(&sets)?;
+    Ok(sets)
+}
+
+/// `base` with `edits`.
+fn edited(base: FeatureSets, edits: &[FeatureEdit]) -> FeatureSets {
     let mut sets = base;
     for edit in edits {
         match edit {
@@ -123,16 +153,14 @@ pub(crate) fn resolve(base: FeatureSets, edits: &[FeatureEdit]) -> Result<Featur
             }
         }
     }
-    if sets.metadata_csum() {
-        // Its checksums take the place of the older ones.
-        sets.ro_compat -= RoCompat::GDT_CSUM;
-    }
-    check(&sets)?;
-    Ok(sets)
+    sets
 }
 
 fn check(sets: &FeatureSets) -> Result<()> {
     let refuse = |why| Err(Error::Conflict(why));
+    if sets.has_incompat(Incompat::JOURNAL_DEV) {
+        return refuse("journal_dev makes a journal, and no file system");
+    }
     let sparse = sets.has_ro_compat(RoCompat::SPARSE_SUPER);
     if sets.has_compat(Compat::RESIZE_INODE) && !sparse {
         return refuse("resize_inode needs sparse_super: take ^resize_inode as well");

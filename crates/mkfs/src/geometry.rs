@@ -72,7 +72,9 @@ enum Attempt {
 impl Wanted {
     fn of(options: &Options, profile: &Profile, bytes: u64) -> Result<Self> {
         let mut features = features::resolve(profile.features, &options.features)?;
-        let block_size = block_size(options.block_size.unwrap_or(profile.block_size))?;
+        let default = options.external_journal.as_ref();
+        let default = default.map_or(profile.block_size, |journal| journal.block_size);
+        let block_size = block_size(options.block_size.unwrap_or(default))?;
         let cluster_bits = clusters::cluster_bits(options.cluster_size, features, block_size)?;
         let inode_size = u64::from(options.inode_size.unwrap_or(profile.inode_size));
         let largest = block_size.bytes_u64().min(MAX_INODE_SIZE);
@@ -283,7 +285,7 @@ fn share(blocks: u64, percent: f64) -> u64 {
     }
 }
 
-fn block_size(bytes: u32) -> Result<BlockSize> {
+pub(crate) fn block_size(bytes: u32) -> Result<BlockSize> {
     let why = "it has to be a power of two from 1024 to 65536";
     BlockSize::from_bytes(bytes).ok_or_else(|| Error::bad("the block size", bytes, why))
 }

@@ -7,6 +7,7 @@ use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::geometry::{Geometry, GroupTables};
 
 use crate::error::{Error, Result};
+use crate::external_journal::ExternalJournal;
 use crate::file_map::Map;
 use crate::files::{self, Files, LOST_FOUND_INO, ROOT_INO};
 use crate::geometry;
@@ -22,6 +23,8 @@ pub struct Layout {
     pub(crate) geometry: Geometry,
     pub(crate) tables: Vec<GroupTables>,
     pub(crate) files: Files,
+    /// The journal, if it is on a device of its own.
+    pub(crate) external_journal: Option<ExternalJournal>,
     /// Owner and group of the root directory, which the files of quotas count.
     pub(crate) root_owner: (u32, u32),
     pub(crate) space: Space,
@@ -57,8 +60,12 @@ impl Layout {
         if options.strict_names && !folds {
             return Err(Error::Conflict("encoding_flags=strict needs casefold"));
         }
-        let journal = files::journal_blocks(&geometry, options.journal_mib)?;
-        choose_features(&mut geometry, journal);
+        let external_journal = external_journal(options, &geometry)?;
+        let journal = match external_journal {
+            Some(_) => 0,
+            None => files::journal_blocks(&geometry, options.journal_mib)?,
+        };
+        choose_features(&mut geometry, journal, external_journal.is_some());
         let mut ground = Ground::new(&geometry);
         let volume = geometry.first_block()..geometry.blocks;
         let most = ground.free_for_a_journal() / 2;
@@ -95,6 +102,7 @@ impl Layout {
             directories: directories_of(&geometry),
             tables,
             files,
+            external_journal,
             root_owner: options.root_owner,
             space,
             touched,
@@ -239,10 +247,31 @@ fn directories_of(geometry: &Geometry) -> Vec<u32> {
     counts
 }
 
+/// The journal on a device of its own that `options` ask for.
+fn external_journal(options: &Options, geometry: &Geometry) -> Result<Option<ExternalJournal>> {
+    let Some(journal) = &options.external_journal else {
+        return Ok(None);
+    };
+    if !geometry.features.has_compat(Compat::HAS_JOURNAL) {
+        return Err(Error::Conflict("a journal's device needs has_journal"));
+    }
+    if options.journal_mib.is_some() {
+        let why = "a journal on a device of its own has the size of that";
+        return Err(Error::Conflict(why));
+    }
+    if u64::from(journal.block_size) != geometry.block_size.bytes_u64() {
+        return Err(Error::BadJournal {
+            path: journal.path.clone(),
+            why: format!("its blocks have {} bytes", journal.block_size),
+        });
+    }
+    Ok(Some(journal.clone()))
+}
+
 /// Chooses the features that follow from the content of the volume.
-fn choose_features(geometry: &mut Geometry, journal: u64) {
+fn choose_features(geometry: &mut Geometry, journal: u64, is_external: bool) {
     let bs = geometry.block_size.bytes_u64();
-    if journal == 0 {
+    if journal == 0 && !is_external {
         geometry.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
     }
     let resize = geometry.features.has_compat(Compat::RESIZE_INODE);

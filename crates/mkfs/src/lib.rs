@@ -47,12 +47,14 @@
 
 mod clusters;
 mod error;
+mod external_journal;
 mod features;
 mod file_map;
 mod files;
 mod geometry;
 mod identity;
 mod inodes;
+mod journal_device;
 mod layout;
 mod maps;
 mod options;
@@ -69,13 +71,18 @@ mod write;
 
 pub use error::{Error, Result};
 pub use extant_disk::geometry::Geometry;
+pub use external_journal::ExternalJournal;
 pub use features::{FeatureEdit, parse_features};
 pub use identity::Identity;
+pub use journal_device::JournalPlan;
 pub use layout::Layout;
 pub use options::Options;
 pub use population::{Formats, Population};
 pub use profile::Usage;
 pub use quota_kinds::{QuotaKinds, parse_quota_kinds};
 pub use signature::{Signature, find_other_format, find_signatures};
-pub use target::{Made, make, make_on, plan, plan_on, refuse_occupied_file, take_device};
+pub use target::{
+    Made, MadeJournal, make, make_journal, make_journal_on, make_on, plan, plan_journal,
+    plan_journal_on, plan_on, refuse_occupied_file, take_device,
+};
 pub use write::{Before, write, write_populated};

@@ -1,5 +1,6 @@
 //! Options of the caller.
 
+use crate::external_journal::ExternalJournal;
 use crate::features::FeatureEdit;
 use crate::profile::Usage;
 use crate::quota_kinds::QuotaKinds;
@@ -28,6 +29,8 @@ pub struct Options {
     pub reserved_percent: Option<f64>,
     /// The journal's size in MiB, instead of one that fits the volume.
     pub journal_mib: Option<u32>,
+    /// The journal on a device of its own that the volume is to use, instead of one inside of it.
+    pub external_journal: Option<ExternalJournal>,
     /// Features to add to the usage's, or to take away, in this order.
     pub features: Vec<FeatureEdit>,
     /// The seed of directory hashes, instead of a random one.
@@ -67,6 +70,7 @@ impl Default for Options {
             uuid: None,
             reserved_percent: None,
             journal_mib: None,
+            external_journal: None,
             features: Vec::new(),
             hash_seed: None,
             stride: 0,

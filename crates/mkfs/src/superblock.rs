@@ -15,17 +15,17 @@ use crate::inodes::{Contents, MMP_SECONDS};
 use crate::layout::Layout;
 
 /// `s_errors`: go on after an error. What mke2fs writes where nothing was chosen.
-const ERRORS_CONTINUE: u16 = 1;
+pub(crate) const ERRORS_CONTINUE: u16 = 1;
 /// `s_max_mnt_count`: never checked because of the number of mounts.
-const NO_LIMIT: u16 = u16::MAX;
+pub(crate) const NO_LIMIT: u16 = u16::MAX;
 /// `s_checksum_type`: crc32c.
-const CRC32C: u8 = 1;
+pub(crate) const CRC32C: u8 = 1;
 /// `s_jnl_backup_type`: `s_jnl_blocks` has a copy of the journal's inode.
 const JOURNAL_BACKUP: u8 = 1;
 /// `s_encrypt_algos`: AES-256-XTS and AES-256-CTS. Policies name their modes themselves.
 const USUAL_CIPHERS: [u8; 4] = [1, 4, 0, 0];
 /// Bytes behind byte 128 that inodes of more than 128 bytes have for the format's fields.
-const EXTRA_ISIZE: u16 = 32;
+pub(crate) const EXTRA_ISIZE: u16 = 32;
 
 /// The superblock, not sealed. `kib_written` is what was written to the device so far.
 pub(crate) fn superblock(
@@ -105,7 +105,7 @@ fn counts(raw: &mut RawSuperblock, layout: &Layout) {
     raw.overhead_blocks = low(layout.overhead);
 }
 
-fn times(raw: &mut RawSuperblock, seconds: u64) {
+pub(crate) fn times(raw: &mut RawSuperblock, seconds: u64) {
     raw.set_write_time(seconds);
     (raw.mkfs_time, raw.mkfs_time_hi) = (raw.wtime, raw.wtime_hi);
     (raw.lastcheck, raw.lastcheck_hi) = (raw.wtime, raw.wtime_hi);
@@ -121,6 +121,10 @@ fn files(raw: &mut RawSuperblock, layout: &Layout, contents: &Contents) {
         }
         raw.jnl_blocks[15].set(exact_u32(size >> 32));
         raw.jnl_blocks[16].set(exact_u32(size & 0xFFFF_FFFF));
+    }
+    if let Some(journal) = &layout.external_journal {
+        raw.journal_uuid = journal.uuid;
+        raw.journal_dev.set(journal.number);
     }
     if let Some(block) = layout.files.mmp {
         raw.mmp_block.set(block);

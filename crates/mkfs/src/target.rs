@@ -10,6 +10,7 @@ use extant_units::DevOff;
 
 use crate::error::{Error, Result};
 use crate::identity::Identity;
+use crate::journal_device::JournalPlan;
 use crate::layout::Layout;
 use crate::options::Options;
 use crate::signature::{Signature, find_signatures};
@@ -31,6 +32,39 @@ pub struct Made {
     pub overwritten: Vec<Signature>,
 }
 
+/// Result of making a journal on a device of its own.
+#[derive(Clone, Debug)]
+pub struct MadeJournal {
+    /// The journal.
+    pub plan: JournalPlan,
+    /// The former content, which is overwritten.
+    pub overwritten: Vec<Signature>,
+}
+
+/// Content of a device or of a file, as it is made.
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    Volume(&'a Layout, &'a Identity),
+    Journal(&'a JournalPlan),
+}
+
+impl Content<'_> {
+    /// Bytes that it takes of its device.
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Volume(layout, _) => layout.bytes(),
+            Self::Journal(plan) => plan.bytes(),
+        }
+    }
+
+    fn write(self, device: &dyn BlockDevice, before: Before) -> Result<()> {
+        match self {
+            Self::Volume(layout, identity) => write_over(device, layout, identity, before),
+            Self::Journal(plan) => plan.write(device),
+        }
+    }
+}
+
 /// The file that the path leads to.
 enum Target {
     /// Nothing yet.
@@ -50,23 +84,66 @@ pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
     let target = Target::of(path, OpenMode::ReadWrite)?;
     let layout = target.plan(path, size, options)?;
     let existed = !matches!(target, Target::New);
-    let overwritten = match target {
-        Target::New => {
-            let len = size.expect("a new file is planned with a size");
-            make_new(path, len, &layout, &identity)?;
-            Vec::new()
-        }
-        Target::File(len) => {
-            let longer = size.filter(|&size| size > len);
-            make_over_file(path, longer, options, &layout, &identity)?
-        }
-        Target::Device(device) => make_over_device(&device, options, &layout, &identity)?,
-    };
+    let overwritten = target.fill(path, size, options, Content::Volume(&layout, &identity))?;
     Ok(Made {
         layout,
         identity,
         existed,
         overwritten,
+    })
+}
+
+/// Makes a journal on `path`, for a volume elsewhere: as [`make`] makes a volume, where `options`
+/// have the feature `journal_dev`.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_journal(path: &Path, size: Option<u64>, options: &Options) -> Result<MadeJournal> {
+    let target = Target::of(path, OpenMode::ReadWrite)?;
+    let plan = JournalPlan::of(options, target.bytes(size)?)?;
+    refuse_sectors(path, plan.block_size.into())?;
+    let overwritten = target.fill(path, size, options, Content::Journal(&plan))?;
+    Ok(MadeJournal { plan, overwritten })
+}
+
+/// As [`make_journal`], on any device.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_journal_on(
+    device: &dyn BlockDevice,
+    size: Option<u64>,
+    options: &Options,
+) -> Result<MadeJournal> {
+    let plan = JournalPlan::of(options, size_on(device, size)?)?;
+    let overwritten = make_over_device(device, options, Content::Journal(&plan))?;
+    Ok(MadeJournal { plan, overwritten })
+}
+
+/// The journal that [`make_journal`] would make, without a change.
+///
+/// # Errors
+/// As [`make_journal`], as far as they are known without writing.
+pub fn plan_journal(path: &Path, size: Option<u64>, options: &Options) -> Result<MadeJournal> {
+    let target = Target::of(path, OpenMode::ReadOnly)?;
+    let plan = JournalPlan::of(options, target.bytes(size)?)?;
+    refuse_sectors(path, plan.block_size.into())?;
+    let overwritten = target.overwritten(path, options)?;
+    Ok(MadeJournal { plan, overwritten })
+}
+
+/// The journal that [`make_journal_on`] would make, without a change.
+///
+/// # Errors
+/// As [`make_journal_on`], as far as they are known without writing.
+pub fn plan_journal_on(
+    device: &dyn BlockDevice,
+    size: Option<u64>,
+    options: &Options,
+) -> Result<MadeJournal> {
+    Ok(MadeJournal {
+        plan: JournalPlan::of(options, size_on(device, size)?)?,
+        overwritten: refuse_occupied(device, options)?,
     })
 }
 
@@ -78,11 +155,7 @@ pub fn plan(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
     let identity = Identity::of(options)?;
     let target = Target::of(path, OpenMode::ReadOnly)?;
     let layout = target.plan(path, size, options)?;
-    let overwritten = match &target {
-        Target::New => Vec::new(),
-        Target::Device(device) => refuse_occupied(device, options)?,
-        Target::File(_) => refuse_occupied(&FileDevice::open(path, OpenMode::ReadOnly)?, options)?,
-    };
+    let overwritten = target.overwritten(path, options)?;
     Ok(Made {
         layout,
         identity,
@@ -98,7 +171,8 @@ pub fn plan(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
 pub fn make_on(device: &dyn BlockDevice, size: Option<u64>, options: &Options) -> Result<Made> {
     let identity = Identity::of(options)?;
     let layout = Layout::plan(options, size_on(device, size)?)?;
-    let overwritten = make_over_device(device, options, &layout, &identity)?;
+    let content = Content::Volume(&layout, &identity);
+    let overwritten = make_over_device(device, options, content)?;
     Ok(Made {
         layout,
         identity,
@@ -142,14 +216,49 @@ impl Target {
         Ok(Self::Device(FileDevice::open(path, mode)?))
     }
 
+    /// Bytes of what is made there.
+    fn bytes(&self, size: Option<u64>) -> Result<u64> {
+        match (self, size) {
+            (Self::New, None) => Err(Error::NoSize),
+            (Self::Device(device), size) => size_on(device, size),
+            (_, Some(size)) => Ok(size),
+            (Self::File(len), None) => Ok(len / PAGE * PAGE),
+        }
+    }
+
+    /// The content that would be overwritten.
+    fn overwritten(&self, path: &Path, options: &Options) -> Result<Vec<Signature>> {
+        match self {
+            Self::New => Ok(Vec::new()),
+            Self::Device(device) => refuse_occupied(device, options),
+            Self::File(_) => refuse_occupied(&FileDevice::open(path, OpenMode::ReadOnly)?, options),
+        }
+    }
+
+    /// Writes `content`; what was there before.
+    fn fill(
+        self,
+        path: &Path,
+        size: Option<u64>,
+        options: &Options,
+        content: Content<'_>,
+    ) -> Result<Vec<Signature>> {
+        match self {
+            Self::New => {
+                let len = size.expect("a new file is planned with a size");
+                make_new(path, len, content)?;
+                Ok(Vec::new())
+            }
+            Self::File(len) => {
+                let longer = size.filter(|&size| size > len);
+                make_over_file(path, longer, options, content)
+            }
+            Self::Device(device) => make_over_device(&device, options, content),
+        }
+    }
+
     fn plan(&self, path: &Path, size: Option<u64>, options: &Options) -> Result<Layout> {
-        let bytes = match (self, size) {
-            (Self::New, None) => return Err(Error::NoSize),
-            (Self::Device(device), size) => size_on(device, size)?,
-            (_, Some(size)) => size,
-            (Self::File(len), None) => len / PAGE * PAGE,
-        };
-        let layout = Layout::plan(options, bytes)?;
+        let layout = Layout::plan(options, self.bytes(size)?)?;
         refuse_sectors(path, layout.geometry.block_size.bytes_u64())?;
         Ok(layout)
     }
@@ -240,26 +349,25 @@ fn wipe(device: &dyn BlockDevice, found: &[Signature]) -> io::Result<()> {
 fn make_over_device(
     device: &dyn BlockDevice,
     options: &Options,
-    layout: &Layout,
-    identity: &Identity,
+    content: Content<'_>,
 ) -> Result<Vec<Signature>> {
     let found = refuse_occupied(device, options)?;
     if options.discard {
         wipe(device, &found)?;
         // What lies behind the volume is none of its business.
-        device.discard(DevOff::ZERO, layout.bytes().min(device.len()))?;
+        device.discard(DevOff::ZERO, content.bytes().min(device.len()))?;
     }
     wipe(device, &found)?;
-    write_over(device, layout, identity, Before::Unknown)?;
+    content.write(device, Before::Unknown)?;
     Ok(found)
 }
 
 /// Makes a file that is not there. If that fails, no half-made file stays behind; what another
 /// process has put at `path` meanwhile, or a link that leads nowhere, does.
-fn make_new(path: &Path, len: u64, layout: &Layout, identity: &Identity) -> Result<()> {
+fn make_new(path: &Path, len: u64, content: Content<'_>) -> Result<()> {
     let new = OpenOptions::new().write(true).create_new(true).open(path)?;
     let own = new.metadata()?;
-    let made = fill_new(path, new, len, layout, identity);
+    let made = fill_new(path, new, len, content);
     let is_own = |found: Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
     if made.is_err() && path.symlink_metadata().is_ok_and(is_own) {
         // The first error is what counts.
@@ -268,11 +376,11 @@ fn make_new(path: &Path, len: u64, layout: &Layout, identity: &Identity) -> Resu
     made
 }
 
-fn fill_new(path: &Path, new: File, len: u64, layout: &Layout, identity: &Identity) -> Result<()> {
+fn fill_new(path: &Path, new: File, len: u64, content: Content<'_>) -> Result<()> {
     new.set_len(len)?;
     drop(new);
     let device = FileDevice::open(path, OpenMode::ReadWrite)?;
-    write_over(&device, layout, identity, Before::Zeros)
+    content.write(&device, Before::Zeros)
 }
 
 /// Makes the volume in a file that is there; `longer` is its new length, if it has to get longer.
@@ -280,8 +388,7 @@ fn make_over_file(
     path: &Path,
     longer: Option<u64>,
     options: &Options,
-    layout: &Layout,
-    identity: &Identity,
+    content: Content<'_>,
 ) -> Result<Vec<Signature>> {
     let mut device = FileDevice::open(path, OpenMode::ReadWrite)?;
     let found = refuse_occupied(&device, options)?;
@@ -294,7 +401,7 @@ fn make_over_file(
     }
     wipe(&device, &found)?;
     // What lies behind the volume is none of its business.
-    device.write_zeroes(DevOff::ZERO, layout.bytes())?;
-    write_over(&device, layout, identity, Before::Zeros)?;
+    device.write_zeroes(DevOff::ZERO, content.bytes())?;
+    content.write(&device, Before::Zeros)?;
     Ok(found)
 }

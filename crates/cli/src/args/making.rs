@@ -56,16 +56,17 @@ pub(crate) struct Mkfs {
     /// Share of the blocks that only root may take: 0 to 50; 5 by default
     #[arg(short = 'm', long, value_name = "PERCENT")]
     pub(crate) reserved_percent: Option<f64>,
-    /// The journal: size=MIB sets its size, which otherwise follows from the volume's
-    #[arg(short = 'J', long, value_name = "size=MIB", value_parser = parse_journal)]
-    pub(crate) journal: Option<u32>,
+    /// The journal: size=MIB sets its size, which otherwise follows from the volume's; device=PATH
+    /// has it on another device, or in another file, that -O journal_dev has made
+    #[arg(short = 'J', long, value_name = "size=MIB|device=PATH", value_parser = parse_journal)]
+    pub(crate) journal: Option<JournalChoice>,
     /// Features to add, or with a ^ in front to take away; "none" takes all away.
     ///
     /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file
     /// filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file huge_file
     /// uninit_bg dir_nlink extra_isize metadata_csum casefold large_dir ea_inode inline_data
     /// meta_bg (which needs ^resize_inode) quota project bigalloc (clusters, see -C) verity encrypt
-    /// stable_inodes
+    /// stable_inodes; and journal_dev, which makes a journal for a volume elsewhere (see -J)
     #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
     pub(crate) features: Vec<FeatureList>,
     /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a
@@ -133,6 +134,15 @@ impl From<UsageName> for Usage {
     }
 }
 
+/// The journal of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum JournalChoice {
+    /// Inside of it, of so many MiB.
+    Mib(u32),
+    /// On this device, or in this file.
+    Device(PathBuf),
+}
+
 /// A UUID that was asked for; `None` is a random one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UuidChoice(pub(crate) Option<[u8; 16]>);
@@ -190,9 +200,12 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
     bytes.collect::<Vec<u8>>().try_into().map_err(|_| bad())
 }
 
-fn parse_journal(text: &str) -> Result<u32, String> {
-    let size = text.strip_prefix("size=").ok_or("only size=MIB is known")?;
-    number(size)
+fn parse_journal(text: &str) -> Result<JournalChoice, String> {
+    match text.split_once('=') {
+        Some(("size", size)) => number(size).map(JournalChoice::Mib),
+        Some(("device", path)) if !path.is_empty() => Ok(JournalChoice::Device(path.into())),
+        _ => Err("only size=MIB and device=PATH are known".into()),
+    }
 }
 
 fn number(text: &str) -> Result<u32, String> {
@@ -287,6 +300,9 @@ mod tests {
         ] {
             assert!(parse_extended_list(bad).is_err(), "{bad}");
         }
-        assert!(parse_journal("4").is_err() && parse_journal("size=4") == Ok(4));
+        assert!(parse_journal("4").is_err() && parse_journal("device=").is_err());
+        assert_eq!(parse_journal("size=4"), Ok(JournalChoice::Mib(4)));
+        let device = JournalChoice::Device("/dev/x=y".into());
+        assert_eq!(parse_journal("device=/dev/x=y"), Ok(device));
     }
 }

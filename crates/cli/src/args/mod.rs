@@ -31,7 +31,7 @@ pub(crate) use keys::{
     Key, KeyAction, KeyAdd, KeyEncrypt, KeyOfMount, KeyPolicy, names_of as policy_names,
 };
 pub(crate) use listing::{Cat, Df, Du, Find, KindLetter, Ls, Stat, Tree};
-pub(crate) use making::{Extended, ExtendedList, Mkfs};
+pub(crate) use making::{Extended, ExtendedList, JournalChoice, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm, Setfattr, Touch};

@@ -2,18 +2,24 @@
 
 use std::path::Path;
 
-use extant::device::OpenMode;
-use extant::mkfs::{self, Made, Options};
+use extant::device::{BlockDevice, OpenMode};
+use extant::mkfs::{self, ExternalJournal, JournalPlan, Made, MadeJournal, Options};
 use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
 
-use crate::args::{Extended, ExtendedList, Mkfs};
+use crate::args::{Extended, ExtendedList, JournalChoice, Mkfs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source;
 
 pub(crate) fn run(args: &Mkfs) -> Outcome {
-    let options = options(args);
+    let mut options = options(args);
+    if let Some(JournalChoice::Device(path)) = &args.journal {
+        options.external_journal = match ExternalJournal::open(path) {
+            Ok(journal) => Some(journal),
+            Err(error) => return Outcome::Failed(failure(&args.image, error)),
+        };
+    }
     let mode = if args.dry_run {
         OpenMode::ReadOnly
     } else {
@@ -23,6 +29,9 @@ pub(crate) fn run(args: &Mkfs) -> Outcome {
         Ok(device) => device,
         Err(failure) => return Outcome::Failed(failure),
     };
+    if JournalPlan::is_asked_for(&options) {
+        return make_journal(args, device.as_deref(), &options).into();
+    }
     let done = match (device, args.dry_run) {
         (Some(device), true) => mkfs::plan_on(&*device, args.size, &options),
         (Some(device), false) => mkfs::make_on(&*device, args.size, &options),
@@ -34,6 +43,46 @@ pub(crate) fn run(args: &Mkfs) -> Outcome {
         Err(error) => Err(failure(&args.image, error)),
     };
     shown.into()
+}
+
+/// Makes a journal for a volume elsewhere.
+fn make_journal(
+    args: &Mkfs,
+    device: Option<&dyn BlockDevice>,
+    options: &Options,
+) -> Result<(), Failure> {
+    let (image, size) = (&args.image, args.size);
+    let done = match (device, args.dry_run) {
+        (Some(device), true) => mkfs::plan_journal_on(device, size, options),
+        (Some(device), false) => mkfs::make_journal_on(device, size, options),
+        (None, true) => mkfs::plan_journal(image, size, options),
+        (None, false) => mkfs::make_journal(image, size, options),
+    };
+    let MadeJournal { plan, overwritten } = done.map_err(|error| failure(image, error))?;
+    let overwritten: Vec<&str> = overwritten.iter().map(|one| one.what).collect();
+    let mut out = Output::new();
+    if args.json {
+        out.json(&json!({
+            "image": image.to_string_lossy(),
+            "made": !args.dry_run,
+            "bytes": plan.bytes(),
+            "block_size": plan.block_size,
+            "blocks": plan.blocks,
+            "features": ["journal_dev"],
+            "uuid": uuid(&plan.identity.uuid),
+            "time": plan.identity.time,
+            "overwritten": overwritten,
+        }))?;
+    } else if !args.quiet {
+        let would = if args.dry_run { "would be " } else { "" };
+        let (blocks, size) = (plan.blocks, plan.block_size);
+        let image = image.display();
+        out.text(format!(
+            "{image}: {would}a journal of {blocks} blocks of {size} bytes\nUUID: {}\n",
+            uuid(&plan.identity.uuid)
+        ))?;
+    }
+    out.finish()
 }
 
 /// Why nothing was made on `image`.
@@ -60,7 +109,10 @@ fn options(args: &Mkfs) -> Options {
         label: args.label.clone().unwrap_or_default().into_bytes(),
         uuid: args.uuid.and_then(|choice| choice.0),
         reserved_percent: args.reserved_percent,
-        journal_mib: args.journal,
+        journal_mib: match args.journal {
+            Some(JournalChoice::Mib(mib)) => Some(mib),
+            _ => None,
+        },
         time: args.time,
         force: args.force,
         ..Options::default()

@@ -348,6 +348,20 @@ impl JournalSuperblock {
         self.raw.max_len = blocks.into();
     }
 
+    /// Makes the log, which is empty and new, begin behind block `at`, where this superblock is on
+    /// a device of its own. Nothing uses it yet.
+    pub fn set_on_device(&mut self, at: u32) {
+        self.raw.first = (at + 1).into();
+        self.raw.users = 0.into();
+    }
+
+    /// Makes the file system with `uuid` the only user of the log.
+    pub fn set_user(&mut self, uuid: [u8; 16]) {
+        self.raw.users = 1.into();
+        self.raw.user_ids = [[0; 16]; 48];
+        self.raw.user_ids[0] = uuid;
+    }
+
     /// Says where the next transaction goes; only meaningful in an empty log, and only a hint.
     pub fn set_head(&mut self, head: u32) {
         if self.has_features() {

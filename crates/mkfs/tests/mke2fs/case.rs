@@ -74,7 +74,7 @@ impl Case {
         Ok(())
     }
 
-    fn options(&self) -> extant_mkfs::Result<Options> {
+    pub(crate) fn options(&self) -> extant_mkfs::Result<Options> {
         let mut options = Options {
             uuid: Some(UUID_BYTES),
             hash_seed: Some(SEED_BYTES),

@@ -84,7 +84,9 @@ impl Known {
     /// The bytes of the piece at `at` that may differ.
     fn meant(&self, at: u64, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut meant = Vec::new();
-        if bytes[56..58] == [0x53, 0xEF] && bytes[0..4] != [0; 4] {
+        // That of a journal's device has no inodes.
+        let is_super = bytes[0..4] != [0; 4] || bytes[96] == 8;
+        if bytes[56..58] == [0x53, 0xEF] && is_super {
             meant.extend([376..384, 1020..1024]);
             if self.deep_journal.is_some() {
                 meant.push(268 + 24..268 + 60);

@@ -6,6 +6,7 @@
 
 mod case;
 mod difference;
+mod journals;
 
 use std::fs::File;
 use std::io::Write;
