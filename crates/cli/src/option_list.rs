@@ -53,6 +53,14 @@ pub(crate) const LINUX: &[OptionText] = &[
         "The device or file with the journal, for a volume that has it on another device.",
     ),
     (
+        "journal_dev=N",
+        "The same by the number of a block device, as Linux encodes it in 32 bits.",
+    ),
+    (
+        "nouid32",
+        "Owners and groups are read and stored as 16 bits; larger ones become 65534.",
+    ),
+    (
         "bsddf, minixdf",
         "Leave the format's own blocks out of statfs(2) (bsddf, the default).",
     ),

@@ -1,6 +1,7 @@
 //! Volumes whose journal is on another device, which the mount is given: logs of Linux replayed
 //! here, logs written here replayed by Linux, and devices that do not belong to the volume.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -169,6 +170,41 @@ fn logs_written_here_are_replayed_by_linux_and_here() -> Result<()> {
 fn made(tree: &Tree) -> usize {
     let paths = tree.iter().map(|(path, _)| path.to_string_lossy());
     paths.filter(|path| path.starts_with("file")).count()
+}
+
+/// The device is named by its number, as Linux encodes it.
+#[test]
+fn a_journal_is_found_by_the_number_of_its_device() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let pair = Pair::make(4096, "")?;
+    let device = LoopDevice::over(pair.journal.path(), 512)?;
+    let number = std::fs::metadata(device.path())?.rdev();
+    let open = |number: u64| {
+        VolumeOptions::new()
+            .write(true)
+            .mount_options(&format!("journal_dev={number}"))
+            .open(pair.volume.path())
+    };
+    let volume = open(number).map_err(told)?;
+    let root = volume.root().map_err(told)?;
+    let made = volume.mkdir(&root, b"dir", 0o755, &Cred::root());
+    made.map_err(told)?;
+    drop(root);
+    volume.unmount().map_err(told)?;
+    // The numbers of a device that there is not, and of one that is no journal.
+    for (wrong, why) in [
+        (0xF_F7FF, "no block device 4087:255"),
+        (0x103, "no block device 1:3"),
+    ] {
+        let said = open(wrong).map(drop).map_err(|error| error.to_string());
+        let said = said.err().unwrap_or_default();
+        ensure!(said.contains(why), "{wrong}: {said}");
+    }
+    drop(device);
+    pair.fsck()?;
+    Ok(())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Opening a file system.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode};
@@ -204,9 +204,12 @@ impl VolumeOptions {
     }
 
     fn open_journal(&self, options: &MountOptions) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let Some(path) = options.journal_path() else {
-            return Ok(None);
+        let path = match (options.journal_path(), options.journal_number()) {
+            (Some(path), _) => path.to_owned(),
+            (None, Some(number)) => device_numbered(number)?,
+            (None, None) => return Ok(None),
         };
+        let path = path.as_path();
         let io = self.io(options);
         let opened = match self.write {
             true => open_device(path, OpenMode::ReadWrite, io),
@@ -226,6 +229,23 @@ impl VolumeOptions {
         }
         Ok(options)
     }
+}
+
+/// The path of the block device with these numbers, major and minor.
+fn device_numbered((major, minor): (u32, u32)) -> Result<PathBuf> {
+    let path = PathBuf::from(format!("/dev/block/{major}:{minor}"));
+    if path.exists() {
+        return Ok(path);
+    }
+    // Without udev there are names alone, which the kernel knows.
+    let event = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent"));
+    let event = event.unwrap_or_default();
+    let name = event.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    let found = name.map(|name| PathBuf::from("/dev").join(name));
+    found.filter(|path| path.exists()).ok_or_else(|| {
+        let what = format!("'journal_dev': there is no block device {major}:{minor}");
+        Error::BadOption(what)
+    })
 }
 
 fn mounted(device: Arc<dyn BlockDevice>, options: MountOptions, tuning: Tuning) -> Result<Volume> {

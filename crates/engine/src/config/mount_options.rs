@@ -108,8 +108,11 @@ pub struct MountOptions {
     max_dir_size: Option<u64>,
     buffered_path: Option<BufferedPath>,
     dioread_nolock: bool,
+    narrow_ids: bool,
     backend: Backend,
     journal_path: Option<PathBuf>,
+    /// The number of the device with the journal, as Linux encodes it in 32 bits.
+    journal_number: Option<u32>,
     journal_device: Option<JournalDevice>,
 }
 
@@ -145,8 +148,10 @@ impl Default for MountOptions {
             max_dir_size: None,
             buffered_path: None,
             dioread_nolock: true,
+            narrow_ids: false,
             backend: Backend::Auto,
             journal_path: None,
+            journal_number: None,
             journal_device: None,
         }
     }
@@ -226,6 +231,18 @@ impl MountOptions {
     /// The path of the device with the journal (`journal_path=`).
     pub fn journal_path(&self) -> Option<&Path> {
         self.journal_path.as_deref()
+    }
+
+    /// Major and minor number of the device with the journal (`journal_dev=`).
+    pub(crate) fn journal_number(&self) -> Option<(u32, u32)> {
+        let of = |number: u32| (number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xF_FF00);
+        self.journal_number.map(of)
+    }
+
+    /// Returns whether owners are read and stored as 16 bits (`nouid32`). The mount of a private
+    /// copy, which replays what a log has, keeps all of them.
+    pub(crate) fn narrow_ids(&self) -> bool {
+        self.narrow_ids && !self.unlogged
     }
 
     /// Gives the device with the journal.

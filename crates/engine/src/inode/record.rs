@@ -13,6 +13,9 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
+/// The owner whose number has more bits than there is room for, as Linux's `overflowuid`.
+const OVERFLOW_ID: u32 = 65534;
+
 /// The purpose of a request for an inode. Decides which numbers and which inodes are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asker {
@@ -69,7 +72,10 @@ pub(super) fn peek<R>(
     let block = fs.cache.cached(location.block)?;
     let bytes = block.data();
     let record = record_at(fs, location, &bytes).ok()?;
-    let core = InodeCore::decode_without_xattrs(&format(&fs.layout), ino, record).ok()?;
+    let mut core = InodeCore::decode_without_xattrs(&format(&fs.layout), ino, record).ok()?;
+    if fs.options.narrow_ids() {
+        take_low_halves(&mut core);
+    }
     let kind = kind_of(fs, ino, Asker::User, &core).ok()?;
     if kind == FileKind::Symlink && core.flags.contains(InodeFlags::ENCRYPT) {
         // Its size as callers see it is that of the target.
@@ -114,8 +120,28 @@ pub(crate) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     };
     let bytes = block.data();
     let record = record_at(fs, location, &bytes)?;
-    InodeCore::decode(&format(&fs.layout), ino, record)
-        .map_err(|e| Error::corrupt(Location::Inode(ino), e))
+    let decoded = InodeCore::decode(&format(&fs.layout), ino, record);
+    let mut core = decoded.map_err(|e| Error::corrupt(Location::Inode(ino), e))?;
+    if fs.options.narrow_ids() {
+        take_low_halves(&mut core);
+    }
+    Ok(core)
+}
+
+/// What a mount with `nouid32` reads of the owners: 16 bits.
+fn take_low_halves(core: &mut InodeCore) {
+    core.uid &= u32::from(u16::MAX);
+    core.gid &= u32::from(u16::MAX);
+}
+
+/// `core` as a mount with `nouid32` stores it: an owner of more than 16 bits is 65534.
+fn with_narrow_ids(core: &InodeCore) -> InodeCore {
+    let narrow = |id: u32| u16::try_from(id).map_or(OVERFLOW_ID, u32::from);
+    InodeCore {
+        uid: narrow(core.uid),
+        gid: narrow(core.gid),
+        ..core.clone()
+    }
 }
 
 /// The bytes of the record of inode `ino`.
@@ -272,7 +298,10 @@ impl HeldRecord {
             if new {
                 record.fill(0);
             }
-            core.encode(&format, self.ino, record)
+            match fs.options.narrow_ids() {
+                true => with_narrow_ids(core).encode(&format, self.ino, record),
+                false => core.encode(&format, self.ino, record),
+            }
         };
         let encoded = match &fs.operations {
             None => h.modify(&self.block, change)?,

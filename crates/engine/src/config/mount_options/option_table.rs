@@ -161,20 +161,17 @@ const OPTIONS: &[(&str, Effect)] = &[
     ("extents", Ignored),
     ("debug", Ignored),
     ("stripe", Ignored),
-    // Names of things this build does not do.
-    (
-        "journal_async_commit",
-        Refused("a commit record is only written after its blocks"),
-    ),
+    ("journal_async_commit", Ignored),
     (
         "journal_dev",
-        Refused("use journal_path with the path of the device"),
+        Number(|o, number| (o.journal_number, o.journal_path) = (Some(number), None)),
     ),
     (
         "journal_path",
-        Text(|o, path| o.journal_path = Some(path.into())),
+        Text(|o, path| (o.journal_path, o.journal_number) = (Some(path.into()), None)),
     ),
-    ("nouid32", Refused("owners always have 32 bits")),
+    ("nouid32", Word(|o| o.narrow_ids = true)),
+    // Names of things this build does not do.
     (
         "abort",
         Refused("shut the file system down through its interface instead"),
