@@ -41,6 +41,12 @@ pub enum Error {
         /// The damage there.
         kind: CorruptKind,
     },
+    /// The journal is on another device, and the volume waits for its replay.
+    #[error("its journal, which waits for a replay, is on another device: --journal gives that")]
+    NoJournal,
+    /// The device that was given does not hold the volume's journal.
+    #[error("the journal that was given: {0}")]
+    OtherJournal(&'static str),
     /// The device failed.
     #[error("I/O error: {0}")]
     Device(#[from] io::Error),

@@ -17,7 +17,7 @@ use crate::volume::Volume;
 /// Blocks of the log; `None` without a journal, or after a finding.
 fn log(volume: &Volume, findings: &Findings) -> Result<Option<LogMap>> {
     let Some(ino) = volume.sb.journal_inode() else {
-        return Ok(None);
+        return Ok(volume.external_log.clone());
     };
     let runs = runs_of(volume, ino, findings)?;
     Ok(runs.map(|(runs, _)| LogMap::new(runs.iter().map(|run| (run.pblk, run.len)).collect())))
@@ -37,6 +37,9 @@ pub fn find_log(dev: Arc<dyn BlockDevice>) -> Result<Option<LogMap>> {
 /// Replays the journal into the volume's private copy. Returns the number of transactions. Blocks
 /// whose copies in the log are damaged stay as they are on the device.
 pub(crate) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Result<u64> {
+    if volume.sb.has_journal_elsewhere() && volume.external_log.is_none() {
+        return Err(Error::NoJournal);
+    }
     let missing = match volume.sb.journal_inode() {
         Some(_) => JournalDamage::ReplayWithoutMap,
         None => JournalDamage::ReplayWithoutJournal,

@@ -46,6 +46,7 @@ mod contexts;
 mod copies;
 mod dirs;
 mod error;
+mod external_journal;
 mod facts;
 mod feature_gate;
 mod fields;
@@ -80,6 +81,7 @@ use extant_units::Ino;
 
 pub use error::{Error, Result};
 pub use extant_disk::damage;
+pub use external_journal::{external_log, external_log_copy};
 pub use feature_gate::{require_repaired_features, require_written_features};
 pub use findings::Finding;
 use findings::Findings;
@@ -127,7 +129,7 @@ pub fn open_image(path: impl AsRef<Path>) -> Result<Arc<dyn BlockDevice>> {
 pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Report> {
     let findings = Findings::new(options.max_findings);
     let memory = options.replay_bytes.unwrap_or_else(memory_share);
-    let opened = open::open(dev, memory, &findings)?;
+    let opened = open::open(dev, options.journal, memory, &findings)?;
     let volume = &opened.volume;
     journal::check(volume, &findings)?;
     let orphans = orphans::read(volume, &findings)?;

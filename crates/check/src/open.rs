@@ -6,6 +6,7 @@ use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::features::Incompat;
 
 use crate::error::Result;
+use crate::external_journal::external_log_copy;
 use crate::findings::Findings;
 use crate::volume::Volume;
 use crate::{journal, superblock};
@@ -18,9 +19,17 @@ pub(crate) struct Opened {
 }
 
 /// Reads superblock and descriptors, replaying a journal that holds transactions into at most
-/// `memory` bytes.
-pub(crate) fn open(dev: Arc<dyn BlockDevice>, memory: u64, findings: &Findings) -> Result<Opened> {
-    let volume = Volume::read(CowDevice::with_limit(dev, memory), findings)?;
+/// `memory` bytes. `journal` is the device of one that is not on `dev`.
+pub(crate) fn open(
+    dev: Arc<dyn BlockDevice>,
+    journal: Option<&Arc<dyn BlockDevice>>,
+    memory: u64,
+    findings: &Findings,
+) -> Result<Opened> {
+    let mut volume = Volume::read(CowDevice::with_limit(dev, memory), findings)?;
+    if let Some(journal) = journal {
+        volume.external_log = Some(external_log_copy(&volume.sb, journal, memory)?);
+    }
     superblock::check(&volume, findings)?;
     if !volume.sb.features().has_incompat(Incompat::RECOVER) {
         return Ok(Opened {
@@ -30,7 +39,9 @@ pub(crate) fn open(dev: Arc<dyn BlockDevice>, memory: u64, findings: &Findings) 
     }
     let before = findings.count();
     let replayed = journal::replay(&volume, memory, findings)?;
-    let volume = Volume::read(volume.into_device(), findings)?;
+    let log = volume.external_log.take();
+    let mut volume = Volume::read(volume.into_device(), findings)?;
+    volume.external_log = log;
     // Faults of the superblock that the replay did not mend are known already.
     if before == 0 {
         superblock::check(&volume, findings)?;

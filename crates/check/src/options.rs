@@ -1,6 +1,9 @@
 //! How a check runs.
 
 use std::fmt;
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
 
 /// How to check.
 #[derive(Clone, Copy)]
@@ -12,6 +15,8 @@ pub struct CheckOptions<'a> {
     /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of
     /// the host's.
     pub replay_bytes: Option<u64>,
+    /// The device with the journal, for a volume that has it elsewhere. It is never written.
+    pub journal: Option<&'a Arc<dyn BlockDevice>>,
     /// Called now and then with the work done and the work in all, in no unit.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
@@ -25,6 +30,7 @@ impl fmt::Debug for CheckOptions<'_> {
             .field("threads", &self.threads)
             .field("max_findings", &self.max_findings)
             .field("replay_bytes", &self.replay_bytes)
+            .field("journal", &self.journal.map(|_| ".."))
             .field("progress", &self.progress.map(|_| ".."))
             .finish()
     }
@@ -38,6 +44,7 @@ impl Default for CheckOptions<'_> {
                 .min(DEFAULT_THREADS),
             max_findings: 10_000,
             replay_bytes: None,
+            journal: None,
             progress: None,
         }
     }

@@ -82,9 +82,9 @@ fn numbers(volume: &Volume, add: &dyn Fn(SuperblockDamage)) -> Result<()> {
         if features.has_incompat(Incompat::RECOVER) {
             add(SuperblockDamage::RecoveryWithoutJournal);
         }
-    } else if external {
+    } else if external && raw.journal_inum.get() != 0 {
         add(SuperblockDamage::ExternalJournal);
-    } else if raw.journal_inum.get() == 0 {
+    } else if !external && raw.journal_inum.get() == 0 {
         add(SuperblockDamage::NoJournalInode);
     }
     let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];

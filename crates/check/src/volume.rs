@@ -11,6 +11,7 @@ use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::inode::{InodeCore, InodeError, InodeFormat};
 use extant_disk::location::Location;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_jbd2::LogMap;
 use extant_units::{DevOff, Group, Ino, Pblk, exact_u32};
 
 use crate::error::{Error, Result};
@@ -30,6 +31,8 @@ pub(crate) struct Volume {
     pub(crate) checksum: GroupChecksum,
     pub(crate) format: InodeFormat,
     pub(crate) csum_seed: Option<Crc32c>,
+    /// The log, if it is on a device of its own that was given.
+    pub(crate) external_log: Option<LogMap>,
 }
 
 impl Volume {
@@ -59,6 +62,7 @@ impl Volume {
             checksum: GroupChecksum::of(&sb),
             format,
             csum_seed,
+            external_log: None,
             sb,
         };
         volume.groups = volume.read_descriptors(findings)?;

@@ -65,6 +65,22 @@ pub(crate) fn connect(
     by_copy.at(location).map(Some)
 }
 
+/// The device with the journal of an image that has it elsewhere, if one is named.
+pub(crate) fn journal(
+    path: Option<&Path>,
+    mode: OpenMode,
+) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    if is_remote(path) {
+        let device = NbdDevice::connect(address(path)?, mode);
+        let device = device.map_err(|error| caused(path, error))?;
+        return Ok(Some(Arc::new(device)));
+    }
+    Ok(Some(Arc::new(FileDevice::open(path, mode)?)))
+}
+
 /// The address `image`.
 pub(crate) fn address(image: &Path) -> Result<Address, Failure> {
     let text = image.to_str();

@@ -327,6 +327,7 @@ fn round(bytes: &[u8], (what, operation): &Operation, n: u64, policy: &str) -> b
             threads: 1,
             max_findings: 10,
             replay_bytes: None,
+            journal: None,
             progress: None,
         },
     );

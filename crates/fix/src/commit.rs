@@ -13,12 +13,14 @@
 //!    first kind the last sector goes first: a new entry is durable before the record in front of
 //!    it makes room for it. With a log, the parts of several transactions go in the same order.
 //! 4. The superblock is last, and then the error that the journal remembers is forgotten.
+//!    A log on a device of its own is replayed, and not written: it is as if there were none.
 //! 5. Other hosts are kept away from before the first write until after the last one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, memory_share};
+use extant_check::external_log;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{
     RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
@@ -30,6 +32,7 @@ use zerocopy::IntoBytes;
 use crate::error::{Error, Result};
 use crate::hold::{Protection, block_of};
 use crate::image::{Image, Overlay, edit_super, super_bytes};
+use crate::replay::Means;
 use crate::{log, replay};
 
 /// Bytes that a drive writes whole.
@@ -52,7 +55,7 @@ type Changed = (Part, Pblk);
 pub(crate) fn commit(
     dev: &Arc<dyn BlockDevice>,
     overlay: &Overlay,
-    memory: u64,
+    means: Means<'_>,
     protection: &Protection,
     restored: Option<&[u8; SUPERBLOCK_SIZE]>,
 ) -> Result<u64> {
@@ -63,7 +66,7 @@ pub(crate) fn commit(
     if let Some(bytes) = restored {
         dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), bytes)?;
     }
-    let blocks = write(dev, overlay, memory)?;
+    let blocks = write(dev, overlay, means)?;
     if let Some(hold) = hold {
         hold.release()?;
     }
@@ -84,7 +87,8 @@ fn differs(dev: &dyn BlockDevice, overlay: &Overlay) -> Result<bool> {
     Ok(false)
 }
 
-fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u64> {
+fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, means: Means<'_>) -> Result<u64> {
+    let memory = means.memory.min(memory_share());
     let image = Image::open(overlay)?;
     // The copy reads through to the device where it has no changes.
     let right = super_bytes(overlay)?;
@@ -96,11 +100,15 @@ fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u
     if let Some(log) = &log
         && sb.features().has_incompat(Incompat::RECOVER)
     {
-        let memory = memory.min(memory_share());
         let fast = extant_engine::replay_fast_commits(dev, memory).map_err(Error::FastCommits)?;
         if fast == 0 {
             replay::onto(dev, &sb, log, memory)?;
         }
+    }
+    if sb.has_journal_elsewhere() && sb.features().has_incompat(Incompat::RECOVER) {
+        // Its replay is all that it is used for: repairs are written in order.
+        let journal = means.journal.ok_or(extant_check::Error::NoJournal)?;
+        replay::onto(dev, &sb, &external_log(&sb, journal)?, memory)?;
     }
     let changed = differing(dev, overlay, &image, log.as_ref())?;
     // Nothing is harmed: no repair is on the device yet.

@@ -60,6 +60,7 @@ pub use report::Report;
 use hold::Protection;
 use image::{Image, Overlay};
 use primary::Primary;
+use replay::Means;
 
 /// Repairs the image file or block device at `path`. See [`fix`].
 ///
@@ -93,7 +94,11 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
     let image = Image::open(&overlay)?;
     extant_check::require_repaired_features(&image.sb)?;
     let protection = Protection::read(&dev, &image)?;
-    let log = replay::into(&overlay, memory)?;
+    let means = Means {
+        memory,
+        journal: options.check.journal,
+    };
+    let log = replay::into(&overlay, means)?;
     let mut outcome = rounds::run(&overlay, standing, options)?;
     if log.marked_only {
         outcome.note(SuperblockDamage::EmptyRecovery);
@@ -113,9 +118,9 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
     outcome.refuse_worse()?;
     let mut blocks = 0;
     if !options.dry_run {
-        blocks = commit::commit(&dev, &overlay, memory, &protection, restored.as_ref())?;
+        blocks = commit::commit(&dev, &overlay, means, &protection, restored.as_ref())?;
         if outcome.orphans > 0 {
-            orphans::finish(&dev)?;
+            orphans::finish(&dev, options.check.journal.cloned())?;
         }
     }
     Ok(Report::new(outcome, &log, blocks))

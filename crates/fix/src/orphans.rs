@@ -25,7 +25,11 @@ pub(crate) fn rehearse(
 ) -> Result<()> {
     let below: Arc<dyn BlockDevice> = Arc::clone(dev) as _;
     let copy: Arc<dyn BlockDevice> = Arc::new(CowDevice::with_limit(below, memory));
-    match finish(&copy) {
+    let journal = options.check.journal.map(|journal| {
+        let copy = CowDevice::with_limit(Arc::clone(journal), memory);
+        Arc::new(copy) as Arc<dyn BlockDevice>
+    });
+    match finish(&copy, journal) {
         // A volume of which the engine cannot mount the features keeps them: the note says so.
         Err(Error::Orphans(extant_engine::Error::UnsupportedFeature(_))) => return Ok(()),
         finished => finished?,
@@ -40,15 +44,22 @@ pub(crate) fn rehearse(
     }
 }
 
-/// Mounts the volume. With a journal as `mount -o ro` does, which recovers it and does not count as
-/// a mount; without one, only a mount that may write finishes orphans.
-pub(crate) fn finish(dev: &Arc<dyn BlockDevice>) -> Result<()> {
+/// Mounts the volume, with the device of a journal that is elsewhere. With a journal it does as
+/// `mount -o ro`, which recovers the volume and does not count as a mount; without one, only a
+/// mount that may write finishes orphans.
+pub(crate) fn finish(
+    dev: &Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
+) -> Result<()> {
     let sb = Superblock::parse(&super_bytes(dev)?)?;
     // No name is looked up.
     let mut tuning = Tuning::default();
     tuning.name_cache_bytes = 0;
     let mut mount = VolumeOptions::new();
     mount.write(true).tuning(tuning);
+    if let Some(journal) = journal {
+        mount.journal_device(journal);
+    }
     if sb.features().has_compat(Compat::HAS_JOURNAL) {
         mount.mount_options("ro");
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
+use extant_check::external_log_copy;
 use extant_disk::damage::JournalDamage;
 use extant_disk::features::Incompat;
 use extant_disk::superblock::Superblock;
@@ -21,14 +22,33 @@ pub(crate) struct Replayed {
     pub(crate) marked_only: bool,
 }
 
+/// The means of a replay.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'a> {
+    /// Bytes that each list of changes may take.
+    pub(crate) memory: u64,
+    /// The device of a journal that is not on the volume's.
+    pub(crate) journal: Option<&'a Arc<dyn BlockDevice>>,
+}
+
 /// Replays a log that holds transactions into the copy. A mount replays one with fast commits.
 ///
 /// # Errors
 /// The log cannot be found or read, or has damaged copies or fast commits.
-pub(crate) fn into(dev: &Overlay, memory: u64) -> Result<Replayed> {
+pub(crate) fn into(dev: &Overlay, means: Means<'_>) -> Result<Replayed> {
+    let Means { memory, journal } = means;
     let sb = Superblock::parse(&super_bytes(dev)?)?;
     if !sb.features().has_incompat(Incompat::RECOVER) {
         return Ok(Replayed::default());
+    }
+    if sb.has_journal_elsewhere() {
+        let journal = journal.ok_or(extant_check::Error::NoJournal)?;
+        let log = external_log_copy(&sb, journal, memory)?;
+        let transactions = onto(dev, &sb, &log, memory)?;
+        return Ok(Replayed {
+            transactions,
+            marked_only: transactions == 0,
+        });
     }
     let with_fast_commits = replay_fast_commits(&(Arc::clone(dev) as _), memory);
     let transactions = with_fast_commits.map_err(Error::FastCommits)?;

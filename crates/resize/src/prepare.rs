@@ -58,6 +58,9 @@ pub(crate) fn put_in_order(
         let mut mount = VolumeOptions::new();
         mount.tuning(tuning);
         mount.write(true).mount_options("ro");
+        if let Some(journal) = options.check.journal {
+            mount.journal_device(Arc::clone(journal));
+        }
         let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Mount)?;
         volume.unmount().map_err(Error::Mount)?;
         checked = run(Arc::clone(dev), options)?;

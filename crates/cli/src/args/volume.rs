@@ -34,6 +34,9 @@ pub(crate) struct Check {
     /// Threads to use, instead of one per processor
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) threads: Option<u8>,
+    /// Device or file with the journal, for an image that has it elsewhere
+    #[arg(long, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
     /// Image file, block device or NBD address
     pub(crate) image: PathBuf,
 }
@@ -64,6 +67,9 @@ pub(crate) struct Fix {
     /// space nothing is changed. Other images have nothing to copy.
     #[arg(long)]
     pub(crate) unshare: bool,
+    /// Device or file with the journal, for an image that has it elsewhere
+    #[arg(long, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
@@ -90,6 +96,9 @@ pub(crate) struct Fix {
 /// replays. Without a journal it leaves an image that has to be repaired (e2fsck).
 #[derive(Args, Debug)]
 pub(crate) struct Resize {
+    /// Device or file with the journal, for an image that has it elsewhere
+    #[arg(long, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,

@@ -34,7 +34,9 @@ pub(crate) fn run(args: &Check) -> Outcome {
 fn examine(args: &Check) -> Result<Report, Failure> {
     let steps = Steps::new();
     let progress = |done: u64, total: u64| steps.show(done, total);
+    let journal = source::journal(args.journal.as_deref(), OpenMode::ReadOnly)?;
     let mut options = CheckOptions {
+        journal: journal.as_ref(),
         progress: (!args.json).then_some(&progress as &(dyn Fn(u64, u64) + Sync)),
         ..CheckOptions::default()
     };

@@ -1,5 +1,8 @@
 //! `extant fix`: repairs what leaves no choice.
 
+use std::sync::Arc;
+
+use extant::device::{BlockDevice, OpenMode};
 use extant::resize::{ResizeOptions, Unshared, unshare_image};
 use extant::{CheckOptions, Finding, FixOptions, FixReport};
 use serde_json::{Value, json};
@@ -61,17 +64,31 @@ fn unshare(args: &Fix, report: &FixReport) -> Result<Unshared, Failure> {
     if !args.unshare || !report.is_clean() || (args.dry_run && report.has_changed()) {
         return Ok(Unshared::default());
     }
-    unshare_image(&args.image, args.dry_run, &ResizeOptions::default())
+    let journal = journal(args)?;
+    let mut options = ResizeOptions::default();
+    options.check.journal = journal.as_ref();
+    unshare_image(&args.image, args.dry_run, &options)
         .map_err(|error| Failure::at(args.image.display(), error))
 }
 
+/// The journal of an image that has it elsewhere.
+fn journal(args: &Fix) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
+    let mode = match args.dry_run {
+        true => OpenMode::ReadOnly,
+        false => OpenMode::ReadWrite,
+    };
+    source::journal(args.journal.as_deref(), mode)
+}
+
 fn repair(args: &Fix) -> Result<FixReport, Failure> {
+    let journal = journal(args)?;
     let steps = Steps::new();
     let progress = |done: u64, total: u64| steps.show(done, total);
     let options = FixOptions {
         dry_run: args.dry_run,
         superblock: source::superblock(),
         check: CheckOptions {
+            journal: journal.as_ref(),
             progress: (!args.json).then_some(&progress as &(dyn Fn(u64, u64) + Sync)),
             ..CheckOptions::default()
         },

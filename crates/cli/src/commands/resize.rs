@@ -1,6 +1,7 @@
 //! `extant resize`: another size for an image, or more of it for a mount.
 
 use extant::CheckOptions;
+use extant::device::OpenMode;
 use extant::resize::{Error, ResizeOptions, Target, resize_image};
 use rustix::fs::statvfs;
 use serde_json::json;
@@ -9,6 +10,7 @@ use crate::args::Resize;
 use crate::failure::{At, Failure};
 use crate::output::{Output, size_word};
 use crate::progress::Steps;
+use crate::source;
 
 pub(crate) fn run(args: &Resize) -> Result<(), Failure> {
     if args.image.is_dir() {
@@ -16,8 +18,10 @@ pub(crate) fn run(args: &Resize) -> Result<(), Failure> {
     }
     let steps = Steps::new();
     let progress = |done: u64, total: u64| steps.show(done, total);
+    let journal = source::journal(args.journal.as_deref(), OpenMode::ReadWrite)?;
     let options = ResizeOptions {
         check: CheckOptions {
+            journal: journal.as_ref(),
             progress: (!args.json).then_some(&progress as &(dyn Fn(u64, u64) + Sync)),
             ..CheckOptions::default()
         },

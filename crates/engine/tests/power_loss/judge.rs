@@ -64,6 +64,7 @@ impl<'a> Judge<'a> {
             threads: 1,
             max_findings: 10,
             replay_bytes: None,
+            journal: None,
             progress: None,
         };
         let report = check(state.device.clone(), &options);

@@ -256,6 +256,7 @@ fn judge(state: &CrashState, setup: &Setup, snapshots: &[(usize, Model)]) -> Res
         threads: 1,
         max_findings: 10,
         replay_bytes: None,
+        journal: None,
         progress: None,
     };
     let report = check(state.device.clone(), &options);
