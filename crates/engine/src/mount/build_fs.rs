@@ -24,7 +24,7 @@ use crate::state::group::{GroupTable, Totals};
 use crate::state::inode::InodeCache;
 use crate::state::map::{DelayedTrees, SharedMaps, StatusCache};
 use crate::state::orphans::Orphans;
-use crate::state::volume::{Fault, Layout, MountedSuperblock, RenameLock, Stats, mmp};
+use crate::state::volume::{Fault, Layout, MountedSuperblock, RenameLock, Stats, Zone, mmp};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, Upcalls, credits};
@@ -48,17 +48,15 @@ pub(super) fn build(
     let layout = Layout::new(sb);
     let budget = at_most_usize(tuning.block_cache_bytes);
     let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, budget);
-    let mut journal_zones = found.map(FoundJournal::zones).unwrap_or_default();
-    journal_zones.extend(mmp::zone(sb));
-    let (groups, zones, totals) =
-        GroupTable::load(&cache, &layout, journal_zones, options.read_only())?;
+    let own = own_zones(sb, found);
+    let (groups, zones, totals) = GroupTable::load(&cache, &layout, own, options.read_only())?;
     let (groups, zones) = (Arc::new(groups), Arc::new(zones));
     if !options.read_only() {
         mark_in_use(&dev, found.is_some(), totals, !options.recovering())?;
     }
     let operations = is_wanted(&layout, &options).then(Arc::default);
-    let told = |noted| FastCommitSource::new(noted, (&cache, &groups, &zones), &layout);
-    let source = operations.as_ref().map(told);
+    let source = (operations.as_ref())
+        .map(|noted| FastCommitSource::new(noted, (&cache, &groups, &zones), &layout));
     let config = journal_config(&layout, &options, &tuning, source);
     let journal = open_journal((&dev, &cache), found, &options, config)?;
     let stats = Arc::new(Stats::default());
@@ -126,6 +124,13 @@ fn journal_config(
         failpoint: tuning.failpoint,
         ..Config::default()
     }
+}
+
+/// The blocks of the journal and of multiple mount protection.
+fn own_zones(sb: &Superblock, found: Option<&FoundJournal>) -> Vec<Zone> {
+    let mut zones = found.map(FoundJournal::zones).unwrap_or_default();
+    zones.extend(mmp::zone(sb));
+    zones
 }
 
 /// Opens the journal of a mount that writes; otherwise transactions have no log.
