@@ -300,6 +300,7 @@ impl Shared {
         let mut parts = running.transaction.take_parts()?;
         self.wait_for_ordered_data(tid, &std::mem::take(&mut parts.ordered));
         self.make_durable(tid, &mut parts)?;
+        self.end_fast_commits_of(tid)?;
         for callback in parts.callbacks {
             callback();
         }

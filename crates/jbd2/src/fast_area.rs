@@ -3,7 +3,9 @@
 //! # Invariants
 //! The fast commits of one transaction follow each other from the first block on, and none is
 //! overwritten. The first one of a later transaction takes the first block again: by then the
-//! earlier transaction is in the log, so what is left of its fast commits counts for nothing.
+//! earlier transaction is in the log, so what is left of its fast commits counts for nothing. That
+//! block is cleared before: e2fsck takes a first fast commit with another number than the next for
+//! damage of the whole log.
 
 use std::ops::Range;
 
@@ -32,7 +34,17 @@ impl FastArea {
 
     /// Returns whether the next fast commit of `tid` is its first one.
     pub(crate) fn is_first_of(&self, tid: Tid) -> bool {
-        self.tid != Some(tid) || self.used == 0
+        !self.has_blocks_of(tid)
+    }
+
+    /// The first block of the journal that it has.
+    pub(crate) fn first_block(&self) -> Option<u32> {
+        (!self.blocks.is_empty()).then_some(self.blocks.start)
+    }
+
+    /// Returns whether `tid` has taken blocks.
+    pub(crate) fn has_blocks_of(&self, tid: Tid) -> bool {
+        self.tid == Some(tid) && self.used > 0
     }
 
     /// Failpoint `fast_area_wraps`: forgets what was taken.

@@ -18,8 +18,11 @@
 //! - It tells what handles have done that have ended, and of none half: the running transaction is
 //!   locked and its handles have ended while the source is asked. It is unlocked before anything is
 //!   written.
-//! - What was written to the device before is durable before the last block is, and the last block
-//!   is when the call returns, as with a commit record. A checksum in it covers all others.
+//! - What was written to the device before, and all but one of the blocks, is durable before that
+//!   one is, and that one is when the call returns, as with a commit record. It is the one without
+//!   which a replay reads nothing: the head of the first fast commit, the last block of others. A
+//!   checksum in the last block covers all.
+//! - Once the whole transaction is in the log, the head of its fast commits goes.
 //! - An empty log names its tail first: a mount would not look at it.
 //! - Blocks of the transaction go neither to the log nor home, and its callbacks do not run. What
 //!   it freed is not reused before the whole of it is committed.
@@ -40,6 +43,16 @@ use crate::log::Log;
 use crate::shared::{Shared, count};
 use crate::state::State;
 use crate::transaction::Transaction;
+
+/// The blocks of a fast commit.
+#[derive(Default)]
+struct FastBlocks {
+    /// The first one's place in the journal.
+    at: u32,
+    bytes: Vec<u8>,
+    /// It is the first of its transaction, and says so.
+    has_head: bool,
+}
 
 /// The way in which a commit ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +82,14 @@ impl Shared {
         running.runs_on
     }
 
+    /// Takes away the head of the fast commits of `tid`, which is in the log.
+    pub(crate) fn end_fast_commits_of(&self, tid: Tid) -> Result<(), JournalError> {
+        match &self.log {
+            Some(log) if log.fast_area.lock().has_blocks_of(tid) => log.clear_fast_area(),
+            _ => Ok(()),
+        }
+    }
+
     fn is_told(&self, transaction: &Transaction) -> bool {
         if transaction.is_untold() && !self.config.failpoint.is(Failpoint::UntoldIgnored) {
             count(&self.counters.fast_untold, 1);
@@ -94,7 +115,12 @@ impl Shared {
         state.fast_begun += 1;
         let number = state.fast_begun;
         let told = MutexGuard::unlocked(state, || self.tell(log, tid));
-        let Some((at, bytes)) = told else {
+        let Some(FastBlocks {
+            at,
+            bytes,
+            has_head,
+        }) = told
+        else {
             // What the source has given out is lost to later fast commits.
             transaction.set_untold();
             return Ok(None);
@@ -106,14 +132,19 @@ impl Shared {
         if bytes.is_empty() {
             return Ok(Some(CommitEnd::Nothing));
         }
-        MutexGuard::unlocked(state, || self.write_fast(log, tid, (at, &bytes)))?;
+        let blocks = FastBlocks {
+            at,
+            bytes,
+            has_head,
+        };
+        MutexGuard::unlocked(state, || self.write_fast(log, tid, &blocks))?;
         state.fast_done = number;
         Ok(Some(CommitEnd::Fast))
     }
 
     /// The place and the blocks of a fast commit: none, if there is nothing to tell. `None` if the
     /// whole transaction must be committed.
-    fn tell(&self, log: &Log, tid: Tid) -> Option<(u32, Vec<u8>)> {
+    fn tell(&self, log: &Log, tid: Tid) -> Option<FastBlocks> {
         let source = self.config.operations.as_ref()?;
         let first = log.fast_area.lock().is_first_of(tid);
         let named = match self.config.failpoint.is(Failpoint::FastCommitOfPast) {
@@ -126,7 +157,7 @@ impl Shared {
             return None;
         }
         if fast.is_empty() {
-            return Some((0, Vec::new()));
+            return Some(FastBlocks::default());
         }
         let mut area = log.fast_area.lock();
         let mut taken = area.take(tid, fast.blocks());
@@ -137,15 +168,14 @@ impl Shared {
         if taken.is_none() {
             count(&self.counters.fast_no_room, 1);
         }
-        taken.map(|at| (at, fast.finish()))
+        taken.map(|at| FastBlocks {
+            at,
+            bytes: fast.finish(),
+            has_head: first,
+        })
     }
 
-    fn write_fast(
-        &self,
-        log: &Log,
-        tid: Tid,
-        (at, bytes): (u32, &[u8]),
-    ) -> Result<(), JournalError> {
+    fn write_fast(&self, log: &Log, tid: Tid, blocks: &FastBlocks) -> Result<(), JournalError> {
         let (head, next) = {
             let index = log.index.lock();
             (index.head(), index.next())
@@ -162,12 +192,12 @@ impl Shared {
             self.flush()?;
         }
         self.check_alive()?;
-        log.write_fast(at, bytes)?;
+        log.write_fast(blocks.at, &blocks.bytes, blocks.has_head)?;
         let c = &self.counters;
         count(&c.fast_commits, 1);
         count(
             &c.fast_blocks,
-            (bytes.len() / self.cache.block_size().bytes()) as u64,
+            (blocks.bytes.len() / self.cache.block_size().bytes()) as u64,
         );
         Ok(())
     }

@@ -67,6 +67,9 @@ impl Journal {
         config: Config,
     ) -> Result<Arc<Self>, JournalError> {
         let log = Log::open(dev, log, &cache, &config)?;
+        if config.operations.is_some() {
+            log.clear_fast_area()?;
+        }
         let sizes = log.sizes();
         let next = log.next_tid();
         let shared = Shared::new(cache, config, Some(log), sizes, next);

@@ -283,9 +283,32 @@ impl Log {
         }
     }
 
-    /// Writes the whole blocks `bytes` of a fast commit at block `at` of the journal, the last of
-    /// them as [`Log::write_commit`] does.
-    pub(crate) fn write_fast(&self, at: u32, bytes: &[u8]) -> Result<(), JournalError> {
+    /// Clears the first block of the area of fast commits, whose transaction is in the log, or that
+    /// a log without any has. The order to other writes does not matter: nothing that counts is
+    /// there.
+    pub(crate) fn clear_fast_area(&self) -> Result<(), JournalError> {
+        let Some(first) = self.fast_area.lock().first_block() else {
+            return Ok(());
+        };
+        let place = ensure_some(
+            self.map.block(first),
+            "the fast-commit area is not in the log's map",
+        )?;
+        let zeros = vec![0; self.bs.bytes()];
+        write_blocks(&*self.dev, self.bs, vec![(place, &zeros[..])])
+            .map_err(JournalError::io("clearing the area of fast commits"))
+    }
+
+    /// Writes the whole blocks `bytes` of a fast commit at block `at` of the journal, one of them
+    /// as [`Log::write_commit`] does: the last or, of the first fast commit of a transaction, the
+    /// first. That one has the head, without which nothing is read. e2fsck and Linux refuse the
+    /// whole log for a head whose fast commit is torn.
+    pub(crate) fn write_fast(
+        &self,
+        at: u32,
+        bytes: &[u8],
+        has_head: bool,
+    ) -> Result<(), JournalError> {
         let io = JournalError::io("writing a fast commit");
         let located: Result<Vec<(Pblk, &[u8])>, JournalError> = (at..)
             .zip(bytes.chunks(self.bs.bytes()))
@@ -296,6 +319,9 @@ impl Log {
             })
             .collect();
         let mut located = located?;
+        if has_head && !located.is_empty() {
+            located.rotate_left(1);
+        }
         let Some((last, block)) = located.pop() else {
             return Ok(());
         };

@@ -309,8 +309,11 @@ impl HeldRecord {
                 let before = self.block.data()[self.offset..end].to_vec();
                 let encoded = h.telling(|h| h.modify(&self.block, change))?;
                 let after = &self.block.data()[self.offset..end];
-                let before = (!new).then_some(&before[..]);
-                RecordChange::of(before, after).note(operations, h, self.ino);
+                let change = match new {
+                    true => RecordChange::of_new(&before, after),
+                    false => RecordChange::of(Some(&before), after),
+                };
+                change.note(operations, h, self.ino);
                 encoded
             }
         };

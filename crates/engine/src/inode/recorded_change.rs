@@ -83,6 +83,19 @@ impl RecordChange {
         }
     }
 
+    /// The change to the record `after` of a new inode, where `old` was. A replay keeps what it is
+    /// not told: Linux leaves the attributes of a deleted inode in its record, and they would be
+    /// the new one's.
+    pub(super) fn of_new(old: &[u8], after: &[u8]) -> Self {
+        let kept = attributes(after).map_or(0, <[u8]>::len);
+        let rest = &old[old.len().saturating_sub(kept)..];
+        let has_extents = RawInode::of(old).is_some_and(|old| old.block[2..4] != [0, 0]);
+        match rest.iter().all(|byte| *byte == 0) && !has_extents {
+            true => Self::of(None, after),
+            false => Self::Other,
+        }
+    }
+
     /// Notes this change of inode `ino`, made under `h`.
     pub(super) fn note(self, operations: &OperationRecorder, h: &mut Handle, ino: Ino) {
         match self {
@@ -204,6 +217,19 @@ mod tests {
         assert_eq!(same, RecordChange::Fields, "a block that it had");
         let small = file(|_| ())[..128].to_vec();
         assert_eq!(RecordChange::of(None, &small), RecordChange::Fields);
+    }
+
+    #[test]
+    fn a_new_file_is_not_told_over_what_another_one_left() {
+        let new = file(|_| ());
+        let of = |old: &[u8]| RecordChange::of_new(old, &new);
+        assert_eq!(of(&vec![0; 256]), RecordChange::Fields);
+        let mut old = file(|raw| raw.links = 0.into());
+        assert_eq!(of(&old), RecordChange::Fields);
+        old[200] = 1;
+        assert_eq!(of(&old), RecordChange::Other, "an attribute");
+        let mapped = file(|raw| raw.block[2] = 1);
+        assert_eq!(of(&mapped), RecordChange::Other, "an extent");
     }
 
     #[test]

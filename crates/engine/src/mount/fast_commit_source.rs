@@ -42,6 +42,9 @@ use crate::types::error::{Error, Result};
 
 /// Blocks of a fast commit at most: more is committed as a whole sooner than it is replayed.
 const MAX_BLOCKS: usize = 1024;
+/// Groups at most whose blocks a replay frees, with the inodes whose last name went: it does all in
+/// one transaction, where an eviction takes as many as it needs.
+const MAX_FREED_GROUPS: u64 = 64;
 
 /// Returns whether a mount of the volume writes fast commits, if its log has room for them.
 pub(super) fn is_wanted(layout: &Layout, options: &MountOptions) -> bool {
@@ -99,7 +102,12 @@ impl std::fmt::Debug for FastCommitSource {
 impl OperationSource for FastCommitSource {
     fn tell(&self, tid: Tid, fast: &mut FastCommitWriter) -> bool {
         let taken = self.operations.take(tid);
-        let told = Telling { source: self, fast }.all(&taken);
+        let told = Telling {
+            source: self,
+            fast,
+            freed: 0,
+        }
+        .all(&taken);
         if let Err(error) = &told {
             tracing::debug!(%error, "no fast commit tells the transaction");
         }
@@ -117,6 +125,8 @@ struct LiveFile {
 struct Telling<'a> {
     source: &'a FastCommitSource,
     fast: &'a mut FastCommitWriter,
+    /// Groups in which a replay may have to free blocks.
+    freed: u64,
 }
 
 impl Telling<'_> {
@@ -125,9 +135,15 @@ impl Telling<'_> {
         // New inodes whose record stands in front of their only entry, and that have no range:
         // Linux counts the blocks of a file as it reads its record.
         let mut told = HashSet::new();
+        // Inodes that came and went: there is nothing that an entry could lead to.
+        let mut gone = HashSet::new();
         for entry in &operations.entries {
+            if gone.contains(&entry.ino) {
+                continue;
+            }
             if entry.fate == EntryFate::Made {
                 let Some(file) = self.file(entry.ino)? else {
+                    gone.insert(entry.ino);
                     continue;
                 };
                 self.add(&Operation::Inode(file.ino, &file.record))?;
@@ -166,7 +182,31 @@ impl Telling<'_> {
             EntryFate::Made => self.add(&Operation::Create(change)),
             EntryFate::Added => self.add(&Operation::Link(change)),
             EntryFate::Removed if self.source.failpoint.is(Failpoint::RemovalForgotten) => Ok(()),
-            EntryFate::Removed => self.add(&Operation::Unlink(change)),
+            EntryFate::Removed => {
+                self.bound_deletion(entry.ino)?;
+                self.add(&Operation::Unlink(change))
+            }
+        }
+    }
+
+    /// Fails if a replay could have to free the blocks of too many groups with the inode `ino`,
+    /// which has lost a name.
+    fn bound_deletion(&mut self, ino: Ino) -> Result<()> {
+        let source = self.source;
+        let at = source.groups.inode_location(&source.layout, ino)?;
+        let block = source.cache.read_unchecked(at.block)?.data();
+        let record = block.get(at.offset..at.offset + usize::from(source.layout.inode_size));
+        let raw = record.and_then(RawInode::of);
+        let Some(raw) = raw.filter(|raw| raw.links.get() == 0) else {
+            return Ok(());
+        };
+        let high = u64::from(raw.blocks_hi.get()) << 32;
+        // In sectors or, of huge files, in blocks: not less than there are in any case.
+        let most = high | u64::from(raw.blocks_lo.get());
+        self.freed += most.min(source.layout.groups().into());
+        match self.freed > MAX_FREED_GROUPS {
+            true => Err(Error::NotSupported("a replay that frees so many blocks")),
+            false => Ok(()),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Exchanging the inodes of two directory entries.
+//! Exchanging the inodes of two directory entries. No fast commit tells it: its replay would remove
+//! a name before it adds the other, and delete an inode.
 
 use super::links::{add_subdir, drop_subdir};
 use super::lookup_name::{Named, ParentAndName};
@@ -54,6 +55,7 @@ pub(super) fn swap(
     }
 
     let mut h = fs.start(2 * credits::DIR_REMOVE + 2 + 4 * credits::INODE_UPDATE)?;
+    h.set_untold();
     let now = inode::now();
     // Both, before one changes: no lookup finds an inode by both names.
     dir::forget(fs, locked.of(old.dir), old.name);
