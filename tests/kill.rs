@@ -26,6 +26,7 @@ const IMAGES: &[&str] = &[
     "-b 1024 -J size=4 -O ^metadata_csum,^64bit",
     "-b 2048 -J size=2 -O ^orphan_file",
     "-b 4096 -I 128 -O ^metadata_csum,uninit_bg -J size=4",
+    "-b 1024 -J size=4,fast_commit_size=128 -O fast_commit",
 ];
 
 #[derive(Default)]
@@ -142,12 +143,14 @@ fn one(subject: Subject, args: &str, seed: u64, tar: &Path, totals: &Totals) -> 
         .replays
         .fetch_add(usize::from(image.needs_recovery()?), Ordering::Relaxed);
 
-    // First, on a copy: e2fsck replays, Linux shows.
-    let copy = image.copy()?;
-    copy.fsck_replay().context(|| "replay by e2fsck")?;
-    copy.fsck_clean().context(|| "after replay by e2fsck")?;
-    look(&Subject::Ext4.mount(copy.path(), "ro")?, &storm, None)
-        .context(|| "after e2fsck, through Linux")?;
+    // First, on a copy: e2fsck replays, Linux shows. Of fast commits e2fsck 1.47 loses a part.
+    if !args.contains("fast_commit") {
+        let copy = image.copy()?;
+        copy.fsck_replay().context(|| "replay by e2fsck")?;
+        copy.fsck_clean().context(|| "after replay by e2fsck")?;
+        look(&Subject::Ext4.mount(copy.path(), "ro")?, &storm, None)
+            .context(|| "after e2fsck, through Linux")?;
+    }
 
     // On another, Linux replays by itself.
     if seed.is_multiple_of(3) {

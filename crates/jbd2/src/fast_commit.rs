@@ -23,7 +23,8 @@
 //!   which a replay reads nothing: the head of the first fast commit, the last block of others. A
 //!   checksum in the last block covers all.
 //! - Once the whole transaction is in the log, the head of its fast commits goes.
-//! - An empty log names its tail first: a mount would not look at it.
+//! - The transactions before are at home, and the log has none of them: see `write_fast`. An empty
+//!   log names its tail first, or a mount would not look at it.
 //! - Blocks of the transaction go neither to the log nor home, and its callbacks do not run. What
 //!   it freed is not reused before the whole of it is committed.
 //!
@@ -176,6 +177,9 @@ impl Shared {
     }
 
     fn write_fast(&self, log: &Log, tid: Tid, blocks: &FastBlocks) -> Result<(), JournalError> {
+        // e2fsck 1.47 applies fast commits to inodes as they were before it replayed the
+        // transactions of the same log, and so loses what those did: none are in front of these.
+        self.checkpoint_for(log.ring.len().into())?;
         let (head, next) = {
             let index = log.index.lock();
             (index.head(), index.next())

@@ -134,7 +134,9 @@ fn an_fsync_is_one_block_of_the_log() -> Result<()> {
     ensure!(fast[0].blocks < 3.0, "{fast:?}");
     ensure!(fast[1].blocks < 2.0, "{fast:?}");
     ensure!(whole[1].blocks > 4.0, "{whole:?}");
-    ensure!(fast[0].flushes <= whole[0].flushes, "{fast:?}, {whole:?}");
+    // What was committed before goes home in front of the first one.
+    let flushes = whole[0].flushes + 0.25;
+    ensure!(fast[0].flushes <= flushes, "{fast:?}, {whole:?}");
     if need(&[Need::Root, Need::Fuse, Need::Loop]) {
         show("Linux with fast commits", &linux(true)?);
         show("Linux without", &linux(false)?);
