@@ -242,6 +242,8 @@ fn many_change_one_file_in_blocks_of_1_kib() {
 fn many_change_one_file_in_blocks_of_4_kib() {
     storm("-b 4096", "", 9, 3);
     storm("-b 4096", "", 2, 4);
+    storm("-b 16384", "", 9, 6);
+    storm("-b 65536", "nobuffered_iomap", 9, 7);
 }
 
 #[test]

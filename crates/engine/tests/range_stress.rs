@@ -275,4 +275,7 @@ fn range_operations_race_with_everything() {
         "data=journal",
         seed + 4,
     );
+    // Larger than a page.
+    storm("-b 16384", BufferedPath::Iomap, "", seed + 5);
+    storm("-b 8192", BufferedPath::BufferHead, "", seed + 6);
 }

@@ -216,6 +216,14 @@ pub(crate) const SETUPS: &[Setup] = &[
         .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
         .early_sizes(),
     setup("64k", "").large_blocks(65536),
+    setup("folded_8k", "-O casefold").large_blocks(8192),
+    setup(
+        "counted_16k",
+        "-O quota,project -E quotatype=usrquota:grpquota:prjquota",
+    )
+    .large_blocks(16384),
+    setup("sealed_16k", "-O verity").large_blocks(16384),
+    setup("inside_64k", "-I 1024 -O inline_data,ea_inode").large_blocks(65536),
     setup("64k_block_maps", "-O ^extent,^64bit,^metadata_csum")
         .large_blocks(65536)
         .early_sizes(),

@@ -46,13 +46,18 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("attributes", metadata::attributes, &[
         "1k", "old_checksums", "64k", "inside_inodes", "fast_1k",
     ]),
-    on("owners", metadata::owners, &["counted", "counted_each_handle", "counted_inside"]),
-    on("long_values", metadata::long_values, &["long_values", "long_values_each_handle"]),
+    on("owners", metadata::owners, &[
+        "counted", "counted_each_handle", "counted_inside", "counted_16k",
+    ]),
+    on("long_values", metadata::long_values, &[
+        "long_values", "long_values_each_handle", "inside_64k",
+    ]),
     on("appends", data::appends, &[
         "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
         "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once", "8k",
         "16k_buffer_heads", "32k_journalled", "64k", "64k_block_maps", "inside_inodes",
         "inside_4k", "inside_block_maps", "clusters", "fast_4k", "fast_small_area", "encrypted",
+        "inside_64k",
     ]),
     on("overwrites", data::overwrites, &[
         "4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered",
@@ -103,6 +108,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ]),
     on("sealed", sealing::sealed, &[
         "sealed_1k", "sealed_each_handle", "sealed_journalled", "64k", "encrypted_ordered",
+        "sealed_16k",
     ]),
     on("grouped_fsyncs", data::grouped_fsyncs, &[
         "2k", "buffer_heads", "ordered", "64k", "fast_1k",
@@ -113,7 +119,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         "encrypted_each_handle",
     ]),
     on("rename_over", names::rename_over, &[
-        "1k", "4k", "folded_names", "64k", "inside_inodes", "fast_1k", "encrypted",
+        "1k", "4k", "folded_names", "64k", "inside_inodes", "fast_1k", "encrypted", "folded_8k",
     ]),
     on("rename_after_fsync", names::rename_after_fsync, &["2k", "64k", "fast_4k"]),
     on("splitting_directories", directories::splitting, &[
