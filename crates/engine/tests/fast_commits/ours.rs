@@ -6,7 +6,7 @@
 
 use extant_testkit::mount::Subject;
 use extant_testkit::tree::Tree;
-use extant_testkit::{Context, Image, Need, Result, ensure, need, report};
+use extant_testkit::{Cmd, Context, Image, Need, Result, ensure, need, report};
 
 use crate::kit::{ALIKE, fast_commits, judge, tree_of};
 use crate::storm::Storm;
@@ -130,4 +130,126 @@ fn e2fsck_replays_what_it_can() -> Result<()> {
             .context(|| args.to_string())?;
     }
     Ok(())
+}
+
+/// A fast commit, then a commit of the whole: what is left of the first in the area keeps no replay
+/// from the second.
+#[test]
+fn the_whole_that_follows_a_fast_commit_is_replayed_by_all() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for args in ["-b 4096", "-b 1024"] {
+        let image = crate::volume(args)?;
+        let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+        let path = |name: &str| mount.dir().join(name);
+        for round in 0..3 {
+            let (fast, dir) = (format!("fast{round}"), format!("dir{round}"));
+            std::fs::write(path(&fast), [1; 5000])?;
+            crate::storm::sync(&path(&fast))?;
+            ensure!(fast_commits(&image.copy()?)? > 0, "{args}: none is fast");
+            std::fs::create_dir(path(&dir))?;
+            std::fs::write(path(&dir).join("file"), [2; 5000])?;
+            crate::storm::sync(&path(&dir).join("file"))?;
+            let copy = image.copy()?;
+            let live = Tree::take(mount.dir())?;
+            expect_replays(&copy, &live).context(|| args.to_string())?;
+            copy.fsck_replay().context(|| args.to_string())?;
+            copy.fsck_clean().context(|| args.to_string())?;
+            let tree = tree_of(&copy, "ro,noload")?;
+            tree.expect_equal(&live, ALIKE)
+                .context(|| args.to_string())?;
+        }
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+/// The first fast commit has several blocks, of which a cut leaves some: without its head nothing
+/// of it is read, and no replay refuses the log.
+#[test]
+fn a_torn_first_fast_commit_is_none() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = crate::volume("-b 1024")?;
+    let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+    let dir = mount.dir().join("dir");
+    std::fs::create_dir(&dir)?;
+    std::fs::write(dir.join("file"), [2; 5000])?;
+    crate::storm::sync(&dir.join("file"))?;
+    let before = Tree::take(mount.dir())?;
+    for number in 0..60 {
+        std::fs::write(dir.join(format!("many{number}")), [3; 100])?;
+    }
+    crate::storm::sync(&dir.join("many7"))?;
+    let copy = image.copy()?;
+    mount.unmount()?;
+    ensure!(fast_commits(&copy)? == 1, "one fast commit");
+    let log = crate::kit::Log::of(&copy, &crate::kit::device(&copy)?)?;
+    // The head is written last: a cut before that leaves all others.
+    let file = std::fs::OpenOptions::new().write(true).open(copy.path())?;
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 1024], log.area[0].get())?;
+    expect_replays(&copy, &before)?;
+    copy.fsck_replay()?;
+    copy.fsck_clean()
+}
+
+/// A small log, and a file with blocks in many groups that loses its last name while it is open: a
+/// replay would have to free all of it in one transaction.
+#[test]
+fn no_replay_has_to_free_more_than_a_log_takes() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let args = "-b 1024 -g 256 -O fast_commit,^resize_inode -J size=1,fast_commit_size=16";
+    let image = Image::of_mib(220).args(args).make()?;
+    let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+    let (large, small) = (mount.dir().join("large"), mount.dir().join("small"));
+    let file = std::fs::File::create(&large)?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 180 << 20)?;
+    file.sync_all()?;
+    std::fs::remove_file(&large)?;
+    std::fs::write(&small, [1; 100])?;
+    crate::storm::sync(&small)?;
+    let copy = image.copy()?;
+    let live = Tree::take(mount.dir())?;
+    drop(file);
+    mount.unmount()?;
+    let again = copy.copy()?;
+    let mounted = Subject::Extant.mount(again.path(), "")?;
+    Tree::take(mounted.dir())?.expect_equal(&live, ALIKE)?;
+    mounted.unmount()?;
+    again.fsck_clean()
+}
+
+/// Linux leaves the attributes of a file that it deletes in its record. They are not those of the
+/// file that gets its number, whoever replays.
+#[test]
+fn attributes_of_a_deleted_file_do_not_come_back() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = crate::volume("-b 4096")?;
+    let linux = Subject::Ext4.mount(image.path(), "")?;
+    for number in 0..20 {
+        let path = linux.dir().join(format!("old{number}"));
+        std::fs::write(&path, b"x")?;
+        let value = Cmd::new("setfattr").args(["-n", "user.secret", "-v", "old"]);
+        value.arg(&path).ok()?;
+    }
+    for number in 0..20 {
+        std::fs::remove_file(linux.dir().join(format!("old{number}")))?;
+    }
+    linux.unmount()?;
+    let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+    for number in 0..20 {
+        let path = mount.dir().join(format!("new{number}"));
+        std::fs::write(&path, b"y")?;
+        crate::storm::sync(&path)?;
+    }
+    let copy = image.copy()?;
+    let live = Tree::take(mount.dir())?;
+    mount.unmount()?;
+    expect_replays(&copy, &live)
 }
