@@ -94,7 +94,7 @@ fn refusals(dir: &TempDir, inside: &impl Fn(&str) -> String, files: [&str; 3]) -
         ),
         (
             &["key", "encrypt", "--key-id", DESCRIPTOR, &inside("")],
-            "not empty",
+            "Operation not permitted",
         ),
         (
             &["key", "encrypt", "--key-id", DESCRIPTOR, &inside("d")],

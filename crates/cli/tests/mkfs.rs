@@ -178,7 +178,11 @@ const REFUSED: &[(&str, i32, &str)] = &[
     ("-O snapshot IMAGE 9M", 2, "volumes with it are not made"),
     ("-E bogus=1 IMAGE 9M", 2, "\"bogus=1\" is not known"),
     ("-U 1234 IMAGE 9M", 2, "\"1234\" is no UUID"),
-    ("-J 4 IMAGE 9M", 2, "only size=MIB is known"),
+    (
+        "-J 4 IMAGE 9M",
+        2,
+        "only size=MIB and device=PATH are known",
+    ),
     ("-i 4096 -N 9 IMAGE 9M", 2, "cannot be used with"),
     ("/ 9M", 1, "/: neither a regular file nor a block device"),
 ];

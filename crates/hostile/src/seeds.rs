@@ -29,6 +29,8 @@ pub struct Seed {
     pub map: Map,
     /// True if it is mounted at all; the others are refused for a feature.
     pub mounts: bool,
+    /// True if a mount writes it.
+    pub is_written: bool,
 }
 
 impl Seed {
@@ -252,6 +254,7 @@ pub fn all() -> &'static [Seed] {
                 map: Map::of(&image),
                 image,
                 mounts: shape.mounts,
+                is_written: shape.mounts && shape.then != Then::Share,
             }
         });
         made.collect()

@@ -311,3 +311,32 @@ fn threads_find_their_operations_on_the_device() {
     assert_eq!(number, 6 * 60 + 1);
     assert!(rig.fast().0 > 0, "{:?}", rig.journal.stats());
 }
+
+/// The head of a first fast commit of several blocks comes behind all others: a cut leaves the
+/// whole, or nothing that a replay begins to read.
+#[test]
+fn a_head_is_written_last() {
+    let dev = Arc::new(GatedDevice::new(with_area(32)));
+    let rig = Rig::on(dev.clone());
+    let (tid, _) = (0..400).map(|_| rig.step(true)).last().unwrap();
+    let place = |at| {
+        BS.dev_off(log_map(LEN).block(LEN - 32 + at).unwrap())
+            .unwrap()
+    };
+    // One block stands between the log and the area.
+    let (head, second) = (place(1), place(2));
+    std::thread::scope(|scope| {
+        let is_head = move |r: &Request<'_>| r.kind == RequestKind::Write && r.offset == head;
+        let closed = dev.gate().close(is_head);
+        let one = scope.spawn(|| rig.journal.sync_here(tid).unwrap());
+        closed.wait_for(1);
+        let mut bytes = [0; 64];
+        dev.inner().read_at(second, &mut bytes).unwrap();
+        drop(closed);
+        one.join().unwrap();
+        assert_ne!(bytes, [0; 64], "the second block is there before the first");
+    });
+    assert_eq!(rig.fast(), (1, 0));
+    let copy = MemoryDevice::from_bytes(&dev.inner().to_bytes());
+    assert_eq!(last_on(&copy), 400);
+}

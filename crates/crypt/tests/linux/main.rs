@@ -351,10 +351,14 @@ fn bring(program: &str, dir: &Path) -> String {
     format!("{loader} --library-path /mnt/tools /mnt/tools/{program}")
 }
 
-/// Has Debian's kernel write an image: names in a folded directory, and the trees of all rows.
+/// Has Debian's kernel write an image: names in a folded directory, and the trees of all rows. It
+/// boots a kernel that `scripts/guest` downloads, so it does nothing but where
+/// `scripts/guest-suites` asks for it.
 #[test]
-#[ignore = "boots a kernel that scripts/guest downloads; scripts/guest-suites runs it"]
 fn files_of_debian_are_decrypted_and_encrypted() {
+    if std::env::var_os("EXTANT_GUEST").is_none() {
+        return;
+    }
     let files = TempDir::new("guest").unwrap();
     let tools = files.join("tools");
     std::fs::create_dir(&tools).unwrap();

@@ -117,8 +117,10 @@ fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
 /// Finds an entry that the key makes no name of, by the form in which it is listed.
 fn find_undecipherable<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
     match (&store.profile().names, nokey_name::Stored::of(name)) {
-        (NameForm::Encrypted(_), Some(stored)) if stored.is_whole_name() => {
-            entries::find_where(store, |record| stored.holds(record.name))
+        (form @ NameForm::Encrypted(_), Some(stored)) if stored.is_whole_name() => {
+            entries::find_where(store, |record| {
+                stored.holds(record.name) && !form.deciphers(record)
+            })
         }
         _ => Ok(None),
     }

@@ -53,6 +53,14 @@ impl NameForm {
         }
     }
 
+    /// Returns whether the key makes a name of an entry.
+    pub(super) fn deciphers(&self, record: &Record<'_>) -> bool {
+        match self {
+            Self::Encrypted(key) => decrypted(key, record).is_some(),
+            Self::Plain | Self::Hidden => false,
+        }
+    }
+
     /// The name of an entry, as callers see it; `hash` has the words of its hash in the directory's
     /// order. One that the key makes no name of is shown as without the key: the key may be the
     /// wrong one.

@@ -187,6 +187,10 @@ fn without_the_key_names_can_be_removed_only() {
         volume.add_key(&KEY).unwrap();
         let plain = list(&volume, &dir);
         assert_eq!(plain.len(), left);
+        for name in &shown {
+            let found = volume.lookup(&dir, name).map(drop);
+            assert!(matches!(found, Err(Error::NotFound)), "{found:?}");
+        }
         for name in plain.iter().filter(|name| *name != b"link") {
             let node = volume.lookup(&dir, name).unwrap();
             assert_eq!(read(&volume, &node), *name);

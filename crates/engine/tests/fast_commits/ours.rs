@@ -165,8 +165,8 @@ fn the_whole_that_follows_a_fast_commit_is_replayed_by_all() -> Result<()> {
     Ok(())
 }
 
-/// The first fast commit has several blocks, of which a cut leaves some: without its head nothing
-/// of it is read, and no replay refuses the log.
+/// Without its head nothing of a first fast commit of several blocks is read, and no replay refuses
+/// the log.
 #[test]
 fn a_torn_first_fast_commit_is_none() -> Result<()> {
     if !need(NEEDS) {
@@ -187,7 +187,6 @@ fn a_torn_first_fast_commit_is_none() -> Result<()> {
     mount.unmount()?;
     ensure!(fast_commits(&copy)? == 1, "one fast commit");
     let log = crate::kit::Log::of(&copy, &crate::kit::device(&copy)?)?;
-    // The head is written last: a cut before that leaves all others.
     let file = std::fs::OpenOptions::new().write(true).open(copy.path())?;
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 1024], log.area[0].get())?;
     expect_replays(&copy, &before)?;
@@ -203,11 +202,11 @@ fn no_replay_has_to_free_more_than_a_log_takes() -> Result<()> {
         return Ok(());
     }
     let args = "-b 1024 -g 256 -O fast_commit,^resize_inode -J size=1,fast_commit_size=16";
-    let image = Image::of_mib(220).args(args).make()?;
+    let image = Image::of_mib(400).args(args).make()?;
     let mount = Subject::Extant.mount(image.path(), "commit=300")?;
     let (large, small) = (mount.dir().join("large"), mount.dir().join("small"));
     let file = std::fs::File::create(&large)?;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 180 << 20)?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 340 << 20)?;
     file.sync_all()?;
     std::fs::remove_file(&large)?;
     std::fs::write(&small, [1; 100])?;
@@ -224,7 +223,7 @@ fn no_replay_has_to_free_more_than_a_log_takes() -> Result<()> {
 }
 
 /// Linux leaves the attributes of a file that it deletes in its record. They are not those of the
-/// file that gets its number, whoever replays.
+/// file that gets its number, after any replay.
 #[test]
 fn attributes_of_a_deleted_file_do_not_come_back() -> Result<()> {
     if !need(NEEDS) {

@@ -65,7 +65,7 @@ impl Habits {
 pub(super) fn run(data: &[u8]) -> Cost {
     let all = seeds::all().iter();
     let all: Vec<_> = all
-        .filter(|seed| seed.mounts && seed.has(Kind::JournalSuper))
+        .filter(|seed| seed.is_written && seed.has(Kind::JournalSuper))
         .collect();
     let Some(prepared) = recipe::prepare(data, &all, &[]) else {
         return Cost::default();
