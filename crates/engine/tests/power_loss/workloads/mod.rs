@@ -49,9 +49,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("owners", metadata::owners, &[
         "counted", "counted_each_handle", "counted_inside", "counted_16k",
     ]),
-    on("long_values", metadata::long_values, &[
-        "long_values", "long_values_each_handle", "inside_64k",
-    ]),
+    on("long_values", metadata::long_values, &["long_values", "long_values_each_handle"]),
     on("appends", data::appends, &[
         "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
         "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once", "8k",
