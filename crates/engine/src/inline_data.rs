@@ -189,10 +189,11 @@ pub(crate) fn move_to_block(fs: &Fs, inode: &Inode, privileged: bool) -> Result<
     let mut h = fs.start(credits::sum([2, credits::INODE_UPDATE]))?;
     all_or_abort(&mut h, |h| {
         let marked = held.mark(h)?;
-        let _claim = SpaceClaim::of_reserved(inode.quota.as_ref(), fs.layout.cluster_bytes());
+        let claim = SpaceClaim::of_reserved(inode.quota.as_ref(), fs.layout.cluster_bytes());
         leave(fs, h, inode, Some(run.start), size)?;
         marked.use_for(space);
         reservation.consume(space);
+        claim.consume();
         Ok(())
     })
 }

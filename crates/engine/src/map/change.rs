@@ -321,7 +321,7 @@ pub(super) fn enter(
         };
         view.set(hole, fate);
         drop(view);
-        claim.give_up();
+        claim.consume();
         if !gained.len.is_zero() {
             let freed = alloc::free_blocks(fs, h, gained, false);
             freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
@@ -331,6 +331,7 @@ pub(super) fn enter(
     fs.stats.extents_inserted.bump();
     let status = Status::of(&extent);
     view.set(status, fate);
+    claim.consume();
     Ok(view.cookie(status.state))
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn link_first_extent(
     let root = root_of(&extent).map_err(|why| Error::corrupt(Location::Inode(inode.ino), why))?;
     let sectors = run.len.get() << (fs.layout.block_size.log2() - 9);
     let bytes = run.len.get() * fs.layout.block_size.bytes_u64();
-    let _claim = SpaceClaim::of_reserved(inode.quota.as_ref(), bytes);
+    let claim = SpaceClaim::of_reserved(inode.quota.as_ref(), bytes);
     // One block may hold all of it.
     let last = end.saturating_sub(fs.layout.block_size.bytes_u64());
     note_range(fs, h, inode, 0..u64::from(len));
@@ -84,6 +84,7 @@ pub(crate) fn link_first_extent(
     marked.use_for(run.len);
     let mut view = MapView::lock(&fs.maps, &inode.known);
     view.set(Status::of(&extent), ReservationFate::Consume);
+    claim.consume();
     fs.stats.extents_inserted.bump();
     Ok(true)
 }
