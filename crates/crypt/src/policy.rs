@@ -21,7 +21,7 @@ const MIN_LOG2_DATA_UNIT: u8 = 9;
 /// Larger units than the largest block do not occur.
 const MAX_LOG2_DATA_UNIT: u8 = 16;
 
-/// How the contents of regular files are encrypted.
+/// The encryption of the contents of regular files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ContentsMode {
@@ -33,7 +33,7 @@ pub enum ContentsMode {
     Adiantum = 9,
 }
 
-/// How names, and targets of symbolic links, are encrypted.
+/// The encryption of names, and of the targets of symbolic links.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum NamesMode {

@@ -105,12 +105,12 @@ fn fill(volume: &Volume, root: &Node, args: &str) -> (Node, Node) {
 #[test]
 fn usage_is_what_the_inodes_say() {
     for args in [
-        "-b 1024",
         "-b 4096",
         "-b 1024 -O ^extent,^64bit",
         "-b 1024 -O inline_data -I 512",
         "-b 1024 -O bigalloc,inline_data,ea_inode",
         "-b 4096 -O ^has_journal,^metadata_csum",
+        "-b 65536 -O inline_data,ea_inode -I 512",
     ] {
         let image = image(args);
         let volume = open(&image, "");
@@ -408,10 +408,10 @@ fn limits_are_kept_where_the_mount_asks() {
 #[test]
 fn random_changes_keep_limits_and_counts() {
     for (round, args) in [
-        "-b 1024",
         "-b 4096 -O inline_data -I 512",
         "-b 1024 -O ea_inode,^orphan_file",
         "-b 1024 -O ^extent,^64bit",
+        "-b 16384 -O inline_data",
     ]
     .into_iter()
     .enumerate()

@@ -19,11 +19,11 @@ impl Filesystem {
     /// let id = fs.add_key(&key)?;
     /// fs.create_dir("/secret")?;
     /// fs.set_encryption_policy("/secret", &EncryptionPolicy::usual(id))?;
-    /// fs.write("/secret/plan", b"nobody knows")?;
+    /// fs.write("/secret/plan", b"attack at dawn")?;
     /// fs.remove_key(&id)?;
     /// assert!(matches!(fs.read("/secret/plan"), Err(Error::NotFound)));
     /// fs.add_key(&key)?;
-    /// assert_eq!(fs.read("/secret/plan")?, b"nobody knows");
+    /// assert_eq!(fs.read("/secret/plan")?, b"attack at dawn");
     /// # Ok(()) }
     /// ```
     ///

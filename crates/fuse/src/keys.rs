@@ -140,7 +140,7 @@ pub fn set_encryption_policy(dir: &Path, policy: &EncryptionPolicy) -> io::Resul
     ask_policy(dir, &mut argument)
 }
 
-/// What a file or directory of a mount is encrypted by; `None` if it is not.
+/// The encryption context of a file or directory of a mount; `None` if it is not encrypted.
 ///
 /// # Errors
 /// As [`add_key`].

@@ -1,4 +1,4 @@
-//! What transactions have done, in operations: the file system's part of fast commits.
+//! The operations of transactions: the file system's part of fast commits.
 
 use std::fmt::Debug;
 

@@ -19,7 +19,7 @@ impl NameIndex {
     pub const SYSTEM: Self = Self(7);
     /// `system.richacl`, a whole name.
     pub const RICHACL: Self = Self(8);
-    /// What the inode is encrypted by. Users do not see it.
+    /// The encryption context of the inode. Users do not see it.
     pub const ENCRYPTION: Self = Self(9);
 
     /// From the stored byte.

@@ -59,7 +59,7 @@ impl Volume {
         keys::status(self.fs(), id)
     }
 
-    /// What an inode is encrypted by: its policy, and a nonce of its own.
+    /// The encryption context of an inode: its policy, and a nonce of its own.
     ///
     /// # Errors
     /// [`Error::NoAttribute`] if it is not encrypted; [`Error::Invalid`] if its policy is not one

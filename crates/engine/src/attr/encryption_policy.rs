@@ -1,4 +1,4 @@
-//! What directories are encrypted by, as callers see and set it.
+//! The policies that directories are encrypted by, as callers see and set them.
 
 use extant_crypt::{Context, KeyId, Policy};
 use extant_disk::features::Incompat;
@@ -13,7 +13,7 @@ use crate::types::{Cred, FileKind};
 use crate::volume::{Fs, all_or_abort, credits};
 use crate::{dir, inode, xattr};
 
-/// What an inode is encrypted by.
+/// The encryption context of an inode.
 ///
 /// # Errors
 /// [`Error::NoAttribute`] if it is not; [`Error::Invalid`] if the policy is not known; damage of

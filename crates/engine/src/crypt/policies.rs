@@ -21,7 +21,7 @@ fn has_content(kind: FileKind) -> bool {
     )
 }
 
-/// What a new inode of `kind` in `parent` is encrypted by; `None` if it is not.
+/// The context of a new inode of `kind` in `parent`; `None` if it is not encrypted.
 ///
 /// # Errors
 /// [`Error::NoKey`]; a failed read; the host has no random bytes.

@@ -128,7 +128,7 @@ pub(crate) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     Ok(core)
 }
 
-/// What a mount with `nouid32` reads of the owners: 16 bits.
+/// Keeps the 16 bits of the owners that a mount with `nouid32` reads.
 fn take_low_halves(core: &mut InodeCore) {
     core.uid &= u32::from(u16::MAX);
     core.gid &= u32::from(u16::MAX);

@@ -1,4 +1,4 @@
-//! What the running transaction has done, as the records of a fast commit.
+//! The operations of the running transaction, as the records of a fast commit.
 //!
 //! # Responsibility
 //! [`OperationRecorder`] has what changed. Entries are told as they were noted, in order. Inodes

@@ -50,7 +50,7 @@ fn draw(rng: &mut Rng) -> Change {
     }
 }
 
-/// What a file has after a write.
+/// The bytes of a file after a write.
 fn written(mut old: Vec<u8>, at: u64, bytes: &[u8]) -> Vec<u8> {
     let at = usize::try_from(at).unwrap();
     old.resize(old.len().max(at + bytes.len()), 0);

@@ -1,4 +1,4 @@
-//! What must not be encrypted, or not so, and what must not mix.
+//! Files and policies that do not go together.
 
 use extant_engine::{
     Cred, EncryptionPolicy, Error, FallocateMode, Ivs, KeyId, NamesMode, RenameFlags,

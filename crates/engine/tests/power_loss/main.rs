@@ -66,7 +66,7 @@ fn a_sample_is_recovered_by_linux() {
     explore_all((0..WORKLOADS.len()).filter_map(first), depth, None);
 }
 
-/// What the cuts of volumes with fast commits look at is fast commits.
+/// The cuts of volumes with fast commits do look at fast commits.
 #[test]
 fn runs_on_volumes_with_fast_commits_write_some() {
     let mut total = 0;

@@ -16,16 +16,16 @@ use crate::keys::{self, KeyRequest};
 
 /// `FS_ENCRYPT_FL`.
 const ENCRYPTED: u32 = 0x800;
-/// How long a caller waits until the kernel has dropped what it keeps.
+/// The time that a caller waits until the kernel has dropped what it keeps.
 const DROP_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a caller waits until the kernel has told of the files that it has forgotten.
+/// The time that a caller waits until the kernel has told of the files that it has forgotten.
 const FORGET_PATIENCE: Duration = Duration::from_millis(500);
-/// How often it looks.
+/// The time between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Server<'_> {
-    /// The ioctl about a master key. To ask for its state is anyone's; the caller of the others
-    /// has been checked.
+    /// The ioctl about a master key. Every caller may ask for its state; that of the others has
+    /// been checked.
     pub(super) fn key_request(&self, data: &[u8]) -> Result<Vec<u8>, Errno> {
         match keys::asked_of_key(data).ok_or(Errno::INVAL)? {
             KeyRequest::Add(descriptor, raw) => {

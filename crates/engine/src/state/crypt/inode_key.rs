@@ -7,7 +7,7 @@ use extant_crypt::{ContentsCipher, Context, KeyId, NameCipher};
 use extant_sync::RwLock;
 use extant_sync::atomic::{AtomicBool, Ordering};
 
-/// What an inode's key is for.
+/// The use of an inode's key.
 pub(crate) enum Cipher {
     /// The data of a regular file.
     Contents(ContentsCipher),

@@ -1,4 +1,4 @@
-//! What the running transaction has done, in operations that a fast commit can tell.
+//! The operations of the running transaction that a fast commit can tell.
 //!
 //! # Responsibility
 //! Entries of directories are noted as they come and go. Of inodes and of ranges of files only
