@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::kit::{KEY, create, image, list, make_secret, open, open_with_key, read, secret, usual};
 
-/// Files that a key encrypts are locked with it; a file in use stays usable until its last user goes, and
-/// what was written meanwhile is there.
+/// Files that a key encrypts are locked with it; one in use stays usable until its last user goes,
+/// and what was written meanwhile is there.
 #[test]
 fn a_removed_key_locks_all_that_is_not_in_use() {
     let image = image("-b 1024");

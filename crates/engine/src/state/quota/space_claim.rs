@@ -58,8 +58,8 @@ impl SpaceClaim {
         Self::begin(quota, bytes, false)
     }
 
-    /// Ends a claim of reserved blocks, which are consumed: what no growth used up goes back. That is
-    /// all of it after a failure, and a part if the change of the map freed nodes.
+    /// Ends a claim of reserved blocks, which are consumed: what no growth used up goes back. That
+    /// is all of it after a failure, and a part if the change of the map freed nodes.
     pub(crate) fn consume(mut self) {
         self.is_own = true;
     }
