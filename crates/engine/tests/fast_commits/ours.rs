@@ -252,3 +252,70 @@ fn attributes_of_a_deleted_file_do_not_come_back() -> Result<()> {
     mount.unmount()?;
     expect_replays(&copy, &live)
 }
+
+/// Linux's replay counts what the map of a file takes, and not its block of attributes.
+#[test]
+fn blocks_of_attributes_are_counted_after_any_replay() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = crate::volume("-b 1024")?;
+    let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+    let path = |name: &str| mount.dir().join(name);
+    for name in ["written", "linked"] {
+        std::fs::write(path(name), [1; 3000])?;
+        let value = "v".repeat(700);
+        let set = Cmd::new("setfattr").args(["-n", "user.large", "-v", &value]);
+        set.arg(path(name)).ok()?;
+        crate::storm::sync(&path(name))?;
+    }
+    std::fs::write(path("plain"), [1; 3000])?;
+    let expect = |step: &str, fast: bool| {
+        let copy = image.copy()?;
+        expect_replays(&copy, &Tree::take(mount.dir())?).context(|| step.to_string())?;
+        ensure!(
+            (fast_commits(&copy)? > 0) == fast,
+            "{step}: fast: {}",
+            !fast
+        );
+        Ok(())
+    };
+    crate::storm::write_at(&path("plain"), 3000, &[2; 3000])?;
+    crate::storm::sync(&path("plain"))?;
+    expect("a file without", true)?;
+    crate::storm::write_at(&path("written"), 3000, &[2; 3000])?;
+    crate::storm::sync(&path("written"))?;
+    expect("a range", false)?;
+    std::fs::hard_link(path("linked"), path("link"))?;
+    crate::storm::sync(&path("linked"))?;
+    expect("a name", false)?;
+    mount.unmount()?;
+    Ok(())
+}
+
+/// Maps of several levels, whose nodes a replay counts.
+#[test]
+fn nodes_of_maps_are_counted_after_any_replay() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = crate::volume("-b 1024")?;
+    let mount = Subject::Extant.mount(image.path(), "commit=300")?;
+    let path = mount.dir().join("deep");
+    std::fs::write(&path, [])?;
+    crate::storm::sync(&path)?;
+    let mut all = 0;
+    for extents in [3, 60, 60, 60, 60, 60, 60] {
+        let from = all;
+        all += extents;
+        for at in from..all {
+            crate::storm::write_at(&path, at * 2048, &[7; 1024])?;
+        }
+        crate::storm::sync(&path)?;
+        let copy = image.copy()?;
+        ensure!(fast_commits(&copy)? > 0, "{all} extents: none is fast");
+        expect_replays(&copy, &Tree::take(mount.dir())?).context(|| format!("{all} extents"))?;
+    }
+    mount.unmount()?;
+    Ok(())
+}
