@@ -1,7 +1,7 @@
 //! Comparing two trees: every difference named, up to a readable number.
 
 use super::Tree;
-use super::entry::{Entry, EntryKind};
+use super::entry::{Entry, EntryKind, Nanos};
 use crate::{Result, bail};
 use std::fmt::Debug;
 use std::path::Path;
@@ -20,6 +20,9 @@ pub struct Compare {
     pub skip_root: bool,
     /// Modification times count as e2fsprogs' driver shows them: in whole seconds, up to 2038.
     pub as_fuse2fs_shows: bool,
+    /// Modification times may differ by so much: where they are kept in seconds, a mount and the
+    /// kernel above it each have a second in which something changed.
+    pub times_within: Nanos,
 }
 
 impl Tree {
@@ -86,7 +89,8 @@ fn entry(path: &Path, a: &Entry, b: &Entry, how: Compare, out: &mut Vec<String>)
         false => entry.mtime,
         true => entry.mtime.div_euclid(1_000_000_000).min(i32::MAX.into()),
     };
-    if time(a) != time(b) && !(dir && how.skip_dir_times) {
+    let apart = (time(a) - time(b)).abs();
+    if apart > how.times_within && !(dir && how.skip_dir_times) {
         differ("mtime", &a.mtime, &b.mtime);
     }
     if how.one_image {
