@@ -171,6 +171,7 @@ fn write_linear(
         name,
         ino,
         file_type: FileType::Directory,
+        hash: None,
     };
     let names: Vec<NameId> = tree.children(dir).collect();
     let mut block = vec![0; format.block_size.bytes()];
@@ -231,6 +232,7 @@ fn entry(tree: &Tree, name: NameId) -> NewEntry<'_> {
             FileKind::Fifo => FileType::Fifo,
             FileKind::Socket => FileType::Socket,
         },
+        hash: None,
     }
 }
 

@@ -279,6 +279,7 @@ impl Volume {
             max_ino: self.sb.inodes_count(),
             seed: self.owner_seed(ino, generation),
             folded: false,
+            hashes: false,
         }
     }
 

@@ -12,10 +12,12 @@ use extant_units::Ino;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::dir_gap::{Gap, needed};
+use crate::dir_gap::Gap;
+use crate::dir_hash::DirHash;
 use crate::dirent::{
     DOT_LEN, DirEntryHeader, DirFormat, DirentError, EntrySlot, FileType, Glimpse, rec_len_for,
 };
+use crate::entry_hash;
 
 /// An entry to be written: a name of 1 to 255 bytes and where it leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +28,15 @@ pub struct NewEntry<'a> {
     pub ino: Ino,
     /// The kind of file; written only with the `filetype` feature.
     pub file_type: FileType,
+    /// The hash of the name, in a directory whose entries have them ([`DirFormat::hashes`]).
+    pub hash: Option<DirHash>,
+}
+
+impl NewEntry<'_> {
+    /// The record length that it needs.
+    const fn rec_len(&self) -> usize {
+        rec_len_for(self.name.len()) + entry_hash::room_of(self.hash)
+    }
 }
 
 /// The outcome of [`DirFormat::split`].
@@ -67,7 +78,7 @@ impl DirFormat {
         entry: &NewEntry<'_>,
     ) -> Result<Option<usize>, DirentError> {
         self.check_size(block)?;
-        let fits = gap.len() >= needed(entry.name)? && self.has_gap(block, gap);
+        let fits = gap.len() >= self.needed_for(entry.name.len())? && self.has_gap(block, gap);
         Ok(fits.then(|| self.fill(block, gap, entry)))
     }
 
@@ -185,13 +196,14 @@ impl DirFormat {
     /// # Errors
     /// A broken record, or a name that is empty or too long.
     pub fn fits_compacted(&self, block: &[u8], entry: &NewEntry<'_>) -> Result<bool, DirentError> {
-        Ok(self.free_bytes(block)? >= needed(entry.name)?)
+        Ok(self.free_bytes(block)? >= self.needed_for(entry.name.len())?)
     }
 
     /// Divides the entries of `source`, and `incoming`, by hash over two blocks.
     ///
     /// The halves are as equal as the names allow; a division between two names of the same hash
     /// costs readers an extra block, so that one elsewhere is preferred if it is not much worse.
+    /// `hash` is for names whose entries do not have it.
     ///
     /// # Errors
     /// A broken record; a bad name. [`DirentError::NoEntry`] if there is nothing to divide: an
@@ -204,23 +216,26 @@ impl DirFormat {
         hash: impl Fn(&[u8]) -> u32,
     ) -> Result<LeafSplit, DirentError> {
         self.check_size(source)?;
-        needed(incoming.name)?;
+        self.needed_for(incoming.name.len())?;
         let mut entries: Vec<_> = self
             .entries(source)?
             .into_iter()
             .chain([*incoming])
-            .map(|entry| (hash(entry.name), entry))
+            .map(|entry| {
+                let stored = entry.hash.map(|hash| hash.major);
+                (stored.unwrap_or_else(|| hash(entry.name)), entry)
+            })
             .collect();
         entries.sort_by_key(|(hash, _)| *hash);
         let room = self.entries_end();
-        let total: usize = entries.iter().map(|(_, e)| rec_len_for(e.name.len())).sum();
+        let total: usize = entries.iter().map(|(_, e)| e.rec_len()).sum();
         let mut low_bytes = 0;
         let mut best: Option<(usize, usize)> = None;
         for (at, pair) in entries.windows(2).enumerate() {
             let [(before, entry), (after, _)] = pair else {
                 continue;
             };
-            low_bytes += rec_len_for(entry.name.len());
+            low_bytes += entry.rec_len();
             let larger = low_bytes.max(total - low_bytes);
             let cost = larger + if before == after { room / 4 } else { 0 };
             if larger <= room && best.is_none_or(|(least, _)| cost < least) {
@@ -282,6 +297,7 @@ impl DirFormat {
                     name: record.name,
                     ino,
                     file_type: record.file_type,
+                    hash: record.hash,
                 });
             }
         }
@@ -295,7 +311,7 @@ impl DirFormat {
         let end = self.entries_end();
         let (mut offset, mut last) = (0, None);
         for entry in entries {
-            let len = rec_len_for(entry.name.len());
+            let len = entry.rec_len();
             self.put(block, offset, len, &entry);
             last = Some(offset);
             offset += len;
@@ -338,6 +354,9 @@ impl DirFormat {
         if let Some(padding) = rest.get_mut(entry.name.len()..rec_len_for(entry.name.len()) - 8) {
             padding.fill(0);
         }
+        if let Some(hash) = entry.hash {
+            entry_hash::write(space, rec_len_for(entry.name.len()), hash);
+        }
     }
 
     pub(crate) fn put_free(&self, block: &mut [u8], offset: usize, rec_len: usize) {
@@ -379,6 +398,7 @@ const fn dot(name: &[u8], ino: Ino) -> NewEntry<'_> {
         name,
         ino,
         file_type: FileType::Directory,
+        hash: None,
     }
 }
 

@@ -54,6 +54,9 @@ pub enum HashError {
     /// No such version.
     #[error("unknown directory hash version {0}")]
     Unknown(u8),
+    /// Another one, where entries have their SipHash.
+    #[error("directory hash version {0}, where entries have stored hashes")]
+    NotStored(u8),
 }
 
 /// A name's place in an index. Ordered by `major`, then `minor`.
@@ -68,6 +71,15 @@ pub struct DirHash {
 impl DirHash {
     /// The largest major hash. The even number above is kept as the end mark of readers' positions.
     pub const MAX_MAJOR: u32 = 0xffff_fffc;
+
+    /// The hash that an entry has stored.
+    #[must_use]
+    pub fn stored(major: u32, minor: u32) -> Self {
+        Self {
+            major: (major & !1).min(Self::MAX_MAJOR),
+            minor,
+        }
+    }
 }
 
 /// Hashes the names of one directory.

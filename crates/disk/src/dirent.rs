@@ -20,6 +20,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use extant_casefold as casefold;
 
 use crate::csum::Crc32c;
+use crate::dir_hash::DirHash;
+use crate::entry_hash;
 
 /// The longest name in bytes (`EXT4_NAME_LEN`).
 pub const MAX_NAME_LEN: usize = 255;
@@ -186,13 +188,15 @@ pub struct Record<'a> {
     /// The name. Unchecked beyond its length, see [`Record::check_name`]; meaningless for free
     /// space.
     pub name: &'a [u8],
+    /// The hash behind the name, in a directory that has such; not of "." and "..".
+    pub hash: Option<DirHash>,
 }
 
 impl Record<'_> {
     /// Bytes of the record that its header and name need: zero for free space.
     pub const fn used(&self) -> usize {
         match self.ino {
-            Some(_) => rec_len_for(self.name.len()),
+            Some(_) => rec_len_for(self.name.len()) + entry_hash::room_of(self.hash),
             None => 0,
         }
     }
@@ -264,6 +268,8 @@ pub struct DirFormat {
     /// A name is found in any spelling of its case (`casefold`, the directory's flag), by its
     /// [`casefold::key`].
     pub folded: bool,
+    /// Entries have the hashes of their names behind them ([`crate::entry_hash`]).
+    pub hashes: bool,
 }
 
 impl DirFormat {
@@ -325,7 +331,11 @@ impl DirFormat {
         let (header, tail) = DirEntryHeader::ref_from_prefix(rest).map_err(|_| overrun(0))?;
         let rec_len = self.decode_rec_len(header.rec_len.get());
         let name_len = usize::from(header.name_len);
-        if rec_len < rec_len_for(name_len.max(1)) || !rec_len.is_multiple_of(4) {
+        let is_dot = matches!(tail.get(..name_len), Some(b"." | b".."));
+        let has_hash = self.hashes && header.inode.get() != 0 && !is_dot;
+        let hash_at = has_hash.then(|| rec_len_for(name_len));
+        let least = rec_len_for(name_len) + hash_at.map_or(0, |_| entry_hash::BYTES);
+        if rec_len < least || !rec_len.is_multiple_of(4) {
             return Err(DirentError::RecordLength {
                 offset,
                 rec_len,
@@ -349,6 +359,7 @@ impl DirFormat {
                 FileType::Unknown
             },
             name: tail.get(..name_len).ok_or(overrun(rec_len))?,
+            hash: hash_at.and_then(|at| entry_hash::read(rest, at)),
         })
     }
 
@@ -510,7 +521,7 @@ impl DirFormat {
     /// The first entry of which `is_wanted` knows the name, by its start and length; calls `pass`
     /// with each record before it.
     #[inline]
-    fn first_of<'a>(
+    pub(crate) fn first_of<'a>(
         &self,
         block: &'a [u8],
         mut pass: impl FnMut(&Glimpse),

@@ -19,7 +19,6 @@ use core::ops::Range;
 use extant_units::{BlockSize, Ino};
 
 use crate::dir_edit::NewEntry;
-use crate::dir_gap::needed;
 use crate::dirent::{DOT_LEN, DirFormat, DirentError, FileType, Record};
 use crate::inode::BLOCK_AREA;
 
@@ -76,7 +75,7 @@ impl DirFormat {
         data: &mut [u8],
         entry: &NewEntry<'_>,
     ) -> Result<bool, DirentError> {
-        let need = needed(entry.name)?;
+        let need = self.needed_for(entry.name.len())?;
         for part in parts(data.len()) {
             for record in self.records_in(data, part) {
                 let record = record?;
@@ -217,6 +216,7 @@ mod tests {
             max_ino: 100,
             seed: None,
             folded: false,
+            hashes: false,
         }
         .inside()
     }
@@ -230,6 +230,7 @@ mod tests {
             name,
             ino: ino(9),
             file_type: FileType::Regular,
+            hash: None,
         }
     }
 

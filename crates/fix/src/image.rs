@@ -258,6 +258,7 @@ impl Image {
             max_ino: self.sb.inodes_count(),
             seed: self.owner_seed(dir)?,
             folded: false, // the names that it adds have no case
+            hashes: false,
         })
     }
 }

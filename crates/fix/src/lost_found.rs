@@ -72,6 +72,7 @@ impl LostFound {
             name: name.as_bytes(),
             ino,
             file_type: FileType::from_raw(kind),
+            hash: None,
         };
         let Some(last) = into.last() else {
             return Ok(false);

@@ -160,6 +160,7 @@ impl Encoder<'_> {
             name: b"lost+found",
             ino: lost_found_ino,
             file_type: FileType::Directory,
+            hash: None,
         };
         let put = format.insert(&mut first, &entry);
         put.map_err(std::io::Error::other)?;

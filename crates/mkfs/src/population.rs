@@ -53,6 +53,7 @@ impl Formats {
             max_ino: self.inodes,
             seed: self.inode.inode_seed(ino, 0),
             folded: false,
+            hashes: false,
         }
     }
 }

@@ -157,6 +157,7 @@ impl Volume {
             max_ino: self.old.inodes(),
             seed: self.seed(dir, &core),
             folded: core.flags.contains(InodeFlags::CASEFOLD),
+            hashes: false,
         };
         if core.flags.contains(InodeFlags::INLINE_DATA) {
             return self.rename_inside(dir, core, &format, moved);

@@ -8,6 +8,7 @@ pub(crate) fn format(log2: u32, seed: Option<u32>) -> DirFormat {
         max_ino: 100_000,
         seed: seed.map(Crc32c::from_raw),
         folded: false,
+        hashes: false,
     }
 }
 
@@ -16,6 +17,7 @@ pub(crate) fn entry(name: &str, ino: u32) -> NewEntry<'_> {
         name: name.as_bytes(),
         ino: Ino::new(ino).unwrap(),
         file_type: FileType::Regular,
+        hash: None,
     }
 }
 

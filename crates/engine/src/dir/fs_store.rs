@@ -154,6 +154,7 @@ pub(super) fn profile(fs: &Fs, inode: &Inode) -> Profile {
             max_ino: layout.inodes_count(),
             seed: inode.csum_seed(fs),
             folded: folds(inode),
+            hashes: false,
         },
         dir_index: features.has_compat(Compat::DIR_INDEX),
         max_levels: if large_dir { 2 } else { 1 },

@@ -192,6 +192,7 @@ pub(crate) fn insert(
         name: &stored,
         ino: target.0,
         file_type: target.1.file_type(),
+        hash: None,
     };
     forget(fs, vacancy.dir, vacancy.name);
     told_entries::change(fs, h, &vacancy.dir, |h| {

@@ -36,6 +36,7 @@ pub(super) fn entry(name: &str, to: u32) -> NewEntry<'_> {
         name: name.as_bytes(),
         ino: ino(to),
         file_type: FileType::Regular,
+        hash: None,
     }
 }
 
@@ -49,6 +50,7 @@ impl MemoryDir {
                     max_ino: 10_000_000,
                     seed: csum.then_some(Crc32c::from_raw(77)),
                     folded: false,
+                    hashes: false,
                 },
                 dir_index: true,
                 max_levels: 1,

@@ -2,7 +2,7 @@
 
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dir_gap::NameOrGap;
-use extant_disk::dir_hash::DirHasher;
+use extant_disk::dir_hash::{DirHash, DirHasher};
 use extant_disk::dirent::{DirFormat, DirentError, FileType};
 use extant_disk::extent::{self, Expect, Extent, Index, Node, NodeMut, ROOT_BYTES};
 use extant_disk::htree::IndexKind;
@@ -108,6 +108,7 @@ fn format(how: u8) -> DirFormat {
         max_ino: 5000,
         seed: (how & 8 != 0).then_some(SEED),
         folded: how & 32 != 0,
+        hashes: how & 64 != 0,
     }
 }
 
@@ -132,6 +133,7 @@ pub(super) fn leaf(how: u8, feed: &mut Feed<'_>) {
         name,
         ino,
         file_type: FileType::Regular,
+        hash: format.hashes.then(|| DirHash::stored(7, u32::from(how))),
     };
     // From here on as the file system does: edits of blocks whose records are sound.
     let sound = format.records(&block).all(|record| record.is_ok());
