@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use extant_disk::features::{Incompat, RoCompat};
 
+use crate::crypt::{self, find_key};
 use crate::inode::kind_flags::of_kind;
 use crate::inode::{InodeCore, InodeFlags, LockedInode};
 use crate::quota;
@@ -130,10 +131,19 @@ fn may_switch_folding(fs: &Fs, dir: LockedInode<'_>) -> Result<()> {
             "folded names without the casefold feature",
         ));
     }
-    match dir::is_empty(fs, dir)? {
-        true => Ok(()),
-        false => Err(Error::NotEmpty),
+    if !dir::is_empty(fs, dir)? {
+        return Err(Error::NotEmpty);
     }
+    if !dir.flags().contains(InodeFlags::ENCRYPT) {
+        return Ok(());
+    }
+    if !dir.flags().contains(InodeFlags::CASEFOLD) {
+        let key = crypt::require_key(fs, &dir)?;
+        if !find_key::may_fold(&key.context.policy) {
+            return Err(Error::Invalid);
+        }
+    }
+    dir::may_switch_hashes(fs, dir)
 }
 
 fn store(fs: &Fs, inode: &Inode, old: InodeFlags, new: InodeFlags) -> Result<()> {

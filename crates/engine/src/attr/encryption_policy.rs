@@ -70,6 +70,9 @@ pub(crate) fn set_policy(fs: &Fs, dir: &Inode, policy: &Policy, cred: &Cred) -> 
     if !dir::is_empty(fs, locked.shared())? {
         return Err(Error::NotEmpty);
     }
+    if dir.flags().contains(InodeFlags::CASEFOLD) {
+        dir::may_switch_hashes(fs, locked.shared())?;
+    }
     let context = policies::with_new_nonce(*policy)?;
     encrypt(fs, locked, &context, cred)
 }
@@ -92,9 +95,8 @@ fn encrypt(fs: &Fs, dir: ExclusiveInode<'_>, context: &Context, cred: &Cred) -> 
 /// Fails for a policy that the volume or the directory cannot have.
 fn may_have(fs: &Fs, dir: &Inode, policy: &Policy) -> Result<()> {
     let folds = dir.flags().contains(InodeFlags::CASEFOLD);
-    let has_descriptor = matches!(policy.key, KeyId::Descriptor(_));
     let is_known = policy.check().is_ok() && find_key::fits(fs, policy);
-    match is_known && !(folds && has_descriptor) {
+    match is_known && (find_key::may_fold(policy) || !folds) {
         true => Ok(()),
         false => Err(Error::Invalid),
     }

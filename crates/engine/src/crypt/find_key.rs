@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use extant_crypt::{ContentsCipher, Context, Ivs, NameCipher, Policy};
+use extant_crypt::{ContentsCipher, Context, Ivs, KeyId, NameCipher, Policy};
+use extant_disk::dir_hash::DirHash;
 use extant_disk::features::Compat;
 use extant_disk::xattr::XattrName;
 use extant_units::exact_u32;
@@ -25,7 +26,9 @@ pub(crate) fn context(fs: &Fs, inode: &Inode) -> Result<Context> {
     }
     let stored = xattr::get_stored(fs, inode, &XattrName::ENCRYPTION_CONTEXT)?;
     let context = stored.and_then(|bytes| Context::parse(&bytes).ok());
-    let fits = |context: &Context| fits(fs, &context.policy);
+    let folds = inode.flags().contains(InodeFlags::CASEFOLD);
+    let fits =
+        |context: &Context| fits(fs, &context.policy) && (may_fold(&context.policy) || !folds);
     context.filter(fits).ok_or(Error::Invalid)
 }
 
@@ -35,6 +38,12 @@ pub(crate) fn fits(fs: &Fs, policy: &Policy) -> bool {
     let by_number = matches!(policy.ivs, Ivs::InoLblk64 | Ivs::InoLblk32);
     let numbers_stay = fs.layout.features.has_compat(Compat::STABLE_INODES);
     (numbers_stay || !by_number) && policy.fits(exact_u32(fs.layout.block_size.bytes_u64()))
+}
+
+/// Returns whether a directory with `policy` may fold the case of its names: the hashes of those of
+/// the first version could not be computed.
+pub(crate) fn may_fold(policy: &Policy) -> bool {
+    matches!(policy.key, KeyId::Identifier(_))
 }
 
 /// The key of `inode`; `None` if it is not encrypted, or its policy is not known, or the master key
@@ -127,5 +136,11 @@ impl InodeKey {
     /// The name with this stored form; `None` if it is of no name.
     pub(crate) fn decrypt_name(&self, stored: &[u8]) -> Option<Vec<u8>> {
         self.names()?.decrypt(stored)
+    }
+
+    /// The hash of a folded name in a directory that folds case; `None` if it cannot be one.
+    pub(crate) fn dir_hash(&self, folded: &[u8]) -> Option<DirHash> {
+        let (major, minor) = self.names()?.dir_hash(folded)?;
+        Some(DirHash { major, minor })
     }
 }

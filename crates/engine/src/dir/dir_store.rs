@@ -40,8 +40,6 @@ pub(super) struct Profile {
     pub(super) max_levels: u8,
     /// The form of its names.
     pub(super) names: NameForm,
-    /// Entries have their hashes, which no key can be computed from.
-    pub(super) stored_hashes: bool,
     /// The hash of new indexes (`s_def_hash_version`).
     pub(super) new_index: HashAlgorithm,
     /// Hashes take bytes as unsigned (`s_flags`).

@@ -4,7 +4,6 @@
 //! Nothing here knows what an entry means: the caller keeps names unique and links counted, under
 //! the directory's `lock`.
 
-use extant_casefold as casefold;
 use extant_disk::damage::DirectoryDamage;
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dirent::{FileType, Record};
@@ -14,25 +13,20 @@ use extant_units::{Ino, Lblk};
 use super::dir_store::{Shape, Store};
 use super::room::{NameOrRoom, Room};
 use super::slot::{self, Slot};
+use super::sought_name::SoughtName;
 use super::{htree, linear};
 use crate::types::error::{Error, Result};
 
-/// Finds `name`, which is neither "." nor "..".
-pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+/// Finds `name`.
+pub(super) fn find<S: Store>(store: &S, name: &SoughtName<'_>) -> Result<Option<Slot<S::Block>>> {
     if !store.indexed() {
         return linear::find(store, name);
     }
     let found = htree::find(store, name)?;
-    if found.is_none() && may_be_elsewhere(store, name) {
+    if found.is_none() && name.may_be_elsewhere(&store.profile().format) {
         return scan(store, |lblk, leaf| slot::find_in(store, lblk, leaf, name));
     }
     Ok(found)
-}
-
-/// Returns whether the index may have `name` under another hash than ours, as some kernels made it:
-/// those of Linux that leave such names where they are search the whole directory as well.
-fn may_be_elsewhere<S: Store>(store: &S, name: &[u8]) -> bool {
-    store.profile().format.folded && casefold::leaves_out(name)
 }
 
 /// Calls `visit` with each block of entries until it returns an answer.
@@ -57,7 +51,8 @@ pub(super) fn find_where<S: Store>(
             let record = store.check(lblk, record)?;
             let is_dot = matches!(record.name, b"." | b"..");
             if record.ino.is_some() && !is_dot && is_wanted(&record) {
-                return slot::find_in(store, lblk, block.clone(), record.name);
+                let name = SoughtName::of_bytes(record.name);
+                return slot::find_in(store, lblk, block.clone(), &name);
             }
         }
         Ok(None)
@@ -65,11 +60,15 @@ pub(super) fn find_where<S: Store>(
 }
 
 /// Searches for `name` and for the room that [`insert`] uses, in one walk.
-pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoom<S::Block>> {
+pub(super) fn find_or_room<S: Store>(
+    store: &S,
+    name: &SoughtName<'_>,
+) -> Result<NameOrRoom<S::Block>> {
     if store.indexed() {
         let found = htree::find_or_room(store, name)?;
         let missing = matches!(found, NameOrRoom::Room(_));
-        if missing && may_be_elsewhere(store, name) && find(store, name)?.is_some() {
+        if missing && name.may_be_elsewhere(&store.profile().format) && find(store, name)?.is_some()
+        {
             return Ok(NameOrRoom::Name);
         }
         Ok(found)

@@ -3,13 +3,20 @@
 //! [`extant_casefold::key`] is the same for all spellings of a name. The blocks are searched by it
 //! ([`DirFormat::folded`]), an index hashes it, and the cache of names has entries under it.
 //!
+//! Where names are encrypted as well, entries have the hash of the key, by the directory's own
+//! secret, behind the stored name ([`DirFormat::hashes`]): a name is looked for by that, and those
+//! that have it are decrypted and compared ([`super::sought_name`]). Without the secret no name is
+//! folded.
+//!
 //! [`DirFormat::folded`]: extant_disk::dirent::DirFormat::folded
+//! [`DirFormat::hashes`]: extant_disk::dirent::DirFormat::hashes
 
 use std::borrow::Cow;
 
 use extant_casefold as casefold;
 use extant_disk::dirent::MAX_NAME_LEN;
 
+use crate::crypt;
 use crate::inode::{ExclusiveInode, InodeFlags};
 use crate::state::inode::Inode;
 use crate::types::error::{Error, Result};
@@ -18,8 +25,8 @@ use crate::volume::Fs;
 /// Directories with both flags have the hashes of names in their entries.
 pub(super) const STORED_HASHES: InodeFlags = InodeFlags::CASEFOLD.union(InodeFlags::ENCRYPT);
 
-/// Returns whether `dir` finds names in any spelling of their case. Encrypted names are not folded,
-/// as there is no key.
+/// Returns whether `dir` finds names in any spelling of their case as they stand in its blocks. It
+/// does not where they are encrypted.
 #[inline]
 pub(crate) fn folds(dir: &Inode) -> bool {
     dir.flags().intersection(STORED_HASHES) == InodeFlags::CASEFOLD
@@ -53,8 +60,9 @@ pub(crate) fn forget(fs: &Fs, dir: ExclusiveInode<'_>, name: &[u8]) {
 /// Fails for a name that a folded directory cannot have: one that is not UTF-8, on a volume with
 /// strict encoding.
 pub(super) fn check_encoding(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<()> {
-    let strict = fs.layout.strict_names && folds(dir);
-    if strict && !casefold::is_text(name) {
+    let strict = fs.layout.strict_names && dir.flags().contains(InodeFlags::CASEFOLD);
+    // Without the key a name is one that stands for stored bytes.
+    if strict && !casefold::is_text(name) && !crypt::is_locked(fs, dir)? {
         return Err(Error::Invalid);
     }
     Ok(())

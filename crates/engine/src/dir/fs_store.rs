@@ -154,12 +154,11 @@ pub(super) fn profile(fs: &Fs, inode: &Inode) -> Profile {
             max_ino: layout.inodes_count(),
             seed: inode.csum_seed(fs),
             folded: folds(inode),
-            hashes: false,
+            hashes: inode.flags().contains(STORED_HASHES),
         },
         dir_index: features.has_compat(Compat::DIR_INDEX),
         max_levels: if large_dir { 2 } else { 1 },
         names: NameForm::of(fs, inode),
-        stored_hashes: inode.flags().contains(STORED_HASHES),
         new_index: HashAlgorithm::from_version(layout.hash_version)
             .unwrap_or(HashAlgorithm::HalfMd4),
         hash_unsigned: layout.hash_unsigned,

@@ -14,13 +14,15 @@
 
 use extant_disk::damage::IndexDamage;
 use extant_disk::dir_edit::NewEntry;
-use extant_disk::dir_hash::DirHasher;
+use extant_disk::dir_hash::{DirHasher, HashError};
+use extant_disk::entry_hash;
 use extant_disk::htree::{HashIndex, IndexKind};
 use extant_units::Lblk;
 
 use super::dir_store::{Shape, Store};
 use super::room::{self, NameOrRoom};
 use super::slot::{self, Slot};
+use super::sought_name::SoughtName;
 use crate::types::error::{Error, Result};
 
 /// Upper bound of the rounds that one insertion needs: convert, grow or split at every level, split
@@ -58,10 +60,12 @@ impl<'a, S: Store> IndexPath<'a, S> {
             .format
             .root_info(&store.data(&block), profile.max_levels);
         let info = store.check(ROOT, info)?;
-        let hasher = match profile.stored_hashes {
-            true => profile.new_hasher(), // it hashes no name
-            false => store.check(ROOT, profile.hasher(info.hash_version))?,
+        let hasher = match (profile.format.hashes, info.hash_version) {
+            (true, entry_hash::VERSION) => Ok(profile.new_hasher()), // it hashes no name
+            (true, other) => Err(HashError::NotStored(other)),
+            (false, version) => profile.hasher(version),
         };
+        let hasher = store.check(ROOT, hasher)?;
         let mut path = Self {
             store,
             levels: Vec::with_capacity(3),
@@ -244,7 +248,7 @@ impl<'a, S: Store> IndexPath<'a, S> {
 }
 
 /// Finds `name` in an indexed directory.
-pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+pub(super) fn find<S: Store>(store: &S, name: &SoughtName<'_>) -> Result<Option<Slot<S::Block>>> {
     scan_hash(store, name, |lblk, leaf| {
         slot::find_in(store, lblk, leaf, name)
     })
@@ -252,7 +256,10 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
 
 /// Searches an indexed directory for `name` and, on the way, for the room that its entry has in the
 /// leaf where [`insert`] puts it.
-pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoom<S::Block>> {
+pub(super) fn find_or_room<S: Store>(
+    store: &S,
+    name: &SoughtName<'_>,
+) -> Result<NameOrRoom<S::Block>> {
     let mut first = None;
     let found = scan_hash(store, name, |lblk, leaf| {
         match room::search_in(store, lblk, leaf, name)? {
@@ -267,12 +274,12 @@ pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoo
 /// Calls `visit` with each leaf that may hold `name` until it returns an answer.
 fn scan_hash<S: Store, R>(
     store: &S,
-    name: &[u8],
+    name: &SoughtName<'_>,
     mut visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,
 ) -> Result<Option<R>> {
     let mut wanted = 0;
     let mut path = IndexPath::probe(store, |hasher| {
-        wanted = hasher.hash(name).major;
+        wanted = name.major(hasher);
         wanted
     })?;
     loop {
@@ -308,7 +315,10 @@ pub(super) fn scan<S: Store, R>(
 pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
     let format = &store.profile().format;
     for _ in 0..MAX_ROUNDS {
-        let path = IndexPath::probe(store, |hasher| hasher.hash(entry.name).major)?;
+        let path = IndexPath::probe(store, |hasher| {
+            let stored = entry.hash.map(|hash| hash.major);
+            stored.unwrap_or_else(|| hasher.hash(entry.name).major)
+        })?;
         let lblk = path.leaf()?;
         let leaf = store.read(lblk, Shape::Leaf)?;
         // Usually there is room: the block's entries are gone through once.
@@ -323,8 +333,10 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
                 format.compact(bytes)?;
                 format.insert(bytes, entry)
             })?;
-            store.check(lblk, done)?;
-            return Ok(());
+            if store.check(lblk, done)?.is_some() {
+                return Ok(());
+            }
+            break; // dots in a leaf: damage
         }
         let Some(parent) = path.levels.last() else {
             break;
@@ -347,9 +359,11 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
 /// Gives the only block of a linear directory an index: its entries move to block 1.
 pub(super) fn convert<S: Store>(store: &S, h: &mut S::Handle, first: &S::Block) -> Result<()> {
     let profile = store.profile();
-    let made = profile
-        .format
-        .make_index(&store.data(first), profile.new_index.version());
+    let version = match profile.format.hashes {
+        true => entry_hash::VERSION,
+        false => profile.new_index.version(),
+    };
+    let made = profile.format.make_index(&store.data(first), version);
     let (root, leaf) = store.check(ROOT, made)?;
     store.append(h, Shape::Leaf, &leaf)?;
     store.modify(h, first, |bytes| bytes.copy_from_slice(&root))?;

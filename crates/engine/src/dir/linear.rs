@@ -10,6 +10,7 @@ use extant_units::Lblk;
 use super::dir_store::{Shape, Store};
 use super::room::{self, NameOrRoom};
 use super::slot::{self, Slot};
+use super::sought_name::SoughtName;
 use crate::types::error::Result;
 
 /// Blocks to read ahead of a scan.
@@ -34,12 +35,15 @@ pub(super) fn scan<S: Store, R>(
 }
 
 /// Finds `name` in a linear directory.
-pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+pub(super) fn find<S: Store>(store: &S, name: &SoughtName<'_>) -> Result<Option<Slot<S::Block>>> {
     scan(store, |lblk, block| slot::find_in(store, lblk, block, name))
 }
 
 /// Searches a linear directory for `name` and, on the way, for the first room of its entry.
-pub(super) fn find_or_room<S: Store>(store: &S, name: &[u8]) -> Result<NameOrRoom<S::Block>> {
+pub(super) fn find_or_room<S: Store>(
+    store: &S,
+    name: &SoughtName<'_>,
+) -> Result<NameOrRoom<S::Block>> {
     let mut first = None;
     let found = scan(store, |lblk, block| {
         match room::search_in(store, lblk, block, name)? {

@@ -161,8 +161,6 @@ pub(super) fn batch<S: Store>(store: &S, from: u64) -> Result<Batch> {
             next: position::END,
             ..Batch::default()
         });
-    } else if store.indexed() && store.profile().stored_hashes {
-        leaf_by_place(store, from)?
     } else if store.indexed() {
         leaves(store, from)?
     } else if store.profile().dir_index && store.blocks() == 1 {
@@ -192,12 +190,20 @@ fn only_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
     let hasher = store.profile().new_hasher();
     let mut batch = Batch::default();
     each_entry(store, Lblk::ZERO, |ino, record| {
-        let at = position::of_name(&hasher, record.name);
+        let at = position_of(&hasher, record);
         let name = shown(store, Lblk::ZERO, Some(&hasher), record)?;
         batch.push(ino, record.file_type, &name, at, 0);
         Ok(())
     })?;
     Ok(batch.finish(from, position::END))
+}
+
+/// The position of an entry in hash order.
+fn position_of(hasher: &DirHasher, record: &Record<'_>) -> u64 {
+    match record.hash {
+        Some(hash) => position::of_hash(hash),
+        None => position::of_name(hasher, record.name),
+    }
 }
 
 /// One leaf of an index, and the leaves after it that start with the hash it ends with.
@@ -238,7 +244,7 @@ fn leaf<S: Store>(
     // positions again.
     let first = from.saturating_sub(MAX_EQUAL);
     each_entry(store, lblk, |ino, record| {
-        let mut at = position::of_name(hasher, record.name);
+        let mut at = position_of(hasher, record);
         if store.profile().format.folded && casefold::leaves_out(record.name) {
             // Some kernels put it elsewhere: it is listed where it is.
             at = at.clamp(
@@ -293,35 +299,11 @@ fn shown<'a, S: Store>(
     record: &Record<'a>,
 ) -> Result<Cow<'a, [u8]>> {
     let name = store.profile().names.shown(record, |stored| {
-        let hash = hasher.map(|hasher| hasher.hash(stored));
+        let computed = || hasher.map(|hasher| hasher.hash(stored));
+        let hash = record.hash.or_else(computed);
         hash.map_or((0, 0), |hash| (hash.major, hash.minor))
     });
     store.check(lblk, name)
-}
-
-/// The next leaf of an index whose hashes stand in its entries, in the order of blocks: a position
-/// is a byte offset.
-fn leaf_by_place<S: Store>(store: &S, from: u64) -> Result<Batch> {
-    let block_size = store.profile().format.block_size;
-    let first = block_size.lblk(Pos::new(from));
-    let mut path = IndexPath::probe(store, |_| 0)?;
-    let mut found: Option<Lblk> = None;
-    loop {
-        let leaf = path.leaf()?;
-        if first.is_some_and(|first| leaf >= first) && found.is_none_or(|found| leaf < found) {
-            found = Some(leaf);
-        }
-        if !path.advance()? {
-            break;
-        }
-    }
-    match found {
-        Some(leaf) => linear_block(store, from.max(block_size.pos(leaf).get())),
-        None => Ok(Batch {
-            next: position::END,
-            ..Batch::default()
-        }),
-    }
 }
 
 /// Calls `visit` with every entry of a block of entries, except for the dots.

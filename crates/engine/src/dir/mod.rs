@@ -9,8 +9,8 @@
 //! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
 //! - [`folding`] is what a directory that folds the case of its names does otherwise;
-//! - [`name_form`] is how names stand in blocks, encrypted ones too, and [`nokey_name`] how those
-//!   are shown without the key;
+//! - [`name_form`] is how names stand in blocks, encrypted ones too, [`sought_name`] how they are
+//!   found there, and [`nokey_name`] how encrypted ones are shown without the key;
 //! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice.
 //!   The directory's size is checked when its inode is loaded.
 //!
@@ -50,13 +50,13 @@ pub(crate) mod nokey_name;
 mod position;
 mod room;
 mod slot;
+mod sought_name;
 #[cfg(test)]
 mod tests;
 mod told_entries;
 
 use std::borrow::Cow;
 
-use extant_disk::dir_edit::NewEntry;
 use extant_jbd2::{Block, Handle};
 use extant_units::Ino;
 
@@ -73,7 +73,7 @@ use crate::crypt;
 use crate::inline_data::is_inline;
 use crate::inode::{ExclusiveInode, LockedInode};
 use crate::state::inode::Inode;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::types::{Dirent, FileKind};
 use crate::volume::Fs;
 
@@ -117,7 +117,9 @@ fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
 /// Finds an entry that the key makes no name of, by the form in which it is listed.
 fn find_undecipherable<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
     match (&store.profile().names, nokey_name::Stored::of(name)) {
-        (form @ NameForm::Encrypted(_), Some(stored)) if stored.is_whole_name() => {
+        (form @ (NameForm::Encrypted(_) | NameForm::Folded(_)), Some(stored))
+            if stored.is_whole_name() =>
+        {
             entries::find_where(store, |record| {
                 stored.holds(record.name) && !form.deciphers(record)
             })
@@ -188,12 +190,7 @@ pub(crate) fn insert(
     privileged: bool,
 ) -> Result<()> {
     let stored = NameForm::of(fs, &vacancy.dir).stored(vacancy.name)?;
-    let entry = NewEntry {
-        name: &stored,
-        ino: target.0,
-        file_type: target.1.file_type(),
-        hash: None,
-    };
+    let entry = stored.entry(target.0, target.1.file_type());
     forget(fs, vacancy.dir, vacancy.name);
     told_entries::change(fs, h, &vacancy.dir, |h| {
         let inside = is_inline(&vacancy.dir);
@@ -317,6 +314,20 @@ pub(crate) fn is_empty(fs: &Fs, dir: LockedInode<'_>) -> Result<bool> {
         return entries::is_empty(&InlineStore::open(fs, &dir)?);
     }
     entries::is_empty(&FsStore::open_to_walk(fs, &dir)?)
+}
+
+/// Fails if the entries of `dir`, which is empty, cannot begin or end to have hashes: its index has
+/// those of another kind.
+///
+/// # Errors
+/// [`crate::Error::NotSupported`].
+pub(crate) fn may_switch_hashes(fs: &Fs, dir: LockedInode<'_>) -> Result<()> {
+    match is_indexed(fs, dir) {
+        true => Err(Error::NotSupported(
+            "stored hashes in a directory that has had many names",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Gives a new directory, which no other thread knows, its "." and "..", inside of its inode where

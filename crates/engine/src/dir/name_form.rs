@@ -7,9 +7,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use extant_casefold as casefold;
 use extant_disk::dirent::{DirentError, MAX_NAME_LEN, Record};
 
+use super::folding::STORED_HASHES;
 use super::nokey_name;
+use super::sought_name::SoughtName;
 use crate::crypt;
 use crate::inode::InodeFlags;
 use crate::state::crypt::InodeKey;
@@ -24,6 +27,8 @@ pub(super) enum NameForm {
     Plain,
     /// Encrypted, by this key.
     Encrypted(Arc<InodeKey>),
+    /// Encrypted, by this key, and found in any spelling.
+    Folded(Arc<InodeKey>),
     /// Encrypted, and there is no key.
     Hidden,
 }
@@ -36,19 +41,26 @@ impl NameForm {
             return Self::Plain;
         }
         match crypt::key(fs, dir) {
+            Ok(Some(key)) if dir.flags().contains(STORED_HASHES) => Self::Folded(key),
             Ok(Some(key)) => Self::Encrypted(key),
             Ok(None) | Err(_) => Self::Hidden,
         }
     }
 
-    /// The bytes of an entry for `name`, which is neither "." nor "..".
+    /// What is looked for, or added, for `name`, which is neither "." nor "..".
     ///
     /// # Errors
     /// [`Error::NameTooLong`] for a name that does not fit an entry; [`Error::NoKey`].
-    pub(super) fn stored<'n>(&self, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
+    pub(super) fn stored<'n>(&self, name: &'n [u8]) -> Result<SoughtName<'n>> {
         match self {
-            Self::Plain => Ok(Cow::Borrowed(name)),
-            Self::Encrypted(key) => key.encrypt_name(name, MAX_NAME_LEN).map(Cow::Owned),
+            Self::Plain => Ok(SoughtName::of_bytes(name)),
+            Self::Encrypted(key) => key
+                .encrypt_name(name, MAX_NAME_LEN)
+                .map(SoughtName::of_bytes),
+            Self::Folded(key) => {
+                let stored = key.encrypt_name(name, MAX_NAME_LEN)?;
+                SoughtName::of_folded(name, stored, key).ok_or(Error::NoKey)
+            }
             Self::Hidden => Err(Error::NoKey),
         }
     }
@@ -57,6 +69,9 @@ impl NameForm {
     pub(super) fn deciphers(&self, record: &Record<'_>) -> bool {
         match self {
             Self::Encrypted(key) => decrypted(key, record).is_some(),
+            Self::Folded(key) => {
+                decrypted(key, record).is_some_and(|name| has_its_hash(key, &name, record))
+            }
             Self::Plain | Self::Hidden => false,
         }
     }
@@ -75,6 +90,9 @@ impl NameForm {
         let decrypted = match self {
             Self::Plain => return record.check_name().map(|()| Cow::Borrowed(record.name)),
             Self::Encrypted(key) => decrypted(key, record),
+            Self::Folded(key) => {
+                decrypted(key, record).filter(|name| has_its_hash(key, name, record))
+            }
             Self::Hidden => None,
         };
         Ok(Cow::Owned(decrypted.unwrap_or_else(|| {
@@ -82,6 +100,11 @@ impl NameForm {
             nokey_name::shown(major, minor, record.name)
         })))
     }
+}
+
+/// Returns whether `name` is found by the hash that its entry has.
+fn has_its_hash(key: &InodeKey, name: &[u8], record: &Record<'_>) -> bool {
+    casefold::leaves_out(name) || key.dir_hash(&casefold::key(name)) == record.hash
 }
 
 /// The name of `record`, decrypted; `None` if no path could hold it.

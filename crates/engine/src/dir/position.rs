@@ -6,7 +6,8 @@
 //! - In a directory that has an index or could get one at any moment (one block, `dir_index`),
 //!   entries are listed in hash order and a position is the hash: the upper 31 bits of the major
 //!   hash above 32 bits of a second hash of the name. That is the minor hash, or a crc32c where the
-//!   algorithm has none. Splitting, compacting and adding levels do not change it.
+//!   algorithm has none. Both are those that entries have stored, where they have. Splitting,
+//!   compacting and adding levels do not change a position.
 //! - In any other directory entries never move, and a position is a byte offset.
 //!
 //! Names whose hashes agree in all 63 bits are listed by name at successive positions. A reader
@@ -24,12 +25,16 @@ pub(super) const END: u64 = u64::MAX >> 1;
 
 /// The position of `name` in hash order, before names of the same hash are told apart.
 pub(super) fn of_name(hasher: &DirHasher, name: &[u8]) -> u64 {
-    let DirHash { major, minor } = hasher.hash(name);
-    let second = match hasher.algorithm() {
-        HashAlgorithm::Legacy => extant_disk::csum::Crc32c::START.feed(name).raw(),
-        HashAlgorithm::HalfMd4 | HashAlgorithm::Tea => minor,
-    };
-    let position = of_major(major) | u64::from(second);
+    let mut hash = hasher.hash(name);
+    if hasher.algorithm() == HashAlgorithm::Legacy {
+        hash.minor = extant_disk::csum::Crc32c::START.feed(name).raw();
+    }
+    of_hash(hash)
+}
+
+/// The position of names with hash `hash`.
+pub(super) fn of_hash(DirHash { major, minor }: DirHash) -> u64 {
+    let position = of_major(major) | u64::from(minor);
     debug_assert!(position < END, "the largest major hash is kept free");
     position
 }

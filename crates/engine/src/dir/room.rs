@@ -6,6 +6,7 @@ use extant_disk::dir_gap::{Gap, NameOrGap};
 use extant_units::Lblk;
 
 use super::dir_store::Store;
+use super::sought_name::SoughtName;
 use crate::types::error::Result;
 
 /// Free space of one block that holds the entry.
@@ -38,12 +39,9 @@ pub(super) fn search_in<S: Store>(
     store: &S,
     lblk: Lblk,
     block: S::Block,
-    name: &[u8],
+    name: &SoughtName<'_>,
 ) -> Result<NameOrRoom<S::Block>> {
-    let found = store
-        .profile()
-        .format
-        .find_or_gap(&store.data(&block), name);
+    let found = name.find_or_gap(&store.profile().format, &store.data(&block));
     Ok(match store.check(lblk, found)? {
         NameOrGap::Name => NameOrRoom::Name,
         NameOrGap::Gap(gap) => NameOrRoom::Room(gap.map(|gap| Room { lblk, block, gap })),

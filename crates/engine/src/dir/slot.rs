@@ -5,6 +5,7 @@ use extant_disk::dirent::EntrySlot;
 use extant_units::{Ino, Lblk};
 
 use super::dir_store::Store;
+use super::sought_name::SoughtName;
 use crate::types::error::Result;
 
 /// An entry that was found.
@@ -24,10 +25,10 @@ pub(super) fn find_in<S: Store>(
     store: &S,
     lblk: Lblk,
     block: S::Block,
-    name: &[u8],
+    name: &SoughtName<'_>,
 ) -> Result<Option<Slot<S::Block>>> {
     let data = store.data(&block);
-    let found = store.check(lblk, store.profile().format.find_slot(&data, name))?;
+    let found = store.check(lblk, name.find_slot(&store.profile().format, &data))?;
     let found = found.and_then(|(record, at)| Some((record.ino?, at)));
     Ok(found.map(|(ino, at)| Slot {
         ino,

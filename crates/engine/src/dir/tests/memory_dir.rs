@@ -1,7 +1,9 @@
 //! A directory in memory.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
+use extant_crypt::{ContentsMode, Context, Ivs, MasterKey, NamesMode, Padding, Policy};
 use extant_disk::csum::Crc32c;
 use extant_disk::damage::CorruptKind;
 use extant_disk::dir_edit::NewEntry;
@@ -12,7 +14,9 @@ use extant_units::{BlockSize, Ino, Lblk};
 use crate::dir::dir_store::{Profile, Shape, Store};
 use crate::dir::name_form::NameForm;
 use crate::dir::room::{NameOrRoom, Room};
+use crate::dir::sought_name::SoughtName;
 use crate::dir::{entries, listing, position};
+use crate::state::crypt::{Cipher, InodeKey};
 use crate::types::error::{Error, Location, Result};
 
 pub(super) struct MemoryDir {
@@ -55,7 +59,6 @@ impl MemoryDir {
                 dir_index: true,
                 max_levels: 1,
                 names: NameForm::Plain,
-                stored_hashes: false,
                 new_index,
                 hash_unsigned: false,
                 hash_seed: [1, 2, 3, 4],
@@ -69,6 +72,30 @@ impl MemoryDir {
         store
     }
 
+    fn sought<'n>(&self, name: &'n str) -> SoughtName<'n> {
+        self.profile.names.stored(name.as_bytes()).unwrap()
+    }
+
+    /// Encrypts the names, of which there are none yet, and folds their case.
+    pub(super) fn hide_and_fold(&mut self) {
+        let master = MasterKey::new(b"a key of thirty-two bytes or more").unwrap();
+        let policy = Policy {
+            contents: ContentsMode::Aes256Xts,
+            names: NamesMode::Aes256Cts,
+            padding: Padding::Four,
+            key: master.identifier(),
+            ivs: Ivs::PerFileKey,
+            log2_data_unit: 0,
+        };
+        let context = Context {
+            policy,
+            nonce: [3; 16],
+        };
+        let cipher = Cipher::Names(master.names(&context, OWN, &[0; 16]).unwrap());
+        self.profile.names = NameForm::Folded(Arc::new(InodeKey { context, cipher }));
+        self.profile.format.hashes = true;
+    }
+
     pub(super) fn insert(&self, name: &str, to: u32) -> Result<()> {
         self.insert_into(name, to, None)
     }
@@ -80,24 +107,25 @@ impl MemoryDir {
         to: u32,
         room: Option<&Room<usize>>,
     ) -> Result<()> {
-        entries::insert(self, &mut (), &entry(name, to), room)
+        let name = self.sought(name);
+        entries::insert(self, &mut (), &name.entry(ino(to), FileType::Regular), room)
     }
 
     pub(super) fn find_or_room(&self, name: &str) -> Result<NameOrRoom<usize>> {
-        entries::find_or_room(self, name.as_bytes())
+        entries::find_or_room(self, &self.sought(name))
     }
 
     pub(super) fn find(&self, name: &str) -> Result<Option<u32>> {
-        Ok(entries::find(self, name.as_bytes())?.map(|slot| slot.ino.get()))
+        Ok(entries::find(self, &self.sought(name))?.map(|slot| slot.ino.get()))
     }
 
     pub(super) fn remove(&self, name: &str, to: u32) -> Result<()> {
-        let slot = entries::expect(self, entries::find(self, name.as_bytes())?, ino(to))?;
+        let slot = entries::expect(self, entries::find(self, &self.sought(name))?, ino(to))?;
         entries::remove(self, &mut (), &slot)
     }
 
     pub(super) fn retarget(&self, name: &str, old: u32, new: (Ino, FileType)) -> Result<()> {
-        let slot = entries::expect(self, entries::find(self, name.as_bytes())?, ino(old))?;
+        let slot = entries::expect(self, entries::find(self, &self.sought(name))?, ino(old))?;
         entries::retarget(self, &mut (), &slot, new)
     }
 
