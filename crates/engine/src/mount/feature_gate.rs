@@ -32,9 +32,6 @@ pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
     }
     let foreign = features.ro_compat.difference(RoCompat::SUPPORTED);
     let mut read_only: Vec<String> = foreign.names().map(|name| name.to_string()).collect();
-    if features.has_incompat(Incompat::CASEFOLD | Incompat::ENCRYPT) {
-        read_only.push("casefold together with encrypt".into());
-    }
     if features.has_ro_compat(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
         read_only.push("metadata_csum together with uninit_bg".into());
     }

@@ -283,15 +283,6 @@ fn the_gate_refuses_or_restricts_by_name() {
         error.to_string(),
         "unsupported feature: compression, FEATURE_I30"
     );
-    let image = Image::of_mib(64)
-        .args("-b 4096 -O encrypt,casefold")
-        .make()
-        .unwrap();
-    let fs = open(&image, "").unwrap();
-    assert!(matches!(fs.check_writable(), Err(Error::ReadOnly)));
-    unmount(&fs).unwrap();
-    drop(fs);
-    image.fsck_clean().unwrap();
     // The last cluster has blocks that do not exist.
     let image = Image::of_mib(64)
         .args("-b 4096 -O bigalloc")
