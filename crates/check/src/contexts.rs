@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use extant_crypt::{BadContext, Context, NONCE_BYTES};
 use extant_disk::damage::{CorruptKind, DirectoryDamage, InodeDamage};
-use extant_disk::dirent::Record;
 use extant_disk::features::Compat;
 use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, InodeFlags};
@@ -24,10 +23,6 @@ const CONTEXT: XattrName<'static> = XattrName {
 };
 /// The last version that contexts have so far.
 const LAST_VERSION: u8 = 2;
-/// Bytes of an entry in front of its name.
-const RECORD_HEAD: usize = 8;
-/// Bytes of the two hashes behind a name.
-const HASH_BYTES: usize = 8;
 /// Bytes of the shortest encrypted name.
 const SHORTEST_NAME: usize = 16;
 
@@ -139,16 +134,6 @@ pub(crate) fn is_encrypted_target(data: &[u8], size: u64) -> bool {
     let length = data.first_chunk().map(|half| u16::from_le_bytes(*half));
     let whole = length.map(|length| u64::from(length) + 2);
     whole == Some(size) && size <= data.len() as u64
-}
-
-/// The hash that an entry has behind its name, where names are folded and encrypted; zero without
-/// one.
-pub(crate) fn stored_hash(block: &[u8], record: &Record<'_>) -> u32 {
-    let end = RECORD_HEAD + record.name.len().next_multiple_of(4);
-    let has_room = end + HASH_BYTES <= record.rec_len;
-    let bytes = block.get(record.offset + end..).filter(|_| has_room);
-    let hash = bytes.and_then(|bytes| bytes.first_chunk());
-    hash.map_or(0, |hash| u32::from_le_bytes(*hash))
 }
 
 /// A context as it was looked for.

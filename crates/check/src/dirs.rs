@@ -17,7 +17,7 @@ use extant_disk::location::Location;
 use extant_disk::superblock::SuperFlags;
 use extant_units::{Ino, Lblk, Pblk};
 
-use crate::contexts::{PolicyId, stored_hash};
+use crate::contexts::PolicyId;
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::inodes::{Dir, Scan};
@@ -64,6 +64,7 @@ pub(crate) fn walk(
             dir,
             format: DirFormat {
                 folded: dir.folds(),
+                hashes: dir.folded && dir.encrypted,
                 ..volume.dir_format(dir.ino, dir.generation)
             },
             keys: &keys,
@@ -328,7 +329,7 @@ impl DirWalker<'_> {
             if let Some((hasher, bounds)) = bounds {
                 let hash = match hasher {
                     Some(hasher) => hasher.hash(record.name).major,
-                    None => stored_hash(block, &record),
+                    None => record.hash.map_or(0, |hash| hash.major),
                 };
                 if hash < bounds.low & !1 || hash > bounds.high {
                     let name = record.name.into();

@@ -185,13 +185,14 @@ fn lost(facts: &Facts, damage: LinkDamage, lost_found: &Arc<[DirPlace]>, finding
     }
 }
 
-/// The blocks of a lost+found that has no index.
+/// The blocks of a lost+found that has no index, and whose names are not encrypted.
 fn lost_found(scan: &Scan, tree: &Tree) -> Arc<[DirPlace]> {
     let dir = scan
         .dirs
         .iter()
         .find(|dir| Some(dir.ino) == tree.lost_found);
-    let runs = dir.into_iter().filter(|dir| !dir.indexed).flat_map(|dir| {
+    let usable = dir.filter(|dir| !dir.indexed && !dir.encrypted);
+    let runs = usable.into_iter().flat_map(|dir| {
         let blocks = dir.runs.iter().flat_map(blocks_of);
         blocks.map(|(_, pblk)| place(dir, pblk))
     });

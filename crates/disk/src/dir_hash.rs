@@ -54,9 +54,6 @@ pub enum HashError {
     /// No such version.
     #[error("unknown directory hash version {0}")]
     Unknown(u8),
-    /// Another one, where entries have their SipHash.
-    #[error("directory hash version {0}, where entries have stored hashes")]
-    NotStored(u8),
 }
 
 /// A name's place in an index. Ordered by `major`, then `minor`.

@@ -331,8 +331,9 @@ impl DirFormat {
         let (header, tail) = DirEntryHeader::ref_from_prefix(rest).map_err(|_| overrun(0))?;
         let rec_len = self.decode_rec_len(header.rec_len.get());
         let name_len = usize::from(header.name_len);
-        let is_dot = matches!(tail.get(..name_len), Some(b"." | b".."));
-        let has_hash = self.hashes && header.inode.get() != 0 && !is_dot;
+        let has_hash = self.hashes
+            && header.inode.get() != 0
+            && !matches!(tail.get(..name_len), Some(b"." | b".."));
         let hash_at = has_hash.then(|| rec_len_for(name_len));
         let least = rec_len_for(name_len) + hash_at.map_or(0, |_| entry_hash::BYTES);
         if rec_len < least || !rec_len.is_multiple_of(4) {

@@ -14,7 +14,7 @@
 
 use extant_disk::damage::IndexDamage;
 use extant_disk::dir_edit::NewEntry;
-use extant_disk::dir_hash::{DirHasher, HashError};
+use extant_disk::dir_hash::DirHasher;
 use extant_disk::entry_hash;
 use extant_disk::htree::{HashIndex, IndexKind};
 use extant_units::Lblk;
@@ -62,7 +62,11 @@ impl<'a, S: Store> IndexPath<'a, S> {
         let info = store.check(ROOT, info)?;
         let hasher = match (profile.format.hashes, info.hash_version) {
             (true, entry_hash::VERSION) => Ok(profile.new_hasher()), // it hashes no name
-            (true, other) => Err(HashError::NotStored(other)),
+            // Linux can make such a directory: it looks for no index where it looks for entries.
+            (true, _) => {
+                let what = "an index of other hashes, where names are folded and encrypted";
+                return Err(Error::NotSupported(what));
+            }
             (false, version) => profile.hasher(version),
         };
         let hasher = store.check(ROOT, hasher)?;
