@@ -5,7 +5,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `EXTANT_WORKLOAD` | `workload` or `workload/setup`: these cases only |
+//! | `EXTANT_WORKLOAD` | `workload` or `workload/setup`: these cases only; `/setup`: all workloads on the setups whose names begin so |
 //! | `EXTANT_SEED` | the seed of workload and samples |
 //! | `EXTANT_CUT` | one state only, as a failure names it |
 //! | `EXTANT_RECORDING` | the run in this file, instead of a fresh one |
@@ -105,8 +105,10 @@ impl Case {
 
     /// Returns whether `EXTANT_WORKLOAD` lets it run.
     fn is_wanted(&self) -> bool {
-        knob::<String>("EXTANT_WORKLOAD")
-            .is_none_or(|only| only == self.workload.name || only == self.name())
+        knob::<String>("EXTANT_WORKLOAD").is_none_or(|only| match only.strip_prefix('/') {
+            Some(setups) => self.setup.name.starts_with(setups),
+            None => only == self.workload.name || only == self.name(),
+        })
     }
 
     /// Runs the workload, or reads the recording that the environment names.
@@ -283,7 +285,7 @@ pub(crate) fn short_round(seed: u64) -> Vec<Case> {
     });
     // What was asked for by name need not be part of a short round.
     let named = knob::<String>("EXTANT_WORKLOAD").and_then(|name| {
-        let (workload, setup) = name.split_once('/')?;
+        let (workload, setup) = name.split_once('/').filter(|(work, _)| !work.is_empty())?;
         Some(Case::new(workload, setup, seed))
     });
     let wanted = cases.filter(Case::is_wanted);

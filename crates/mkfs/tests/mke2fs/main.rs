@@ -405,10 +405,6 @@ fn random_case(rng: &mut Rng) -> Case {
     for _ in 0..rng.below(6) {
         features.push(FEATURES[rng.index(FEATURES.len())]);
     }
-    if features.contains(&"casefold") {
-        // Volumes with both are only read.
-        features.retain(|feature| *feature != "encrypt");
-    }
     if features.contains(&"meta_bg") && rng.chance(90) {
         features.push("^resize_inode");
     }
