@@ -19,10 +19,13 @@ pub(crate) struct FastArea {
 }
 
 impl FastArea {
-    /// The area of these blocks of the journal; an empty one has no room for any fast commit.
+    /// The area of these blocks of the journal, but for the last: behind a fast commit there, Linux
+    /// and e2fsck look for a next one past the journal, and refuse the log. One block or none have
+    /// no room for any fast commit.
     pub(crate) fn new(blocks: Range<u32>) -> Self {
+        let end = blocks.end.saturating_sub(1).max(blocks.start);
         Self {
-            blocks,
+            blocks: blocks.start..end,
             tid: None,
             used: 0,
         }
@@ -40,6 +43,11 @@ impl FastArea {
     /// The first block of the journal that it has.
     pub(crate) fn first_block(&self) -> Option<u32> {
         (!self.blocks.is_empty()).then_some(self.blocks.start)
+    }
+
+    /// The block that stays unused.
+    pub(crate) fn unused_block(&self) -> Option<u32> {
+        (!self.blocks.is_empty()).then_some(self.blocks.end)
     }
 
     /// Returns whether `tid` has taken blocks.
@@ -74,7 +82,7 @@ mod tests {
 
     #[test]
     fn each_transaction_begins_at_the_first_block_and_ends_at_the_last() {
-        let mut area = FastArea::new(10..14);
+        let mut area = FastArea::new(10..15);
         let (one, two) = (Tid::new(1), Tid::new(2));
         assert!(!area.is_empty() && area.is_first_of(one));
         assert_eq!(area.take(one, 1), Some(10));
@@ -86,8 +94,14 @@ mod tests {
         assert!(area.is_first_of(two), "none was written");
         assert_eq!(area.take(two, 4), Some(10));
         assert_eq!(area.take(two, usize::MAX), None);
-        let mut none = FastArea::new(0..0);
-        assert!(none.is_empty());
-        assert_eq!(none.take(one, 1), None);
+        assert_eq!(
+            (area.first_block(), area.unused_block()),
+            (Some(10), Some(14))
+        );
+        for none in [0..0, 3..4] {
+            let mut none = FastArea::new(none);
+            assert!(none.is_empty());
+            assert_eq!((none.take(one, 1), none.first_block()), (None, None));
+        }
     }
 }

@@ -22,7 +22,9 @@
 //!   one is, and that one is when the call returns, as with a commit record. It is the one without
 //!   which a replay reads nothing: the head of the first fast commit, the last block of others. A
 //!   checksum in the last block covers all.
-//! - Once the whole transaction is in the log, the head of its fast commits goes.
+//! - Once the whole transaction is in the log, the head of its fast commits goes, durably. Between
+//!   these two writes e2fsck, and no other reader, would refuse the log.
+//! - What the log has lies in one piece, as other readers wrap elsewhere: see `begin_anew`.
 //! - The transactions before are at home, and the log has none of them: see `write_fast`. An empty
 //!   log names its tail first, or a mount would not look at it.
 //! - Blocks of the transaction go neither to the log nor home, and its callbacks do not run. What
@@ -86,7 +88,7 @@ impl Shared {
     /// Takes away the head of the fast commits of `tid`, which is in the log.
     pub(crate) fn end_fast_commits_of(&self, tid: Tid) -> Result<(), JournalError> {
         match &self.log {
-            Some(log) if log.fast_area.lock().has_blocks_of(tid) => log.clear_fast_area(),
+            Some(log) if log.fast_area.lock().has_blocks_of(tid) => log.clear_fast_head(),
             _ => Ok(()),
         }
     }
@@ -196,6 +198,12 @@ impl Shared {
             self.flush()?;
         }
         self.check_alive()?;
+        if blocks.has_head {
+            // A log that mkfs has left as it was may have another volume's transaction of this
+            // number there, which a replay would take for a damaged one.
+            let nothing = vec![0; self.cache.block_size().bytes()];
+            log.write(head, std::iter::once(&nothing[..]))?;
+        }
         log.write_fast(blocks.at, &blocks.bytes, blocks.has_head)?;
         let c = &self.counters;
         count(&c.fast_commits, 1);

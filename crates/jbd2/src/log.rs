@@ -77,10 +77,13 @@ impl Log {
             return Err(JournalError::ReadOnly);
         }
         let wide = cache.device_blocks().get() > u64::from(u32::MAX);
-        if superblock.upgrade(wide, config.checksums) {
+        let fast = config.operations.is_some();
+        let upgraded = superblock.upgrade(wide, config.checksums);
+        // A crash leaves an area, and in it what counts no more.
+        let given_up = !fast && superblock.disable_fast_commits();
+        if upgraded || given_up {
             log_superblock::write(&*dev, bs, &map, &superblock, config.barrier)?;
         }
-        let fast = config.operations.is_some();
         if fast {
             // On disk with the first tail.
             superblock.enable_fast_commits();
@@ -147,6 +150,11 @@ impl Log {
         log_superblock::write_note(&*self.dev, self.bs, &self.map, &on_disk.superblock)
     }
 
+    /// Returns whether the journal has an area for fast commits while the log is in use.
+    pub(crate) fn has_fast_area(&self) -> bool {
+        !self.fast_area.lock().is_empty()
+    }
+
     /// Names the tail `start` in the superblock if that says the log is empty.
     pub(crate) fn name_first_tail(&self, start: u32, tid: Tid) -> Result<(), JournalError> {
         let mut on_disk = self.superblock.lock();
@@ -185,6 +193,25 @@ impl Log {
             superblock.set_tail(tail.start, tail.tid.get());
         })?;
         Ok(DurableTail::written(tail))
+    }
+
+    /// Names the log's first block as its tail, under the checkpoint lock. The log has nothing, and
+    /// `tid` comes next: a replay finds nothing at either tail.
+    pub(crate) fn begin_anew(
+        &self,
+        _checkpoint: &CheckpointGuard<'_>,
+        tid: Tid,
+    ) -> Result<(), JournalError> {
+        let mut on_disk = self.superblock.lock();
+        if !on_disk.empty {
+            let is_next = on_disk.superblock.sequence() == tid.get();
+            ensure(is_next, "J27: the log begins anew behind its tail")?;
+            self.change(&mut on_disk, |superblock| {
+                superblock.set_tail(self.ring.first(), tid.get());
+            })?;
+        }
+        drop(on_disk);
+        self.index.lock().begin_anew()
     }
 
     /// Writes a superblock that says the log is empty and continues at `head` with `next`, under
@@ -283,19 +310,30 @@ impl Log {
         }
     }
 
-    /// Clears the first block of the area of fast commits, whose transaction is in the log, or that
-    /// a log without any has. The order to other writes does not matter: nothing that counts is
-    /// there.
+    /// Clears the head of the fast commits in the area, durably: their transaction is in the log,
+    /// and e2fsck would not read a log beside which they stand.
+    pub(crate) fn clear_fast_head(&self) -> Result<(), JournalError> {
+        let first = self.fast_area.lock().first_block();
+        self.clear_area_block(first)
+    }
+
+    /// Clears what a log without any fast commits has left in its area, as far as it is looked at:
+    /// the head, and the block that stays unused.
     pub(crate) fn clear_fast_area(&self) -> Result<(), JournalError> {
-        let Some(first) = self.fast_area.lock().first_block() else {
+        let unused = self.fast_area.lock().unused_block();
+        self.clear_area_block(unused)?;
+        self.clear_fast_head()
+    }
+
+    fn clear_area_block(&self, at: Option<u32>) -> Result<(), JournalError> {
+        let Some(at) = at else {
             return Ok(());
         };
         let place = ensure_some(
-            self.map.block(first),
+            self.map.block(at),
             "the fast-commit area is not in the log's map",
         )?;
-        let zeros = vec![0; self.bs.bytes()];
-        write_blocks(&*self.dev, self.bs, vec![(place, &zeros[..])])
+        self.write_last(place, &vec![0; self.bs.bytes()])
             .map_err(JournalError::io("clearing the area of fast commits"))
     }
 

@@ -133,6 +133,26 @@ impl LogIndex {
         heavy.then(|| self.free() + self.used.div_ceil(2))
     }
 
+    /// Returns whether what the log has, and a transaction of `len` blocks behind it, would not lie
+    /// in one piece.
+    pub(crate) fn would_wrap(&self, len: u32) -> bool {
+        let before = self.head - self.ring.first();
+        self.used > before || u64::from(before) + u64::from(len) > self.ring.len().into()
+    }
+
+    /// Moves the head of a log that has nothing to the first block.
+    ///
+    /// # Errors
+    /// The log has transactions.
+    pub(crate) fn begin_anew(&mut self) -> Result<(), JournalError> {
+        ensure(
+            self.used == 0,
+            "J27: a log that begins anew has transactions",
+        )?;
+        self.head = self.ring.first();
+        Ok(())
+    }
+
     /// The log block where the next transaction goes.
     pub(crate) fn head(&self) -> u32 {
         self.head

@@ -42,6 +42,9 @@ impl Shared {
         let image = self.image(log, tid, &snapshots, &parts.revokes);
         let len = self.log_blocks(log, &image, &snapshots, &parts.revokes)?;
         self.wait_for_log_blocks(log, len)?;
+        if log.has_fast_area() && log.index.lock().would_wrap(len) {
+            self.begin_anew(log, tid)?;
+        }
         let (head, next) = {
             let index = log.index.lock();
             (index.head(), index.next())
@@ -160,6 +163,13 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Empties the log, and has `tid` begin at its first block. Beside an area for fast commits no
+    /// log wraps: e2fsck, and Linux before 6.5, read on into the area at its end.
+    fn begin_anew(&self, log: &Log, tid: Tid) -> Result<(), JournalError> {
+        self.checkpoint_for(log.ring.len().into())?;
+        log.begin_anew(&log.lock_checkpoint(), tid)
     }
 
     /// Adds a durable transaction to the index. Returns when no checkpoint is writing a block that

@@ -11,11 +11,12 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_disk::jbd2::fast_commit::{FastCommitWriter, Operation, Operations};
 use extant_disk::jbd2::superblock::Incompat;
 use extant_jbd2::{BlockCache, Config, Journal, OperationSource, inspect, recover_to_fast_commits};
-use extant_testkit::{GatedDevice, Request, RequestKind, wait_until};
+use extant_testkit::{Event, GatedDevice, Request, RequestKind, wait_until};
 use extant_units::{Blocks, Ino, Lblk, Pblk, Tid};
 use parking_lot::Mutex;
 
-const LEN: u32 = 128;
+/// As many as other readers ask for, and an area.
+const LEN: u32 = 1024 + 32;
 /// The block that every operation changes: its stamp is the number of the last one.
 const BLOCK: u64 = 3;
 
@@ -187,7 +188,7 @@ fn a_change_that_is_not_told_commits_the_whole() {
 
 #[test]
 fn a_full_area_commits_the_whole() {
-    let dev = Arc::new(with_area(4));
+    let dev = Arc::new(with_area(6));
     let rig = Rig::on(dev.clone());
     for number in 1..=10 {
         let (tid, _) = rig.step(true);
@@ -195,14 +196,14 @@ fn a_full_area_commits_the_whole() {
         let copy = MemoryDevice::from_bytes(&dev.to_bytes());
         assert_eq!(last_on(&copy), number);
     }
-    // One block stands between the log and the area.
+    // One block stands between the log and the area, and the last one stays unused.
     assert_eq!(rig.fast(), (8, 2));
     assert_eq!(rig.journal.stats().fast_no_room, 2);
 }
 
 #[test]
 fn without_an_area_or_a_source_every_commit_is_a_whole() {
-    for area in [0, 120] {
+    for area in [0, LEN - 1023] {
         let rig = Rig::on(Arc::new(with_area(area)));
         assert!(!rig.journal.has_fast_commits());
         rig.journal.sync_here(rig.step(true).0).unwrap();
@@ -310,6 +311,24 @@ fn threads_find_their_operations_on_the_device() {
     assert_eq!(last_on(&copy), number);
     assert_eq!(number, 6 * 60 + 1);
     assert!(rig.fast().0 > 0, "{:?}", rig.journal.stats());
+}
+
+/// A transaction that is in the log, and the head of its fast commits, are what e2fsck refuses.
+#[test]
+fn the_head_is_cleared_durably() {
+    let dev = Arc::new(extant_testkit::Recorder::new(with_area(32)));
+    let rig = Rig::on(dev.clone());
+    let head = BS.dev_off(log_map(LEN).block(LEN - 32 + 1).unwrap());
+    rig.journal.sync_here(rig.step(true).0).unwrap();
+    rig.journal.sync_here(rig.step(false).0).unwrap();
+    assert_eq!(rig.fast(), (1, 1));
+    let events = dev.events();
+    let of_head =
+        |event: &Event| matches!(event, Event::Write { offset, .. } if Some(*offset) == head);
+    let last = events.iter().rposition(of_head).unwrap();
+    assert!(matches!(&events[last], Event::Write { data, .. } if data.iter().all(|b| *b == 0)));
+    let covered = |event: &Event| matches!(event, Event::Flush { covers } if *covers > last);
+    assert!(events.iter().any(covered), "{last} of {}", events.len());
 }
 
 /// The head of a first fast commit of several blocks comes behind all others: a cut leaves the

@@ -191,6 +191,7 @@ impl Volume {
         let features = self.old.features;
         let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
         superblock.upgrade(wide, features.metadata_csum());
+        superblock.disable_fast_commits();
         superblock
     }
 

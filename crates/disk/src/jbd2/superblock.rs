@@ -13,6 +13,9 @@ use crate::csum::Crc32c;
 pub const SUPERBLOCK_LEN: usize = 1024;
 /// The smallest log, in blocks without the superblock and the fast-commit area.
 pub const MIN_LOG_BLOCKS: u32 = 16;
+/// The smallest journal beside whose area for fast commits Linux and e2fsck read it, in blocks
+/// without that area.
+const MIN_BESIDE_FAST_COMMITS: u32 = 1024;
 /// The largest journal, in blocks: as large as mke2fs makes them. Bounds the memory that a recovery
 /// takes.
 pub const MAX_BLOCKS: u32 = 10_240_000;
@@ -405,16 +408,16 @@ impl JournalSuperblock {
         before != (self.has_features(), self.compat(), self.incompat())
     }
 
-    /// Makes the end of the log an area for fast commits, if a log is left in front of it. The log
-    /// must be empty, and its superblock of version 2. Returns whether anything changed.
+    /// Makes the end of the log an area for fast commits, if a log is left in front of it that is
+    /// large enough for all readers: Linux and e2fsck refuse a smaller one. The log must be empty,
+    /// and its superblock of version 2. Returns whether anything changed.
     pub fn enable_fast_commits(&mut self) -> bool {
         if !self.has_features() || self.incompat().contains(Incompat::FAST_COMMIT) {
             return false;
         }
         let before = self.raw.incompat;
         self.raw.incompat = (self.incompat() | Incompat::FAST_COMMIT).bits().into();
-        let room = self.end().saturating_sub(self.first());
-        if room < MIN_LOG_BLOCKS || self.fast_commit_area().is_empty() {
+        if self.end() < MIN_BESIDE_FAST_COMMITS || self.fast_commit_area().is_empty() {
             self.raw.incompat = before;
             return false;
         }
@@ -422,12 +425,14 @@ impl JournalSuperblock {
     }
 
     /// Gives up the area for fast commits. The log must be empty. Linux does so when it empties a
-    /// log, for systems that do not know the feature.
-    pub fn disable_fast_commits(&mut self) {
-        if self.has_features() {
+    /// log, for systems that do not know the feature. Returns whether anything changed.
+    pub fn disable_fast_commits(&mut self) -> bool {
+        let has = self.has_features() && self.incompat().contains(Incompat::FAST_COMMIT);
+        if has {
             let rest = self.incompat().difference(Incompat::FAST_COMMIT);
             self.raw.incompat = rest.bits().into();
         }
+        has
     }
 
     /// The bytes to store, with their checksum.

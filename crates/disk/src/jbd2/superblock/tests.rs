@@ -143,23 +143,30 @@ fn the_fast_commit_area_ends_the_log() {
 
 #[test]
 fn a_log_makes_room_for_fast_commits_or_stays_as_it_is() {
-    let mut sb = plain();
+    const LEN: u32 = 2048;
+    let large = || {
+        let mut sb = plain();
+        sb.set_len(LEN);
+        sb
+    };
+    let mut sb = large();
     sb.raw.fast_commit_blocks = 64.into();
     assert!(sb.enable_fast_commits());
-    assert_eq!(sb.fast_commit_area(), 961..1024);
+    assert_eq!(sb.fast_commit_area(), 1985..LEN);
     assert!(!sb.enable_fast_commits(), "it has one");
     let mut without = sb.clone();
     without.disable_fast_commits();
     assert_eq!(without.incompat(), plain().incompat());
     assert!(without.fast_commit_area().is_empty());
-    for blocks in [1, 1024 - MIN_LOG_BLOCKS, 1024, u32::MAX] {
-        let mut sb = plain();
+    // Readers want 1024 blocks beside the area, and it has one more than it uses.
+    for blocks in [1, LEN - 1023, LEN, u32::MAX] {
+        let mut sb = large();
         sb.raw.fast_commit_blocks = blocks.into();
         assert!(!sb.enable_fast_commits(), "{blocks} blocks");
         assert_eq!(sb.incompat(), plain().incompat());
     }
-    let mut sb = plain();
-    sb.raw.fast_commit_blocks = (1023 - MIN_LOG_BLOCKS).into();
+    let mut sb = large();
+    sb.raw.fast_commit_blocks = (LEN - 1024).into();
     assert!(sb.enable_fast_commits());
-    assert_eq!(sb.end(), 1 + MIN_LOG_BLOCKS);
+    assert_eq!(sb.end(), 1024);
 }
