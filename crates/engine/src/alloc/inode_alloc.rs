@@ -165,6 +165,8 @@ impl AllocatorCore {
             for block in mark.div_ceil(per_block)..=index / per_block {
                 let at = locate(&self.layout, state.desc.inode_table, block * per_block);
                 h.create(at.block, CheckKind::InodeTable.of_group(group))?;
+                // A replay finds what mkfs has left there, and puts records into it.
+                h.set_untold();
             }
         }
         state.desc.itable_unused = inodes - (index + 1);

@@ -256,13 +256,14 @@ impl Telling<'_> {
     }
 }
 
-/// Bytes of a record in front of its attributes.
+/// Bytes of a record in front of its attributes. `None` for one that has room for further fields
+/// and none of them: e2fsck looks for their length in every record.
 fn fixed_len(record: &[u8]) -> Option<usize> {
     let Some(extra) = record.get(GOOD_OLD_SIZE..GOOD_OLD_SIZE + 2) else {
         return Some(GOOD_OLD_SIZE);
     };
     let extra = u16::from_le_bytes(extra.try_into().ok()?);
-    Some(GOOD_OLD_SIZE + usize::from(extra))
+    (extra >= 4).then_some(GOOD_OLD_SIZE + usize::from(extra))
 }
 
 fn told_range(ino: Ino, part: &Status) -> Operation<'static> {

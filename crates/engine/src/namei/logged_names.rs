@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::links::{MAX_LINKS, add_subdir, drop_link, drop_subdir};
+use super::links::{add_subdir, drop_link, drop_subdir};
 use super::name_checks::{check_name, check_room_for_subdir, is_dot};
 use crate::inode::{ExclusiveInode, InodeFlags};
 use crate::state::inode::Inode;
@@ -74,7 +74,8 @@ pub(crate) fn enter_logged(
     }
     if is_dir {
         check_room_for_subdir(fs, locked.shared())?;
-    } else if inode.core.read().links >= MAX_LINKS {
+    } else if inode.core.read().links == u16::MAX {
+        // A file has one more than it may have while it is renamed.
         return Err(Error::TooManyLinks);
     }
     let (record, dir_record) = (inode.hold_record(fs)?, dir.hold_record(fs)?);

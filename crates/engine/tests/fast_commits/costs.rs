@@ -40,8 +40,12 @@ impl Price {
 }
 
 fn volume(fast: bool) -> Result<Vec<u8>> {
-    let feature = if fast { "-O fast_commit" } else { "" };
-    let args = format!("-b 4096 -J size=8 -E lazy_itable_init=0,nodiscard {feature}");
+    let feature = if fast {
+        ",fast_commit_size=256 -O fast_commit"
+    } else {
+        ""
+    };
+    let args = format!("-b 4096 -E lazy_itable_init=0,nodiscard -J size=8{feature}");
     Ok(std::fs::read(Image::of_mib(64).args(&args).make()?.path())?)
 }
 

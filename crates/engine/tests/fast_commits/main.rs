@@ -11,6 +11,7 @@
 mod costs;
 mod hostile;
 mod kit;
+mod other_readers;
 mod ours;
 mod power_cuts;
 mod storm;

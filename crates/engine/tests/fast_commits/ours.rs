@@ -30,7 +30,7 @@ const CASES: &[&str] = &[
 ];
 
 /// Our replay and Linux's of `copy` come to the tree `live`.
-fn expect_replays(copy: &Image, live: &Tree) -> Result<()> {
+pub(crate) fn expect_replays(copy: &Image, live: &Tree) -> Result<()> {
     expect_replays_as(copy, live, ALIKE)
 }
 
