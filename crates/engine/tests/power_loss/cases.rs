@@ -5,7 +5,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `EXTANT_WORKLOAD` | `workload` or `workload/setup`: these cases only; `/setup`: all workloads on the setups whose names begin so |
+//! | `EXTANT_WORKLOAD` | `workload`, `workload/setup`, or `/setup`, the beginning of one: these cases |
 //! | `EXTANT_SEED` | the seed of workload and samples |
 //! | `EXTANT_CUT` | one state only, as a failure names it |
 //! | `EXTANT_RECORDING` | the run in this file, instead of a fresh one |
