@@ -102,6 +102,11 @@ impl TestBed {
         self.target.opener(name)
     }
 
+    /// A file of `len` bytes that is there, opened to be read.
+    pub(crate) fn reader(&mut self, name: &str, len: u64) -> Result<Box<dyn Data>> {
+        self.target.reader(name, len)
+    }
+
     pub(crate) fn counters(&self) -> Result<Counters> {
         self.target.counters()
     }

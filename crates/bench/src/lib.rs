@@ -6,11 +6,10 @@
 //!
 //! From below: `target` is what is measured (memory, the library, a mount, a device) and times
 //! calls on it; `variant` lists what is compared; `case` says what a case is; `overwrite`, `psync`,
-//! `append`, `parallel`, `randwrite`, `buffered`, `clears`, `meta`, `small_files`, `direct` and
-//! `queue` have them,
-//! with the names that the seeds give them; `runner` runs cases and variants in rounds, there and
-//! back again, so that whatever else the machine does falls on all of them. `peers`, `images`
-//! and `scale` have rounds of their own.
+//! `append`, `parallel`, `randwrite`, `buffered`, `clears`, `meta`, `small_files`, `direct`,
+//! `features` and `queue` have them, with the names that the seeds give them; `runner` runs cases
+//! and variants in rounds, there and back again, so that whatever else the machine does falls on
+//! all of them. `peers`, `images` and `scale` have rounds of their own.
 #![forbid(unsafe_code)]
 
 mod append;
@@ -19,6 +18,8 @@ mod buffered;
 mod case;
 mod clears;
 mod direct;
+mod feature;
+mod features;
 mod follow;
 mod fragments;
 mod images;
@@ -43,10 +44,11 @@ mod target;
 mod times;
 mod trims;
 mod variant;
+mod variants;
 
 pub use extant_figures::{Report, between_marks};
 pub use extant_host::clean_up;
 pub use plan::{Bench, Plan, Size};
 pub use report::{REPORT_PAGE, plot};
 pub use runner::run;
-pub use variant::names as variants;
+pub use variants::names as variants;

@@ -19,6 +19,7 @@ use extant_host::{Error, Result, ensure};
 
 use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
+use crate::feature::{FOLDER, Feature};
 use crate::pinned::processor_nanos;
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
@@ -73,6 +74,8 @@ struct NameLoad {
     threads: u32,
     /// All threads in one directory.
     together: bool,
+    /// The folder of the directories; empty for the root.
+    below: &'static str,
 }
 
 /// Of one thread: when it began and ended, its processor time in nanoseconds, its longest call.
@@ -86,16 +89,22 @@ impl NameLoad {
             size,
             threads: 1,
             together: false,
+            below: "",
         }
     }
 
     /// The directories, and how many files each has.
     fn dirs(self) -> Vec<(String, u32)> {
-        let NameLoad { size, threads, .. } = self;
+        let NameLoad {
+            size,
+            threads,
+            below,
+            ..
+        } = self;
         if self.together {
-            return vec![(format!("/t{size}-{threads}"), size * threads)];
+            return vec![(format!("{below}/t{size}-{threads}"), size * threads)];
         }
-        let own = |thread| (format!("/d{size}-{thread}"), size);
+        let own = |thread| (format!("{below}/d{size}-{thread}"), size);
         (0..threads).map(own).collect()
     }
 
@@ -143,6 +152,27 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
     };
     all.push(case("create/threads/2/together".to_owned(), load, true));
     all
+}
+
+/// Cases for a volume with this feature.
+pub(crate) fn feature_cases(feature: Feature, plan: &Plan) -> Vec<Case> {
+    let calls = [
+        ("create", MetaCall::Create),
+        ("stat", MetaCall::Stat),
+        ("unlink", MetaCall::Unlink),
+    ];
+    let of_call = |(name, call)| {
+        let load = NameLoad {
+            below: FOLDER,
+            ..NameLoad::of(call, THREADS_SIZE.min(plan.most_names))
+        };
+        Case {
+            bench: Bench::Features,
+            setup: Setup::Feature(feature),
+            ..case(format!("{}/{name}", feature.name()), load, true)
+        }
+    };
+    calls.into_iter().map(of_call).collect()
 }
 
 fn case(name: String, load: NameLoad, large: bool) -> Case {

@@ -20,6 +20,8 @@ pub enum Bench {
     Meta,
     /// Calls past every cache (`O_DIRECT`), through the library and the mount.
     Direct,
+    /// Calls on volumes with one feature more than plain ones.
+    Features,
     /// Sequential reads and writes of an image on a disk, past the host's cache and through it.
     Disk,
     /// Requests to a file of the host as a device, with no file system.
@@ -38,7 +40,7 @@ pub enum Bench {
 
 impl Bench {
     /// Those of a run of all, in the order of the tables in `docs/BENCHMARKS.md`.
-    pub const ALL: [Bench; 13] = [
+    pub const ALL: [Bench; 14] = [
         Bench::Overwrite,
         Bench::Append,
         Bench::Parallel,
@@ -46,6 +48,7 @@ impl Bench {
         Bench::Psync,
         Bench::Meta,
         Bench::Direct,
+        Bench::Features,
         Bench::Disk,
         Bench::Device,
         Bench::Peers,
@@ -64,6 +67,7 @@ impl Bench {
             Bench::Psync => "psync",
             Bench::Meta => "meta",
             Bench::Direct => "direct",
+            Bench::Features => "features",
             Bench::Disk => "disk",
             Bench::Device => "device",
             Bench::Peers => "peers",
@@ -84,6 +88,7 @@ impl Bench {
             Bench::Psync => "Sequential reads and writes",
             Bench::Meta => "Names",
             Bench::Direct => "O_DIRECT",
+            Bench::Features => "What features cost",
             Bench::Disk => "An image on a disk",
             Bench::Device => "The ways to an image",
             Bench::Peers => "The everyday work of a mount",
@@ -114,6 +119,10 @@ impl Bench {
             Bench::Psync => "fio's `psync` on an image in RAM.",
             Bench::Meta => "nanoseconds of a call by path, in directories of two sizes.",
             Bench::Direct => "calls past every cache, by one thread, and by four (`/4`).",
+            Bench::Features => {
+                "the same calls on a plain volume and on volumes with one feature more; `cipher` \
+                 is a copy and AES-256-XTS in memory."
+            }
             Bench::Disk => {
                 "fio's `psync` on an image in a file of a disk, past the host's cache (`disk`) and \
                  through it (`disk-cached`)."
@@ -149,6 +158,7 @@ impl Bench {
         match self {
             Bench::Overwrite => 20,
             Bench::Append | Bench::Parallel | Bench::Device | Bench::Direct => 5,
+            Bench::Features => 5,
             Bench::Build => 15,
             Bench::Randwrite | Bench::Meta | Bench::Peers => 10,
             Bench::Psync => 20,

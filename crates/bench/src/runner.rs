@@ -18,10 +18,11 @@ use crate::case::{Case, Outcome};
 use crate::plan::{Bench, Plan};
 use crate::report::Run;
 use crate::rows::Rows;
-use crate::variant::{ALL, Setup, Variant};
+use crate::variant::{Setup, Variant};
+use crate::variants::ALL;
 use crate::{
-    append, buffered, clears, direct, follow, fragments, images, meta, overwrite, parallel, peers,
-    psync, queue, randwrite, scale, small_files, trims,
+    append, buffered, clears, direct, features, follow, fragments, images, meta, overwrite,
+    parallel, peers, psync, queue, randwrite, scale, small_files, trims,
 };
 
 /// One measurement at a time in a process: two would measure each other.
@@ -105,6 +106,7 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
             .flatten()
             .collect(),
         Bench::Direct => direct::cases(),
+        Bench::Features => features::cases(plan),
         Bench::Disk => psync::disk_cases(),
         Bench::Device => queue::cases(),
         Bench::Large => [psync::large_cases(), append::large_cases()]

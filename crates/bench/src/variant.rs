@@ -1,14 +1,16 @@
-//! The variants that are compared. A further variant of the library is a line in [`ALL`].
+//! Variants that are compared: their construction, and where they differ.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant::{BufferedPath, ClearProbe, Tuning};
+use extant::{ClearProbe, EncryptionPolicy, Tuning};
 use extant_blockdev::{FileDevice, FileIo, FileQueues, OpenMode};
+use extant_crypt::{ContentsCipher, Context, MasterKey, NONCE_BYTES};
 use extant_extent_io_tree::TreeTuning;
-use extant_host::{Error, Image, Need, Result, TempDir, programs};
+use extant_host::{Cmd, Error, Image, Need, Result, TempDir, encryption, programs};
 
+use crate::feature::{Feature, KEY};
 use crate::null_data::NullData;
 use crate::plan::{Bench, Plan};
 use crate::target::{DeviceFile, Driver, Engine, Fresh, Host, Medium, Memory, Target, TreeOnly};
@@ -43,6 +45,8 @@ pub(crate) enum Setup {
     Disk,
     /// The same through the host's cache.
     DiskCached,
+    /// As [`Setup::Names`], with a feature, and a file that shows it.
+    Feature(Feature),
 }
 
 impl Setup {
@@ -65,6 +69,8 @@ pub(crate) enum Kind {
     Memcpy,
     /// Zeroing memory.
     Memset,
+    /// Copies in memory that are encrypted and decrypted.
+    Cipher,
     /// The library in this process, tuned.
     Library(fn(&mut Tuning)),
     /// `extant mount`, with these options.
@@ -101,145 +107,14 @@ pub(crate) const LONGER: u64 = 4;
 pub(crate) const MKE2FS: &str = "-b 4096 -E root_owner";
 
 /// Options of a mount over rings. The kernel's switch for them is set where it may be.
-const OVER_RINGS: &str = "transport=uring";
+pub(crate) const OVER_RINGS: &str = "transport=uring";
 
 /// The longest that the mounts of a family, which live through all of its rounds, may take.
 const FAMILY: Duration = Duration::from_secs(3600);
 
-const fn io(direct: bool, queues: FileQueues) -> FileIo {
+pub(crate) const fn io(direct: bool, queues: FileQueues) -> FileIo {
     FileIo { direct, queues }
 }
-
-pub(crate) const ALL: &[Variant] = &[
-    Variant {
-        name: "memcpy",
-        kind: Kind::Memcpy,
-        about: "copies between two buffers: the limit",
-    },
-    Variant {
-        name: "memset",
-        kind: Kind::Memset,
-        about: "zeroing a buffer: the limit for holes",
-    },
-    Variant {
-        name: "iomap",
-        kind: Kind::Library(|_| {}),
-        about: "the library over a device in memory, as it comes",
-    },
-    Variant {
-        name: "notrim",
-        kind: Kind::Library(|tuning| tuning.trim_on_clear = false),
-        about: "the same with I/O trees that split and insert where a record could be trimmed",
-    },
-    Variant {
-        name: "noslots",
-        kind: Kind::Library(|tuning| tuning.lock_slots = false),
-        about: "the same with a record in the I/O tree for every direct request",
-    },
-    Variant {
-        name: "noslots-notrim",
-        kind: Kind::Library(|tuning| {
-            tuning.lock_slots = false;
-            tuning.trim_on_clear = false;
-        }),
-        about: "the same without trims",
-    },
-    Variant {
-        name: "nofronts",
-        kind: Kind::Library(|tuning| tuning.release_fronts = false),
-        about: "iomap with long writes that unlock their range at its end, as a whole",
-    },
-    Variant {
-        name: "nojoint",
-        kind: Kind::Library(|tuning| tuning.joint_writeback = false),
-        about: "iomap with new small files that are written back one by one",
-    },
-    Variant {
-        name: "iomap-order0",
-        kind: Kind::Library(|tuning| tuning.max_folio_order = 0),
-        about: "iomap with folios of 4 KiB",
-    },
-    Variant {
-        name: "bufferhead",
-        kind: Kind::Library(|tuning| tuning.buffered_path = BufferedPath::BufferHead),
-        about: "the library on its buffer-head path, large folios, walks that stop",
-    },
-    Variant {
-        name: "bufferhead-fullwalk",
-        kind: Kind::Library(|tuning| {
-            tuning.buffered_path = BufferedPath::BufferHead;
-            tuning.stop_at_range_end = false;
-        }),
-        about: "the same with walks over the whole folio",
-    },
-    Variant {
-        name: "base",
-        kind: Kind::Library(|tuning| {
-            tuning.buffered_path = BufferedPath::BufferHead;
-            tuning.max_folio_order = 0;
-        }),
-        about: "the buffer-head path with folios of 4 KiB",
-    },
-    Variant {
-        name: "base-dirty-inode",
-        kind: Kind::Library(|tuning| {
-            tuning.buffered_path = BufferedPath::BufferHead;
-            tuning.max_folio_order = 0;
-            tuning.dirty_inode_on_append = true;
-        }),
-        about: "the same, and every write that makes a file longer stores its inode",
-    },
-    Variant {
-        name: "mount",
-        kind: Kind::Mount("transport=dev"),
-        about: "extant mount by /dev/fuse, image in RAM",
-    },
-    Variant {
-        name: "mount-uring",
-        kind: Kind::Mount(OVER_RINGS),
-        about: "extant mount over io_uring, image in RAM",
-    },
-    Variant {
-        name: "kernel-ext4",
-        kind: Kind::Linux("ext4"),
-        about: "Linux's ext4 on a loop device, no options, image in RAM",
-    },
-    Variant {
-        name: "kernel-xfs",
-        kind: Kind::Linux("xfs"),
-        about: "Linux's xfs on a loop device, no options, image in RAM",
-    },
-    Variant {
-        name: "fuse2fs",
-        kind: Kind::Fuse2fs,
-        about: "fuse2fs, no options, image in RAM",
-    },
-    Variant {
-        name: "passthrough",
-        kind: Kind::Passthrough,
-        about: "libfuse's passthrough_ll over tmpfs, with its strongest caching",
-    },
-    Variant {
-        name: "threads",
-        kind: Kind::Device(io(true, FileQueues::Threads)),
-        about: "a file past the host's cache, queues of threads that make system calls",
-    },
-    Variant {
-        name: "io_uring",
-        kind: Kind::Device(io(true, FileQueues::IoUring)),
-        about: "the same, queues of io_uring",
-    },
-    Variant {
-        name: "threads-cached",
-        kind: Kind::Device(io(false, FileQueues::Threads)),
-        about: "a file through the host's cache, queues of threads that make system calls",
-    },
-    Variant {
-        name: "io_uring-cached",
-        kind: Kind::Device(io(false, FileQueues::IoUring)),
-        about: "the same, queues of io_uring",
-    },
-];
 
 /// Returns whether it is the library as it comes, or without trims: the two that the benchmark of
 /// trims compares.
@@ -273,11 +148,6 @@ fn is_default_but(kind: Kind, reset: fn(&mut Tuning)) -> bool {
     tuning == Tuning::default()
 }
 
-/// The names of all variants.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    ALL.iter().map(|v| v.name)
-}
-
 impl Variant {
     /// Returns whether its difference from others shows in the case of this name. Both data paths
     /// read by the same code, so `bufferhead` has no figure of its own for reads; `base` has, for
@@ -286,6 +156,13 @@ impl Variant {
         let reads = case.contains("read/");
         if self.kind.is_device() || bench == Bench::Device {
             return self.kind.is_device() && bench == Bench::Device;
+        }
+        let costs = bench == Bench::Features;
+        match self.kind {
+            Kind::Cipher => return costs && ["encrypt/read", "encrypt/write"].contains(&case),
+            Kind::Linux("ext4") if costs => return Feature::of_case(case).is_known_to_linux(),
+            _ if costs => return ["iomap", "mount"].contains(&self.name),
+            _ => {}
         }
         if self.name == "nojoint" {
             return bench == Bench::Meta && case.starts_with("small/");
@@ -350,7 +227,7 @@ impl Variant {
             (_, Setup::Null) => None,
             (Kind::Memcpy | Kind::Memset | Kind::Passthrough, setup) if setup.on_disk() => None,
             (Kind::Fuse2fs, Setup::Disk) => None,
-            (_, Setup::Names | Setup::Disk | Setup::DiskCached) => Some(setup),
+            (_, Setup::Names | Setup::Disk | Setup::DiskCached | Setup::Feature(_)) => Some(setup),
             _ => Some(Setup::Cache),
         }
     }
@@ -358,7 +235,7 @@ impl Variant {
     /// The program that mounts it; `None` for what is not mounted.
     pub(crate) fn driver(&self, plan: &Plan) -> Option<Driver> {
         match self.kind {
-            Kind::Memcpy | Kind::Memset | Kind::Library(_) | Kind::Device(_) => None,
+            Kind::Memcpy | Kind::Memset | Kind::Cipher | Kind::Library(_) | Kind::Device(_) => None,
             Kind::Mount(options) => Some(Driver::Extant(plan.extant.clone(), options)),
             Kind::Linux(kind) => Some(Driver::Linux(kind)),
             Kind::Fuse2fs => Some(Driver::Fuse2fs),
@@ -389,6 +266,7 @@ impl Variant {
             dir: None,
             past_cache: false,
             linux_options: "",
+            feature: None,
         };
         Fresh::make(driver, &medium)
     }
@@ -397,7 +275,7 @@ impl Variant {
     pub(crate) fn missing(&self, plan: &Plan) -> Option<String> {
         let first = |needs: &[Need]| needs.iter().find_map(|n| n.missing());
         match self.kind {
-            Kind::Memcpy | Kind::Memset => None,
+            Kind::Memcpy | Kind::Memset | Kind::Cipher => None,
             Kind::Library(_) => first(&[Need::Tool("mke2fs")]),
             Kind::Mount(_) if !plan.extant.is_file() => {
                 Some(format!("no command at {}", plan.extant.display()))
@@ -421,15 +299,33 @@ impl Variant {
     pub(crate) fn target(&self, plan: &Plan, setup: Setup) -> Result<Box<dyn Target>> {
         let medium = medium(plan, setup);
         if let Some(driver) = self.driver(plan) {
+            let is_linux = matches!(driver, Driver::Linux(_));
             let host = Host::over(Fresh::make(driver, &medium)?)?;
             host.mount().watch_for(FAMILY);
+            match setup {
+                Setup::Feature(Feature::Encrypt) if is_linux => {
+                    encryption::add_key(host.mount().dir(), &KEY)?;
+                }
+                Setup::Feature(Feature::Encrypt) => {
+                    let key = Cmd::new(&plan.extant).args(["key", "add"]);
+                    key.arg(host.mount().dir()).arg("-").stdin(KEY).ok()?;
+                }
+                _ => {}
+            }
             return Ok(Box::new(host));
         }
         Ok(match self.kind {
             Kind::Library(tune) => library(plan, setup, &medium, tune)?,
             Kind::Device(io) => Box::new(device(plan, io)?),
-            Kind::Memset => Box::new(Memory { zeros: true }),
-            _ => Box::new(Memory { zeros: false }),
+            Kind::Memset => Box::new(Memory {
+                zeros: true,
+                ..Memory::default()
+            }),
+            Kind::Cipher => Box::new(Memory {
+                cipher: Some(Arc::new(cipher()?)),
+                ..Memory::default()
+            }),
+            _ => Box::new(Memory::default()),
         })
     }
 }
@@ -440,19 +336,32 @@ fn medium(plan: &Plan, setup: Setup) -> Medium {
     let mib = ((plan.stream_bytes >> 20) * 2 + 128).max(320);
     Medium {
         mib: match setup {
-            Setup::Names => 1024,
+            Setup::Names | Setup::Feature(_) => 1024,
             Setup::Sparse => (plan.sparse_bytes() >> 20) * 9 / 8 + 768,
             Setup::Direct | Setup::DirectTimed => mib * LONGER,
             _ => mib,
         },
         args: match setup {
             Setup::Names => format!("{MKE2FS} -N 400000"),
+            Setup::Feature(feature) => format!("{MKE2FS} -N 400000{}", feature.args()),
             _ => MKE2FS.to_owned(),
         },
         dir: setup.on_disk().then(|| plan.dir.clone()),
         past_cache: setup == Setup::Disk,
         linux_options: "",
+        feature: match setup {
+            Setup::Feature(feature) => Some((feature, plan.stream_bytes)),
+            _ => None,
+        },
     }
+}
+
+/// That of the usual policy, under a key of its own.
+fn cipher() -> Result<ContentsCipher> {
+    let key = MasterKey::new(&KEY)?;
+    let policy = EncryptionPolicy::usual(key.identifier());
+    let nonce = [1; NONCE_BYTES];
+    Ok(key.contents(&Context { policy, nonce }, 12, &[0; 16])?)
 }
 
 /// The library, set up.
@@ -498,6 +407,13 @@ fn library(
         | Setup::Writeback
         | Setup::WritebackTimed
         | Setup::Names => Box::new(over(Arc::new(device()?))?),
+        Setup::Feature(feature) => {
+            let engine = over(Arc::new(device()?))?;
+            Box::new(match feature {
+                Feature::Encrypt => engine.with_key(&KEY)?,
+                _ => engine,
+            })
+        }
         Setup::Disk | Setup::DiskCached => {
             let io = io(medium.past_cache, FileQueues::Auto);
             Box::new(Engine::over_file(medium.image()?, tuning, io)?)
@@ -552,6 +468,7 @@ mod tests {
     use rustix::fs::OFlags;
 
     use super::*;
+    use crate::variants::ALL;
 
     /// Returns whether this process has a file below `dir` open past the host's cache.
     fn has_open_past_cache(dir: &Path) -> bool {

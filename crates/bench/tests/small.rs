@@ -75,10 +75,9 @@ fn every_row_is_whole(rows: &[Value]) -> Result<()> {
         let beside = beside.iter().any(|name| case.ends_with(name));
         let uncounted = r["bench"] == "scale" || beside;
         ensure!(uncounted || counted(r, "calls") > 0, "{r}");
-        ensure!(
-            uncounted || r["bench"] == "meta" || counted(r, "bytes") > 0,
-            "{r}"
-        );
+        let names = ["/create", "/stat", "/unlink"];
+        let names = r["bench"] == "meta" || names.iter().any(|name| case.ends_with(name));
+        ensure!(uncounted || names || counted(r, "bytes") > 0, "{r}");
     }
     Ok(())
 }
@@ -542,5 +541,42 @@ fn images_of_each_tree_are_made_by_each_program() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// Each feature is measured where it shows, beside a plain volume.
+#[test]
+fn features_have_a_figure_beside_a_plain_volume() -> Result<()> {
+    if !need(&[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let mut plan = plan(
+        &["iomap", "mount", "kernel-ext4", "cipher"],
+        tools::extant()?,
+    );
+    plan.benches = vec![Bench::Features];
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    let all = report.json();
+    let rows = all["rows"].as_array().cloned().unwrap_or_default();
+    for variant in ["iomap", "mount"] {
+        for case in [
+            "plain/create",
+            "quota/write",
+            "casefold/stat",
+            "encrypt/unlink",
+            "encrypt/write",
+            "verity/read",
+        ] {
+            let figure = row(&rows, case, variant)["median"].as_f64();
+            ensure!(figure > Some(0.0), "{case}: {all}");
+        }
+        let whole = row(&rows, "plain/fsync", variant);
+        ensure!(counted(whole, "fast_commits") == 0, "{whole}");
+        let fast = row(&rows, "fast_commit/fsync", variant);
+        let fsyncs = counted(fast, "calls");
+        ensure!(counted(fast, "fast_commits") + 2 > fsyncs, "{fast}");
+    }
+    let limit = row(&rows, "encrypt/read", "cipher")["median"].as_f64();
+    ensure!(limit > Some(0.0), "{all}");
     Ok(())
 }

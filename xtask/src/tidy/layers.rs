@@ -185,6 +185,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "extant",
             "extant-figures",
+            "extant-crypt",
             "extant-units",
             "extant-fuse",
             "extant-blockdev",

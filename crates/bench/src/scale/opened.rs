@@ -73,5 +73,6 @@ pub(super) fn medium(mib: u64, args: &str) -> Medium {
         past_cache: false,
         // Lazy initialisation of inode tables would write whatever a sparse volume leaves out.
         linux_options: "noinit_itable",
+        feature: None,
     }
 }

@@ -56,6 +56,12 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Adds the master key of encrypted files.
+    pub(crate) fn with_key(self, key: &[u8]) -> Result<Engine> {
+        self.fs.add_key(key)?;
+        Ok(self)
+    }
+
     /// An image of `mib` MiB in memory. Memory that holds nothing is not touched.
     pub(crate) fn device(image: &Image, mib: u64) -> Result<MemoryDevice> {
         let file = std::fs::File::open(image.path())?;
@@ -99,6 +105,10 @@ impl Target for Engine {
 
     fn opener(&mut self, name: &str) -> Result<Box<dyn Data + Send>> {
         Ok(Box::new(self.open_with(name, false)?))
+    }
+
+    fn reader(&mut self, name: &str, _len: u64) -> Result<Box<dyn Data>> {
+        Ok(Box::new(Open(self.fs.open_file(path(name))?)))
     }
 
     fn past_cache(&mut self, name: &str) -> Result<Option<Box<dyn Data + Send>>> {

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use extant_host::{Cmd, Error, Image, LoopDevice, Mount, Result, TempDir, programs};
 
+use crate::feature::Feature;
+
 /// The program that mounts a file system.
 #[derive(Clone, Debug)]
 pub(crate) enum Driver {
@@ -30,16 +32,22 @@ pub(crate) struct Medium {
     pub(crate) past_cache: bool,
     /// Options for mounts by Linux, comma-separated.
     pub(crate) linux_options: &'static str,
+    /// A feature, and the bytes of the file that shows it.
+    pub(crate) feature: Option<(Feature, u64)>,
 }
 
 impl Medium {
     /// An ext4 image here.
     pub(crate) fn image(&self) -> Result<Image> {
         let maker = Image::of_mib(self.mib).args(&self.args);
-        match &self.dir {
+        let image = match &self.dir {
             None => maker.make(),
             Some(dir) => maker.below(dir).make(),
+        }?;
+        if let Some((feature, len)) = self.feature {
+            feature.fill(&image, len)?;
         }
+        Ok(image)
     }
 }
 

@@ -66,6 +66,10 @@ impl Target for Host {
         Ok(Box::new(self.open_with(name, OFlags::empty())?))
     }
 
+    fn reader(&mut self, name: &str, _len: u64) -> Result<Box<dyn Data>> {
+        Ok(Box::new(File::open(self.path(name))?))
+    }
+
     fn past_cache(&mut self, name: &str) -> Result<Option<Box<dyn Data + Send>>> {
         Ok(Some(Box::new(self.open_with(name, OFlags::DIRECT)?)))
     }

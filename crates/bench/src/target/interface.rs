@@ -39,7 +39,11 @@ pub(crate) trait Target {
     }
     /// A file that is there, opened once more, for a thread of its own.
     fn opener(&mut self, name: &str) -> Result<Box<dyn Data + Send>>;
-    /// The same past every cache (`O_DIRECT`); `None` where that means nothing.
+    /// A file of `len` bytes that is there, opened to be read.
+    fn reader(&mut self, name: &str, _len: u64) -> Result<Box<dyn Data>> {
+        Ok(self.opener(name)?)
+    }
+    /// A file opened past every cache (`O_DIRECT`); `None` where that means nothing.
     fn past_cache(&mut self, _name: &str) -> Result<Option<Box<dyn Data + Send>>> {
         Ok(None)
     }

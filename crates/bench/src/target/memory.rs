@@ -3,6 +3,9 @@
 //! A limit must be at least as good as what it limits. So the bytes lie as those of the page cache
 //! do: in memory of the host for which huge pages are asked, aligned to them.
 
+use std::sync::Arc;
+
+use extant_crypt::ContentsCipher;
 use extant_host::{Error, Result};
 use memmap2::{Advice, MmapMut};
 
@@ -15,10 +18,15 @@ use super::interface::{Counters, Target};
 pub(crate) struct Memory {
     /// Answers reads with zeros instead of copying.
     pub(crate) zeros: bool,
+    /// Encrypts what is written, and decrypts what is read.
+    pub(crate) cipher: Option<Arc<ContentsCipher>>,
 }
 
 /// The size of a huge page, and of the page cache's largest folio.
 const HUGE: usize = 2 << 20;
+
+/// Bytes that are encrypted for themselves.
+const UNIT: usize = 4096;
 
 /// Memory that begins at a multiple of [`HUGE`].
 struct Huge {
@@ -55,11 +63,12 @@ struct Buffer {
     memory: Option<Huge>,
     pos: usize,
     zeros: bool,
+    cipher: Option<Arc<ContentsCipher>>,
 }
 
 impl Target for Memory {
     fn open(&mut self, _name: &str) -> Result<Box<dyn Data>> {
-        Ok(Box::new(Buffer::new(self.zeros)))
+        self.opener("").map(|buffer| buffer as _)
     }
 
     fn renew(&mut self, name: &str, old: Option<Box<dyn Data>>) -> Result<Box<dyn Data>> {
@@ -72,7 +81,13 @@ impl Target for Memory {
 
     fn opener(&mut self, _name: &str) -> Result<Box<dyn Data + Send>> {
         // A buffer of its own: copies do not share anything but memory.
-        Ok(Box::new(Buffer::new(self.zeros)))
+        Ok(Box::new(self.buffer()))
+    }
+
+    fn reader(&mut self, _name: &str, len: u64) -> Result<Box<dyn Data>> {
+        let mut buffer = self.buffer();
+        buffer.set_len(len)?;
+        Ok(Box::new(buffer))
     }
 
     fn counters(&self) -> Result<Counters> {
@@ -84,15 +99,18 @@ impl Target for Memory {
     }
 }
 
-impl Buffer {
-    fn new(zeros: bool) -> Buffer {
+impl Memory {
+    fn buffer(&self) -> Buffer {
         Buffer {
             memory: None,
             pos: 0,
-            zeros,
+            zeros: self.zeros,
+            cipher: self.cipher.clone(),
         }
     }
+}
 
+impl Buffer {
     /// Makes the buffer at least `len` bytes long.
     #[cold]
     fn grow(&mut self, len: usize) -> Result<()> {
@@ -115,9 +133,11 @@ impl Buffer {
             self.grow(end)?;
         }
         let memory = self.memory.as_mut().ok_or_else(outside)?;
-        let to = memory.bytes_mut().get_mut(at..end);
-        to.ok_or_else(outside)?
-            .copy_from_slice(std::hint::black_box(bytes));
+        let to = memory.bytes_mut().get_mut(at..end).ok_or_else(outside)?;
+        to.copy_from_slice(std::hint::black_box(bytes));
+        if let Some(cipher) = &self.cipher {
+            cipher.encrypt_units((at / UNIT) as u64, UNIT, to);
+        }
         Ok(())
     }
 }
@@ -161,6 +181,9 @@ impl Data for Buffer {
         let memory = self.memory.as_ref().ok_or_else(outside)?;
         let from = memory.bytes().get(at..at + buf.len());
         buf.copy_from_slice(from.ok_or_else(outside)?);
+        if let Some(cipher) = &self.cipher {
+            cipher.decrypt_units((at / UNIT) as u64, UNIT, buf);
+        }
         std::hint::black_box(buf);
         Ok(())
     }
@@ -218,7 +241,7 @@ mod tests {
     /// The limit lies as the page cache does: from a border of huge pages on, every byte touched.
     #[test]
     fn the_limit_lies_in_huge_pages() {
-        let mut buffer = Buffer::new(false);
+        let mut buffer = Memory::default().buffer();
         buffer.pwrite(&[7; 1024], 3 << 20).unwrap();
         let memory = buffer.memory.as_ref().unwrap();
         let bytes = memory.bytes();
@@ -231,7 +254,7 @@ mod tests {
     /// A call costs the limit one copy: a vectored one is no more than its parts.
     #[test]
     fn calls_copy_what_they_are_given() {
-        let mut buffer = Buffer::new(false);
+        let mut buffer = Memory::default().buffer();
         buffer.rewind(4096).unwrap();
         buffer.writev(&[9; 100]).unwrap();
         let mut back = [0; 100 * VECTORS];

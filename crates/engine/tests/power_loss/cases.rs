@@ -5,7 +5,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `EXTANT_WORKLOAD` | `workload`, `workload/setup`, or `/setup`, the beginning of one: these cases |
+//! | `EXTANT_WORKLOAD` | `workload`, `workload/setup` or `/setup`, of which the beginning will do |
 //! | `EXTANT_SEED` | the seed of workload and samples |
 //! | `EXTANT_CUT` | one state only, as a failure names it |
 //! | `EXTANT_RECORDING` | the run in this file, instead of a fresh one |
