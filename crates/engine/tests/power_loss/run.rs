@@ -427,6 +427,12 @@ impl Run {
         let (pos, len) = (first * SECTOR, count * SECTOR);
         let (id, now) = (self.ledger().at(path), self.position());
         let moves = matches!(mode, CollapseRange | InsertRange);
+        if moves && self.setup.is_encrypted() {
+            // Blocks are encrypted for their places.
+            let done = self.volume().fallocate(&node, mode, pos, len, &self.cred);
+            assert!(matches!(done, Err(Error::NotSupported(_))), "{done:?}");
+            return;
+        }
         let sectors = first..first + count;
         self.ledger().range(id, now, moves, |file| {
             let keep_size = match mode {
