@@ -25,6 +25,7 @@ pub(crate) struct LoggedIdentity {
     pub(crate) links: u16,
     pub(crate) generation: u32,
     pub(crate) kind: FileKind,
+    pub(crate) flags: InodeFlags,
 }
 
 impl LoggedIdentity {
@@ -48,6 +49,7 @@ impl LoggedIdentity {
             links: raw.links.get(),
             generation: raw.generation.get(),
             kind,
+            flags: InodeFlags::from_bits_retain(raw.flags.get()),
         })
     }
 }

@@ -10,6 +10,7 @@
 
 mod costs;
 mod hostile;
+mod inside;
 mod kit;
 mod other_readers;
 mod ours;

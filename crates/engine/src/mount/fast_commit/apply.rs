@@ -17,7 +17,7 @@ use crate::state::inode::InodeRef;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, credits};
-use crate::{alloc, dir, file, map, orphan};
+use crate::{alloc, dir, file, inline_data, map, orphan};
 
 /// Does all records of `commits` again and finishes the orphans. Returns the number of inodes that
 /// have a record.
@@ -65,8 +65,11 @@ fn damaged(damage: JournalDamage) -> Error {
     Error::corrupt(Location::Journal, damage)
 }
 
-/// The records of inodes in one fast commit: the last of each, and its position.
-type LastRecords<'a> = HashMap<Ino, (usize, &'a [u8])>;
+/// The last record of an inode in one fast commit, and its position.
+type LastRecord<'a> = (usize, &'a [u8]);
+
+/// Those of all inodes.
+type LastRecords<'a> = HashMap<Ino, LastRecord<'a>>;
 
 struct Replay<'a> {
     fs: &'a Arc<Fs>,
@@ -131,14 +134,15 @@ impl Replay<'_> {
                 Operation::Unlink(change) => self.unlink(&change)?,
                 Operation::Inode(ino, record) => self.store(ino, record)?,
                 Operation::AddRange(ino, extent) => {
-                    if let Some(inode) = self.find_or_make(ino, at, &last)?
-                        && takes_ranges(&inode)?
-                    {
-                        map::remove_unlike(self.fs, (&inode, &mut self.pieces), &extent)?;
+                    if let Some(inode) = self.find_or_make(ino, at, &last)? {
+                        self.move_out(&inode, last.get(&ino))?;
+                        if takes_ranges(&inode)? {
+                            map::remove_unlike(self.fs, (&inode, &mut self.pieces), &extent)?;
+                        }
                     }
                 }
                 Operation::DelRange { ino, lblk, len } => {
-                    self.delete_range(ino, lblk, len)?;
+                    self.delete_range((ino, last.get(&ino)), lblk, len)?;
                 }
             }
         }
@@ -321,6 +325,7 @@ impl Replay<'_> {
                     return Ok(());
                 }
                 self.stored.insert(ino);
+                self.move_out(&inode, Some(&(0, record)))?;
                 return store_logged(fs, &inode, record);
             }
             if !inode.is_unlinked() {
@@ -350,11 +355,41 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn delete_range(&mut self, ino: Ino, lblk: Lblk, len: u32) -> Result<()> {
+    /// Gives extents to a file that has its data inside, and does not any more by the last record
+    /// of the commit. The ranges stand in front of that record.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: it got a block map.
+    fn move_out(&self, inode: &InodeRef, last: Option<&LastRecord<'_>>) -> Result<()> {
+        let fs = self.fs;
+        let (Some(&(_, record)), true) = (last, inline_data::is_inline(inode)) else {
+            return Ok(());
+        };
+        let logged = LoggedIdentity::of(fs, inode.ino, record)?;
+        let is_inside = logged.flags.contains(InodeFlags::INLINE_DATA);
+        if is_inside || inode.kind != FileKind::Regular || !is_of(inode, &logged) {
+            return Ok(());
+        }
+        if !logged.flags.contains(InodeFlags::EXTENTS) {
+            return Err(Error::NotSupported(
+                "fast commits of a file without extents",
+            ));
+        }
+        let mut h = fs.start(credits::INODE_UPDATE)?;
+        inline_data::leave(fs, &mut h, inode, None, inode.disk_size())
+    }
+
+    fn delete_range(
+        &mut self,
+        (ino, last): (Ino, Option<&LastRecord<'_>>),
+        lblk: Lblk,
+        len: u32,
+    ) -> Result<()> {
         let fs = self.fs;
         let Some(inode) = self.find(ino)? else {
             return Ok(());
         };
+        self.move_out(&inode, last)?;
         let end = u64::from(lblk.get()) + u64::from(len);
         if len == 0 || !takes_ranges(&inode)? {
             return Ok(());
