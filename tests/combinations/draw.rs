@@ -2,8 +2,17 @@
 
 use extant_testkit::Rng;
 
-/// Features that a combination adds or leaves out, with the chance of each in a hundred. The
-/// kernel mounts all of them: few have the tables that fold names.
+/// Which kernel is Linux's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// The host's.
+    Host,
+    /// Debian's, in a virtual machine.
+    Debian,
+}
+
+/// Features that a combination adds or leaves out, with the chance of each in a hundred. Both
+/// kernels mount all of them.
 const SWITCHES: &[(&str, u64)] = &[
     ("inline_data", 40),
     ("bigalloc", 25),
@@ -30,6 +39,14 @@ const SWITCHES: &[(&str, u64)] = &[
     ("^filetype", 10),
 ];
 
+/// The same of features that few kernels mount: Debian's does.
+const OF_DEBIAN: &[(&str, u64)] = &[
+    ("casefold", 50),
+    ("verity", 40),
+    ("quota", 60),
+    ("project", 50),
+];
+
 /// One combination.
 #[derive(Debug)]
 pub(super) struct Combination {
@@ -42,10 +59,10 @@ pub(super) struct Combination {
 }
 
 impl Combination {
-    /// The combination of a seed.
-    pub(super) fn drawn(seed: u64) -> Self {
+    /// The combination of a seed. It is the same in every process.
+    pub(super) fn drawn(seed: u64, kernel: Kernel) -> Self {
         let mut rng = Rng::new(seed);
-        let features = features(&mut rng);
+        let features = features(&mut rng, kernel);
         let args = arguments(&mut rng, &features);
         // `extant mkfs` makes no volumes with fast commits, and has no sizes of groups.
         let can_make = !features.contains(&"fast_commit") && !args.contains(" -g ");
@@ -82,9 +99,14 @@ impl std::fmt::Display for Combination {
     }
 }
 
-fn features(rng: &mut Rng) -> Vec<&'static str> {
+fn features(rng: &mut Rng, kernel: Kernel) -> Vec<&'static str> {
+    let more = if kernel == Kernel::Debian {
+        OF_DEBIAN
+    } else {
+        &[]
+    };
     let mut features = Vec::new();
-    for (switch, chance) in SWITCHES {
+    for (switch, chance) in SWITCHES.iter().chain(more) {
         if rng.chance(*chance) {
             features.push(*switch);
         }
@@ -109,8 +131,10 @@ fn features(rng: &mut Rng) -> Vec<&'static str> {
 }
 
 fn arguments(rng: &mut Rng, features: &[&str]) -> String {
-    let block = 1024 << rng.below(3);
+    // Linux 6.1 mounts `verity` with blocks of a page only.
+    let drawn = 1024 << rng.below(3);
     let has = |feature: &str| features.contains(&feature);
+    let block = if has("verity") { 4096 } else { drawn };
     let inode = 256 << rng.below(if block == 1024 { 3 } else { 2 });
     let mut args = format!("-b {block} -I {inode} -N 2000");
     if !features.is_empty() {
@@ -121,6 +145,9 @@ fn arguments(rng: &mut Rng, features: &[&str]) -> String {
     }
     if rng.chance(40) {
         args += &format!(" -g {}", (rng.between(2, 16) * 512).min(block * 8));
+    }
+    if has("casefold") && rng.chance(30) {
+        args += " -E encoding_flags=strict";
     }
     args
 }

@@ -3,7 +3,7 @@
 use extant_testkit::{Context, Result, Subject};
 
 use crate::crash::{Crashed, Replay, fast_commits};
-use crate::draw::Combination;
+use crate::draw::{Combination, Kernel};
 use crate::storm::storm;
 use crate::volume::{Key, is_sound, is_sound_after, made};
 
@@ -22,7 +22,7 @@ pub(super) struct Counts {
 
 /// A storm by each side on the volume of a seed.
 pub(super) fn one(seed: u64, key: &Key, counts: &mut Counts) -> Result<()> {
-    let drawn = Combination::drawn(seed);
+    let drawn = Combination::drawn(seed, Kernel::Host);
     let done = both_sides(&drawn, key, counts);
     done.context(|| drawn.to_string())
 }

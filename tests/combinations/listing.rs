@@ -1,4 +1,5 @@
-//! A tree as text, a line for each entry.
+//! A tree as text, a line for each entry: two kernels' views are compared, also where one of them
+//! was written down in a virtual machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ pub(super) struct Listing(BTreeMap<String, String>);
 
 impl Listing {
     /// Takes down what is below `top`: everything that two views of one image share, flags and
-    /// projects as well.
+    /// projects, and the digests of sealed files.
     pub(super) fn take(top: &Path) -> Result<Self> {
         let mut entries = BTreeMap::new();
         for (path, entry) in Tree::take(top)?.iter() {
@@ -33,6 +34,37 @@ impl Listing {
             }
         }
         Ok(Self(entries))
+    }
+
+    /// The text of [`Listing::of_text`].
+    pub(super) fn text(&self) -> String {
+        let lines = self.0.iter();
+        lines
+            .map(|(path, entry)| format!("{path}\t{entry}\n"))
+            .collect()
+    }
+
+    pub(super) fn of_text(text: &str) -> Self {
+        let pairs = text.lines().filter_map(|line| line.split_once('\t'));
+        let pairs = pairs.map(|(path, entry)| (path.to_owned(), entry.to_owned()));
+        Self(pairs.collect())
+    }
+
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of entries that have a flag, by lsattr's letter.
+    pub(super) fn count(&self, flag: char) -> usize {
+        let flags = |entry: &String| {
+            let (_, rest) = entry.split_once(", flags ")?;
+            Some(rest.split(' ').next()?.contains(flag))
+        };
+        self.0
+            .values()
+            .filter(|entry| flags(entry) == Some(true))
+            .count()
     }
 
     /// An error that shows the entries which differ, if there are any.
@@ -61,9 +93,9 @@ impl Listing {
     }
 }
 
-/// The projects and flags below `top`, as lsattr shows them.
+/// The projects and flags below `top`, as lsattr shows them, and digests of what is sealed.
 fn marks(top: &Path) -> Result<BTreeMap<PathBuf, String>> {
-    let mut marks = BTreeMap::new();
+    let (mut marks, mut sealed) = (BTreeMap::new(), Vec::new());
     // It fails for links, which have no flags.
     let lsattr = Cmd::new("lsattr").args(["-R", "-a", "-p"]).arg(top).run()?;
     for line in lsattr.out.lines() {
@@ -72,8 +104,25 @@ fn marks(top: &Path) -> Result<BTreeMap<PathBuf, String>> {
         let Some((id, (flags, path))) = words.filter(|(id, _)| id.parse::<u32>().is_ok()) else {
             continue;
         };
-        let mark = format!(", project {id}, flags {flags}");
+        if flags.contains('V') {
+            sealed.push(path);
+        }
+        let mark = format!(", project {id}, flags {flags} ");
         marks.insert(Path::new(path).strip_prefix(top)?.to_owned(), mark);
+    }
+    if !sealed.is_empty() {
+        let measured = Cmd::new("fsverity").arg("measure").args(&sealed).ok()?;
+        ensure!(
+            measured.out.lines().count() == sealed.len(),
+            "{}",
+            measured.describe()
+        );
+        for (path, line) in sealed.iter().zip(measured.out.lines()) {
+            let digest = line.split(' ').next().unwrap_or_default();
+            if let Some(mark) = marks.get_mut(Path::new(path).strip_prefix(top)?) {
+                *mark += digest;
+            }
+        }
     }
     Ok(marks)
 }

@@ -169,8 +169,16 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "combinations",
         suites: "-p extant-tests --test combinations",
-        tests: &["--nocapture"],
+        tests: &["--nocapture", "random_combinations_of_features"],
         env: &[("EXTANT_COMBINATIONS", "20")],
+        round: Some(300),
+        ..PLAIN
+    },
+    Stage {
+        name: "combinations-of-debian",
+        suites: "-p extant-tests --test combinations",
+        tests: &["--nocapture", "random_combinations_for_debian"],
+        env: &[("EXTANT_COMBINATIONS", "20"), ("EXTANT_GUEST", "1")],
         round: Some(300),
         ..PLAIN
     },
