@@ -485,14 +485,20 @@ impl DirWalker<'_> {
             return Ok(None);
         };
         let version = info.hash_version;
-        let siphash = self.dir.folded && self.dir.encrypted && version == SIPHASH;
-        if version > LAST_HASH && !siphash {
+        // The hashes that entries have, or else hashes of names.
+        let stored = self.format.hashes;
+        let known = match stored {
+            true => version == SIPHASH,
+            false => version <= LAST_HASH,
+        };
+        if !known {
             self.add(0, IndexDamage::HashVersion { version });
         }
         // The superblock says whether hashes take bytes as unsigned.
         let unsigned = self.volume.sb.flags().contains(SuperFlags::UNSIGNED_HASH);
         let hasher = match DirHasher::new(version, unsigned, self.volume.sb.hash_seed()) {
-            _ if siphash => None,
+            _ if stored && !known => return Ok(None),
+            _ if stored => None,
             Ok(hasher) => Some(hasher.folding(self.format.folded)),
             Err(error) => {
                 self.add(0, error);
