@@ -210,3 +210,50 @@ fn what_cannot_be_both_is_refused() {
     volume.unmount().unwrap();
     is_sound(&image);
 }
+
+/// An index of hashes that no entry stores, as a directory may have that Linux gave an index before
+/// it encrypted and folded names: nothing is found by it and nothing is added, and the volume goes
+/// on.
+#[test]
+fn an_index_of_other_hashes_is_not_followed() {
+    let (image, cred) = (image("-b 1024 -O ^metadata_csum"), Cred::root());
+    let volume = open_with_key(&image);
+    let dir = make_folded(&volume, true);
+    for number in 0..COUNT {
+        create(&volume, &dir, name_of(number).as_bytes(), b"x");
+    }
+    drop(dir);
+    volume.unmount().unwrap();
+    let block: u64 = image
+        .debugfs("bmap /secret 0")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let version = |from, to| {
+        let change = |byte: &mut [u8]| assert_eq!(std::mem::replace(&mut byte[0], to), from);
+        image.patch(block * 1024 + 28, 1, change).unwrap();
+    };
+    version(6, 1);
+
+    let volume = open_with_key(&image);
+    let (root, dir) = (volume.root().unwrap(), secret(&volume));
+    let refused = |done: Result<(), Error>| {
+        assert!(matches!(done, Err(Error::NotSupported(_))), "{done:?}");
+    };
+    let name = name_of(3);
+    refused(volume.lookup(&dir, name.as_bytes()).map(drop));
+    refused(volume.create(&dir, b"new", 0o644, &cred).map(drop));
+    refused(volume.unlink(&dir, name.as_bytes()));
+    create(&volume, &root, b"elsewhere", b"x");
+    drop((root, dir));
+    volume.unmount().unwrap();
+
+    version(1, 6);
+    is_sound(&image);
+    let volume = open_with_key(&image);
+    let dir = secret(&volume);
+    assert_eq!(list(&volume, &dir).len(), COUNT);
+    drop(dir);
+    volume.unmount().unwrap();
+}

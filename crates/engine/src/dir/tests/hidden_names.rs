@@ -111,9 +111,9 @@ fn a_listing_keeps_its_place() {
     assert_eq!(seen, stays);
 }
 
-/// An index of other hashes is not read, and an entry in a leaf of others is damage.
+/// An index of other hashes is not followed; an entry in a leaf of others is damage.
 #[test]
-fn damage_is_named() {
+fn wrong_hashes_are_named() {
     let store = hidden(false);
     let mut random = Random(9);
     for number in 0..200 {
