@@ -43,7 +43,7 @@ truncate -s 300M "$game/Sparse.PAK"
 lines middle 10000 | dd of="$game/Sparse.PAK" bs=320000 seek=700 conv=notrunc 2>/dev/null
 lines end 10 >>"$game/Sparse.PAK"
 chmod 755 "$game/Pak01_Dir.VPK"
-for number in $(seq 80); do
+for number in $(seq 200); do
     echo "level $number" >"Äventyr och Öar/Données/Été à la Plage $number.lvl"
 done
 echo "hidden" >"Äventyr och Öar/Straße.TXT"
