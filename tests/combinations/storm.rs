@@ -14,9 +14,8 @@ use crate::draw::Combination;
 /// Operations of a storm.
 const OPERATIONS: u32 = 150;
 
-/// Flags of inodes (`FS_CASEFOLD_FL`, `FS_INLINE_DATA_FL`, `FS_VERITY_FL`).
+/// Flags of inodes (`FS_CASEFOLD_FL`, `FS_VERITY_FL`).
 const FOLDS: u32 = 0x4000_0000;
-const INSIDE: u32 = 0x1000_0000;
 const SEALED: u32 = 0x0010_0000;
 
 /// Owners that a file may get. Some need more than 16 bits.
@@ -220,9 +219,9 @@ impl Storm<'_> {
             }
             // Files without extents cannot be sealed.
             19 if drawn.has("verity") && !drawn.has("^extent") => {
-                // Linux 6.1 seals what is inside of an inode as zeros.
+                // Linux 6.1 seals what left its inode, or is inside of it, as zeros.
                 let is_linux = self.by == "linux";
-                let cannot = has_flag(file, SEALED)? || is_linux && has_flag(file, INSIDE)?;
+                let cannot = has_flag(file, SEALED)? || is_linux && drawn.has("inline_data");
                 let seal = || by_tool("fsverity", &["enable"], file);
                 if cannot { Ok(()) } else { seal() }?;
             }
