@@ -14,9 +14,10 @@ use clap::Args;
 /// append to one file. parallel: threads that overwrite parts of one file. randwrite: random direct
 /// writes, many in flight, buffered ones with writeback under way, and the time of each clear in
 /// the file's I/O trees. psync: sequential reads and writes. meta: names in directories of a
-/// thousand and of a hundred thousand files. direct: calls with O_DIRECT. peers: the everyday work
-/// of a mount, from untar to unmount. build: images made of trees, beside mke2fs -d, genext2fs,
-/// tar2ext4 and Linux's mount.
+/// thousand and of a hundred thousand files. direct: calls with O_DIRECT. features: what quotas,
+/// folded and encrypted names, sealed files and fast commits cost. peers: the everyday work of a
+/// mount, from untar to unmount. build: images made of trees, beside mke2fs -d, genext2fs, tar2ext4
+/// and Linux's mount.
 ///
 /// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as
 /// a block device, by threads and by io_uring.
@@ -75,6 +76,7 @@ pub(crate) enum BenchName {
     Psync,
     Meta,
     Direct,
+    Features,
     Disk,
     Device,
     Peers,

@@ -23,6 +23,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Randwrite => vec![Family::Randwrite],
         BenchName::Meta => vec![Family::Meta],
         BenchName::Direct => vec![Family::Direct],
+        BenchName::Features => vec![Family::Features],
         BenchName::Disk => vec![Family::Disk],
         BenchName::Device => vec![Family::Device],
         BenchName::Peers => vec![Family::Peers],
