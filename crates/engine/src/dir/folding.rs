@@ -3,10 +3,9 @@
 //! [`extant_casefold::key`] is the same for all spellings of a name. The blocks are searched by it
 //! ([`DirFormat::folded`]), an index hashes it, and the cache of names has entries under it.
 //!
-//! Where names are encrypted as well, entries have the hash of the key, by the directory's own
-//! secret, behind the stored name ([`DirFormat::hashes`]): a name is looked for by that, and those
-//! that have it are decrypted and compared ([`super::sought_name`]). Without the secret no name is
-//! folded.
+//! Entries of encrypted names have the hash of that key, by the directory's own secret, behind the
+//! stored name ([`DirFormat::hashes`]): a name is looked for by that, and those that have it are
+//! decrypted and compared ([`super::sought_name`]). Without the secret no name is folded.
 //!
 //! [`DirFormat::folded`]: extant_disk::dirent::DirFormat::folded
 //! [`DirFormat::hashes`]: extant_disk::dirent::DirFormat::hashes

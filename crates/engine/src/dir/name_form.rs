@@ -47,7 +47,7 @@ impl NameForm {
         }
     }
 
-    /// What is looked for, or added, for `name`, which is neither "." nor "..".
+    /// The form in which `name`, which is neither "." nor "..", is looked for or added.
     ///
     /// # Errors
     /// [`Error::NameTooLong`] for a name that does not fit an entry; [`Error::NoKey`].
