@@ -182,9 +182,9 @@ impl Shared {
         // e2fsck 1.47 applies fast commits to inodes as they were before it replayed the
         // transactions of the same log, and so loses what those did: none are in front of these.
         self.checkpoint_for(log.ring.len().into())?;
-        let (head, next) = {
+        let (head, next, free) = {
             let index = log.index.lock();
-            (index.head(), index.next())
+            (index.head(), index.next(), index.free())
         };
         let follows = next == tid;
         ensure(
@@ -198,7 +198,7 @@ impl Shared {
             self.flush()?;
         }
         self.check_alive()?;
-        if blocks.has_head {
+        if blocks.has_head && free > 0 {
             // A log that mkfs has left as it was may have another volume's transaction of this
             // number there, which a replay would take for a damaged one.
             let nothing = vec![0; self.cache.block_size().bytes()];
