@@ -151,6 +151,7 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("encrypted_ordered", "-b 1024 -O encrypt,verity")
         .mounted("dioread_lock,nodelalloc")
         .early_sizes(),
+    setup("encrypted_folded", "-b 1024 -O encrypt,casefold").early_sizes(),
     setup("small_folios", "-b 2048").max_folio_order(0),
     setup("each_handle", "-b 1024").commit_each_handle(),
     setup("each_handle_ordered", "-b 1024")

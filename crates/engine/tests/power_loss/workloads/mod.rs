@@ -118,23 +118,25 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ]),
     on("rename_over", names::rename_over, &[
         "1k", "4k", "folded_names", "64k", "inside_inodes", "fast_1k", "encrypted", "folded_8k",
+        "encrypted_folded",
     ]),
     on("rename_after_fsync", names::rename_after_fsync, &["2k", "64k", "fast_4k"]),
     on("splitting_directories", directories::splitting, &[
         "1k", "ext3", "folded_names", "64k", "inside_inodes", "inside_4k", "counted", "clusters",
-        "fast_1k", "encrypted",
+        "fast_1k", "encrypted", "encrypted_folded",
     ]),
     on("shrinking_directories", directories::shrinking, &[
         "1k", "no_index", "64k", "inside_inodes",
     ]),
     on("moving_directories", directories::moving, &[
         "1k", "folded_names", "64k", "inside_inodes", "encrypted_each_handle",
+        "encrypted_folded",
     ]),
     on("reused_metadata", directories::reused_metadata, &[
         "1k", "many_groups", "meta_groups", "64k", "fast_1k",
     ]),
     on("journal_wraps", journal::wraps, &["tiny_journal"]),
-    on("journal_full", journal::full, &["tiny_journal"]),
+    on("journal_full", journal::full, &["tiny_journal", "64k"]),
     on("whole_sync", journal::whole_sync, &["1k", "2k", "64k", "fast_4k"]),
     on("remounts", journal::remounts, &["1k", "orphan_list", "64k", "fast_small_area"]),
 ];
