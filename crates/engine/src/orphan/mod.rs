@@ -30,7 +30,7 @@ use extant_disk::features::RoCompat;
 use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
 
-pub(crate) use self::recover::{adopt_all, finish_all, process_all};
+pub(crate) use self::recover::{adopt_all, leave_all, process_all};
 use crate::state::inode::Inode;
 use crate::state::inode::OrphanRecord;
 use crate::state::orphans::OrphanFile;

@@ -52,18 +52,17 @@ pub(crate) fn adopt_all(fs: &Arc<Fs>) -> Result<Vec<InodeRef>> {
     Ok(found)
 }
 
-/// The rest of [`process_all`], for orphans from [`adopt_all`].
-///
-/// # Errors
-/// As [`process_all`].
-pub(crate) fn finish_all(fs: &Arc<Fs>, found: Vec<InodeRef>, truncate: Truncate) -> Result<()> {
-    for inode in found {
-        if super::is_orphan(&inode) {
-            finish(fs, inode, truncate)?;
+/// Lets go of inodes from [`adopt_all`] and of others without links. Those that are recorded on
+/// disk stay there, with their records; the others are evicted.
+pub(crate) fn leave_all(fs: &Arc<Fs>, found: Vec<InodeRef>) {
+    for inode in &found {
+        if inode.is_unlinked() && super::is_orphan(inode) {
+            // Its eviction has begun then, and never happens.
+            inode.begin_deletion();
         }
     }
+    drop(found);
     fs.reap_all();
-    Ok(())
 }
 
 /// The first inode of the list.

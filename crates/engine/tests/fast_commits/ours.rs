@@ -4,11 +4,12 @@
 //! e2fsck 1.47 reads inodes as they were before it replays the transactions of the same log, and
 //! leaves an inode without its last name unattached. It does so with Linux's logs as well.
 
+use extant_engine::{Cred, FallocateMode, VolumeOptions};
 use extant_testkit::mount::Subject;
 use extant_testkit::tree::{Compare, Tree};
 use extant_testkit::{Cmd, Context, Image, Need, Result, ensure, need, report};
 
-use crate::kit::{ALIKE, fast_commits, judge, tree_of};
+use crate::kit::{ALIKE, fast_commits, judge, told, tree_of};
 use crate::storm::Storm;
 
 const NEEDS: &[Need] = &[
@@ -328,5 +329,49 @@ fn nodes_of_maps_are_counted_after_any_replay() -> Result<()> {
     // A timer may commit one or the other as a whole.
     ensure!(fast > 3, "only {fast} were fast");
     mount.unmount()?;
+    Ok(())
+}
+
+/// A file that lost its last name before the fast commits, and whose blocks are in more groups than
+/// the log has blocks: the replay leaves it to the mount, which frees it step by step.
+#[test]
+fn an_orphan_larger_than_the_log_keeps_no_volume_from_its_mount() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+        return Ok(());
+    }
+    for orphans in ["orphan_file", "^orphan_file"] {
+        let args = format!(
+            "-b 1024 -g 256 -N 2048 -O fast_commit,meta_bg,^resize_inode,{orphans} \
+             -J size=1,fast_commit_size=32"
+        );
+        let image = Image::of_mib(320).args(&args).make()?;
+        let options = || {
+            let mut options = VolumeOptions::new();
+            options.write(true).mount_options("commit=300").clone()
+        };
+        let volume = options().open(image.path()).map_err(told)?;
+        let (root, cred) = (volume.root().map_err(told)?, Cred::root());
+        let create = |name: &[u8]| volume.create(&root, name, 0o644, &cred).map_err(told);
+        let large = create(b"large")?;
+        let free = volume.statfs().map_err(told)?.blocks_free;
+        let mode = FallocateMode::Allocate { keep_size: false };
+        let allocated = volume.fallocate(&large, mode, 0, 290 << 20, &cred);
+        allocated.map_err(told)?;
+        volume.unlink(&root, b"large").map_err(told)?;
+        volume.sync().map_err(told)?;
+        volume.fsync(&create(b"small")?, false).map_err(told)?;
+        volume.shutdown(false).map_err(told)?;
+        drop((root, large, volume));
+        ensure!(fast_commits(&image)? == 1, "{orphans}: none is fast");
+
+        let volume = options().open(image.path()).map_err(told)?;
+        let root = volume.root().map_err(told)?;
+        volume.lookup(&root, b"small").map_err(told)?;
+        let left = volume.statfs().map_err(told)?.blocks_free;
+        ensure!(left == free, "{orphans}: {left} blocks are free of {free}");
+        drop(root);
+        volume.unmount().map_err(told)?;
+        image.fsck_clean().context(|| orphans.to_string())?;
+    }
     Ok(())
 }

@@ -17,10 +17,10 @@ use crate::state::inode::InodeRef;
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::{Fs, credits};
-use crate::{alloc, dir, file, inline_data, map, orphan};
+use crate::{alloc, dir, inline_data, map, orphan};
 
-/// Does all records of `commits` again and finishes the orphans. Returns the number of inodes that
-/// have a record.
+/// Does all records of `commits` again. Orphans that the transactions left are left for the mount:
+/// one may have more blocks than fit the log. Returns the number of inodes that have a record.
 ///
 /// # Errors
 /// Damage of a record; what the engine cannot change; no space.
@@ -432,9 +432,7 @@ impl Replay<'_> {
                 tracing::warn!(ino = ino.get(), "fast commits have a file without a name");
             }
         }
-        orphan::finish_all(fs, self.orphans, |fs, inode, size| {
-            file::finish_truncation(fs, inode, size)
-        })?;
+        orphan::leave_all(fs, self.orphans);
         fs.check_writable()?;
         for &ino in &self.stored {
             match fs.iget(ino) {

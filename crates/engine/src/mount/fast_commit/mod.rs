@@ -4,8 +4,9 @@
 //! The transactions are replayed before, and the log holds nothing but the fast commits.
 //!
 //! 1. A private copy of the volume in memory is mounted without a log (`apply.rs`). Each record is
-//!    done again there with the engine's own maps, directories, bitmaps and counts. Orphans are
-//!    finished on the result.
+//!    done again there with the engine's own maps, directories, bitmaps and counts. Inodes that
+//!    lose their last name go; orphans of the transactions stay, for the mount to finish in as
+//!    many transactions as it takes.
 //! 2. The blocks that differ then become one transaction of the log, which takes the place of the
 //!    fast commits when its commit record is durable (`bring_home.rs`).
 //! 3. That transaction is replayed as any other.
