@@ -88,7 +88,7 @@ fn each_exception_is_shown() -> Result<()> {
     let mut wrong = Vec::new();
     for exception in exceptions::OURS.iter().chain(exceptions::THEIRS) {
         let (at, request) = exception.shown_by;
-        let (_, mib, args, dirty) = [BASES, READ_ONLY].concat()[at];
+        let (_, mib, args, dirty) = [BASES, READ_ONLY, CLUSTERS].concat()[at];
         let image = base(mib, args, dirty)?;
         damage(&image, request).context(|| exception.name.to_owned())?;
         let verdict = verdict(image.path())?;

@@ -18,7 +18,8 @@ pub(crate) struct Exception {
     /// Why the other side does not see it.
     pub(crate) why: &'static str,
     /// A damage that shows it: a base, by its index in
-    /// [`super::BASES`] and behind them [`super::READ_ONLY`], and requests of debugfs.
+    /// [`super::BASES`] and behind them [`super::READ_ONLY`] and [`super::CLUSTERS`], and requests
+    /// of debugfs.
     pub(crate) shown_by: (usize, &'static str),
 }
 
@@ -251,6 +252,13 @@ pub(crate) const THEIRS: &[Exception] = &[
         says: Says::Text("incorrect fast commit blocks"),
         why: "Linux and check take the default size for zero; e2fsck 1.47 refuses",
         shown_by: (0, "zap_block -o 43 -l 1 -p 0x20 {block 0}"),
+    },
+    Exception {
+        name: "error that the journal remembers",
+        says: Says::Text("(Bad file descriptor)"),
+        why: "e2fsck -n writes when it moves the error to the superblock, and may end there; check \
+              notes the error",
+        shown_by: (15, "zap_block -o 32 -l 4 -p 0x11 {block 0}"),
     },
 ];
 
