@@ -181,7 +181,7 @@ const REFUSED: &[(&str, i32, &str)] = &[
     (
         "-J 4 IMAGE 9M",
         2,
-        "only size=MIB and device=PATH are known",
+        "only size=MIB, fast_commit_size=KIB and device=PATH are known",
     ),
     ("-i 4096 -N 9 IMAGE 9M", 2, "cannot be used with"),
     ("/ 9M", 1, "/: neither a regular file nor a block device"),

@@ -22,6 +22,7 @@ const MADE: FeatureSets = FeatureSets {
         .union(Compat::RESIZE_INODE)
         .union(Compat::DIR_INDEX)
         .union(Compat::SPARSE_SUPER2)
+        .union(Compat::FAST_COMMIT)
         .union(Compat::STABLE_INODES)
         .union(Compat::ORPHAN_FILE),
     incompat: Incompat::FILETYPE
@@ -179,6 +180,9 @@ fn check(sets: &FeatureSets) -> Result<()> {
     }
     if sets.has_compat(Compat::ORPHAN_FILE) && !sets.has_compat(Compat::HAS_JOURNAL) {
         return refuse("orphan_file needs has_journal");
+    }
+    if sets.has_compat(Compat::FAST_COMMIT) && !sets.has_compat(Compat::HAS_JOURNAL) {
+        return refuse("fast_commit needs has_journal");
     }
     Ok(())
 }

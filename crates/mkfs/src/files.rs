@@ -13,6 +13,7 @@ use extant_disk::orphan;
 use crate::error::{Error, Result};
 use crate::file_map::Map;
 use crate::geometry::FIRST_INO;
+use crate::options::Options;
 use crate::quotas::{QuotaFile, Quotas};
 use crate::tables::Ground;
 
@@ -30,6 +31,8 @@ const DIRECT: u64 = 12;
 const LOST_FOUND_BYTES: u64 = 16 * 1024;
 /// The least and the most blocks of a journal.
 const JOURNAL_BLOCKS: Range<u64> = 1024..10_240_001;
+/// The area for fast commits has a block for so many of the log.
+const LOG_BLOCKS_PER_FAST: u64 = 64;
 
 /// The inodes of a new volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -190,28 +193,82 @@ fn orphan_blocks(geometry: &Geometry) -> u64 {
     geometry.in_whole_clusters(blocks).min(orphan::MAX_BLOCKS)
 }
 
-/// Blocks of the journal: what the volume's size calls for, or `mib`; zero where there is no room
-/// for one.
-pub(crate) fn journal_blocks(geometry: &Geometry, mib: Option<u32>) -> Result<u64> {
+/// The journal's blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct JournalSize {
+    /// All of them; zero where there is no room for a journal.
+    pub(crate) blocks: u64,
+    /// Those of the area for fast commits, at its end.
+    pub(crate) fast_commits: u32,
+}
+
+impl JournalSize {
+    /// No journal.
+    pub(crate) const NONE: Self = Self {
+        blocks: 0,
+        fast_commits: 0,
+    };
+
+    /// The size that `options` ask for, or that the volume's calls for.
+    pub(crate) fn of(geometry: &Geometry, options: &Options) -> Result<Self> {
+        let log = journal_blocks(geometry, options.journal_mib)?;
+        if !geometry.features.has_compat(Compat::FAST_COMMIT) {
+            return match options.fast_commit_kib {
+                Some(_) => Err(Error::Conflict(
+                    "an area for fast commits needs fast_commit",
+                )),
+                None => Ok(Self {
+                    blocks: log,
+                    fast_commits: 0,
+                }),
+            };
+        }
+        if log == 0 {
+            return Ok(Self::NONE);
+        }
+        let kib = u64::from(options.fast_commit_kib.unwrap_or(0));
+        let fast = match (kib << 10) >> geometry.block_size.log2() {
+            0 => usual_journal(geometry).max(JOURNAL_BLOCKS.start) / LOG_BLOCKS_PER_FAST,
+            blocks => blocks,
+        };
+        let fast_commits = u32::try_from(fast).ok().filter(|_| fast <= log);
+        let fast_commits = fast_commits.ok_or_else(|| {
+            let why = "it has at most as many blocks as the log in front of it";
+            Error::bad("the area for fast commits in KiB", kib, why)
+        })?;
+        Ok(Self {
+            blocks: log + fast,
+            fast_commits,
+        })
+    }
+}
+
+/// Blocks of the journal that the volume's size calls for; zero where there is no room for one.
+fn usual_journal(geometry: &Geometry) -> u64 {
+    const KI: u64 = 1024;
+    match geometry.blocks {
+        0..2048 => 0,
+        2048..0x8000 => 1024,
+        blocks if blocks < 256 * KI => 4096,
+        blocks if blocks < 512 * KI => 8192,
+        blocks if blocks < 4096 * KI => 16384,
+        blocks if blocks < 8192 * KI => 32768,
+        blocks if blocks < 16384 * KI => 65536,
+        blocks if blocks < 32768 * KI => 131_072,
+        _ => 262_144,
+    }
+}
+
+/// Blocks of the journal but for an area for fast commits: `mib`, or the usual ones.
+fn journal_blocks(geometry: &Geometry, mib: Option<u32>) -> Result<u64> {
     if !geometry.features.has_compat(Compat::HAS_JOURNAL) {
         return match mib {
             Some(_) => Err(Error::Conflict("a journal's size needs has_journal")),
             None => Ok(0),
         };
     }
-    const KI: u64 = 1024;
     let Some(mib) = mib else {
-        return Ok(match geometry.blocks {
-            0..2048 => 0,
-            2048..0x8000 => 1024,
-            blocks if blocks < 256 * KI => 4096,
-            blocks if blocks < 512 * KI => 8192,
-            blocks if blocks < 4096 * KI => 16384,
-            blocks if blocks < 8192 * KI => 32768,
-            blocks if blocks < 16384 * KI => 65536,
-            blocks if blocks < 32768 * KI => 131_072,
-            _ => 262_144,
-        });
+        return Ok(usual_journal(geometry));
     };
     let blocks = (u64::from(mib) << 20) >> geometry.block_size.log2();
     if !JOURNAL_BLOCKS.contains(&blocks) {

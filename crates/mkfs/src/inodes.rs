@@ -225,7 +225,8 @@ impl Encoder<'_> {
         let bs = self.layout.geometry.block_size;
         let blocks = map.data_blocks();
         let len = exact_u32(blocks);
-        let log = JournalSuperblock::new_empty(bs, len, self.identity.uuid);
+        let mut log = JournalSuperblock::new_empty(bs, len, self.identity.uuid);
+        log.set_fast_commit_blocks(self.layout.fast_commits);
         let mut first = log.to_bytes().to_vec();
         first.resize(bs.bytes(), 0);
         self.contents

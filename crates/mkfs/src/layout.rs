@@ -9,7 +9,7 @@ use extant_disk::geometry::{Geometry, GroupTables};
 use crate::error::{Error, Result};
 use crate::external_journal::ExternalJournal;
 use crate::file_map::Map;
-use crate::files::{self, Files, LOST_FOUND_INO, ROOT_INO};
+use crate::files::{Files, JournalSize, LOST_FOUND_INO, ROOT_INO};
 use crate::geometry;
 use crate::options::Options;
 use crate::profile::Profile;
@@ -25,6 +25,8 @@ pub struct Layout {
     pub(crate) files: Files,
     /// The journal, if it is on a device of its own.
     pub(crate) external_journal: Option<ExternalJournal>,
+    /// Blocks at the journal's end that are an area for fast commits.
+    pub(crate) fast_commits: u32,
     /// Owner and group of the root directory, which the files of quotas count.
     pub(crate) root_owner: (u32, u32),
     pub(crate) space: Space,
@@ -61,9 +63,12 @@ impl Layout {
             return Err(Error::Conflict("encoding_flags=strict needs casefold"));
         }
         let external_journal = external_journal(options, &geometry)?;
-        let journal = match external_journal {
-            Some(_) => 0,
-            None => files::journal_blocks(&geometry, options.journal_mib)?,
+        let JournalSize {
+            blocks: journal,
+            fast_commits,
+        } = match external_journal {
+            Some(_) => JournalSize::NONE,
+            None => JournalSize::of(&geometry, options)?,
         };
         choose_features(&mut geometry, journal, external_journal.is_some());
         let mut ground = Ground::new(&geometry);
@@ -103,6 +108,7 @@ impl Layout {
             tables,
             files,
             external_journal,
+            fast_commits,
             root_owner: options.root_owner,
             space,
             touched,
@@ -259,6 +265,10 @@ fn external_journal(options: &Options, geometry: &Geometry) -> Result<Option<Ext
         let why = "a journal on a device of its own has the size of that";
         return Err(Error::Conflict(why));
     }
+    if geometry.features.has_compat(Compat::FAST_COMMIT) {
+        let why = "a journal on a device of its own is made without an area for fast commits";
+        return Err(Error::Conflict(why));
+    }
     if u64::from(journal.block_size) != geometry.block_size.bytes_u64() {
         return Err(Error::BadJournal {
             path: journal.path.clone(),
@@ -272,7 +282,7 @@ fn external_journal(options: &Options, geometry: &Geometry) -> Result<Option<Ext
 fn choose_features(geometry: &mut Geometry, journal: u64, is_external: bool) {
     let bs = geometry.block_size.bytes_u64();
     if journal == 0 && !is_external {
-        geometry.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+        geometry.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT;
     }
     let resize = geometry.features.has_compat(Compat::RESIZE_INODE);
     let mapped = geometry.resize_inode_size();

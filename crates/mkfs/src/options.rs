@@ -29,6 +29,9 @@ pub struct Options {
     pub reserved_percent: Option<f64>,
     /// The journal's size in MiB, instead of one that fits the volume.
     pub journal_mib: Option<u32>,
+    /// With the feature `fast_commit`: KiB of the area for them behind the journal's blocks,
+    /// instead of one that fits the volume.
+    pub fast_commit_kib: Option<u32>,
     /// The journal on a device of its own that the volume is to use, instead of one inside of it.
     pub external_journal: Option<ExternalJournal>,
     /// Features to add to the usage's, or to take away, in this order.
@@ -70,6 +73,7 @@ impl Default for Options {
             uuid: None,
             reserved_percent: None,
             journal_mib: None,
+            fast_commit_kib: None,
             external_journal: None,
             features: Vec::new(),
             hash_seed: None,

@@ -64,6 +64,17 @@ fn values_that_no_volume_can_have() {
         said.starts_with("a journal of 40960 blocks is too large: at most "),
         "{said}"
     );
+    let said = what(|o| o.fast_commit_kib = Some(64));
+    assert_eq!(said, "an area for fast commits needs fast_commit");
+    let said = what(|o| {
+        o.fast_commit_kib = Some(4097);
+        o.features = parse_features("fast_commit").unwrap();
+    });
+    assert_eq!(
+        said,
+        "the area for fast commits in KiB is 4097: it has at most as many blocks as the log in \
+         front of it"
+    );
     assert!(what(|o| o.stride = 1 << 16).contains("at most 65535 are possible"));
 }
 

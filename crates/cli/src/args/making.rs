@@ -56,17 +56,19 @@ pub(crate) struct Mkfs {
     /// Share of the blocks that only root may take: 0 to 50; 5 by default
     #[arg(short = 'm', long, value_name = "PERCENT")]
     pub(crate) reserved_percent: Option<f64>,
-    /// The journal: size=MIB sets its size, which otherwise follows from the volume's; device=PATH
-    /// has it on another device, or in another file, that -O journal_dev has made
+    /// The journal: size=MIB sets its size, which otherwise follows from the volume's, and
+    /// fast_commit_size=KIB that of the area for fast commits at its end, with -O fast_commit;
+    /// device=PATH has it on another device, or in another file, that -O journal_dev has made
     #[arg(short = 'J', long, value_name = "size=MIB|device=PATH", value_parser = parse_journal)]
     pub(crate) journal: Option<JournalChoice>,
     /// Features to add, or with a ^ in front to take away; "none" takes all away.
     ///
     /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file
-    /// filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file huge_file
-    /// uninit_bg dir_nlink extra_isize metadata_csum casefold large_dir ea_inode inline_data
-    /// meta_bg (which needs ^resize_inode) quota project bigalloc (clusters, see -C) verity encrypt
-    /// stable_inodes; and journal_dev, which makes a journal for a volume elsewhere (see -J)
+    /// fast_commit filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file
+    /// huge_file uninit_bg dir_nlink extra_isize metadata_csum casefold large_dir ea_inode
+    /// inline_data meta_bg (which needs ^resize_inode) quota project bigalloc (clusters, see -C)
+    /// verity encrypt stable_inodes; and journal_dev, which makes a journal for a volume elsewhere
+    /// (see -J)
     #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
     pub(crate) features: Vec<FeatureList>,
     /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a
@@ -137,8 +139,11 @@ impl From<UsageName> for Usage {
 /// The journal of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum JournalChoice {
-    /// Inside of it, of so many MiB.
-    Mib(u32),
+    /// Inside of it: MiB of the log, and KiB of the area for fast commits.
+    Inside {
+        mib: Option<u32>,
+        fast_commit_kib: Option<u32>,
+    },
     /// On this device, or in this file.
     Device(PathBuf),
 }
@@ -201,11 +206,23 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
 }
 
 fn parse_journal(text: &str) -> Result<JournalChoice, String> {
-    match text.split_once('=') {
-        Some(("size", size)) => number(size).map(JournalChoice::Mib),
-        Some(("device", path)) if !path.is_empty() => Ok(JournalChoice::Device(path.into())),
-        _ => Err("only size=MIB and device=PATH are known".into()),
+    if let Some(path) = text.strip_prefix("device=").filter(|path| !path.is_empty()) {
+        return Ok(JournalChoice::Device(path.into()));
     }
+    let (mut mib, mut fast_commit_kib) = (None, None);
+    for word in text.split(',') {
+        match word.split_once('=') {
+            Some(("size", size)) => mib = Some(number(size)?),
+            Some(("fast_commit_size", size)) => fast_commit_kib = Some(number(size)?),
+            _ => {
+                return Err("only size=MIB, fast_commit_size=KIB and device=PATH are known".into());
+            }
+        }
+    }
+    Ok(JournalChoice::Inside {
+        mib,
+        fast_commit_kib,
+    })
 }
 
 fn number(text: &str) -> Result<u32, String> {
@@ -301,7 +318,16 @@ mod tests {
             assert!(parse_extended_list(bad).is_err(), "{bad}");
         }
         assert!(parse_journal("4").is_err() && parse_journal("device=").is_err());
-        assert_eq!(parse_journal("size=4"), Ok(JournalChoice::Mib(4)));
+        let inside = |mib, fast_commit_kib| {
+            Ok(JournalChoice::Inside {
+                mib,
+                fast_commit_kib,
+            })
+        };
+        assert_eq!(parse_journal("size=4"), inside(Some(4), None));
+        let both = parse_journal("fast_commit_size=256,size=8");
+        assert_eq!(both, inside(Some(8), Some(256)));
+        assert!(parse_journal("size=4,device=/dev/x").is_err());
         let device = JournalChoice::Device("/dev/x=y".into());
         assert_eq!(parse_journal("device=/dev/x=y"), Ok(device));
     }

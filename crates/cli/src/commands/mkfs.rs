@@ -109,14 +109,17 @@ fn options(args: &Mkfs) -> Options {
         label: args.label.clone().unwrap_or_default().into_bytes(),
         uuid: args.uuid.and_then(|choice| choice.0),
         reserved_percent: args.reserved_percent,
-        journal_mib: match args.journal {
-            Some(JournalChoice::Mib(mib)) => Some(mib),
-            _ => None,
-        },
         time: args.time,
         force: args.force,
         ..Options::default()
     };
+    if let Some(JournalChoice::Inside {
+        mib,
+        fast_commit_kib,
+    }) = args.journal
+    {
+        (options.journal_mib, options.fast_commit_kib) = (mib, fast_commit_kib);
+    }
     let lists = args.features.iter();
     options.features = lists.flat_map(|list| list.0.iter().copied()).collect();
     extend(&mut options, &args.extended);

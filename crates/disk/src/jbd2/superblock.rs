@@ -351,6 +351,12 @@ impl JournalSuperblock {
         self.raw.max_len = blocks.into();
     }
 
+    /// Keeps `blocks` blocks at the end of the log, which is empty and new, for fast commits: they
+    /// are part of it until [`JournalSuperblock::enable_fast_commits`].
+    pub fn set_fast_commit_blocks(&mut self, blocks: u32) {
+        self.raw.fast_commit_blocks = blocks.into();
+    }
+
     /// Makes the log, which is empty and new, begin behind block `at`, where this superblock is on
     /// a device of its own. Nothing uses it yet.
     pub fn set_on_device(&mut self, at: u32) {
@@ -421,6 +427,8 @@ impl JournalSuperblock {
             self.raw.incompat = before;
             return false;
         }
+        // The usual size as zero is one that e2fsck refuses.
+        self.raw.fast_commit_blocks = self.fast_commit_blocks().into();
         true
     }
 

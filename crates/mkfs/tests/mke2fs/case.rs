@@ -93,7 +93,7 @@ impl Case {
                 "-N" => options.inodes = value.parse().ok(),
                 "-m" => options.reserved_percent = value.parse().ok(),
                 "-L" => options.label = value.as_bytes().to_vec(),
-                "-J" => options.journal_mib = value.trim_start_matches("size=").parse().ok(),
+                "-J" => value.split(',').for_each(|word| extend(&mut options, word)),
                 "-O" => options.features = parse_features(value)?,
                 "-E" => value.split(',').for_each(|word| extend(&mut options, word)),
                 other => panic!("{other} is no option of these tests"),
@@ -107,6 +107,8 @@ fn extend(options: &mut Options, word: &str) {
     let (key, value) = word.split_once('=').unwrap();
     let number = |text: &str| text.parse().unwrap();
     match key {
+        "size" => options.journal_mib = Some(number(value)),
+        "fast_commit_size" => options.fast_commit_kib = Some(number(value)),
         "stride" => options.stride = number(value),
         "stripe_width" => options.stripe_width = number(value),
         "lazy_itable_init" => options.lazy_itable_init = Some(value == "1"),

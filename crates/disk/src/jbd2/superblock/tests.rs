@@ -166,6 +166,10 @@ fn a_log_makes_room_for_fast_commits_or_stays_as_it_is() {
         assert_eq!(sb.incompat(), plain().incompat());
     }
     let mut sb = large();
+    sb.raw.fast_commit_blocks = 0.into();
+    assert!(sb.enable_fast_commits());
+    assert_eq!(sb.raw.fast_commit_blocks.get(), 256, "others refuse zero");
+    let mut sb = large();
     sb.raw.fast_commit_blocks = (LEN - 1024).into();
     assert!(sb.enable_fast_commits());
     assert_eq!(sb.end(), 1024);
