@@ -64,9 +64,8 @@ impl Combination {
         let mut rng = Rng::new(seed);
         let features = features(&mut rng, kernel);
         let args = arguments(&mut rng, &features);
-        // `extant mkfs` makes no volumes with fast commits, and has no sizes of groups.
-        let can_make = !features.contains(&"fast_commit") && !args.contains(" -g ");
-        let by_extant = can_make && rng.chance(70);
+        // `extant mkfs` has no sizes of groups.
+        let by_extant = !args.contains(" -g ") && rng.chance(70);
         Self {
             seed,
             args,
