@@ -4,7 +4,7 @@
 //! e2fsck 1.47 reads inodes as they were before it replays the transactions of the same log, and
 //! leaves an inode without its last name unattached. It does so with Linux's logs as well.
 
-use extant_engine::{Cred, FallocateMode, VolumeOptions};
+use extant_engine::{Cred, FallocateMode, RenameFlags, Volume, VolumeOptions};
 use extant_testkit::mount::Subject;
 use extant_testkit::tree::{Compare, Tree};
 use extant_testkit::{Cmd, Context, Image, Need, Result, ensure, need, report};
@@ -332,6 +332,13 @@ fn nodes_of_maps_are_counted_after_any_replay() -> Result<()> {
     Ok(())
 }
 
+/// A volume on `image` for one thread, that commits when it is told to.
+fn open(image: &Image) -> Result<Volume> {
+    let mut options = VolumeOptions::new();
+    let options = options.write(true).mount_options("commit=300");
+    options.open(image.path()).map_err(told)
+}
+
 /// A file that lost its last name before the fast commits, and whose blocks are in more groups than
 /// the log has blocks: the replay leaves it to the mount, which frees it step by step.
 #[test]
@@ -345,11 +352,7 @@ fn an_orphan_larger_than_the_log_keeps_no_volume_from_its_mount() -> Result<()> 
              -J size=1,fast_commit_size=32"
         );
         let image = Image::of_mib(320).args(&args).make()?;
-        let options = || {
-            let mut options = VolumeOptions::new();
-            options.write(true).mount_options("commit=300").clone()
-        };
-        let volume = options().open(image.path()).map_err(told)?;
+        let volume = open(&image)?;
         let (root, cred) = (volume.root().map_err(told)?, Cred::root());
         let create = |name: &[u8]| volume.create(&root, name, 0o644, &cred).map_err(told);
         let large = create(b"large")?;
@@ -364,7 +367,7 @@ fn an_orphan_larger_than_the_log_keeps_no_volume_from_its_mount() -> Result<()> 
         drop((root, large, volume));
         ensure!(fast_commits(&image)? == 1, "{orphans}: none is fast");
 
-        let volume = options().open(image.path()).map_err(told)?;
+        let volume = open(&image)?;
         let root = volume.root().map_err(told)?;
         volume.lookup(&root, b"small").map_err(told)?;
         let left = volume.statfs().map_err(told)?.blocks_free;
@@ -374,4 +377,39 @@ fn an_orphan_larger_than_the_log_keeps_no_volume_from_its_mount() -> Result<()> 
         image.fsck_clean().context(|| orphans.to_string())?;
     }
     Ok(())
+}
+
+/// A rename is told as one more link and one less: of a file that has all links that it may have,
+/// too.
+#[test]
+fn the_rename_of_a_file_with_the_most_links_is_replayed() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+        return Ok(());
+    }
+    let image = crate::volume("-b 4096")?;
+    let volume = open(&image)?;
+    let (root, cred) = (volume.root().map_err(told)?, Cred::root());
+    let file = volume.create(&root, b"0", 0o644, &cred).map_err(told)?;
+    for number in 1..65_000 {
+        let name = number.to_string();
+        let linked = volume.link(&file, &root, name.as_bytes(), &cred);
+        linked.map_err(told)?;
+    }
+    volume.sync().map_err(told)?;
+    let renamed = volume.rename(&root, b"7", &root, b"new", RenameFlags::empty(), &cred);
+    renamed.map_err(told)?;
+    volume.fsync(&file, false).map_err(told)?;
+    volume.shutdown(false).map_err(told)?;
+    drop((root, file, volume));
+    ensure!(fast_commits(&image)? == 1, "none is fast");
+
+    let volume = open(&image)?;
+    let root = volume.root().map_err(told)?;
+    let file = volume.lookup(&root, b"new").map_err(told)?;
+    let links = volume.getattr(&file).map_err(told)?.nlink;
+    ensure!(links == 65_000, "{links} links");
+    ensure!(volume.lookup(&root, b"7").is_err(), "the old name is there");
+    drop((root, file));
+    volume.unmount().map_err(told)?;
+    image.fsck_clean()
 }
