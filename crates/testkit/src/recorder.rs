@@ -2,6 +2,7 @@
 //! cut.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, Queueing};
@@ -27,8 +28,37 @@ pub enum Event {
     /// A flush that failed: any write that no flush covers may be lost, and later flushes do not
     /// bring it back.
     FailedFlush,
+    /// A flush of one of two devices that are recorded together ([`Recorder::pair`]). It concerns
+    /// the writes to `part` alone.
+    FlushOf {
+        /// Bytes of the device.
+        part: Range<DevOff>,
+        /// As of [`Event::Flush`], or `None` if it failed.
+        covers: Option<usize>,
+    },
     /// A mark set by the test, such as "this fsync returned".
     Mark(u64),
+}
+
+/// All that a recording may have.
+const WHOLE: Range<DevOff> = DevOff::ZERO..DevOff::new(u64::MAX);
+
+impl Event {
+    /// The bytes that a flush concerns, and the number of leading events that it covers, or `None`
+    /// if it failed.
+    pub fn flush(&self) -> Option<(Range<DevOff>, Option<usize>)> {
+        match self {
+            Self::Flush { covers } => Some((WHOLE, Some(*covers))),
+            Self::FailedFlush => Some((WHOLE, None)),
+            Self::FlushOf { part, covers } => Some((part.clone(), *covers)),
+            Self::Write { .. } | Self::Mark(_) => None,
+        }
+    }
+
+    /// Returns whether a flush has failed.
+    pub fn is_failed_flush(&self) -> bool {
+        matches!(self.flush(), Some((_, None)))
+    }
 }
 
 /// A device that logs what passes through it.
@@ -40,9 +70,11 @@ pub enum Event {
 /// writes in the log may differ from the order on the medium; callers serialise such writes.
 pub struct Recorder<D> {
     inner: D,
-    log: Mutex<Vec<Event>>,
+    log: Arc<Mutex<Vec<Event>>>,
     /// Bytes of a piece that arrives by itself.
     piece: u64,
+    /// The bytes of the recording that are this device, of two.
+    part: Option<Range<DevOff>>,
 }
 
 impl<D: BlockDevice> Recorder<D> {
@@ -56,9 +88,22 @@ impl<D: BlockDevice> Recorder<D> {
     pub fn in_pieces(inner: D, piece: u64) -> Self {
         Self {
             inner,
-            log: Mutex::new(Vec::new()),
+            log: Arc::default(),
             piece,
+            part: None,
         }
+    }
+
+    /// Wraps two devices of one machine. They share the log, in which the bytes of `second` follow
+    /// those of `first`. A flush of one makes nothing durable on the other.
+    pub fn pair<E: BlockDevice>(first: D, second: E) -> (Self, Recorder<E>) {
+        let border = DevOff::new(first.len());
+        let end = border.saturating_add(second.len());
+        let (mut first, mut second) = (Self::new(first), Recorder::new(second));
+        first.part = Some(DevOff::ZERO..border);
+        second.part = Some(border..end);
+        second.log = Arc::clone(&first.log);
+        (first, second)
     }
 
     /// The wrapped device.
@@ -90,8 +135,9 @@ impl<D: BlockDevice> Recorder<D> {
             let room = self.piece - offset.get() % self.piece;
             let len = usize::try_from(room).map_or(rest.len(), |room| room.min(rest.len()));
             let (data, behind) = rest.split_at(len);
+            let start = self.part.as_ref().map_or(0, |part| part.start.get());
             log.push(Event::Write {
-                offset,
+                offset: offset.saturating_add(start),
                 data: data.into(),
             });
             if behind.is_empty() {
@@ -104,9 +150,13 @@ impl<D: BlockDevice> Recorder<D> {
     fn logged_flush(&self) -> io::Result<()> {
         let covers = self.position();
         let flushed = self.inner.flush();
-        self.log.lock().push(match &flushed {
-            Ok(()) => Event::Flush { covers },
-            Err(_) => Event::FailedFlush,
+        self.log.lock().push(match (&self.part, &flushed) {
+            (None, Ok(())) => Event::Flush { covers },
+            (None, Err(_)) => Event::FailedFlush,
+            (Some(part), flushed) => Event::FlushOf {
+                part: part.clone(),
+                covers: flushed.as_ref().ok().map(|()| covers),
+            },
         });
         flushed
     }
@@ -182,6 +232,29 @@ mod tests {
         assert!(matches!(&events[2], Event::Write { data, .. } if data[0] == 2));
         assert_eq!(events[3], Event::Flush { covers: 3 });
         assert_eq!(events[4], Event::Mark(7));
+    }
+
+    #[test]
+    fn two_devices_share_a_log_and_no_flush() {
+        let (one, other) = Recorder::pair(MemoryDevice::new(8192), MemoryDevice::new(4096));
+        one.write_at(DevOff::new(512), &[1; 512]).unwrap();
+        other.write_durable(DevOff::new(512), &[2; 512]).unwrap();
+        one.flush().unwrap();
+        assert_eq!((one.position(), one.events()), (5, other.events()));
+        let part = DevOff::new(8192)..DevOff::new(8192 + 4096);
+        let flush = |covers| Event::FlushOf {
+            part: part.clone(),
+            covers: Some(covers),
+        };
+        let events = one.events();
+        assert!(matches!(&events[0], Event::Write { offset, .. } if offset.get() == 512));
+        assert_eq!((&events[1], &events[3]), (&flush(1), &flush(3)));
+        assert!(matches!(&events[2], Event::Write { offset, .. } if offset.get() == 8192 + 512));
+        let whole = DevOff::ZERO..DevOff::new(8192);
+        assert_eq!(events[4].flush(), Some((whole, Some(4))));
+        let mut bytes = [0; 512];
+        other.inner().read_at(DevOff::new(512), &mut bytes).unwrap();
+        assert_eq!(bytes, [2; 512]);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Explorer {
     first: usize,
     /// Difference between the bytes at first and those in `base` now.
     difference: Fingerprint,
+    /// First bytes of the devices behind the first one.
+    borders: Vec<DevOff>,
 }
 
 /// A state that the checker rejected.
@@ -45,6 +47,12 @@ type Pending = (usize, DevOff, Arc<[u8]>);
 impl Explorer {
     /// An explorer over the device as it was (`base`) and what happened since (`events`).
     pub fn new(base: Vec<u8>, events: Vec<Event>, seed: u64, budget: Budget) -> Self {
+        let starts = events
+            .iter()
+            .filter_map(|event| Some(event.flush()?.0.start));
+        let mut borders: Vec<DevOff> = starts.filter(|start| *start > DevOff::ZERO).collect();
+        borders.sort_unstable();
+        borders.dedup();
         Self {
             base: Frozen::new(base),
             events,
@@ -54,6 +62,7 @@ impl Explorer {
             loss: 0,
             first: 0,
             difference: Fingerprint::default(),
+            borders,
         }
     }
 
@@ -61,8 +70,8 @@ impl Explorer {
     /// the host failed a flush, reported it to one caller, and went on.
     #[must_use]
     pub fn losing(mut self, loss: u64) -> Self {
-        let failed = |event: &Event| *event == Event::FailedFlush;
-        self.first = self.events.iter().position(failed).unwrap_or(0);
+        let failed = self.events.iter().position(Event::is_failed_flush);
+        self.first = failed.unwrap_or(0);
         self.loss = loss;
         self
     }
@@ -116,25 +125,11 @@ impl Explorer {
                         visit(self.state(cut, pending.iter()))?;
                     }
                 }
-                Event::FailedFlush => {
+                Event::Flush { .. } | Event::FailedFlush | Event::FlushOf { .. } => {
                     for cut in self.wanted(self.choices(index, &pending), CutKind::Chosen, index) {
                         visit(self.chosen(cut, &pending))?;
                     }
-                    // What is lost is clean in the host's cache: it never arrives.
-                    let mut rng = self.rng(0x1057, index, self.loss);
-                    pending = pick(&mut rng, &pending).into_iter().cloned().collect();
-                }
-                Event::Flush { covers } => {
-                    for cut in self.wanted(self.choices(index, &pending), CutKind::Chosen, index) {
-                        visit(self.chosen(cut, &pending))?;
-                    }
-                    let still = pending.iter().position(|write| write.0 >= *covers);
-                    let durable = pending.drain(..still.unwrap_or(pending.len()));
-                    let base = Arc::make_mut(&mut self.base.0);
-                    durable.for_each(|(_, offset, data)| {
-                        self.difference.replace(base, offset, &data);
-                        put(base, offset, &data);
-                    });
+                    self.flush(index, event, &mut pending);
                 }
             }
         }
@@ -146,6 +141,30 @@ impl Explorer {
             visit(self.state(cut, pending.iter()))?;
         }
         Ok(totals)
+    }
+
+    /// Takes what the flush `event` makes durable, or loses, out of `pending`.
+    fn flush(&mut self, index: usize, event: &Event, pending: &mut Vec<Pending>) {
+        let Some((part, covers)) = event.flush() else {
+            return;
+        };
+        let all = std::mem::take(pending);
+        let (concerned, mut still): (Vec<_>, Vec<_>) = all.into_iter().partition(|write| {
+            part.contains(&write.1) && covers.is_none_or(|covers| write.0 < covers)
+        });
+        if covers.is_none() {
+            // What is lost is clean in the host's cache: it never arrives.
+            let mut rng = self.rng(0x1057, index, self.loss);
+            still.extend(self.pick(&mut rng, &concerned).into_iter().cloned());
+            still.sort_by_key(|write| write.0);
+        } else {
+            let base = Arc::make_mut(&mut self.base.0);
+            for (_, offset, data) in concerned {
+                self.difference.replace(base, offset, &data);
+                put(base, offset, &data);
+            }
+        }
+        *pending = still;
     }
 
     /// Of the cuts of one kind that the budget has at `event`, those to visit.
@@ -190,7 +209,7 @@ impl Explorer {
             }
             Cut::Sample { event, choice } => {
                 let mut rng = self.rng(0, event, choice);
-                let arrived = pick(&mut rng, pending);
+                let arrived = self.pick(&mut rng, pending);
                 let (torn, whole): (Vec<_>, Vec<_>) = arrived
                     .into_iter()
                     .partition(|_| sample_tears(choice) && rng.chance(25));
@@ -211,12 +230,22 @@ impl Explorer {
         };
         let mut rng = self.rng(0x7042, cut.event(), choice);
         let mut state = if choice % 2 == 1 {
-            self.state(cut, pick(&mut rng, pending).into_iter())
+            self.state(cut, self.pick(&mut rng, pending).into_iter())
         } else {
             self.state(cut, pending.iter())
         };
         tear(&mut state, &mut rng, offset, data);
         state
+    }
+
+    /// A random choice. Its density is random too, so that "nearly all" and "nearly none" are as
+    /// likely as "half". Each device has one of its own: one may be far behind the other.
+    fn pick<'a>(&self, rng: &mut Rng, pending: &'a [Pending]) -> Vec<&'a Pending> {
+        let devices = 0..=self.borders.len();
+        let arrive_of_8: Vec<u64> = devices.map(|_| rng.below(9)).collect();
+        let device = |at: DevOff| self.borders.partition_point(|border| *border <= at);
+        let mut arrives = |write: &&Pending| rng.below(8) < arrive_of_8[device(write.1)];
+        pending.iter().filter(|write| arrives(write)).collect()
     }
 
     fn state<'a>(&self, cut: Cut, writes: impl Iterator<Item = &'a Pending>) -> CrashState {
@@ -251,14 +280,6 @@ impl CutKind {
             Cut::Torn { .. } => Self::Torn,
         }
     }
-}
-
-/// A random choice. Its density is random too, so that "nearly all" and "nearly none" are as likely
-/// as "half".
-fn pick<'a>(rng: &mut Rng, pending: &'a [Pending]) -> Vec<&'a Pending> {
-    let arrive_of_8 = rng.below(9);
-    let mut arrives = |_: &&Pending| rng.below(8) < arrive_of_8;
-    pending.iter().filter(|write| arrives(write)).collect()
 }
 
 /// Lets some sectors of a write arrive.
@@ -400,6 +421,45 @@ mod tests {
             lost += u64::from(bytes[1024] == 0);
         }
         assert!((4..28).contains(&lost), "{lost}");
+    }
+
+    /// Of two devices, each of which is written once, one is flushed, and fails to be or not.
+    #[test]
+    fn a_flush_of_one_device_says_nothing_of_the_other() {
+        let devices = || (MemoryDevice::new(1024), MemoryDevice::new(1024));
+        for fails in [false, true] {
+            let (one, other) = devices();
+            let (one, other) = Recorder::pair(one, other);
+            one.write_at(DevOff::ZERO, &[1; 512]).unwrap();
+            other.write_at(DevOff::ZERO, &[1; 512]).unwrap();
+            other.flush().unwrap();
+            one.mark(1);
+            let mut events = one.events();
+            let Event::FlushOf { covers, .. } = &mut events[2] else {
+                panic!("{events:?}");
+            };
+            if fails {
+                *covers = None;
+            }
+            let mut seen = std::collections::BTreeSet::new();
+            for loss in 0..32 {
+                let explorer = Explorer::new(vec![0; 2048], events.clone(), 1, Budget::LONG);
+                let look = |state: CrashState| {
+                    let mut bytes = [0; 2048];
+                    state.device.read_at(DevOff::ZERO, &mut bytes).unwrap();
+                    if state.completed > 2 {
+                        seen.insert((bytes[0], bytes[1024]));
+                    }
+                    Ok(())
+                };
+                explorer.losing(loss).run(look).unwrap();
+            }
+            let seen: Vec<_> = seen.into_iter().collect();
+            match fails {
+                false => assert_eq!(seen, [(0, 1), (1, 1)]),
+                true => assert_eq!(seen, [(0, 0), (0, 1), (1, 0), (1, 1)]),
+            }
+        }
     }
 
     #[test]

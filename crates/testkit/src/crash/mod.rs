@@ -14,6 +14,9 @@
 //! covers. States are overlays over one rolling base, so that a state costs the writes in flight,
 //! not the device.
 //!
+//! Two devices of one machine are recorded as one ([`Recorder::pair`](crate::Recorder::pair)): a
+//! flush covers the writes to its own device. A checker sees each through a [`Window`].
+//!
 //! The explorer knows neither file systems nor oracles. A checker gets each state as a device it
 //! may write to, and the number of events that had completed, from which it knows what was
 //! promised by then.
@@ -23,9 +26,11 @@ mod fingerprint;
 mod frozen;
 mod recording;
 mod states;
+mod window;
 
 pub use explorer::{Explorer, Failure};
 pub use fingerprint::Fingerprint;
 pub use frozen::Frozen;
 pub use recording::Recording;
 pub use states::{Budget, CrashState, Cut, Totals};
+pub use window::Window;

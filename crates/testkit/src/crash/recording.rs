@@ -1,8 +1,8 @@
 //! A recorded run as a file: what a failing state is rebuilt from, exactly.
 //!
 //! Threads make two runs of one seed differ, so a name alone may not lead back to a state. The file
-//! holds the device before the run, the events, and the oracle's notes as text. It is read by the
-//! build that wrote it, and by no other.
+//! holds the device before the run (or two of them, one behind the other), the events, and the
+//! oracle's notes as text. It is read by the build that wrote it, and by no other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,6 +49,12 @@ impl Recording {
                     number(&mut out, *value);
                 }
                 Event::FailedFlush => number(&mut out, 3),
+                Event::FlushOf { part, covers } => {
+                    number(&mut out, 4);
+                    number(&mut out, part.start.get());
+                    number(&mut out, part.end.get());
+                    number(&mut out, covers.map_or(u64::MAX, |covers| covers as u64));
+                }
             }
         }
         std::fs::write(path, out).context(|| path.display())
@@ -79,6 +85,14 @@ impl Recording {
                 },
                 2 => Event::Mark(take_number(&mut rest)?),
                 3 => Event::FailedFlush,
+                4 => Event::FlushOf {
+                    part: DevOff::new(take_number(&mut rest)?)
+                        ..DevOff::new(take_number(&mut rest)?),
+                    covers: match take_number(&mut rest)? {
+                        u64::MAX => None,
+                        covers => Some(usize::try_from(covers).ok()?),
+                    },
+                },
                 _ => return None,
             });
         }
@@ -120,6 +134,10 @@ mod tests {
     #[test]
     fn what_is_saved_comes_back() {
         let dir = TempDir::new("recording").unwrap();
+        let part = |covers| Event::FlushOf {
+            part: DevOff::new(4096)..DevOff::new(5000),
+            covers,
+        };
         let recording = Recording {
             base: vec![7; 5000],
             events: vec![
@@ -130,6 +148,8 @@ mod tests {
                 Event::Mark(9),
                 Event::FailedFlush,
                 Event::Flush { covers: 1 },
+                part(Some(2)),
+                part(None),
             ],
             notes: "a note\nand one more".into(),
         };
