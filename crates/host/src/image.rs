@@ -1,6 +1,7 @@
 //! Images: made by `mke2fs`, judged by `e2fsck`, looked into with `debugfs`.
 
 use crate::{Cmd, Context, Result, TempDir, bail, cmd::Output, content, ensure};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct Image {
     _dir: TempDir,
     path: PathBuf,
+    /// The device of its journal, if that is not in it.
+    journal: Option<PathBuf>,
 }
 
 /// How an image is to be made.
@@ -54,7 +57,7 @@ impl Maker {
         let path = dir.join("disk.img");
         let f = File::create(&path).context(|| path.display())?;
         f.set_len(self.size)?;
-        Ok(Image { _dir: dir, path })
+        Ok(Image::in_dir(dir, path))
     }
 
     /// Makes it.
@@ -92,8 +95,13 @@ impl Maker {
 impl Image {
     /// A sparse image of `mib` MiB, as `mke2fs -t ext4` makes it by default.
     pub fn of_mib(mib: u64) -> Maker {
+        Image::of_kib(mib << 10)
+    }
+
+    /// The same of `kib` KiB.
+    pub fn of_kib(kib: u64) -> Maker {
         Maker {
-            size: mib << 20,
+            size: kib << 10,
             args: Vec::new(),
             junk: false,
             below: None,
@@ -134,7 +142,24 @@ impl Image {
         let dir = TempDir::new("image")?;
         let path = dir.join("disk.img");
         std::fs::write(&path, bytes)?;
-        Ok(Image { _dir: dir, path })
+        Ok(Image::in_dir(dir, path))
+    }
+
+    fn in_dir(dir: TempDir, path: PathBuf) -> Image {
+        Image {
+            _dir: dir,
+            path,
+            journal: None,
+        }
+    }
+
+    /// The same image, for which e2fsck is given the journal in the file or device `journal`.
+    #[must_use]
+    pub fn with_journal(self, journal: &Path) -> Image {
+        Image {
+            journal: Some(journal.to_owned()),
+            ..self
+        }
     }
 
     /// The path of the image.
@@ -151,7 +176,7 @@ impl Image {
             .arg(&self.path)
             .arg(&path)
             .ok()?;
-        Ok(Image { _dir: dir, path })
+        Ok(Image::in_dir(dir, path))
     }
 
     /// A hash of all its bytes: "nothing was written" is provable.
@@ -180,12 +205,22 @@ impl Image {
 
     /// `e2fsck -fn` finds nothing: exit 0.
     pub fn fsck_clean(&self) -> Result<()> {
-        Self::fsck_clean_at(&self.path)
+        Self::is_clean(self.e2fsck("-fn"))
+    }
+
+    fn e2fsck(&self, how: &str) -> Cmd {
+        let journal = self.journal.iter();
+        let journal = journal.flat_map(|path| [OsStr::new("-j"), path.as_os_str()]);
+        Cmd::new("e2fsck").arg(how).args(journal).arg(&self.path)
     }
 
     /// The same of an image that is not this kit's.
     pub fn fsck_clean_at(path: &Path) -> Result<()> {
-        let o = Cmd::new("e2fsck").arg("-fn").arg(path).run()?;
+        Self::is_clean(Cmd::new("e2fsck").arg("-fn").arg(path))
+    }
+
+    fn is_clean(e2fsck: Cmd) -> Result<()> {
+        let o = e2fsck.run()?;
         ensure!(o.code == Some(0), "not clean: {}", o.describe());
         // With -n a journal that needs recovery is passed over with a warning only.
         ensure!(
@@ -215,7 +250,7 @@ impl Image {
 
     /// Lets e2fsck replay the journal and finish orphans, and accepts no other repair.
     pub fn fsck_replay(&self) -> Result<()> {
-        let o = Cmd::new("e2fsck").arg("-fp").arg(&self.path).run()?;
+        let o = self.e2fsck("-fp").run()?;
         ensure!(
             matches!(o.code, Some(0 | 1)),
             "e2fsck could not replay: {}",
@@ -262,7 +297,7 @@ impl Image {
 
     /// Lets e2fsck repair whatever it finds; what it said.
     pub fn fsck_repair(&self) -> Result<Output> {
-        Cmd::new("e2fsck").arg("-fy").arg(&self.path).run()
+        self.e2fsck("-fy").run()
     }
 
     /// One debugfs request, read-only; its answer.
