@@ -158,7 +158,7 @@ impl Case {
         let (recording, ledger) = self.record(extra_mount_options);
         let judge = Judge::new(self.setup, &ledger);
         let (base, events) = (recording.base.clone(), recording.events.clone());
-        if self.lost.is_some() && !events.contains(&Event::FailedFlush) {
+        if self.lost.is_some() && !events.iter().any(Event::is_failed_flush) {
             // The run has fewer flushes.
             return Ok(Totals::default());
         }
@@ -265,13 +265,14 @@ fn judge_all(
     // reads it again from a replayed copy or a backup; e2fsck and Linux want a repair.
     if !state.cut.tears() {
         if due(depth.e2fsck) {
-            Judge::by_e2fsck(state)?;
+            judge.by_e2fsck(state)?;
         }
         if due(depth.linux) {
             judge.by_linux(state)?;
         }
         if due(depth.unreplayed) {
-            Judge::by_checker(state, false).map_err(|why| format!("before the replay: {why}"))?;
+            let checked = judge.by_checker(state, false);
+            checked.map_err(|why| format!("before the replay: {why}"))?;
         }
     }
     judge.by_extant(state)
@@ -288,7 +289,7 @@ pub(crate) fn short_round(seed: u64) -> Vec<Case> {
         let (workload, setup) = name.split_once('/').filter(|(work, _)| !work.is_empty())?;
         Some(Case::new(workload, setup, seed))
     });
-    let wanted = cases.filter(Case::is_wanted);
+    let wanted = cases.filter(|case| case.is_wanted() && case.setup.is_possible());
     named.map_or_else(|| wanted.collect(), |named| vec![named])
 }
 
@@ -326,7 +327,7 @@ pub(crate) fn endless(first: u64) -> impl Iterator<Item = Case> {
                 [case, Case { lost, ..case }]
             })
         });
-        cases.filter(Case::is_wanted)
+        cases.filter(|case| case.is_wanted() && case.setup.is_possible())
     })
 }
 

@@ -1,10 +1,13 @@
 //! The oracle: what a recovered volume must and must not show.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use extant_blockdev::BlockDevice;
 use extant_check::{CheckOptions, check};
-use extant_testkit::Subject;
-use extant_testkit::crash::CrashState;
+use extant_testkit::crash::{CrashState, Window};
+use extant_testkit::{Image, LoopDevice, Subject};
+use extant_units::DevOff;
 
 use crate::ledger::{Claim, Ledger, SECTOR, Sector, index};
 use crate::run::{FILLER, SEALED, attr_value};
@@ -38,7 +41,12 @@ impl<'a> Judge<'a> {
     /// Recovered by Extant, a state holds what was promised, shows nothing that was not written,
     /// and checks clean.
     pub(crate) fn by_extant(&self, state: &CrashState) -> Result<(), String> {
-        let volume = self.setup.options().open_on(state.device.clone());
+        let (device, journal) = self.devices(state);
+        let mut options = self.setup.options();
+        if let Some(journal) = journal {
+            options.journal_device(journal);
+        }
+        let volume = options.open_on(device);
         let volume = volume.map_err(|error| format!("mount: {error}"))?;
         let root = self.setup.top(&volume);
         let root = root.map_err(|error| format!("root: {error}"))?;
@@ -53,21 +61,44 @@ impl<'a> Judge<'a> {
         drop(view);
         let unmounted = volume.unmount();
         unmounted.map_err(|error| format!("unmount: {error}"))?;
-        Self::by_checker(state, true)
+        self.by_checker(state, true)
+    }
+
+    /// The device of the volume, and that of a journal that is not in it.
+    fn devices(&self, state: &CrashState) -> (Arc<dyn BlockDevice>, Option<Arc<dyn BlockDevice>>) {
+        let Some(border) = self.setup.border().map(DevOff::new) else {
+            return (state.device.clone(), None);
+        };
+        let end = DevOff::new(state.device.len());
+        let window = |part| Arc::new(Window::new(state.device.clone(), part));
+        (window(DevOff::ZERO..border), Some(window(border..end)))
+    }
+
+    /// The same as files.
+    fn images(&self, state: &CrashState) -> extant_testkit::Result<(Image, Option<Image>)> {
+        let Some(border) = self.setup.border() else {
+            return Ok((state.image()?, None));
+        };
+        let bytes = state.bytes()?;
+        let (volume, journal) = bytes.split_at(index(border));
+        let journal = Image::of_bytes(journal)?;
+        let volume = Image::of_bytes(volume)?.with_journal(journal.path());
+        Ok((volume, Some(journal)))
     }
 
     /// `extant check` finds nothing, with or without a journal to replay. Of a volume that was
     /// unmounted, the totals in the superblock are right as well.
-    pub(crate) fn by_checker(state: &CrashState, unmounted: bool) -> Result<(), String> {
+    pub(crate) fn by_checker(&self, state: &CrashState, unmounted: bool) -> Result<(), String> {
+        let (device, journal) = self.devices(state);
         // Not by default, which asks how many cores there are: that takes longer than some states.
         let options = CheckOptions {
             threads: 1,
             max_findings: 10,
             replay_bytes: None,
-            journal: None,
+            journal: journal.as_ref(),
             progress: None,
         };
-        let report = check(state.device.clone(), &options);
+        let report = check(device, &options);
         let report = report.map_err(|error| format!("check: {error}"))?;
         let notes = report.notes.first().filter(|_| unmounted);
         match report.findings.first().or(notes) {
@@ -77,8 +108,9 @@ impl<'a> Judge<'a> {
     }
 
     /// After e2fsck's own replay e2fsck finds nothing.
-    pub(crate) fn by_e2fsck(state: &CrashState) -> Result<(), String> {
-        let image = state.image().map_err(|error| error.to_string())?;
+    pub(crate) fn by_e2fsck(&self, state: &CrashState) -> Result<(), String> {
+        let images = self.images(state).map_err(|error| error.to_string())?;
+        let (image, _journal) = images;
         match image.fsck_replay().map_err(|error| error.to_string()) {
             // It frees an orphan's block of attributes, and forgets the values that the entries in
             // there have in inodes of their own (1.47).
@@ -99,9 +131,14 @@ impl<'a> Judge<'a> {
 
     /// Recovered by Linux, a state holds the same, and e2fsck finds nothing.
     pub(crate) fn by_linux(&self, state: &CrashState) -> Result<(), String> {
-        let image = state.image().map_err(|error| error.to_string())?;
         let why = |error: extant_testkit::Error| format!("Linux: {error}");
-        let mount = Subject::Ext4.mount(image.path(), "");
+        let (image, journal) = self.images(state).map_err(why)?;
+        let device = journal.as_ref().map(|of| LoopDevice::over(of.path(), 512));
+        let device = device.transpose().map_err(why)?;
+        let options = device.as_ref().map_or(String::new(), |device| {
+            format!("journal_path={}", device.path().display())
+        });
+        let mount = Subject::Ext4.mount(image.path(), &options);
         let mount = mount.map_err(why)?;
         let view = ByLinux {
             root: self.setup.top_by_linux(mount.dir()).map_err(why)?,
@@ -109,6 +146,7 @@ impl<'a> Judge<'a> {
         let contents = self.contents(&view, state.completed);
         contents.map_err(|error| format!("Linux: {error}"))?;
         mount.unmount().map_err(why)?;
+        drop(device);
         image.fsck_clean().map_err(why)
     }
 

@@ -63,7 +63,9 @@ fn a_sample_is_recovered_by_linux() {
         linux: 24,
         unreplayed: 0,
     };
-    explore_all((0..WORKLOADS.len()).filter_map(first), depth, None);
+    let external = Case::new("remounts", "external", seed());
+    let cases = (0..WORKLOADS.len()).filter_map(first).chain([external]);
+    explore_all(cases, depth, None);
 }
 
 /// The cuts of volumes with fast commits do look at fast commits.

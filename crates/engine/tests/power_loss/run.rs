@@ -47,8 +47,7 @@ pub(crate) struct Habits {
 
 impl Habits {
     /// `mounted`: flushes count.
-    fn plan(self, mounted: Arc<AtomicBool>) -> Plan {
-        let flushes = AtomicU64::new(0);
+    fn plan(self, mounted: Arc<AtomicBool>, flushes: Arc<AtomicU64>) -> Plan {
         Box::new(move |request| match request.kind {
             RequestKind::Write if self.slow => Fault::Delay(Duration::from_micros(100)),
             RequestKind::Flush if mounted.load(Ordering::Relaxed) => {
@@ -125,6 +124,8 @@ pub(crate) struct Run {
     pub(crate) rng: Rng,
     /// Values of attributes may be longer than a block.
     pub(crate) has_long_values: bool,
+    /// Some of what was done is lost for good.
+    crashed: bool,
     ledger: Mutex<Ledger>,
 }
 
@@ -132,15 +133,26 @@ impl Run {
     /// Mounts a fresh image of `setup`, whose free space is junk.
     pub(crate) fn new(
         setup: &'static Setup,
-        options: VolumeOptions,
+        mut options: VolumeOptions,
         seed: u64,
         habits: Habits,
     ) -> (Self, Vec<u8>) {
         let base = setup.image();
-        let mounted = Arc::new(AtomicBool::new(false));
-        let plan = habits.plan(mounted.clone());
-        let memory = FaultyDevice::new(MemoryDevice::from_bytes(&base), plan);
-        let dev = Arc::new(Recorder::new(memory));
+        let (mounted, flushes) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let device = |bytes: &[u8]| {
+            let plan = habits.plan(Arc::clone(&mounted), Arc::clone(&flushes));
+            FaultyDevice::new(MemoryDevice::from_bytes(bytes), plan)
+        };
+        let dev = match setup.border() {
+            None => Recorder::new(device(&base)),
+            Some(border) => {
+                let (volume, journal) = base.split_at(index(border));
+                let (dev, journal) = Recorder::pair(device(volume), device(journal));
+                options.journal_device(Arc::new(journal));
+                dev
+            }
+        };
+        let dev = Arc::new(dev);
         let mut run = Self {
             setup,
             options,
@@ -149,6 +161,7 @@ impl Run {
             cred: Cred::root(),
             rng: Rng::new(seed),
             has_long_values: setup.has_long_values(),
+            crashed: false,
             ledger: Mutex::default(),
         };
         run.mount();
@@ -179,9 +192,21 @@ impl Run {
         self.mount();
     }
 
+    /// Stops with these files open, and mounts again: what is not durable may be lost.
+    pub(crate) fn crash(&mut self, open: Vec<(Node, u64)>) {
+        self.crashed = true;
+        if let Some((volume, root)) = self.mounted.take() {
+            volume.shutdown(false).unwrap();
+            drop((open, root));
+            let unmounted = volume.unmount();
+            assert!(unmounted.is_err(), "it was stopped");
+        }
+        self.mount();
+    }
+
     /// Returns whether a flush has failed.
     pub(crate) fn failed(&self) -> bool {
-        self.dev.events().contains(&Event::FailedFlush)
+        self.dev.events().iter().any(Event::is_failed_flush)
     }
 
     /// Returns whether a sync has promised something. It may fail after a flush has failed.
@@ -203,7 +228,7 @@ impl Run {
             // A promise of everything; one that must not be made after a flush has failed, which
             // may be one of the unmount's own.
             let unmounted = volume.unmount();
-            if self.promises(unmounted) {
+            if self.promises(unmounted) && !self.crashed {
                 let now = self.position();
                 self.ledger().all_synced(now);
             }

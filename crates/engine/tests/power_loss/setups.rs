@@ -3,9 +3,11 @@
 //! A later path or data mode joins by adding a line to [`SETUPS`].
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use extant_engine::{Cred, EncryptionPolicy, Error, Node, Tuning, Volume, VolumeOptions};
-use extant_testkit::{Image, encryption};
+use extant_testkit::image::Maker;
+use extant_testkit::{Image, LoopDevice, Need, encryption, need};
 
 /// An image and how to mount it.
 pub(crate) struct Setup {
@@ -16,6 +18,8 @@ pub(crate) struct Setup {
     large_blocks: Option<u64>,
     /// Bytes of a cluster, if space is allocated in those.
     pub(crate) cluster: Option<u64>,
+    /// Bytes of a block, if the journal is on a device of its own.
+    external: Option<u64>,
     /// Mount options.
     mount: &'static str,
     /// The largest folio, if not the default.
@@ -35,6 +39,7 @@ const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
         mkfs,
         large_blocks: None,
         cluster: None,
+        external: None,
         mount: "",
         max_folio_order: None,
         commit_each_handle: false,
@@ -54,6 +59,13 @@ impl Setup {
     const fn clusters(self, bytes: u64) -> Self {
         Self {
             cluster: Some(bytes),
+            ..self
+        }
+    }
+
+    const fn external(self, block: u64) -> Self {
+        Self {
+            external: Some(block),
             ..self
         }
     }
@@ -201,6 +213,18 @@ pub(crate) const SETUPS: &[Setup] = &[
         "fast_small_area",
         "-b 1024 -O fast_commit,^orphan_file -J size=1,fast_commit_size=8",
     ),
+    setup("external", "-b 1024").external(1024),
+    setup("external_4k", "-b 4096")
+        .external(4096)
+        .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
+        .early_sizes(),
+    setup("external_each_handle", "-b 1024 -O ^metadata_csum")
+        .external(1024)
+        .commit_each_handle(),
+    setup("external_journalled", "-b 2048 -O orphan_file")
+        .external(2048)
+        .mounted("data=journal"),
+    setup("external_fast", "-b 1024 -O fast_commit").external(1024),
     setup("8k", "").large_blocks(8192),
     setup("16k_each_handle", "")
         .large_blocks(16384)
@@ -242,13 +266,31 @@ const ENCRYPTED: &str = "encrypted";
 /// The size of the images.
 const MIB: u64 = 12;
 
+/// Blocks of the device of a journal: Linux wants 1024 besides those of the superblocks.
+const JOURNAL_BLOCKS: u64 = 1040;
+
+/// Blocks of the area of fast commits that a journal has by default.
+const FAST_BLOCKS: u64 = 256;
+
 impl Setup {
     pub(crate) fn named(name: &str) -> Option<&'static Setup> {
         SETUPS.iter().find(|setup| setup.name == name)
     }
 
-    /// The bytes of a fresh image whose free space is junk. Two images of a setup are alike, but
-    /// for times.
+    /// Returns whether this machine can make its image: mke2fs wants a block device for a journal
+    /// beside the volume.
+    pub(crate) fn is_possible(&self) -> bool {
+        static LOOPS: OnceLock<bool> = OnceLock::new();
+        self.external.is_none() || *LOOPS.get_or_init(|| need(&[Need::Root, Need::Loop]))
+    }
+
+    /// The bytes of the volume, of a recording that has the device of the journal behind it.
+    pub(crate) fn border(&self) -> Option<u64> {
+        self.external.map(|_| MIB << 20)
+    }
+
+    /// The bytes of a fresh image whose free space is junk, and behind it those of a journal of its
+    /// own. Two images of a setup are alike, but for times and a journal's UUID.
     pub(crate) fn image(&self) -> Vec<u8> {
         let fixed = "-U 6c0a2b1e-53f4-4b0b-9d5a-0d3a0c1f7e11 -E nodiscard,lazy_itable_init=0,\
                      lazy_journal_init=0,hash_seed=1b9f3a5c-7d2e-4c68-8a41-5e0f9b3d6c27";
@@ -262,6 +304,9 @@ impl Setup {
             Some(bytes) => image.args(&format!("-O bigalloc -C {bytes}")),
         };
         let image = image.args(self.mkfs).args(fixed).junk();
+        if let Some(block) = self.external {
+            return self.pair(image, block);
+        }
         let image = image.make().unwrap();
         if self.mkfs.contains("casefold") {
             image.fold_root().unwrap();
@@ -270,6 +315,24 @@ impl Setup {
             self.make_encrypted(&image);
         }
         std::fs::read(image.path()).unwrap()
+    }
+
+    /// The bytes of a volume and of its journal. The UUID of a journal is its own: e2fsck looks for
+    /// a device with it, and another thread may have one.
+    fn pair(&self, volume: Maker, block: u64) -> Vec<u8> {
+        let blocks = match self.has_fast_commits() {
+            false => JOURNAL_BLOCKS,
+            true => JOURNAL_BLOCKS + FAST_BLOCKS,
+        };
+        let journal = Image::of_kib(blocks * (block >> 10));
+        let journal = journal.args(&format!("-O journal_dev -b {block}"));
+        let journal = journal.make().unwrap();
+        let device = LoopDevice::over(journal.path(), 512).unwrap();
+        let beside = format!("-J device={}", device.path().display());
+        let volume = volume.args(&beside).make().unwrap();
+        drop(device);
+        let bytes = [volume, journal].map(|of| std::fs::read(of.path()).unwrap());
+        bytes.concat()
     }
 
     /// Returns whether the workload's files are encrypted.

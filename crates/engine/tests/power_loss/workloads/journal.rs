@@ -80,3 +80,22 @@ pub(super) fn remounts(run: &mut Run) {
         }
     }
 }
+
+/// The file system stops where it is and is mounted again: recovery is cut short, too. What was not
+/// made durable until then may be there or not; nothing is done to it later.
+pub(super) fn recoveries(run: &mut Run) {
+    for _ in 0..3 {
+        let mut open = Vec::new();
+        for _ in 0..6 {
+            let len = run.rng.below(9000);
+            let path = run.create_any(len);
+            if run.rng.chance(60) {
+                run.fsync(&path);
+            }
+            if run.rng.chance(30) {
+                open.push(run.unlink(&path));
+            }
+        }
+        run.crash(open);
+    }
+}

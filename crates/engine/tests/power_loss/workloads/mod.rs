@@ -41,7 +41,7 @@ impl Workload {
 pub(crate) const WORKLOADS: &[Workload] = &[
     on("metadata_storm", metadata::storm, &[
         "tiny_journal", "no_checksums", "old_checksums", "no_flex", "ext3", "64k",
-        "inside_4k", "fast_small_area",
+        "inside_4k", "fast_small_area", "external",
     ]),
     on("attributes", metadata::attributes, &[
         "1k", "old_checksums", "64k", "inside_inodes", "fast_1k",
@@ -55,7 +55,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once", "8k",
         "16k_buffer_heads", "32k_journalled", "64k", "64k_block_maps", "inside_inodes",
         "inside_4k", "inside_block_maps", "clusters", "fast_4k", "fast_small_area", "encrypted",
-        "inside_64k",
+        "inside_64k", "external_4k", "external_journalled", "external_fast",
     ]),
     on("overwrites", data::overwrites, &[
         "4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered",
@@ -114,7 +114,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("open_and_unlinked", names::open_and_unlinked, &[
         "1k", "each_handle", "orphan_list", "folded_names", "64k", "16k_each_handle",
         "inside_inodes", "counted_each_handle", "clusters_counted", "fast_1k",
-        "encrypted_each_handle",
+        "encrypted_each_handle", "external_each_handle",
     ]),
     on("rename_over", names::rename_over, &[
         "1k", "4k", "folded_names", "64k", "inside_inodes", "fast_1k", "encrypted", "folded_8k",
@@ -135,10 +135,13 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("reused_metadata", directories::reused_metadata, &[
         "1k", "many_groups", "meta_groups", "64k", "fast_1k",
     ]),
-    on("journal_wraps", journal::wraps, &["tiny_journal"]),
-    on("journal_full", journal::full, &["tiny_journal", "64k"]),
-    on("whole_sync", journal::whole_sync, &["1k", "2k", "64k", "fast_4k"]),
-    on("remounts", journal::remounts, &["1k", "orphan_list", "64k", "fast_small_area"]),
+    on("journal_wraps", journal::wraps, &["tiny_journal", "external"]),
+    on("journal_full", journal::full, &["tiny_journal", "external", "64k"]),
+    on("whole_sync", journal::whole_sync, &["1k", "2k", "64k", "fast_4k", "external_4k"]),
+    on("recoveries", journal::recoveries, &["1k", "external", "external_fast"]),
+    on("remounts", journal::remounts, &[
+        "1k", "orphan_list", "64k", "fast_small_area", "external",
+    ]),
 ];
 
 impl Workload {
