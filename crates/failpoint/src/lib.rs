@@ -76,11 +76,16 @@ pub enum Failpoint {
     RemovalForgotten,
     /// A full area of fast commits is begun anew, over those of the running transaction.
     FastAreaWraps,
+    /// With the log on another device, a commit record is written without a flush of the volume's
+    /// before it.
+    CommitBeforeVolumeFlush,
+    /// With the log on another device, its tail moves without a flush of the volume's before it.
+    TailBeforeVolumeFlush,
 }
 
 impl Failpoint {
     /// All failpoints.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -107,6 +112,8 @@ impl Failpoint {
         Self::RangeForgotten,
         Self::RemovalForgotten,
         Self::FastAreaWraps,
+        Self::CommitBeforeVolumeFlush,
+        Self::TailBeforeVolumeFlush,
     ];
 
     /// Its name in messages and on command lines.
@@ -138,6 +145,8 @@ impl Failpoint {
             Self::RangeForgotten => "range_forgotten",
             Self::RemovalForgotten => "removal_forgotten",
             Self::FastAreaWraps => "fast_area_wraps",
+            Self::CommitBeforeVolumeFlush => "commit_before_volume_flush",
+            Self::TailBeforeVolumeFlush => "tail_before_volume_flush",
         }
     }
 

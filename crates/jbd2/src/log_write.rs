@@ -59,7 +59,7 @@ impl Shared {
         drop(image);
         // What is written from here on is not covered by this commit.
         self.note_flushing();
-        if log.external {
+        if log.external && !self.config.failpoint.is(Failpoint::CommitBeforeVolumeFlush) {
             // The preflush of the commit record covers blocks and data only on the log's device.
             self.flush()?;
         }

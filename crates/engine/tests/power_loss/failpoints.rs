@@ -26,6 +26,8 @@ const FINDERS: &[(Failpoint, &str, &str)] = &[
     (Failpoint::RangeForgotten, "appends", "fast_4k"),
     (Failpoint::RemovalForgotten, "rename_over", "fast_1k"),
     (Failpoint::FastAreaWraps, "appends", "fast_small_area"),
+    (Failpoint::CommitBeforeVolumeFlush, "appends", "external_4k"),
+    (Failpoint::TailBeforeVolumeFlush, "remounts", "external"),
 ];
 
 fn is_found(failpoint: Failpoint) {
@@ -131,6 +133,16 @@ fn removal_forgotten_is_found() {
 #[test]
 fn fast_area_wraps_is_found() {
     is_found(Failpoint::FastAreaWraps);
+}
+
+#[test]
+fn commit_before_volume_flush_is_found() {
+    is_found(Failpoint::CommitBeforeVolumeFlush);
+}
+
+#[test]
+fn tail_before_volume_flush_is_found() {
+    is_found(Failpoint::TailBeforeVolumeFlush);
 }
 
 /// A fast commit has data and records in front of its last block, as a commit record has.
