@@ -26,11 +26,15 @@ pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result
 pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Report> {
     let memory = options.replay_bytes.unwrap_or_else(memory_share);
     // The check itself replays transactions only.
-    match after_fast_commits(&dev, memory)? {
+    match after_fast_commits(&dev, options.journal, memory)? {
         None => extant_check::check(dev, options).map_err(error),
-        Some((replayed, count)) => {
-            let mut report = extant_check::check(replayed, options).map_err(error)?;
-            report.replayed = count;
+        Some(after) => {
+            let options = CheckOptions {
+                journal: after.journal.as_ref(),
+                ..*options
+            };
+            let mut report = extant_check::check(after.device, &options).map_err(error)?;
+            report.replayed = after.replayed;
             Ok(report)
         }
     }

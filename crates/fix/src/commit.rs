@@ -25,6 +25,7 @@ use extant_disk::features::Incompat;
 use extant_disk::superblock::{
     RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
 };
+use extant_engine::replay_fast_commits;
 use extant_jbd2::LogMap;
 use extant_units::{BlockSize, DevOff, Group, Pblk, exact_u32};
 use zerocopy::IntoBytes;
@@ -100,7 +101,7 @@ fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, means: Means<'_>) -> Res
     if let Some(log) = &log
         && sb.features().has_incompat(Incompat::RECOVER)
     {
-        let fast = extant_engine::replay_fast_commits(dev, memory).map_err(Error::FastCommits)?;
+        let fast = replay_fast_commits(dev, None, memory).map_err(Error::FastCommits)?;
         if fast == 0 {
             replay::onto(dev, &sb, log, memory)?;
         }
@@ -108,7 +109,11 @@ fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, means: Means<'_>) -> Res
     if sb.has_journal_elsewhere() && sb.features().has_incompat(Incompat::RECOVER) {
         // Its replay is all that it is used for: repairs are written in order.
         let journal = means.journal.ok_or(extant_check::Error::NoJournal)?;
-        replay::onto(dev, &sb, &external_log(&sb, journal)?, memory)?;
+        let log = external_log(&sb, journal)?;
+        let fast = replay_fast_commits(dev, Some(journal), memory).map_err(Error::FastCommits)?;
+        if fast == 0 {
+            replay::onto(dev, &sb, &log, memory)?;
+        }
     }
     let changed = differing(dev, overlay, &image, log.as_ref())?;
     // Nothing is harmed: no repair is on the device yet.

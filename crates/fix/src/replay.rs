@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, CowDevice};
 use extant_check::external_log_copy;
 use extant_disk::damage::JournalDamage;
 use extant_disk::features::Incompat;
@@ -41,16 +41,14 @@ pub(crate) fn into(dev: &Overlay, means: Means<'_>) -> Result<Replayed> {
     if !sb.features().has_incompat(Incompat::RECOVER) {
         return Ok(Replayed::default());
     }
-    if sb.has_journal_elsewhere() {
-        let journal = journal.ok_or(extant_check::Error::NoJournal)?;
-        let log = external_log_copy(&sb, journal, memory)?;
-        let transactions = onto(dev, &sb, &log, memory)?;
-        return Ok(Replayed {
-            transactions,
-            marked_only: transactions == 0,
-        });
+    let elsewhere = sb.has_journal_elsewhere();
+    let journal = journal.filter(|_| elsewhere);
+    if elsewhere && journal.is_none() {
+        return Err(extant_check::Error::NoJournal.into());
     }
-    let with_fast_commits = replay_fast_commits(&(Arc::clone(dev) as _), memory);
+    let copy = journal.map(|journal| CowDevice::with_limit(Arc::clone(journal), memory));
+    let copy = copy.map(|copy| Arc::new(copy) as Arc<dyn BlockDevice>);
+    let with_fast_commits = replay_fast_commits(&(Arc::clone(dev) as _), copy.as_ref(), memory);
     let transactions = with_fast_commits.map_err(Error::FastCommits)?;
     if transactions > 0 {
         return Ok(Replayed {
@@ -58,7 +56,10 @@ pub(crate) fn into(dev: &Overlay, means: Means<'_>) -> Result<Replayed> {
             marked_only: false,
         });
     }
-    let log = find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog(JournalDamage::NotFound))?;
+    let log = match journal {
+        Some(journal) => external_log_copy(&sb, journal, memory)?,
+        None => find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog(JournalDamage::NotFound))?,
+    };
     let transactions = onto(dev, &sb, &log, memory)?;
     Ok(Replayed {
         transactions,

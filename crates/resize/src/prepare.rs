@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice, memory_share};
-use extant_check::{Finding, Remedy, Repair, Report as Checked, check, require_written_features};
+use extant_check::{
+    CheckOptions, Finding, Remedy, Repair, Report as Checked, check, require_written_features,
+};
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::geometry::Geometry;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
@@ -44,9 +46,17 @@ pub(crate) fn put_in_order(
         return Err(Error::Unsupported("it has the oldest format (revision 0)"));
     }
     let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
-    let replayed = after_fast_commits(dev, memory).map_err(Error::Mount)?;
-    let first = replayed.map_or_else(|| Arc::clone(dev), |(view, _)| view);
-    let mut checked = run(first, options)?;
+    let replayed = after_fast_commits(dev, options.check.journal, memory).map_err(Error::Mount)?;
+    let mut checked = match replayed {
+        None => run(Arc::clone(dev), &options.check)?,
+        Some(after) => {
+            let check = CheckOptions {
+                journal: after.journal.as_ref(),
+                ..options.check
+            };
+            run(after.device, &check)?
+        }
+    };
     refuse_damage(&checked)?;
     let waits = features.has_incompat(Incompat::RECOVER)
         || features.has_ro_compat(RoCompat::ORPHAN_PRESENT)
@@ -63,7 +73,7 @@ pub(crate) fn put_in_order(
         }
         let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Mount)?;
         volume.unmount().map_err(Error::Mount)?;
-        checked = run(Arc::clone(dev), options)?;
+        checked = run(Arc::clone(dev), &options.check)?;
         refuse_damage(&checked)?;
     }
     let sb = read_super(dev)?;
@@ -107,8 +117,8 @@ fn has_copy_of_another_size(
     Ok(false)
 }
 
-fn run(dev: Arc<dyn BlockDevice>, options: &ResizeOptions<'_>) -> Result<Checked> {
-    Ok(check(dev, &options.check)?)
+fn run(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Checked> {
+    Ok(check(dev, options)?)
 }
 
 fn refuse_damage(report: &Checked) -> Result<()> {
@@ -133,7 +143,7 @@ pub(crate) struct Judged {
 /// [`Error::Internal`] if something is wrong with it.
 pub(crate) fn judge(copy: &Overlay, options: &ResizeOptions<'_>) -> Result<Judged> {
     let below: Arc<dyn BlockDevice> = Arc::clone(copy) as _;
-    let report = run(Arc::new(CowDevice::new(below)), options)?;
+    let report = run(Arc::new(CowDevice::new(below)), &options.check)?;
     match report.findings.first() {
         Some(first) => Err(Error::Internal {
             count: report.found,

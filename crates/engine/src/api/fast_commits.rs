@@ -8,33 +8,55 @@ use extant_blockdev::{BlockDevice, CowDevice};
 use crate::mount;
 use crate::types::error::Result;
 
-/// Replays the journal of the volume on `device` if it holds fast commits, within `memory` bytes
-/// for each list of changes. Returns the number of its transactions and fast commits; zero if it
-/// has no fast commits, or if it cannot be told: nothing was written then.
+/// A volume whose fast commits were replayed in memory.
+pub struct AfterFastCommits {
+    /// The volume. It cannot be written.
+    pub device: Arc<dyn BlockDevice>,
+    /// The device of its journal, where that is another one, with the empty log.
+    pub journal: Option<Arc<dyn BlockDevice>>,
+    /// The number of transactions and fast commits.
+    pub replayed: u64,
+}
+
+/// Replays the journal of the volume on `device`, which is on `journal` if that is given, if it
+/// holds fast commits, within `memory` bytes for each list of changes. Returns the number of its
+/// transactions and fast commits; zero if it has no fast commits, or if it cannot be told: nothing
+/// was written then.
 ///
 /// # Errors
 /// The fast commits are damaged, or change what is only read; the device failed.
-pub fn replay_fast_commits(device: &Arc<dyn BlockDevice>, memory: u64) -> Result<u64> {
-    mount::replay_fast_commits(device, memory)
+pub fn replay_fast_commits(
+    device: &Arc<dyn BlockDevice>,
+    journal: Option<&Arc<dyn BlockDevice>>,
+    memory: u64,
+) -> Result<u64> {
+    mount::replay_fast_commits(device, journal, memory)
 }
 
-/// The volume on `device` as it is once its journal is replayed, and the number of transactions and
-/// fast commits, if it holds fast commits. The device is not written; the changes take at most
+/// The volume on `device` as it is once its journal, which is on `journal` if that is given, is
+/// replayed, if it holds fast commits. No device is written; the changes of each take at most
 /// `memory` bytes.
 ///
 /// # Errors
 /// As [`replay_fast_commits`].
 pub fn after_fast_commits(
     device: &Arc<dyn BlockDevice>,
+    journal: Option<&Arc<dyn BlockDevice>>,
     memory: u64,
-) -> Result<Option<(Arc<dyn BlockDevice>, u64)>> {
-    let copy = Arc::new(CowDevice::with_limit(Arc::clone(device), memory));
-    let view: Arc<dyn BlockDevice> = Arc::clone(&copy) as _;
-    match mount::replay_fast_commits(&view, memory)? {
-        0 => Ok(None),
-        count => {
-            copy.freeze();
-            Ok(Some((view, count)))
-        }
+) -> Result<Option<AfterFastCommits>> {
+    let copy_of = |device: &Arc<_>| Arc::new(CowDevice::with_limit(Arc::clone(device), memory));
+    let (volume, log) = (copy_of(device), journal.map(copy_of));
+    let device: Arc<dyn BlockDevice> = Arc::clone(&volume) as _;
+    let journal = log.clone().map(|log| log as Arc<dyn BlockDevice>);
+    let replayed = mount::replay_fast_commits(&device, journal.as_ref(), memory)?;
+    if replayed == 0 {
+        return Ok(None);
     }
+    volume.freeze();
+    log.iter().for_each(|log| log.freeze());
+    Ok(Some(AfterFastCommits {
+        device,
+        journal,
+        replayed,
+    }))
 }

@@ -36,7 +36,7 @@ pub use dir_batch::DirBatch;
 pub use direct::{DirectQueue, DirectTarget};
 pub use extant_units::Ino;
 pub use extents::{Extent, ExtentState, Extents};
-pub use fast_commits::{after_fast_commits, replay_fast_commits};
+pub use fast_commits::{AfterFastCommits, after_fast_commits, replay_fast_commits};
 pub use fiemap::{Fiemap, FiemapExtent, FiemapFlags};
 pub use info::{GroupInfo, ImageInfo, JournalInfo};
 pub use node::Node;

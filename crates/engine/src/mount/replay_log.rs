@@ -77,13 +77,22 @@ pub(super) fn replay(
     Ok((sb, Some(found)))
 }
 
-/// Replays the journal of the volume on `dev` if it holds fast commits. Returns the number of its
+/// Replays the journal of the volume on `dev`, which is on `journal` if that is given, if it holds
+/// fast commits. Returns the number of its
 /// transactions and fast commits; zero if it has none, or if that cannot be told.
 ///
 /// # Errors
 /// The replay fails.
-pub(crate) fn replay_fast_commits(dev: &Arc<dyn BlockDevice>, memory: u64) -> Result<u64> {
-    let mut looking = MountOptions::default();
+pub(crate) fn replay_fast_commits(
+    dev: &Arc<dyn BlockDevice>,
+    journal: Option<&Arc<dyn BlockDevice>>,
+    memory: u64,
+) -> Result<u64> {
+    let mut options = MountOptions::default();
+    if let Some(journal) = journal {
+        options.set_journal_device(Arc::clone(journal));
+    }
+    let mut looking = options.clone();
     // Nothing is told of features that make a mount read-only: this is none.
     looking.set_read_only();
     let Ok(sb) = read_superblock::read(dev, &mut looking) else {
@@ -103,7 +112,6 @@ pub(crate) fn replay_fast_commits(dev: &Arc<dyn BlockDevice>, memory: u64) -> Re
         replay_bytes: Some(memory),
         ..Tuning::default()
     };
-    let mut options = MountOptions::default();
     let sb = read_superblock::read(dev, &mut options)?;
     replay(dev, sb, &mut options, tuning)?;
     Ok(count)
