@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::attrs::Attributes;
 use crate::bad_blocks::BadBlocks;
-use crate::contexts::{Contexts, Policies, is_encrypted_target};
+use crate::contexts::{Contexts, Policies};
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fields::{self, Fields, full_size};
@@ -26,6 +26,7 @@ use crate::quotas::{Charge, Charges};
 use crate::remedy::Repair;
 use crate::reserved::Reserved;
 use crate::role::Role;
+use crate::symlinks;
 use crate::usage::Usage;
 use crate::values::Owned;
 use crate::volume::{Volume, chunks};
@@ -348,7 +349,7 @@ impl Table<'_> {
             Role::Resize => {
                 let map = reserved.resize(walker)?;
                 self.space(inode, map.claimed);
-                self.file_size(inode, &Map::default());
+                self.file_size(inode, &map);
                 return Ok(false);
             }
             _ => {}
@@ -392,7 +393,7 @@ impl Table<'_> {
         }
         let map = match inode.kind {
             Some(FileKind::Regular | FileKind::Directory) => walker.walk(core)?,
-            Some(FileKind::Symlink) if !is_fast_symlink(self.volume, core, own) => {
+            Some(FileKind::Symlink) if !symlinks::is_fast(self.volume, core, own) => {
                 walker.walk(core)?
             }
             _ => Map::default(),
@@ -402,7 +403,12 @@ impl Table<'_> {
             self.space(inode, map.claimed + own);
         }
         match inode.kind {
-            Some(FileKind::Symlink) => self.symlink(inode, &map)?,
+            Some(FileKind::Symlink) => {
+                let size = full_size(inode.raw);
+                for damage in symlinks::damage(self.volume, core, size, &map)? {
+                    self.findings.add_alone(Location::Inode(ino), damage);
+                }
+            }
             Some(FileKind::Directory) if inode.role.has_name() => {
                 return Ok(Some(self.directory(inode, map)));
             }
@@ -464,29 +470,6 @@ impl Table<'_> {
         }
     }
 
-    /// The target of a symbolic link ends where the size says, in the inode or in the first block.
-    fn symlink(&self, inode: &Found<'_>, map: &Map) -> Result<()> {
-        let size = full_size(inode.raw);
-        let target = match map.runs.first() {
-            None => inode.core.i_block.to_vec(),
-            Some(run) if run.lblk.get() == 0 && !run.unwritten => self.volume.block(run.pblk)?,
-            Some(_) => Vec::new(),
-        };
-        let end = target.iter().position(|byte| *byte == 0);
-        let encrypted = inode.core.flags.contains(InodeFlags::ENCRYPT);
-        let is_whole = match encrypted {
-            true => is_encrypted_target(&target, size),
-            false => size > 0 && end.map(|end| end as u64) == Some(size),
-        };
-        if !is_whole {
-            self.findings.add_alone(
-                Location::Inode(inode.ino),
-                InodeDamage::SymlinkTargetSize { size },
-            );
-        }
-        Ok(())
-    }
-
     /// Returns whether the data of an inode is inside of it.
     fn is_inline(&self, core: &InodeCore) -> bool {
         let has_feature = self
@@ -520,13 +503,8 @@ impl Table<'_> {
         }
         match inode.kind {
             Some(FileKind::Symlink) => {
-                let encrypted = core.flags.contains(InodeFlags::ENCRYPT);
-                let is_whole = match encrypted {
-                    true => is_encrypted_target(data, size),
-                    false => size > 0 && !data.contains(&0),
-                };
-                if !is_whole {
-                    let damage = InodeDamage::SymlinkTargetSize { size };
+                let damage = symlinks::damage_inside(core, data, size);
+                if let Some(damage) = damage {
                     self.findings.add_alone(Location::Inode(ino), damage);
                 }
                 Inside::Data
@@ -587,11 +565,4 @@ impl Table<'_> {
 fn is_zero(record: &[u8]) -> bool {
     let (words, rest) = record.as_chunks::<8>();
     words.iter().all(|word| *word == [0; 8]) && rest.iter().all(|byte| *byte == 0)
-}
-
-/// Returns whether the target lies in the inode itself.
-fn is_fast_symlink(volume: &Volume, core: &InodeCore, attribute_clusters: u64) -> bool {
-    let blocks = attribute_clusters << volume.sb.cluster_bits();
-    let own = blocks * (volume.sb.block_size().bytes_u64() / 512);
-    !core.flags.contains(InodeFlags::EXTENTS) && core.sectors <= own && core.disk_size < 60
 }

@@ -67,6 +67,7 @@ mod reserved;
 mod role;
 mod superblock;
 mod superblock_copy;
+mod symlinks;
 mod usage;
 mod values;
 mod volume;

@@ -25,7 +25,7 @@ use crate::volume::Volume;
 const SPARE: u16 = 2;
 
 /// Pointers in an inode that lead to data; the three behind them lead to blocks of pointers.
-const DIRECT: usize = 12;
+pub(crate) const DIRECT: usize = 12;
 
 /// The content of a map.
 #[derive(Default)]
@@ -160,6 +160,7 @@ impl MapWalker<'_> {
         let inside = |block: u64| block & ((1 << bits) - 1);
         let known = map.last_cluster.filter(|last| last.0 == of_file);
         let elsewhere = known.is_some_and(|last| last.1 != of_volume);
+        let again = known.is_none() && map.last_cluster.is_some_and(|last| last.1 == of_volume);
         if elsewhere || inside(lblk.get().into()) != inside(first.get()) {
             let damage = MapDamage::Cluster { lblk, first };
             self.findings.add(Location::Inode(self.ino), damage);
@@ -170,13 +171,18 @@ impl MapWalker<'_> {
             (u64::from(lblk.get()) + last) >> bits,
             (first.get() + last) >> bits,
         ));
-        if known.is_none() {
+        if known.is_none() && !again {
             return self.claim(first, count, map);
+        }
+        if again {
+            let damage = MapDamage::ClusterTwice { lblk, first };
+            self.findings.add(Location::Inode(self.ino), damage);
         }
         // What lies behind the cluster that the run before it claimed.
         let next = (of_volume + 1) << bits;
         let here = at_most_u32(next - first.get());
-        here >= count || self.claim(Pblk::new(next), count - here, map)
+        let rest = here >= count || self.claim(Pblk::new(next), count - here, map);
+        rest && !again
     }
 
     /// Walks an extent tree, with a stack of its own.

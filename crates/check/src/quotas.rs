@@ -162,8 +162,12 @@ pub(crate) fn compare(
             continue;
         }
         // With a name it is a user's, and the superblock may have a wrong number.
-        if core.links == 0 || has_name(ino) || core.flags.intersects(FOREIGN) {
+        if has_name(ino) || core.flags.intersects(FOREIGN) {
             findings.add(Location::Superblock, QuotaDamage::NoFile { kind });
+            continue;
+        }
+        if core.links == 0 {
+            findings.add(Location::Superblock, QuotaDamage::Unlinked { kind });
             continue;
         }
         let mut file = Comparison {

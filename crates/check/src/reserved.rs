@@ -1,15 +1,19 @@
 //! The inodes with fixed numbers that are no files: bad blocks, the resize inode, and those without
 //! a use.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use extant_disk::damage::ReservedDamage;
+use extant_disk::extent::Extent;
 use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, RawInode};
 use extant_disk::location::Location;
-use extant_units::{Ino, Pblk, index};
+use extant_units::{Ino, Lblk, Pblk, exact_u32, index};
 
 use crate::error::Result;
 use crate::findings::Findings;
-use crate::maps::{Map, MapWalker};
+use crate::maps::{DIRECT, Map, MapWalker};
 use crate::role::Role;
 use crate::volume::Volume;
 
@@ -103,34 +107,81 @@ impl Reserved<'_> {
             .map(|group| self.volume.group_start(group) - sb.first_data_block().get())
             .take(per_block)
             .collect();
-        // With `bigalloc` each counts as a cluster.
-        map.claimed += reserved * (1 + backups.len() as u64);
-        let word = |block: &[u8], at: usize| {
-            let (words, _) = block.as_chunks::<4>();
-            u64::from(words.get(at).map_or(0, |word| u32::from_le_bytes(*word)))
-        };
         let mut leads_to = vec![0; per_block];
         for at in 0..reserved {
             let slot = index(u64::from(sb.desc_blocks()) + at);
             leads_to[slot % per_block] = first + at;
         }
+        // Blocks that damage leads to may be the same for all slots: each is read once.
+        let mut known = HashMap::new();
         for (slot, expected) in leads_to.into_iter().enumerate() {
             let found = word(&dind, slot);
             if found != expected {
                 self.add(ReservedDamage::ResizePointer { expected, found });
             }
-        }
-        for pblk in first..first + reserved {
-            let block = self.volume.block(Pblk::new(pblk))?;
-            let expected = backups.iter().map(|offset| pblk + offset);
-            let expected = expected.chain(std::iter::repeat(0)).take(per_block);
-            let leads = expected
-                .enumerate()
-                .all(|(nth, expected)| word(&block, nth) == expected);
-            if !leads {
-                self.add(ReservedDamage::ResizeCopies { block: pblk });
+            if expected != 0 && !self.leads_to_copies(expected, &backups)? {
+                self.add(ReservedDamage::ResizeCopies { block: expected });
+            }
+            let pblk = Pblk::new(found);
+            if !self.volume.holds(pblk, 1) {
+                continue;
+            }
+            let copies = match known.entry(found) {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => *entry.insert(self.copies_at(pblk)?),
+            };
+            // With `bigalloc` each counts as a cluster.
+            map.claimed += 1 + copies.count;
+            if let Some((nth, pblk)) = copies.last {
+                // A block leads to at most 2^14 others.
+                let lblk = exact_u32((DIRECT + per_block * (1 + slot) + nth) as u64);
+                // The counterparts are its data, which the size reaches.
+                map.runs = vec![Extent {
+                    lblk: Lblk::new(lblk),
+                    len: 1,
+                    pblk,
+                    unwritten: false,
+                }];
             }
         }
         Ok(map)
     }
+
+    /// Returns whether the reserved block `pblk` leads to its counterparts, at the distances
+    /// `backups`, and nowhere else.
+    fn leads_to_copies(&self, pblk: u64, backups: &[u64]) -> Result<bool> {
+        let block = self.volume.block(Pblk::new(pblk))?;
+        let expected = backups.iter().map(|offset| pblk + offset);
+        let mut expected = expected.chain(std::iter::repeat(0));
+        Ok((0..block.len() / 4).all(|nth| Some(word(&block, nth)) == expected.next()))
+    }
+
+    /// The blocks of the volume that the block `pblk` leads to.
+    fn copies_at(&self, pblk: Pblk) -> Result<Copies> {
+        let block = self.volume.block(pblk)?;
+        let pointers = (0..block.len() / 4).map(|nth| (nth, Pblk::new(word(&block, nth))));
+        let held = pointers.filter(|(_, pblk)| self.volume.holds(*pblk, 1));
+        let none = Copies {
+            count: 0,
+            last: None,
+        };
+        Ok(held.fold(none, |copies, at| Copies {
+            count: copies.count + 1,
+            last: Some(at),
+        }))
+    }
+}
+
+/// The blocks that a block of pointers leads to.
+#[derive(Clone, Copy)]
+struct Copies {
+    count: u64,
+    /// The last pointer, by its number in the block.
+    last: Option<(usize, Pblk)>,
+}
+
+/// The pointer `at` of a block.
+fn word(block: &[u8], at: usize) -> u64 {
+    let (words, _) = block.as_chunks::<4>();
+    u64::from(words.get(at).map_or(0, |word| u32::from_le_bytes(*word)))
 }

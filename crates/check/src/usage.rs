@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_disk::bitmap;
 use extant_disk::damage::{GroupDamage, GroupPart, SuperblockDamage};
+use extant_disk::features::Incompat;
 use extant_disk::location::Location;
 use extant_units::{Group, Pblk, exact_u32, index};
 use parking_lot::Mutex;
@@ -66,6 +67,7 @@ impl Usage {
     /// bitmaps, tables, and the block of multiple mount protection.
     pub(crate) fn with_metadata(volume: &Volume, findings: &Findings) -> Result<Self> {
         let mut usage = Self::empty(volume);
+        let flexible = (volume.sb.features()).has_incompat(Incompat::FLEX_BG);
         for (group, desc) in volume.groups() {
             let place = Location::GroupDesc(group);
             let parts = [
@@ -82,6 +84,8 @@ impl Usage {
                     volume.table_blocks(),
                 ),
             ];
+            let own = volume.group_start(group)
+                ..volume.group_start(group) + u64::from(volume.group_len(group));
             for (part, start, len) in parts {
                 let first = Pblk::new(start);
                 // With 1 KiB blocks the first data block is 1; block 0 is the boot block.
@@ -90,7 +94,14 @@ impl Usage {
                 {
                     let start = first;
                     findings.add(place, GroupDamage::Outside { part, start });
-                } else if let Some(block) = usage.claim(first, len) {
+                    continue;
+                }
+                let placed = flexible || part == GroupPart::Head;
+                if !placed && (start < own.start || start + len > own.end) {
+                    let start = first;
+                    findings.add(place, GroupDamage::Elsewhere { part, start });
+                }
+                if let Some(block) = usage.claim(first, len) {
                     findings.add(place, GroupDamage::Overlap { part, block });
                 }
             }

@@ -34,6 +34,8 @@ damage! {
         Missing => "no such group",
         Outside { part: GroupPart, start: Pblk } =>
             "the {part} at block {start} lies outside of the volume",
+        Elsewhere { part: GroupPart, start: Pblk } =>
+            "the {part} at block {start} lies in another group, without flex_bg",
         Overlap { part: GroupPart, block: Pblk } =>
             "{part} overlaps other metadata at block {block}",
         SharedBlock { block: Pblk } =>

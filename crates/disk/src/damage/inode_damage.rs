@@ -50,6 +50,10 @@ damage! {
         SymlinkWithoutBlock => "symbolic link without a block",
         SymlinkTarget => "symbolic link with an empty target or a NUL in it",
         SymlinkTargetSize { size: u64 } => "symbolic link with a bad target of {size} bytes",
+        SymlinkBlocks { blocks: u64 } =>
+            "symbolic link with {blocks} blocks, or with ones of its map beside one",
+        SymlinkTargetNul { size: u64 } =>
+            "symbolic link with a NUL in a target of {size} bytes inside of it",
         SymlinkPastInode => "symbolic link longer than the inode holds",
         SymlinkPastBlock => "symbolic link of a size that one block does not hold",
         LoggedOtherwise =>

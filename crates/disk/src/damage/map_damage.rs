@@ -11,6 +11,9 @@ damage! {
         Cluster { lblk: Lblk, first: Pblk } =>
             "the file's block {lblk} is block {first}, which is elsewhere in a cluster, or in \
              another cluster than those before it",
+        ClusterTwice { lblk: Lblk, first: Pblk } =>
+            "the file's block {lblk} is block {first}, in the cluster of an earlier part of the \
+             file",
         NoClusters => "a block map, where files have clusters and need extents",
         PastDevice => "an extent beyond any device",
         PastLargestFile => "the block map reaches past the largest file",

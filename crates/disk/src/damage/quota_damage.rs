@@ -7,6 +7,7 @@ damage! {
     /// A file of quotas, or the usage that it says.
     QuotaDamage {
         NoFile { kind: QuotaKind } => "{kind} quotas have no file",
+        Unlinked { kind: QuotaKind } => "the file of {kind} quotas has no link",
         File { kind: QuotaKind, error: QuotaError } => "{kind} quotas: {error}",
         Usage {
             kind: QuotaKind,

@@ -24,9 +24,9 @@ damage! {
         RecoveryWithoutJournal => "waits for a recovery without a journal",
         ExternalJournal => "names an external journal beside its own",
         NoJournalInode => "names no inode for its journal",
-        QuotaWithoutFeature { ino: Ino } => "inode {ino} is a quota without the feature",
+        QuotaWithoutFeature { ino: Ino } => "names inode {ino} for quotas without the feature",
         OrphanFileWithoutFeature { ino: Ino } =>
-            "inode {ino} is an orphan file without the feature",
+            "names inode {ino} for orphans without the feature",
         FreeBlocks { stored: u64, found: u64 } =>
             "{stored} free blocks, found {found}: the next mount counts anew",
         FreeInodes { stored: u64, found: u64 } =>

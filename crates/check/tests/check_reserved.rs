@@ -1,0 +1,129 @@
+//! Inodes without a name, the numbers in the superblock that lead to them, and the places of what
+//! groups have: `check` and e2fsck agree, or Linux is the judge.
+
+mod check_kit;
+
+use check_kit::{BASES, CLUSTERS, Expected, base, damage, kind, verdict};
+use extant_disk::damage::{CorruptKind, GroupDamage, InodeDamage, ReservedDamage};
+use extant_testkit::{Context, Image, Need, Result, ensure, need};
+
+const NEEDS: &[Need] = &[
+    Need::Tool("mke2fs"),
+    Need::Tool("debugfs"),
+    Need::Tool("e2fsck"),
+];
+
+/// A copy of `image` after the `requests` of debugfs.
+fn damaged(image: &Image, requests: &str) -> Result<Image> {
+    let copy = image.copy()?;
+    damage(&copy, requests)?;
+    Ok(copy)
+}
+
+/// Both find damage, and `check` names it.
+fn agree_damaged(image: &Image, expected: Expected) -> Result<()> {
+    let verdict = verdict(image.path())?;
+    let named = expected.is_in(verdict.kinds());
+    ensure!(
+        named && !verdict.e2fsck_is_clean(),
+        "{expected:?}: {verdict:?}"
+    );
+    Ok(())
+}
+
+/// `check` finds nothing but the expected damage.
+fn alone(image: &Image, expected: fn(&CorruptKind) -> bool) -> Result<()> {
+    let verdict = verdict(image.path())?;
+    ensure!(
+        !verdict.is_clean() && verdict.kinds().all(expected),
+        "{verdict:?}"
+    );
+    Ok(())
+}
+
+/// The blocks of the copies are the data of the resize inode.
+#[test]
+fn the_resize_inode_is_as_long_as_what_it_leads_to() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let within = kind!(Inode(InodeDamage::SizeWithinBlocks { .. }));
+    let (_, mib, args, dirty) = CLUSTERS[1];
+    let image = base(mib, args, dirty)?;
+    agree_damaged(&damaged(&image, "sif <7> size 0x2000000")?, within)?;
+    let args = "-b 1024 -N 192 -g 1024 -O ^has_journal";
+    let image = base(6, args, false)?;
+    agree_damaged(&damaged(&image, "sif <7> size 0")?, within)?;
+    // Without copies it has no data.
+    let (_, mib, args, dirty) = BASES[0];
+    let image = damaged(&base(mib, args, dirty)?, "sif <7> size 0")?;
+    let verdict = verdict(image.path())?;
+    ensure!(verdict.is_clean() && verdict.agree(), "{verdict:?}");
+    Ok(())
+}
+
+/// It owns what it leads to, also what is not reserved any more.
+#[test]
+fn the_resize_inode_owns_what_it_leads_to() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = CLUSTERS[3];
+    let image = damaged(&base(mib, args, dirty)?, "ssv reserved_gdt_blocks 9")?;
+    alone(&image, |kind| {
+        matches!(
+            kind,
+            CorruptKind::Reserved(ReservedDamage::ResizePointer { expected: 0, .. })
+        )
+    })
+}
+
+/// Without `flex_bg` Linux refuses a volume whose groups have their bitmaps elsewhere.
+#[test]
+fn groups_have_their_own_metadata_without_flex_bg() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let elsewhere = kind!(Group(GroupDamage::Elsewhere { .. }));
+    for at in [2, 8] {
+        let (name, mib, args, dirty) = BASES[at];
+        let image = base(mib, args, dirty)?;
+        let spread = damaged(&image, "feature -flex_bg")?;
+        agree_damaged(&spread, elsewhere).context(|| name.to_owned())?;
+        let args = format!("{args},^flex_bg");
+        base(mib, &args, dirty).context(|| format!("{name} without flex_bg"))?;
+    }
+    Ok(())
+}
+
+/// e2fsck clears a symbolic link that has more than one block.
+#[test]
+fn a_symbolic_link_has_one_block() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let blocks = kind!(Inode(InodeDamage::SymlinkBlocks { .. }));
+    let (_, mib, args, dirty) = CLUSTERS[0];
+    let image = base(mib, args, dirty)?;
+    // In its cluster, so that nothing else changes.
+    agree_damaged(&damaged(&image, "sif slow block[4] 3")?, blocks)?;
+    let (_, mib, args, dirty) = BASES[1];
+    let image = base(mib, args, dirty)?;
+    let free = image.debugfs("ffb 1 3000")?;
+    let free = free.rsplit(' ').find_map(|word| word.trim().parse().ok());
+    let free: u64 = free.unwrap_or_default();
+    let request = format!(
+        "sif slow block[1] {free}\nsif slow blocks 4\nsetb {free}\n\
+         set_bg 0 free_blocks_count {}",
+        free_blocks(&image)? - 1
+    );
+    agree_damaged(&damaged(&image, &request)?, blocks)
+}
+
+/// Free blocks of a volume of one group.
+fn free_blocks(image: &Image) -> Result<u64> {
+    let said = image.debugfs("show_super_stats -h")?;
+    let (_, rest) = said.split_once("Free blocks:").unwrap_or_default();
+    let number = rest.split_whitespace().next().unwrap_or_default();
+    Ok(number.parse()?)
+}
