@@ -30,8 +30,9 @@ pub(crate) fn open(
     if let Some(journal) = journal {
         volume.external_log = Some(external_log_copy(&volume.sb, journal, memory)?);
     }
-    superblock::check(&volume, findings)?;
+    superblock::before_replay(&volume.sb, findings);
     if !volume.sb.features().has_incompat(Incompat::RECOVER) {
+        superblock::check(&volume, findings)?;
         return Ok(Opened {
             volume,
             replayed: 0,
@@ -42,9 +43,10 @@ pub(crate) fn open(
     let log = volume.external_log.take();
     let mut volume = Volume::read(volume.into_device(), findings)?;
     volume.external_log = log;
-    // Faults of the superblock that the replay did not mend are known already.
+    // Faults that the replay did not mend are known already.
     if before == 0 {
-        superblock::check(&volume, findings)?;
+        superblock::before_replay(&volume.sb, findings);
     }
+    superblock::check(&volume, findings)?;
     Ok(Opened { volume, replayed })
 }

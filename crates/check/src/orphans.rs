@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use extant_disk::damage::OrphanDamage;
 use extant_disk::features::{Compat, RoCompat};
+use extant_disk::inode::RawInode;
 use extant_disk::location::Location;
 use extant_disk::orphan;
 use extant_units::Ino;
@@ -19,7 +20,8 @@ pub(crate) fn read(volume: &Volume, findings: &Findings) -> Result<BTreeSet<Ino>
     let mut all = BTreeSet::new();
     let mut next = volume.sb.last_orphan();
     while let Some(ino) = next {
-        if ino.get() > volume.sb.inodes_count() || ino.get() < volume.sb.first_inode() {
+        let of_users = volume.sb.first_inode()..=volume.sb.inodes_count();
+        if !of_users.contains(&ino.get()) || is_unused(&volume.record(ino)?) {
             findings.add(Location::Orphans, OrphanDamage::ListTarget { ino });
             break;
         }
@@ -43,6 +45,12 @@ pub(crate) fn read(volume: &Volume, findings: &Findings) -> Result<BTreeSet<Ino>
         findings.note(Location::Orphans, OrphanDamage::Waiting { inodes });
     }
     Ok(all)
+}
+
+/// Returns whether a record has no kind: it was never used, or cleared. Linux goes no further at a
+/// free inode.
+fn is_unused(record: &[u8]) -> bool {
+    RawInode::of(record).is_none_or(|raw| raw.mode.get() == 0)
 }
 
 fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> Result<()> {

@@ -42,7 +42,7 @@ impl Role {
     pub(crate) fn of(sb: &Superblock, ino: Ino) -> Self {
         if ino == Ino::ROOT {
             Self::Root
-        } else if sb.journal_inode() == Some(ino) {
+        } else if sb.journal_inode() == Some(ino) || names_own_journal(sb, ino) {
             Self::Journal
         } else if sb.orphan_file_inode() == Some(ino) {
             Self::OrphanFile
@@ -84,6 +84,12 @@ impl Role {
     pub(crate) fn is_reserved(self) -> bool {
         !matches!(self, Self::Ordinary | Self::Root)
     }
+}
+
+/// Returns whether `ino` is the journal's number and the superblock names it, be it without the
+/// feature: that alone is the damage then, and the inode has its contents still.
+fn names_own_journal(sb: &Superblock, ino: Ino) -> bool {
+    ino.get() == Role::JOURNAL && sb.raw().journal_inum.get() == Role::JOURNAL
 }
 
 /// Returns whether the superblock names `ino` as a file of quotas.

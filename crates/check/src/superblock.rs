@@ -13,6 +13,7 @@ use crate::remedy::Repair;
 use crate::volume::Volume;
 
 /// Checks the fields that no arithmetic relies on, and the flags of the groups that need a feature.
+/// A mount refuses none of these, so that they are as a replay leaves them.
 pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     let sb = &volume.sb;
     let add = |damage: SuperblockDamage| findings.add(Location::Superblock, damage);
@@ -34,11 +35,6 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     if size != 0 && (!size.is_power_of_two() || size > 1024) {
         add(SuperblockDamage::DescriptorSize { bytes: size });
     }
-    if raw.log_groups_per_flex > 31 {
-        add(SuperblockDamage::FlexGroups {
-            log2: raw.log_groups_per_flex,
-        });
-    }
     if features.has_incompat(Incompat::SIXTY_FOUR_BIT) && !features.has_incompat(Incompat::EXTENTS)
     {
         add(SuperblockDamage::WideWithoutExtents);
@@ -47,7 +43,6 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
         add(SuperblockDamage::SpreadWithReserve);
     }
     reserve(sb, &add);
-    numbers(volume, &add)?;
     if !features.group_csum() {
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         for (group, desc) in volume.groups() {
@@ -59,7 +54,7 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
             }
         }
     }
-    Ok(())
+    internal_files(volume, findings)
 }
 
 /// Checks that blocks reserved for descriptors have a resize inode.
@@ -70,10 +65,16 @@ fn reserve(sb: &Superblock, add: &dyn Fn(SuperblockDamage)) {
     }
 }
 
-/// Checks the inodes and the journal that it names.
-fn numbers(volume: &Volume, add: &dyn Fn(SuperblockDamage)) -> Result<()> {
-    let sb = &volume.sb;
+/// Checks what has to be right before a replay: the journal that it names, and a field for which
+/// e2fsprogs opens no volume.
+pub(crate) fn before_replay(sb: &Superblock, findings: &Findings) {
+    let add = |damage: SuperblockDamage| findings.add(Location::Superblock, damage);
     let (raw, features) = (sb.raw(), sb.features());
+    if raw.log_groups_per_flex > 31 {
+        add(SuperblockDamage::FlexGroups {
+            log2: raw.log_groups_per_flex,
+        });
+    }
     let external = raw.journal_dev.get() != 0 || raw.journal_uuid != [0; 16];
     if !features.has_compat(Compat::HAS_JOURNAL) {
         if external || raw.journal_inum.get() != 0 {
@@ -87,21 +88,34 @@ fn numbers(volume: &Volume, add: &dyn Fn(SuperblockDamage)) -> Result<()> {
     } else if !external && raw.journal_inum.get() == 0 {
         add(SuperblockDamage::NoJournalInode);
     }
+}
+
+/// Checks the inodes of quotas and orphans that it names.
+///
+/// Without the feature Linux refuses such an inode nevertheless, if a name leads to it: also one
+/// that is still free, once it is a file. No name leads to a reserved one, so that of these only
+/// one that is in use has two roles.
+fn internal_files(volume: &Volume, findings: &Findings) -> Result<()> {
+    let sb = &volume.sb;
+    let raw = sb.raw();
     let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
-    let has_quota = features.has_ro_compat(RoCompat::QUOTA);
-    let quotas = quotas.map(|inode| (inode.get(), has_quota));
-    let orphans = raw.orphan_file_inum.get();
-    let has_file = features.has_compat(Compat::ORPHAN_FILE);
-    let numbers = quotas.into_iter().chain([(orphans, has_file)]);
-    for (at, (number, known)) in numbers.enumerate() {
-        let inode = Ino::new(number).filter(|ino| !known && ino.get() <= sb.inodes_count());
+    let has_quota = sb.features().has_ro_compat(RoCompat::QUOTA);
+    let has_file = sb.features().has_compat(Compat::ORPHAN_FILE);
+    let quotas = quotas.map(|number| (number, has_quota, true));
+    let numbers = quotas
+        .into_iter()
+        .chain([(raw.orphan_file_inum, has_file, false)]);
+    for (number, known, of_quotas) in numbers {
+        let inode = Ino::new(number.get());
+        let inode = inode.filter(|ino| !known && ino.get() <= sb.inodes_count());
         let Some(ino) = inode else { continue };
-        // Without the feature the number alone is harmless; an inode in use is not.
-        if volume.inode(ino)?.is_ok_and(|core| core.links != 0) {
-            add(match at < quotas.len() {
+        let named = ino == Ino::ROOT || ino.get() >= sb.first_inode();
+        if named || volume.inode(ino)?.is_ok_and(|core| core.links != 0) {
+            let damage = match of_quotas {
                 true => SuperblockDamage::QuotaWithoutFeature { ino },
                 false => SuperblockDamage::OrphanFileWithoutFeature { ino },
-            });
+            };
+            findings.add(Location::Superblock, damage);
         }
     }
     Ok(())

@@ -4,7 +4,9 @@
 mod check_kit;
 
 use check_kit::{BASES, CLUSTERS, Expected, base, damage, kind, verdict};
-use extant_disk::damage::{CorruptKind, GroupDamage, InodeDamage, ReservedDamage};
+use extant_disk::damage::{
+    CorruptKind, GroupDamage, InodeDamage, OrphanDamage, ReservedDamage, SuperblockDamage,
+};
 use extant_testkit::{Context, Image, Need, Result, ensure, need};
 
 const NEEDS: &[Need] = &[
@@ -92,6 +94,94 @@ fn groups_have_their_own_metadata_without_flex_bg() -> Result<()> {
         agree_damaged(&spread, elsewhere).context(|| name.to_owned())?;
         let args = format!("{args},^flex_bg");
         base(mib, &args, dirty).context(|| format!("{name} without flex_bg"))?;
+    }
+    Ok(())
+}
+
+/// Linux refuses such an inode, also one that becomes a file later.
+#[test]
+fn a_number_without_its_feature_leads_to_no_inode_of_users() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[0];
+    let image = base(mib, args, dirty)?;
+    let quota: fn(&CorruptKind) -> bool = |kind| {
+        let found = SuperblockDamage::QuotaWithoutFeature { ino: ino() };
+        *kind == found.into()
+    };
+    let orphans: fn(&CorruptKind) -> bool = |kind| {
+        let found = SuperblockDamage::OrphanFileWithoutFeature { ino: ino() };
+        *kind == found.into()
+    };
+    alone(&damaged(&image, "ssv usr_quota_inum 140")?, quota)?;
+    alone(&damaged(&image, "ssv prj_quota_inum 140")?, quota)?;
+    alone(&damaged(&image, "ssv orphan_file_inum 140")?, orphans)?;
+    // No name leads to it, and it is empty.
+    for request in ["ssv usr_quota_inum 3", "ssv orphan_file_inum 9"] {
+        let verdict = verdict(damaged(&image, request)?.path())?;
+        ensure!(verdict.is_clean() && verdict.agree(), "{verdict:?}");
+    }
+    Ok(())
+}
+
+/// A free inode.
+fn ino() -> extant_units::Ino {
+    extant_units::Ino::new(140).unwrap_or(extant_units::Ino::ROOT)
+}
+
+/// The log has a good copy of the superblock, and a mount does not mind these fields before.
+#[test]
+fn a_superblock_is_judged_as_a_replay_leaves_it() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[6];
+    let image = base(mib, args, dirty)?;
+    for request in [
+        "ssv usr_quota_inum 140",
+        "ssv r_blocks_count 3000",
+        "ssv desc_size 32767",
+    ] {
+        let verdict = verdict(damaged(&image, request)?.path())?;
+        ensure!(
+            verdict.is_clean() && verdict.agree(),
+            "{request}: {verdict:?}"
+        );
+    }
+    // e2fsprogs opens no volume with this one.
+    let image = damaged(&image, "ssv log_groups_per_flex 99")?;
+    agree_damaged(
+        &image,
+        kind!(SuperblockField(SuperblockDamage::FlexGroups { log2: 99 })),
+    )
+}
+
+/// The superblock names it still, so that its blocks are no others' and are not free.
+#[test]
+fn a_journal_without_the_feature_has_its_blocks() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[1];
+    let image = damaged(&base(mib, args, dirty)?, "ssv feature_compat 0x38")?;
+    alone(&image, |kind| {
+        *kind == SuperblockDamage::JournalWithoutFeature.into()
+    })
+}
+
+/// Linux goes no further at one that was never used; e2fsck -n does not read the list.
+#[test]
+fn the_list_of_orphans_leads_to_inodes_in_use() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for at in [0, 9] {
+        let (_, mib, args, dirty) = BASES[at];
+        let image = damaged(&base(mib, args, dirty)?, "ssv last_orphan 140")?;
+        alone(&image, |kind| {
+            *kind == OrphanDamage::ListTarget { ino: ino() }.into()
+        })?;
     }
     Ok(())
 }

@@ -2,9 +2,9 @@
 //! a damage of its own in `check_agreement.rs`; a disagreement that none explains is a failure.
 
 use extant_disk::damage::{
-    AttributeDamage, CorruptKind, ExtentError, GroupDamage, GroupDescError, InodeDamage,
-    JournalDamage, JournalSuperblockError, MapDamage, OrphanDamage, QuotaDamage, QuotaError,
-    ReservedDamage, SuperblockDamage, SuperblockError, XattrError,
+    AttributeDamage, CorruptKind, ExtentError, GroupDamage, GroupDescError, IndexDamage,
+    InodeDamage, JournalDamage, JournalSuperblockError, MapDamage, OrphanDamage, QuotaDamage,
+    QuotaError, ReservedDamage, SuperblockDamage, SuperblockError, XattrError,
 };
 
 use super::{Expected, Verdict, kind};
@@ -133,7 +133,8 @@ pub(crate) const OURS: &[Exception] = &[
         says: Says::Kinds(&[kind!(JournalSuperblock(
             JournalSuperblockError::Start { .. } | JournalSuperblockError::Geometry { .. }
         ))]),
-        why: "e2fsck -n passes over a log that waits for no recovery",
+        why: "e2fsck -n passes over a log that waits for no recovery, and takes any first block of \
+              one that does; Linux refuses both",
         shown_by: (0, "zap_block -o 28 -l 4 -p 0x11 {block 0}"),
     },
     Exception {
@@ -150,6 +151,30 @@ pub(crate) const OURS: &[Exception] = &[
         shown_by: (6, "ssv first_ino 10"),
     },
     Exception {
+        name: "size of descriptors with 64bit",
+        says: Says::Kinds(&[kind!(Superblock(
+            SuperblockError::BadField {
+                field: "desc_size",
+                ..
+            },
+            _
+        ))]),
+        why: "e2fsck -n says so, goes on and exits with 0; Linux refuses to mount",
+        shown_by: (9, "ssv desc_size 32"),
+    },
+    Exception {
+        name: "features of revision 0",
+        says: Says::Kinds(&[kind!(Superblock(
+            SuperblockError::BadField {
+                field: "rev_level",
+                ..
+            },
+            _
+        ))]),
+        why: "e2fsck -n passes over it where inodes have the size of revision 0; Linux warns",
+        shown_by: (1, "ssv rev_level 0"),
+    },
+    Exception {
         name: "no journal to replay",
         says: Says::Kinds(&[kind!(Journal(JournalDamage::ReplayWithoutJournal))]),
         why: "debugfs, which replays for e2fsck here, clears the mark",
@@ -157,12 +182,67 @@ pub(crate) const OURS: &[Exception] = &[
     },
     Exception {
         name: "device of the journal",
-        says: Says::Kinds(&[kind!(SuperblockField(
-            SuperblockDamage::ExternalJournal | SuperblockDamage::JournalWithoutFeature
-        ))]),
+        says: Says::Kinds(&[kind!(SuperblockField(SuperblockDamage::ExternalJournal))]),
         why: "e2fsck looks at the journal's UUID and inode, not at its device number; Linux \
               refuses to mount",
         shown_by: (0, "ssv journal_dev 5"),
+    },
+    Exception {
+        name: "journal without the feature",
+        says: Says::Kinds(&[kind!(SuperblockField(
+            SuperblockDamage::JournalWithoutFeature
+        ))]),
+        why: "e2fsck -n says so, of an inode, and exits with 0 as for all that its passes do not \
+              find",
+        shown_by: (1, "ssv feature_compat 0x38"),
+    },
+    Exception {
+        name: "inode of a feature that is missing",
+        says: Says::Kinds(&[kind!(SuperblockField(
+            SuperblockDamage::QuotaWithoutFeature { .. }
+                | SuperblockDamage::OrphanFileWithoutFeature { .. }
+        ))]),
+        why: "e2fsck minds such a number only where it takes the inode for reserved; Linux refuses \
+              the inode once it is a file, and e2fsck without -n clears numbers of reserved ones",
+        shown_by: (0, "ssv usr_quota_inum 140"),
+    },
+    Exception {
+        name: "protected special file",
+        says: Says::Kinds(&[kind!(Inode(InodeDamage::Protected))]),
+        why: "e2fsck -n says so, and exits with 0",
+        shown_by: (1, "sif fifo flags 0x10"),
+    },
+    Exception {
+        name: "NUL in a target inside of an inode",
+        says: Says::Kinds(&[kind!(Inode(InodeDamage::SymlinkTargetNul { .. }))]),
+        why: "e2fsck compares the size alone; Linux ends the target there",
+        shown_by: (9, "sif slow block[9] 0x62"),
+    },
+    Exception {
+        name: "attribute block of an inode without a name",
+        says: Says::Kinds(&[kind!(Inode(InodeDamage::AttributesOutside { .. }))]),
+        why: "e2fsck tells of a bad inode where a name leads to it; Linux refuses the inode, and \
+              so to mount",
+        shown_by: (0, "sif <8> file_acl 0x700000"),
+    },
+    Exception {
+        name: "cluster with two parts of a file",
+        says: Says::Kinds(&[kind!(Map(MapDamage::ClusterTwice { .. }))]),
+        why: "e2fsck takes an extent in the cluster of the one before it for more of that cluster, \
+              wherever it is in the file; in Linux one part overwrites the other, and frees it",
+        shown_by: (
+            15,
+            "sif tiny size 5000\nsif tiny block[0] 0x2f30a\nsif tiny block[6] 4\n\
+             sif tiny block[7] 1\nsif tiny block[8] {data tiny}",
+        ),
+    },
+    Exception {
+        name: "hash of a name that is no UTF-8",
+        says: Says::Kinds(&[kind!(Index(IndexDamage::WrongLeaf { name, .. })
+            if std::str::from_utf8(&name.0).is_err())]),
+        why: "e2fsck takes the hash of the entry before it, as it folds no such name; Linux hashes \
+              its bytes as they are",
+        shown_by: (13, "zap_block -f big -o 60 -l 1 -p 0xf6 1\nseal"),
     },
     Exception {
         name: "never written without the feature",
@@ -186,10 +266,10 @@ pub(crate) const OURS: &[Exception] = &[
                 },
                 _
             )),
-            kind!(SuperblockField(SuperblockDamage::ReservedBlocks { .. })),
+            kind!(Superblock(SuperblockError::Truncated { .. }, _)),
         ]),
         why: "the journal has a good copy, but the bad one must be read to find the journal",
-        shown_by: (6, "ssv r_blocks_count 3000"),
+        shown_by: (6, "ssv blocks_count 8000"),
     },
     Exception {
         name: "tree and lists of quotas",
@@ -205,6 +285,13 @@ pub(crate) const OURS: &[Exception] = &[
         why: "e2fsck takes entries as it finds them, whatever ids lead there, and does not look at \
               counts and lists; Linux finds no entry, or writes over another one",
         shown_by: (11, "zap_block -o 28 -l 1 -p 2 {quota 0}"),
+    },
+    Exception {
+        name: "links of a file of quotas",
+        says: Says::Kinds(&[kind!(Quota(QuotaDamage::Unlinked { .. }))]),
+        why: "e2fsck does not look at the links of an inode without a name; Linux refuses it, and \
+              so to mount",
+        shown_by: (11, "sif <3> links_count 0"),
     },
     Exception {
         name: "magic of quotas",

@@ -16,7 +16,7 @@ use extant_check::{CheckOptions, Error, Finding, check};
 use extant_disk::damage::CorruptKind;
 use extant_disk::superblock::Superblock;
 use extant_jbd2::JournalError;
-use extant_testkit::{Cmd, Image, Result, TempDir, bail, ensure};
+use extant_testkit::{Cmd, Image, Result, TempDir, bail, ensure, mutate};
 
 /// A small feature set: name, size in MiB, arguments of mke2fs, and whether the journal keeps a
 /// transaction.
@@ -109,7 +109,8 @@ pub(crate) const READ_ONLY: &[FeatureSet] = &[
     (
         "encrypt",
         4,
-        "-b 1024 -N 160 -O casefold,encrypt,verity -E encoding=utf8",
+        "-b 1024 -N 160 -O casefold,encrypt,verity \
+         -E encoding=utf8,hash_seed=6b1dd4d5-0d5c-4f11-9d5e-0a3f3c5c2b11",
         false,
     ),
     // The feature is set once files share blocks: mke2fs does not know it.
@@ -300,8 +301,15 @@ fn block_size(args: &str) -> u64 {
 /// Requests of debugfs. `{block N}` is replaced by a block of the journal, `{quota N}` by one of
 /// the file of users' quotas, `{name FILE}` by the
 /// location of the name of the first attribute in the inode of the file, `{value FILE}` by that of
-/// the second byte of its value's size, `{place FILE}` of its value's offset.
+/// the second byte of its value's size, `{place FILE}` of its value's offset, `{data FILE}` by the
+/// first block of its data. With the last line `seal` all checksums are right afterwards.
 pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
+    if let Some(request) = request.strip_suffix("\nseal") {
+        damage(image, request)?;
+        let mut bytes = std::fs::read(image.path())?;
+        mutate::seal(&mut bytes);
+        return Ok(std::fs::write(image.path(), bytes)?);
+    }
     let Some((before, rest)) = request.split_once('{') else {
         return script(image, request);
     };
@@ -315,6 +323,7 @@ pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
             let block = image.debugfs(&format!("bmap <3> {number}"))?;
             block.trim().to_owned()
         }
+        Some(("data", file)) => image.debugfs(&format!("bmap {file} 0"))?.trim().to_owned(),
         Some(("name", file)) => in_first_entry(&image.debugfs(&format!("imap {file}"))?, 16, 0)?,
         Some(("place", file)) => in_first_entry(&image.debugfs(&format!("imap {file}"))?, 3, 255)?,
         Some(("value", file)) => in_first_entry(&image.debugfs(&format!("imap {file}"))?, 9, 3)?,
@@ -406,6 +415,9 @@ impl Found {
             Error::Corrupt { kind, .. } => Some(kind.clone()),
             Error::Superblock(error) => Some((*error).into()),
             Error::Journal(JournalError::Corrupt(damage)) => Some(damage.clone().into()),
+            Error::Journal(
+                JournalError::CorruptSuperblock(error) | JournalError::UnsupportedSuperblock(error),
+            ) => Some((*error).into()),
             _ => None,
         };
         let text = error.to_string();
