@@ -136,7 +136,10 @@ impl Check<'_> {
         // Only blocks of the file system are claimed.
         let free = len - usage.used(self.group);
         let unwritten = self.has_flag(GroupFlags::BLOCK_UNINIT);
-        if unwritten && !usage.has_files(self.group) {
+        let has_files = usage.has_files(self.group);
+        // The last group may be cut short. Its bits behind the end stand nowhere else.
+        let is_cut = len < volume.sb.blocks_per_group() >> volume.sb.cluster_bits();
+        if unwritten && !has_files && !is_cut {
             return Ok(free);
         }
         let bitmap = Bitmap {
@@ -147,7 +150,13 @@ impl Check<'_> {
             repair: OnceCell::new(),
         };
         if unwritten {
-            self.wrong(&bitmap, BitmapDamage::FilesInUnwritten);
+            self.wrong(
+                &bitmap,
+                match has_files {
+                    true => BitmapDamage::FilesInUnwritten,
+                    false => BitmapDamage::LastUnwritten,
+                },
+            );
         } else {
             self.bitmap(&bitmap, desc.block_bitmap, desc.block_bitmap_csum)?;
         }

@@ -63,11 +63,7 @@ pub(crate) fn compare(
             continue;
         }
         if facts.is_value {
-            let values = scan.values.as_ref();
-            if values.is_some_and(|values| values.binary_search(&facts.ino).is_err()) {
-                let damage = AttributeDamage::UnusedValue;
-                findings.add_alone(Location::Inode(facts.ino), damage);
-            }
+            value(facts, scan, findings);
             continue;
         }
         let links = LinkCount {
@@ -89,6 +85,19 @@ pub(crate) fn compare(
                 None => findings.add_alone(place, damage),
             }
         }
+    }
+}
+
+/// Checks that attributes have the value of an inode. However many have it, they are one link.
+fn value(facts: &Facts, scan: &Scan, findings: &Findings) {
+    let place = Location::Inode(facts.ino);
+    let values = scan.values.as_ref();
+    if values.is_some_and(|values| values.binary_search(&facts.ino).is_err()) {
+        findings.add_alone(place, AttributeDamage::UnusedValue);
+    } else if facts.links != 1 {
+        let (stored, found) = (u32::from(facts.links), 1);
+        let repair = || Repair::Links(facts.ino, 1);
+        findings.add_repairable(place, LinkDamage::Count { stored, found }, repair);
     }
 }
 

@@ -5,7 +5,8 @@ mod check_kit;
 
 use check_kit::{BASES, CLUSTERS, Expected, base, damage, kind, verdict};
 use extant_disk::damage::{
-    CorruptKind, GroupDamage, InodeDamage, OrphanDamage, ReservedDamage, SuperblockDamage,
+    BitmapDamage, CorruptKind, GroupDamage, InodeDamage, LinkDamage, OrphanDamage, ReservedDamage,
+    SuperblockDamage,
 };
 use extant_testkit::{Context, Image, Need, Result, ensure, need};
 
@@ -96,6 +97,45 @@ fn groups_have_their_own_metadata_without_flex_bg() -> Result<()> {
         base(mib, &args, dirty).context(|| format!("{name} without flex_bg"))?;
     }
     Ok(())
+}
+
+/// The attributes that have a value count as one link of its inode.
+#[test]
+fn a_value_has_one_link() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[10];
+    let image = base(mib, args, dirty)?;
+    let values = (12..=160)
+        .filter(|ino| {
+            let told = image.debugfs(&format!("stat <{ino}>")).unwrap_or_default();
+            told.contains("Flags: 0x200000") || told.contains("Flags: 0x280000")
+        })
+        .collect::<Vec<_>>();
+    ensure!(!values.is_empty(), "no values");
+    for ino in values {
+        let request = format!("sif <{ino}> links_count 7");
+        let count = kind!(Link(LinkDamage::Count {
+            stored: 7,
+            found: 1
+        }));
+        agree_damaged(&damaged(&image, &request)?, count)?;
+    }
+    Ok(())
+}
+
+/// e2fsck takes the padding of a bitmap that was never written for missing.
+#[test]
+fn the_last_block_bitmap_is_written() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let unwritten = kind!(Bitmap(BitmapDamage::LastUnwritten));
+    let (_, mib, args, dirty) = BASES[3];
+    let image = base(mib, args, dirty)?;
+    let request = "set_bg 5 flags 7\nset_bg 5 checksum calc";
+    agree_damaged(&damaged(&image, request)?, unwritten)
 }
 
 /// Linux refuses such an inode, also one that becomes a file later.

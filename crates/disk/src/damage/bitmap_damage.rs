@@ -17,6 +17,7 @@ damage! {
         FreeInodes { free: u32, stored: u32 } =>
             "{free} inodes are free, the descriptor says {stored}",
         FilesInUnwritten => "marked as never written, but files own blocks of the group",
+        LastUnwritten => "marked as never written, but the group ends early",
         InodesInUnwritten => "the group has inodes in use, but its bitmap was never written",
         UsedPastMark { mark: u32 } =>
             "inodes past the {mark} that were ever used are marked as in use",
