@@ -47,9 +47,11 @@ impl Volume {
                 self.claim(start + old..start + new)?;
             }
         }
-        // The last group of one of the two may be larger in the other.
-        if self.old.group_blocks(common - 1) != self.new.group_blocks(common - 1) {
-            self.touch(common - 1)?;
+        // The last group of one of the two may be larger in the other, and needs a bitmap.
+        let last = common - 1;
+        let differs = self.old.group_blocks(last) != self.new.group_blocks(last);
+        if differs || common == self.new.groups {
+            self.touch(last)?;
         }
         Ok(())
     }
@@ -68,14 +70,7 @@ impl Volume {
         );
         for (group, mut desc) in plan.descriptors() {
             let group = group.get();
-            let blocks = self.new.group_blocks(group);
-            let len = blocks.end - blocks.start;
-            // Whole groups with nothing but the copies at their start need no bitmap.
-            let head = self.new.clusters_for(self.new.head_blocks(group));
-            let bare = u64::from(desc.free_blocks) + head
-                == u64::from(self.new.clusters_per_group())
-                && len == u64::from(self.new.blocks_per_group);
-            let bare = bare && self.new.features.group_csum();
+            let bare = self.needs_no_bitmap(group, desc.free_blocks);
             desc.flags.set(GroupFlags::BLOCK_UNINIT, bare);
             self.groups.push(desc);
             if !bare {
@@ -107,6 +102,15 @@ impl Volume {
         let last = self.desc(self.new.groups - 1)?.inode_table;
         self.cursor = self.new.group_of(last.get());
         Ok(())
+    }
+
+    /// Returns whether a new group with so many free clusters needs no bitmap on the device: it has
+    /// nothing but the copies at its start. The last group has one in any case, as mke2fs makes it.
+    pub(crate) fn needs_no_bitmap(&self, group: u32, free: u32) -> bool {
+        let head = self.new.clusters_for(self.new.head_blocks(group));
+        let is_bare = u64::from(free) + head == u64::from(self.new.clusters_per_group());
+        let is_new = group >= self.old.groups && group + 1 < self.new.groups;
+        is_bare && is_new && self.new.features.group_csum()
     }
 
     /// A new group's inodes: none.

@@ -63,7 +63,8 @@ impl Volume {
             free: bitmap::count_clear(&now, len(&is)),
             now,
             busy,
-            changed: len(&was) != len(&is),
+            // The last group has a bitmap on the device.
+            changed: len(&was) != len(&is) || group + 1 == self.new.groups,
         })
     }
 

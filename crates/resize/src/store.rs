@@ -93,11 +93,7 @@ impl Volume {
                 free, bits.free,
                 "group {group}: each block was taken and released once"
             );
-            let supers = self.new.clusters_for(self.new.head_blocks(group));
-            // A group with nothing but the copies at its start needs no bitmap on the device.
-            let bare = u64::from(free) + supers == u64::from(self.new.clusters_per_group())
-                && group >= self.old.groups
-                && self.new.features.group_csum();
+            let bare = self.needs_no_bitmap(group, free);
             let sum = self.checksum.of_bitmap(&bits.now[..covered]);
             let now = bits.now.clone();
             let desc = self.desc_mut(group)?;
