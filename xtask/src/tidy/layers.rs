@@ -23,6 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["extant-units", "extant-ring", "extant-sync"],
     ),
     ("extant-nbd", &["extant-units", "extant-blockdev"]),
+    ("extant-store", &["extant-units", "extant-blockdev"]),
     (
         "extant-extent-io-tree",
         &["extant-failpoint", "extant-sync"],
@@ -173,6 +174,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-bench",
             "extant-nbd",
             "extant-sandbox",
+            "extant-store",
         ],
     ),
     ("extant-host", &["extant-blockdev"]),

@@ -1,0 +1,81 @@
+//! Failures of a store, and of what it holds.
+
+use std::io;
+
+/// The result of a call to a store.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an image cannot be stored or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text is no address of an image in a store.
+    #[error("{text:?} is no address of an image in a store: {why}")]
+    BadLocation {
+        /// The text.
+        text: String,
+        /// The part that is wrong.
+        why: &'static str,
+    },
+    /// A request failed, also when it was repeated.
+    #[error("{object}: {source}")]
+    Request {
+        /// The object's path in the store.
+        object: String,
+        /// The client's error.
+        source: Box<object_store::Error>,
+    },
+    /// The client of the store cannot be made.
+    #[error("the store cannot be used: {what}")]
+    Client {
+        /// The reason.
+        what: String,
+    },
+    /// There is no version of the image.
+    #[error("there is no image of this name")]
+    NoImage,
+    /// There is no version of this number.
+    #[error("there is no version {number}")]
+    NoVersion {
+        /// The number.
+        number: u64,
+    },
+    /// An object that another one names is not there.
+    #[error("{object} is missing")]
+    Missing {
+        /// The object's path in the store.
+        object: String,
+    },
+    /// An object is not what its name says, or breaks the format.
+    #[error("{object} is damaged: {why}")]
+    Damaged {
+        /// The object's path in the store.
+        object: String,
+        /// The difference.
+        why: String,
+    },
+    /// Another push created the version first.
+    #[error("another push has made version {number} meanwhile: push again")]
+    Overtaken {
+        /// The version's number.
+        number: u64,
+    },
+    /// The image is too large for a manifest, or the chunk length is none.
+    #[error("{what}")]
+    BadSize {
+        /// The bound.
+        what: &'static str,
+    },
+    /// The image or the file failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Error {
+    pub(crate) fn damaged(object: impl ToString, why: impl ToString) -> Self {
+        Self::Damaged {
+            object: object.to_string(),
+            why: why.to_string(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Images in an object store.
+//!
+//! # Responsibility
+//! An image is cut into chunks of one size. A chunk is an object that is named by the hash of its
+//! content, so images that have a chunk in common share it. A manifest lists the chunks of one
+//! image in order, and is named by its own hash. A version is a small object that names a manifest:
+//! an image has versions 1, 2, 3 and so on, and the last one is the current one.
+//!
+//! ```text
+//! ROOT/names/NAME/00000000000000000002   version 2 of the image NAME
+//!        │
+//!        ▼
+//! ROOT/manifests/HASH                    length of the image, length of a chunk, hashes
+//!        │
+//!        ▼
+//! ROOT/chunks/HA/HASH                    a chunk, compressed with zstd
+//! ```
+//!
+//! [`push`] stores an image as the next version, [`pull`] makes a file of one, and [`StoredImage`]
+//! is a block device that fetches chunks when they are read.
+//!
+//! # Invariants
+//! - No object is ever changed. A chunk is stored before the manifest that lists it, and that
+//!   before the version that names it: a version that can be read is whole, whenever a push ends.
+//! - A version is created only if there is none of its number. Of two pushes of one name, one
+//!   fails.
+//! - The store is not trusted. Each object is read within a bound, and its content must have its
+//!   hash: no byte of another object is returned as data.
+//! - A chunk that is all zeros is not stored.
+//!
+//! # Concurrency
+//! Calls block their thread. A store may be used by many threads; its requests run on a runtime of
+//! its own with two threads.
+//!
+//! # Errors
+//! [`Error`] names the object. Requests that fail for a moment are repeated for up to three
+//! minutes.
+#![forbid(unsafe_code)]
+
+mod chunk;
+mod error;
+mod hash;
+mod location;
+mod manifest;
+mod pull;
+mod push;
+mod store;
+mod stored_image;
+mod version;
+
+pub use error::{Error, Result};
+pub use hash::ObjectHash;
+pub use location::Location;
+pub use manifest::{CHUNK_BYTES, Manifest};
+pub use pull::{Pulled, pull};
+pub use push::{PushOptions, Pushed, push};
+pub use store::Store;
+pub use stored_image::StoredImage;
+pub use version::{Version, versions};

@@ -1,0 +1,180 @@
+//! Storing an image as the next version of its name.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use extant_blockdev::BlockDevice;
+use extant_units::DevOff;
+use parking_lot::Mutex;
+
+use crate::chunk;
+use crate::error::Result;
+use crate::hash::ObjectHash;
+use crate::location::Location;
+use crate::manifest::{self, CHUNK_BYTES, Manifest};
+use crate::store::Store;
+use crate::version::{self, Version};
+
+/// The usual number of threads of a push or a pull: requests that are under way at once.
+pub(crate) const THREADS: usize = 8;
+
+/// Options of [`push`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PushOptions {
+    /// Bytes of a chunk: a power of two from 4 KiB to 16 MiB. Images share chunks of one length
+    /// only.
+    pub chunk_bytes: u32,
+    /// Threads that read, compress and send.
+    pub threads: usize,
+}
+
+impl Default for PushOptions {
+    fn default() -> Self {
+        Self {
+            chunk_bytes: CHUNK_BYTES,
+            threads: THREADS,
+        }
+    }
+}
+
+/// The outcome of a push.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pushed {
+    /// The new version.
+    pub version: Version,
+    /// Chunks of the image that are not all zeros, each counted once.
+    pub chunks: u64,
+    /// Those that the store did not have.
+    pub new_chunks: u64,
+    /// Bytes that were sent for them.
+    pub sent_bytes: u64,
+}
+
+/// Stores `image` as the next version of the name in `location`, and calls `progress` with the
+/// bytes that are done, from several threads. The image must not change meanwhile. A push that was
+/// stopped leaves chunks, which the next one finds.
+///
+/// # Errors
+/// A failed read or request; [`crate::Error::Overtaken`] if another push was faster;
+/// [`crate::Error::BadSize`]. There is no new version then.
+pub fn push(
+    store: &Store,
+    location: &Location,
+    image: &dyn BlockDevice,
+    options: PushOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Pushed> {
+    let name = location.name();
+    let last = version::last(store, name)?;
+    let mut known = HashSet::new();
+    if last > 0 {
+        let manifest = version::manifest(store, &version::read(store, name, last)?)?;
+        known.extend(manifest.chunks().iter().flatten().copied());
+    }
+    let count = manifest::chunk_count(image.len(), options.chunk_bytes)?;
+    let upload = Upload {
+        store,
+        image,
+        chunk_bytes: options.chunk_bytes,
+        count,
+        next: AtomicUsize::new(0),
+        stopped: AtomicBool::new(false),
+        known,
+        claimed: Mutex::new(HashSet::new()),
+        new_chunks: AtomicU64::new(0),
+        sent_bytes: AtomicU64::new(0),
+        progress,
+    };
+    let chunks = upload.run(options.threads.max(1))?;
+    let manifest = Manifest::new(image.len(), options.chunk_bytes, chunks)?;
+    let content = manifest.to_bytes();
+    let hash = ObjectHash::of(&content);
+    store.put(&manifest::path(&hash), content)?;
+    let version = version::create(store, name, last + 1, (hash, &manifest))?;
+    let distinct: HashSet<_> = manifest.chunks().iter().flatten().collect();
+    Ok(Pushed {
+        version,
+        chunks: distinct.len() as u64,
+        new_chunks: upload.new_chunks.into_inner(),
+        sent_bytes: upload.sent_bytes.into_inner(),
+    })
+}
+
+/// A push under way. Threads take the chunks in order.
+struct Upload<'a> {
+    store: &'a Store,
+    image: &'a dyn BlockDevice,
+    chunk_bytes: u32,
+    count: usize,
+    next: AtomicUsize,
+    /// A thread has failed.
+    stopped: AtomicBool,
+    /// Chunks that the version before has: a version keeps them.
+    known: HashSet<ObjectHash>,
+    /// Chunks that a thread of this push has seen to.
+    claimed: Mutex<HashSet<ObjectHash>>,
+    new_chunks: AtomicU64,
+    sent_bytes: AtomicU64,
+    progress: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Upload<'_> {
+    /// Sees to all chunks. Returns their hashes in order.
+    fn run(&self, threads: usize) -> Result<Vec<Option<ObjectHash>>> {
+        let parts: Vec<Result<Vec<_>>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
+            let ended = threads.into_iter().map(|thread| thread.join());
+            ended
+                .map(|part| part.expect("no panic of a push"))
+                .collect()
+        });
+        let mut chunks = vec![None; self.count];
+        for part in parts {
+            for (nth, hash) in part? {
+                chunks[nth] = Some(hash);
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// The part of one thread: chunks that are not all zeros.
+    fn work(&self) -> Result<Vec<(usize, ObjectHash)>> {
+        let mut done = Vec::new();
+        let mut buf = vec![0; self.chunk_bytes as usize];
+        while !self.stopped.load(Ordering::Relaxed) {
+            let nth = self.next.fetch_add(1, Ordering::Relaxed);
+            if nth >= self.count {
+                break;
+            }
+            let one = self.one(nth, &mut buf);
+            let hash = one.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;
+            done.extend(hash.map(|hash| (nth, hash)));
+        }
+        Ok(done)
+    }
+
+    /// Stores the chunk `nth`, if the store does not have it.
+    fn one(&self, nth: usize, buf: &mut [u8]) -> Result<Option<ObjectHash>> {
+        let at = nth as u64 * u64::from(self.chunk_bytes);
+        let len = (self.image.len() - at).min(self.chunk_bytes.into());
+        let plain = &mut buf[..usize::try_from(len).expect("at most a chunk")];
+        self.image.read_at(DevOff::new(at), plain)?;
+        (self.progress)(len);
+        if plain.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let hash = ObjectHash::of(plain);
+        if self.known.contains(&hash) || !self.claimed.lock().insert(hash) {
+            return Ok(Some(hash));
+        }
+        let object = chunk::path(&hash);
+        if !self.store.has(&object)? {
+            let content = chunk::encode(plain)?;
+            self.new_chunks.fetch_add(1, Ordering::Relaxed);
+            self.sent_bytes
+                .fetch_add(content.len() as u64, Ordering::Relaxed);
+            self.store.put(&object, content)?;
+        }
+        Ok(Some(hash))
+    }
+}

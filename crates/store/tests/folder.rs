@@ -1,0 +1,277 @@
+//! Images in a folder of the host: whole round trips, what versions share, and what is told when
+//! the folder is damaged.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_store::{
+    Error, Location, PushOptions, Pushed, Store, StoredImage, pull, push, versions,
+};
+use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, Rng, TempDir};
+use extant_units::DevOff;
+
+const CHUNK: usize = 4096;
+const OPTIONS: PushOptions = PushOptions {
+    chunk_bytes: 4096,
+    threads: 4,
+};
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(TempDir::new("store").unwrap())
+    }
+
+    fn location(&self, name: &str) -> Location {
+        let folder = self.0.path().display();
+        format!("file://{folder}/{name}").parse().unwrap()
+    }
+
+    fn push(&self, name: &str, image: &dyn BlockDevice) -> Result<Pushed, Error> {
+        let location = self.location(name);
+        let store = Store::open(&location)?;
+        push(&store, &location, image, OPTIONS, &|_| {})
+    }
+
+    fn pull(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let location = self.location(name);
+        let store = Store::open(&location)?;
+        let make = |len| Ok(MemoryDevice::new(len));
+        let (_, image) = pull(&store, &location, make, &|_| {})?;
+        Ok(image.to_bytes())
+    }
+
+    /// The files of a folder in it, in order.
+    fn files(&self, below: &str) -> Vec<PathBuf> {
+        fn walk(dir: &Path, to: &mut Vec<PathBuf>) {
+            for entry in std::fs::read_dir(dir).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => walk(&path, to),
+                    false => to.push(path),
+                }
+            }
+        }
+        let mut files = Vec::new();
+        walk(&self.0.join(below), &mut files);
+        files.sort();
+        files
+    }
+}
+
+/// `chunks` chunks, every fourth of which is zeros, and a part of one.
+fn content(seed: u64, chunks: usize) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let mut bytes = Vec::new();
+    for nth in 0..chunks {
+        let words = (0..CHUNK / 16).flat_map(|_| rng.next_u64().to_le_bytes());
+        let chunk: Vec<u8> = words.chain(std::iter::repeat_n(7, CHUNK / 2)).collect();
+        bytes.extend(if nth % 4 == 3 { vec![0; CHUNK] } else { chunk });
+    }
+    bytes.extend([9; 1000]);
+    bytes
+}
+
+fn device(bytes: &[u8]) -> MemoryDevice {
+    MemoryDevice::from_bytes(bytes)
+}
+
+#[test]
+fn an_image_comes_back_and_versions_share_chunks() {
+    let folder = Folder::new();
+    let mut bytes = content(1, 20);
+    let first = folder.push("root", &device(&bytes)).unwrap();
+    assert_eq!(
+        (first.version.number, first.chunks, first.new_chunks),
+        (1, 16, 16)
+    );
+    assert_eq!(folder.files("chunks").len(), 16);
+    let old = bytes.clone();
+    bytes[5 * CHUNK + 17] ^= 1;
+    let second = folder.push("root", &device(&bytes)).unwrap();
+    assert_eq!(
+        (second.version.number, second.chunks, second.new_chunks),
+        (2, 16, 1)
+    );
+    assert!(second.sent_bytes < 4096, "{}", second.sent_bytes);
+    let other = folder.push("copy", &device(&bytes)).unwrap();
+    assert_eq!((other.version.number, other.new_chunks), (1, 0));
+
+    assert!(folder.pull("root").unwrap() == bytes);
+    assert!(folder.pull("root@1").unwrap() == old);
+    let location = folder.location("root");
+    let all = versions(&Store::open(&location).unwrap(), &location).unwrap();
+    assert_eq!(all, [first.version, second.version]);
+    assert!(matches!(folder.pull("none"), Err(Error::NoImage)));
+    let missing = folder.pull("root@3");
+    assert!(
+        matches!(missing, Err(Error::NoVersion { number: 3 })),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn reads_fetch_each_chunk_once_and_zeros_never() {
+    let folder = Folder::new();
+    let bytes = content(2, 12);
+    folder.push("root", &device(&bytes)).unwrap();
+    let image = StoredImage::open(&folder.location("root")).unwrap();
+    assert_eq!(image.len(), bytes.len() as u64);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (image, bytes) = (&image, &bytes);
+            scope.spawn(move || {
+                let mut rng = Rng::new(thread);
+                for _ in 0..200 {
+                    let from = rng.index(bytes.len());
+                    let len = rng.index(3 * CHUNK);
+                    let len = len.min(bytes.len() - from);
+                    let mut buf = vec![1; len];
+                    image.read_at(DevOff::new(from as u64), &mut buf).unwrap();
+                    assert!(buf == bytes[from..from + len], "{from} {len}");
+                }
+            });
+        }
+    });
+    let (_, fetched) = image.counters()[0];
+    assert_eq!(fetched, 10, "nine chunks that are not zeros, and the last");
+    let end = DevOff::new(bytes.len() as u64 - 1);
+    assert!(image.read_at(end, &mut [0; 2]).is_err(), "past the end");
+    assert!(image.write_at(DevOff::ZERO, &[1]).is_err());
+}
+
+#[test]
+fn few_chunks_stay_in_memory() {
+    let folder = Folder::new();
+    let bytes = content(3, 15);
+    folder.push("root", &device(&bytes)).unwrap();
+    let image = StoredImage::with_memory(&folder.location("root"), 0).unwrap();
+    let mut buf = vec![0; bytes.len()];
+    for _ in 0..2 {
+        image.read_at(DevOff::ZERO, &mut buf).unwrap();
+        assert!(buf == bytes);
+    }
+    assert_eq!(
+        image.counters()[0].1,
+        26,
+        "each twice: four are kept of thirteen"
+    );
+}
+
+/// A read of a damaged chunk fails and names it; the others are read.
+#[test]
+fn a_damaged_or_missing_chunk_is_named() {
+    let folder = Folder::new();
+    let bytes = content(4, 8);
+    folder.push("root", &device(&bytes)).unwrap();
+    let files = folder.files("chunks");
+    let name = |file: &Path| file.file_name().unwrap().to_str().unwrap().to_owned();
+    let (altered, swapped, missing) = (&files[0], &files[1], &files[2]);
+    let mut object = std::fs::read(altered).unwrap();
+    let middle = object.len() / 2;
+    object[middle] ^= 1;
+    std::fs::write(altered, object).unwrap();
+    std::fs::copy(&files[3], swapped).unwrap();
+    std::fs::remove_file(missing).unwrap();
+    let image = StoredImage::open(&folder.location("root")).unwrap();
+    let mut failed = Vec::new();
+    for at in (0..bytes.len()).step_by(CHUNK) {
+        let mut buf = [0; 100];
+        match image.read_at(DevOff::new(at as u64), &mut buf) {
+            Ok(()) => assert!(buf == bytes[at..at + 100]),
+            Err(error) => failed.push(error.to_string()),
+        }
+    }
+    assert_eq!(failed.len(), 3, "{failed:#?}");
+    for (file, why) in [
+        (altered, "damaged"),
+        (swapped, "damaged"),
+        (missing, "missing"),
+    ] {
+        let named = |said: &&String| said.contains(&name(file)) && said.contains(why);
+        assert_eq!(failed.iter().filter(named).count(), 1, "{failed:#?}");
+    }
+    assert!(folder.pull("root").is_err());
+}
+
+#[test]
+fn a_damaged_manifest_or_version_is_refused() {
+    let folder = Folder::new();
+    folder.push("root", &device(&content(5, 8))).unwrap();
+    for below in ["manifests", "names/root"] {
+        let [file] = &folder.files(below)[..] else {
+            panic!("one file")
+        };
+        let good = std::fs::read(file).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            std::fs::write(file, bad).unwrap();
+            // The time and the length of a version are shown, and nothing goes by them.
+            let opened = StoredImage::open(&folder.location("root"));
+            assert!(
+                opened.is_err() || below != "manifests",
+                "{below}, byte {at}"
+            );
+        }
+        std::fs::write(file, vec![b'1'; 5000]).unwrap();
+        assert!(StoredImage::open(&folder.location("root")).is_err());
+        std::fs::write(file, good).unwrap();
+        assert!(StoredImage::open(&folder.location("root")).is_ok());
+    }
+}
+
+/// The other push ends while this one reads.
+#[test]
+fn of_two_pushes_of_one_name_one_fails() {
+    let folder = Folder::new();
+    let (ours, theirs) = (content(6, 8), content(7, 8));
+    let location = folder.location("root");
+    let store = Store::open(&location).unwrap();
+    let calls = AtomicU64::new(0);
+    let meanwhile = |_| {
+        if calls.fetch_add(1, Ordering::SeqCst) == 3 {
+            folder.push("root", &device(&theirs)).unwrap();
+        }
+    };
+    let pushed = push(&store, &location, &device(&ours), OPTIONS, &meanwhile);
+    assert!(
+        matches!(pushed, Err(Error::Overtaken { number: 1 })),
+        "{pushed:?}"
+    );
+    assert!(folder.pull("root").unwrap() == theirs);
+    assert_eq!(
+        folder.push("root", &device(&ours)).unwrap().version.number,
+        2
+    );
+}
+
+/// A push that ends early leaves the version before it, and what it sent is not sent again.
+#[test]
+fn a_push_that_ended_early_goes_on() {
+    let folder = Folder::new();
+    let old = content(8, 8);
+    folder.push("root", &device(&old)).unwrap();
+    let new = content(9, 40);
+    for reads in [0, 1, 7, 20, 33] {
+        let count = AtomicU64::new(0);
+        let plan = move |request: Request<'_>| match request.kind {
+            RequestKind::Read if count.fetch_add(1, Ordering::SeqCst) >= reads => {
+                Fault::Fail(std::io::ErrorKind::Other)
+            }
+            _ => Fault::Pass,
+        };
+        let failing = FaultyDevice::new(device(&new), plan);
+        assert!(matches!(folder.push("root", &failing), Err(Error::Io(_))));
+        assert!(folder.pull("root").unwrap() == old, "after {reads} reads");
+    }
+    let before = folder.files("chunks").len();
+    let pushed = folder.push("root", &device(&new)).unwrap();
+    assert!(
+        before > 7 + 20 && pushed.new_chunks < 12,
+        "{before}, {pushed:?}"
+    );
+    assert!(folder.pull("root").unwrap() == new);
+}
