@@ -138,6 +138,9 @@ fn run(command: Command) -> Outcome {
         Command::Diff(args) => commands::diff::run(&args),
         Command::Map(args) => commands::map::run(&args),
         Command::Trim(args) => commands::trim::run(&args).into(),
+        Command::Push(args) => commands::push::run(&args).into(),
+        Command::Pull(args) => commands::pull::run(&args).into(),
+        Command::Versions(args) => commands::versions::run(&args).into(),
         Command::Stats(args) => commands::stats::run(&args).into(),
         Command::Bench(args) => commands::bench::run(&args),
     }

@@ -33,6 +33,8 @@ pub(crate) struct MountSource {
 enum Kind {
     Device(Arc<dyn BlockDevice>),
     Server(Box<Address>),
+    /// A version in a store.
+    Stored(PathBuf),
 }
 
 impl MountSource {
@@ -41,6 +43,19 @@ impl MountSource {
     pub(crate) fn find(path: &Path, options: &mut MountOptions) -> Result<MountSource, Failure> {
         let real = source::real(path)?;
         let name = real.display().to_string();
+        if source::is_stored(path) {
+            if options.sandbox() {
+                let why = "a confined daemon reaches no object store: mount with -o nosandbox";
+                return Err(Failure::at(path.display(), why));
+            }
+            options.set_read_only();
+            let (kind, journal) = (Kind::Stored(path.to_owned()), journal(options)?);
+            return Ok(MountSource {
+                name,
+                kind,
+                journal,
+            });
+        }
         if source::is_remote(path) {
             // A confined daemon can read no files later.
             let address = if options.sandbox() {
@@ -132,7 +147,7 @@ impl MountSource {
     pub(crate) fn needs_recovery(&self, options: &MountOptions) -> Result<bool, Failure> {
         match &self.kind {
             Kind::Device(device) => opening(options).needs_recovery_on(device).at(&self.name),
-            Kind::Server(_) => Ok(false),
+            Kind::Server(_) | Kind::Stored(_) => Ok(false),
         }
     }
 
@@ -158,6 +173,7 @@ impl MountSource {
         let device = match self.kind {
             Kind::Device(device) => device,
             Kind::Server(address) => connect(&self.name, &address, options)?,
+            Kind::Stored(path) => source::stored(&path, OpenMode::ReadOnly)?,
         };
         let below = Arc::clone(&device);
         let opened = opening.open_volume_on(device);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{TypedValueParser, ValueParserFactory};
 use extant_nbd::Address;
+use extant_store::Location;
 
 /// A path inside of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl ImagePath {
     /// of an export that is the first one after the scheme; an address alone means its root.
     pub(crate) fn parse(operand: &OsStr) -> Option<ImagePath> {
         let bytes = operand.as_bytes();
-        let scheme = Address::scheme_len(bytes);
+        let scheme = Address::scheme_len(bytes).or_else(|| Location::scheme_len(bytes));
         let start = scheme.unwrap_or(0);
         let found = bytes.get(start..)?.windows(2).position(|two| two == b":/");
         let (image, path) = match found.map(|at| start + at).filter(|&at| at > 0) {
@@ -200,6 +201,8 @@ mod tests {
     fn an_address_keeps_its_scheme_and_port() {
         for (text, address, path) in [
             ("nbd://h/e:/a", "nbd://h/e", "/a"),
+            ("s3://b/p/n@3:/a", "s3://b/p/n@3", "/a"),
+            ("file:///f/n", "file:///f/n", "/"),
             ("nbd://h:10809/e", "nbd://h:10809/e", "/"),
             ("nbds://[::1]:7/e:/a:/b", "nbds://[::1]:7/e", "/a:/b"),
             (

@@ -1,5 +1,5 @@
-//! The meaning of the operand IMAGE: a file or block device of the host, or an export of an NBD
-//! server.
+//! The meaning of the operand IMAGE: a file or block device of the host, an export of an NBD
+//! server, or a version in an object store.
 
 use std::error::Error;
 use std::os::unix::ffi::OsStrExt;
@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use extant::device::{BlockDevice, FileDevice, OpenMode};
 use extant_nbd::{Address, AddressError, NbdDevice};
+use extant_store::{Location, StoredImage};
 
 use crate::failure::{At, Failure};
 
@@ -27,9 +28,34 @@ pub(crate) fn superblock() -> Option<u64> {
     SUPERBLOCK.get().copied()
 }
 
-/// Returns whether `image` is the address of an export.
+/// Returns whether `image` is an address, of an export or in a store.
 pub(crate) fn is_remote(image: &Path) -> bool {
-    Address::is_address(image.as_os_str().as_bytes())
+    Address::is_address(image.as_os_str().as_bytes()) || is_stored(image)
+}
+
+/// Returns whether `image` is an address in a store.
+pub(crate) fn is_stored(image: &Path) -> bool {
+    Location::is_location(image.as_os_str().as_bytes())
+}
+
+/// The address in a store that `image` is.
+pub(crate) fn location(image: &Path) -> Result<Location, Failure> {
+    let text = image.as_os_str().to_string_lossy();
+    let location: Result<Location, extant_store::Error> = text.parse();
+    location.map_err(|error| {
+        let what = error.to_string();
+        Failure::caused_by(error, what)
+    })
+}
+
+/// The version at the address `image`, which is only read.
+pub(crate) fn stored(image: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, Failure> {
+    if mode == OpenMode::ReadWrite {
+        let why = "a version in a store is only read: extant pull makes a file of it";
+        return Err(Failure::at(image.display(), why));
+    }
+    let device = StoredImage::open(&location(image)?);
+    Ok(Arc::new(device.map_err(|error| caused(image, error))?))
 }
 
 /// The one name of an image: its path without symbolic links, or its address.
@@ -50,6 +76,7 @@ pub(crate) fn connect(
         return Err(Failure::at(image.display(), READ_ONLY));
     }
     let device: Arc<dyn BlockDevice> = match (is_remote(image), superblock()) {
+        (true, _) if is_stored(image) => stored(image, mode)?,
         (true, _) => {
             let device = NbdDevice::connect(address(image)?, mode);
             Arc::new(device.map_err(|error| caused(image, error))?)
@@ -73,6 +100,9 @@ pub(crate) fn journal(
     let Some(path) = path else {
         return Ok(None);
     };
+    if is_stored(path) {
+        return stored(path, mode).map(Some);
+    }
     if is_remote(path) {
         let device = NbdDevice::connect(address(path)?, mode);
         let device = device.map_err(|error| caused(path, error))?;

@@ -259,6 +259,21 @@ const ALL: &[About] = &[
     ),
     about("trim", &["extant trim disk.img"], &["fstrim(8)"]),
     about(
+        "push",
+        &["extant push disk.img file:///tmp/store/disk"],
+        &["extant-pull(1)", "extant-versions(1)"],
+    ),
+    about(
+        "pull",
+        &["extant pull file:///tmp/store/disk@1 copy.img"],
+        &["extant-push(1)"],
+    ),
+    about(
+        "versions",
+        &["extant versions file:///tmp/store/disk"],
+        &["extant-push(1)"],
+    ),
+    about(
         "stats",
         &["extant stats ./mnt", "extant stats --watch --count 1 ./mnt"],
         &["extant-mount(1)"],

@@ -13,6 +13,7 @@ mod mounting;
 mod namespace;
 mod quotas;
 mod sealing;
+mod storing;
 mod transfer;
 mod volume;
 
@@ -39,6 +40,7 @@ pub(crate) use quotas::{
     Quota, QuotaAction, QuotaEdit, QuotaKinds, QuotaOwner, QuotaProject, QuotaReport,
 };
 pub(crate) use sealing::{SealedFiles, Verity, VerityAction, VerityEnable};
+pub(crate) use storing::{Pull, Push, Versions};
 pub(crate) use transfer::{Cp, Export, Tar, Untar};
 pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
 
@@ -61,6 +63,9 @@ IMAGE may be an export of an NBD server: nbd://HOST[:PORT]/EXPORT, nbds:// with 
 nbd+unix:///EXPORT?socket=PATH or nbds+unix://. Behind a ?, joined by &: connections=N (at most \
 so many, 4), timeout=SECONDS (for a reply, 60), reconnect=SECONDS (to a server that was lost, \
 30), tls-certificates=DIR, tls-hostname=NAME.
+
+Commands that only read take an image in an object store as well, as extant push stores it: \
+s3://BUCKET/PREFIX/NAME[@VERSION], gs://, az:// or file:///FOLDER/NAME.
 
 Examples:
   extant mkfs disk.img 10G
@@ -151,6 +156,9 @@ pub(crate) enum Command {
     Diff(Diff),
     Map(Map),
     Trim(Trim),
+    Push(Push),
+    Pull(Pull),
+    Versions(Versions),
     Stats(Stats),
     Bench(Bench),
     /// Print the help of a command or of a topic: images, durability, journal or options
@@ -233,6 +241,9 @@ impl Command {
             Command::Diff(_) => "diff",
             Command::Map(_) => "map",
             Command::Trim(_) => "trim",
+            Command::Push(_) => "push",
+            Command::Pull(_) => "pull",
+            Command::Versions(_) => "versions",
             Command::Stats(_) => "stats",
             Command::Bench(_) => "bench",
             Command::Help { .. } => "help",

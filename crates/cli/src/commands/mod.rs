@@ -25,6 +25,8 @@ pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod pull;
+pub(crate) mod push;
 pub(crate) mod quota;
 pub(crate) mod resize;
 pub(crate) mod rm;
@@ -38,6 +40,7 @@ pub(crate) mod trim;
 pub(crate) mod umount;
 pub(crate) mod untar;
 pub(crate) mod verity;
+pub(crate) mod versions;
 
 use extant::{Filesystem, SetAttr};
 

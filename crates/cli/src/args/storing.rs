@@ -1,0 +1,69 @@
+//! Commands that keep images in an object store: push, pull, versions.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::size;
+
+/// Store an image as the next version of a name in an object store
+///
+/// The image is cut into chunks. Only those are sent that the store does not have: versions of an
+/// image, and images with the same bucket and prefix, share what is alike in them. Zeros are not
+/// stored. The image must not be mounted for writing meanwhile. A push that was stopped is pushed
+/// again: it sends what is left. Of two pushes of one name at a time, one fails.
+///
+/// Credentials, region and endpoint are those of the environment: AWS_ACCESS_KEY_ID,
+/// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT ..., GOOGLE_SERVICE_ACCOUNT ...,
+/// AZURE_STORAGE_ACCOUNT_NAME ...
+#[derive(Args, Debug)]
+pub(crate) struct Push {
+    /// Bytes of a chunk, a power of two from 4K to 16M. Images share chunks of one size only
+    #[arg(long, value_name = "BYTES", default_value = "512K", value_parser = size::parse)]
+    pub(crate) chunk_size: u64,
+    /// Threads that read, compress and send
+    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) threads: u8,
+    /// Never show a progress bar. It shows on a terminal only, for pushes that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file, block device or NBD address
+    pub(crate) image: PathBuf,
+    /// s3://BUCKET/PREFIX/NAME, gs://, az:// or file:///FOLDER/NAME
+    #[arg(value_name = "STORED")]
+    pub(crate) stored: PathBuf,
+}
+
+/// Make a file of an image in an object store
+///
+/// Each chunk is verified. The file gets its name when it is whole, and has holes where the image
+/// has zeros.
+#[derive(Args, Debug)]
+pub(crate) struct Pull {
+    /// Never show a progress bar. It shows on a terminal only, for pulls that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// s3://BUCKET/PREFIX/NAME[@VERSION], gs://, az:// or file:///FOLDER/NAME
+    #[arg(value_name = "STORED")]
+    pub(crate) stored: PathBuf,
+    /// The image file to make
+    pub(crate) image: PathBuf,
+}
+
+/// List the versions of an image in an object store
+#[derive(Args, Debug)]
+pub(crate) struct Versions {
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// s3://BUCKET/PREFIX/NAME, gs://, az:// or file:///FOLDER/NAME
+    #[arg(value_name = "STORED")]
+    pub(crate) stored: PathBuf,
+}

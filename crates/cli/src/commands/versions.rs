@@ -1,0 +1,39 @@
+//! `extant versions`: lists the versions of an image in an object store.
+
+use extant::Timestamp;
+use extant_store::{Store, versions};
+use serde_json::json;
+
+use crate::args::Versions;
+use crate::failure::Failure;
+use crate::output::{Output, size_word, time_word};
+use crate::source;
+
+pub(crate) fn run(args: &Versions) -> Result<(), Failure> {
+    let location = source::location(&args.stored)?;
+    let found = Store::open(&location).and_then(|store| versions(&store, &location));
+    let found = found.map_err(|error| source::caused(&args.stored, error))?;
+    let mut out = Output::new();
+    if args.json {
+        let all = found.iter().map(|version| {
+            json!({
+                "version": version.number,
+                "manifest": version.manifest.to_string(),
+                "bytes": version.bytes,
+                "time": version.time,
+            })
+        });
+        out.json(&all.collect())?;
+    } else {
+        for version in &found {
+            let time = time_word(Timestamp {
+                secs: i64::try_from(version.time).unwrap_or(i64::MAX),
+                nanos: 0,
+            });
+            let (number, size) = (version.number, size_word(version.bytes));
+            let manifest = version.manifest;
+            out.text(format!("@{number}  {size:>8}  {time}  {manifest}\n"))?;
+        }
+    }
+    out.finish()
+}

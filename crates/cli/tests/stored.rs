@@ -1,0 +1,152 @@
+//! Images in a store: `push`, `pull` and `versions`, commands that read a version where it is, and
+//! a mount of one.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+
+fn extant<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn refused(args: &[&str], message: &str) -> Result<()> {
+    let o = extant(args).run()?;
+    ensure!(o.code == Some(1), "{}", o.describe());
+    ensure!(o.err.contains(message), "{message:?}: {}", o.describe());
+    Ok(())
+}
+
+/// A volume with two files in it, and the address of it in a folder.
+fn volume(folder: &TempDir) -> Result<(Image, String)> {
+    let disk = Image::of_mib(32).args("-b 4096").make()?;
+    let image = text(disk.path());
+    let large = folder.join("large");
+    let bytes: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(&large, bytes)?;
+    extant(["cp", &text(&large), &format!("{image}:/large")]).ok()?;
+    extant(["cp", "-", &format!("{image}:/small")])
+        .stdin(b"first".to_vec())
+        .ok()?;
+    let stored = format!("file://{}/root", text(&folder.join("store")));
+    Ok((disk, stored))
+}
+
+#[test]
+fn versions_are_pushed_pulled_and_read_where_they_are() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("stored")?;
+    let (disk, stored) = volume(&folder)?;
+    let image = text(disk.path());
+    let said = extant(["push", &image, &stored]).ok()?.out;
+    ensure!(said.contains("root@1: "), "{said}");
+    let before = fs::read(disk.path())?;
+
+    extant(["cp", "-", &format!("{image}:/small")])
+        .stdin(b"second".to_vec())
+        .ok()?;
+    let said = extant(["push", "--json", &image, &stored]).ok()?.out;
+    ensure!(said.contains("\"version\":2"), "{said}");
+    let new = said.split("\"new_chunks\":").nth(1).unwrap_or_default();
+    let new: u64 = new.split(',').next().unwrap_or_default().parse()?;
+    ensure!((1..=4).contains(&new), "a small change sends {said}");
+
+    let at = |version: &str, path: &str| format!("{stored}{version}:{path}");
+    let small =
+        |version| Ok::<_, extant_testkit::Error>(extant(["cat", &at(version, "/small")]).ok()?.out);
+    ensure!(
+        small("")? == "second" && small("@2")? == "second",
+        "the current version"
+    );
+    ensure!(small("@1")? == "first", "the version before it");
+    let listed = extant(["ls", &at("", "/")]).ok()?.out;
+    ensure!(listed.contains("large"), "{listed}");
+    extant(["check", &stored]).ok()?;
+    extant(["diff", &stored, &image]).ok()?;
+    let copy = folder.join("copy.img");
+    extant(["pull", &format!("{stored}@1"), &text(&copy)]).ok()?;
+    ensure!(
+        fs::read(&copy)? == before,
+        "what was pulled is not what was pushed"
+    );
+    let listed = extant(["versions", &stored]).ok()?.out;
+    let lines: Vec<&str> = listed.lines().collect();
+    ensure!(
+        matches!(lines[..], [one, two] if one.starts_with("@1 ") && two.starts_with("@2 ")),
+        "{listed}"
+    );
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_done_is_told() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("stored")?;
+    let (disk, stored) = volume(&folder)?;
+    let image = text(disk.path());
+    extant(["push", &image, &stored]).ok()?;
+    refused(
+        &["push", &image, &format!("{stored}@1")],
+        "makes the next version",
+    )?;
+    refused(
+        &["push", &image, "s3://bucket"],
+        "no address of an image in a store",
+    )?;
+    refused(
+        &["push", "--chunk-size", "5K", &image, &stored],
+        "a power of two",
+    )?;
+    refused(&["rm", &format!("{stored}:/small")], "only read")?;
+    refused(
+        &["cat", &format!("{stored}@7:/small")],
+        "there is no version 7",
+    )?;
+    let copy = text(&folder.join("copy.img"));
+    refused(&["pull", &format!("{stored}x"), &copy], "there is no image")?;
+    ensure!(!Path::new(&copy).exists(), "half a pull is there");
+
+    let chunks = folder.join("store/chunks");
+    for dir in fs::read_dir(chunks)? {
+        for chunk in fs::read_dir(dir?.path())? {
+            fs::write(chunk?.path(), b"something else")?;
+        }
+    }
+    refused(&["cat", &format!("{stored}:/large")], "chunks/")?;
+    refused(&["pull", &stored, &copy], "is damaged")?;
+    ensure!(!Path::new(&copy).exists(), "half a pull is there");
+    Ok(())
+}
+
+#[test]
+fn a_version_is_mounted() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Fuse]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("stored")?;
+    let (disk, stored) = volume(&folder)?;
+    extant(["push", &text(disk.path()), &stored]).ok()?;
+    let dir = folder.join("mnt");
+    fs::create_dir(&dir)?;
+    let mnt = text(&dir);
+    refused(&["mount", &stored, &mnt], "-o nosandbox")?;
+    extant(["mount", "-o", "nosandbox", &stored, &mnt]).ok()?;
+    let read = fs::read(dir.join("small"));
+    let written = fs::write(dir.join("small"), b"x");
+    extant(["umount", &mnt]).ok()?;
+    ensure!(read? == b"first", "the file reads differently");
+    ensure!(
+        written.is_err_and(|error| error.kind() == std::io::ErrorKind::ReadOnlyFilesystem),
+        "a version was written to"
+    );
+    Ok(())
+}
