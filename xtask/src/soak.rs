@@ -310,6 +310,11 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "stores",
+        script: "stores",
+        ..PLAIN
+    },
+    Stage {
         name: "mutations",
         changes_source: true,
         ..PLAIN
