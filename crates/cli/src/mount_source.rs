@@ -33,8 +33,8 @@ pub(crate) struct MountSource {
 enum Kind {
     Device(Arc<dyn BlockDevice>),
     Server(Box<Address>),
-    /// A version in a store.
-    Stored(PathBuf),
+    /// A version in a store, which needs no recovery by a writer.
+    Stored(Arc<dyn BlockDevice>),
 }
 
 impl MountSource {
@@ -49,7 +49,14 @@ impl MountSource {
                 return Err(Failure::at(path.display(), why));
             }
             options.set_read_only();
-            let (kind, journal) = (Kind::Stored(path.to_owned()), journal(options)?);
+            let image = source::stored(path, OpenMode::ReadOnly)?;
+            let number = image.version().number;
+            // It is the version of now, whatever is pushed later.
+            let name = match name.ends_with(&format!("@{number}")) {
+                true => name,
+                false => format!("{name}@{number}"),
+            };
+            let (kind, journal) = (Kind::Stored(image), journal(options)?);
             return Ok(MountSource {
                 name,
                 kind,
@@ -173,7 +180,7 @@ impl MountSource {
         let device = match self.kind {
             Kind::Device(device) => device,
             Kind::Server(address) => connect(&self.name, &address, options)?,
-            Kind::Stored(path) => source::stored(&path, OpenMode::ReadOnly)?,
+            Kind::Stored(image) => image,
         };
         let below = Arc::clone(&device);
         let opened = opening.open_volume_on(device);

@@ -1,6 +1,7 @@
 //! The meaning of the operand IMAGE: a file or block device of the host, an export of an NBD
 //! server, or a version in an object store.
 
+use std::env;
 use std::error::Error;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use extant::device::{BlockDevice, FileDevice, OpenMode};
 use extant_nbd::{Address, AddressError, NbdDevice};
-use extant_store::{Location, StoredImage};
+use extant_store::{Caches, DiskCache, Location, StoredImage};
 
 use crate::failure::{At, Failure};
+use crate::size;
 
 /// The byte of the copy by which the images of this command are read, if `--superblock` names one.
 static SUPERBLOCK: OnceLock<u64> = OnceLock::new();
@@ -40,7 +42,8 @@ pub(crate) fn is_stored(image: &Path) -> bool {
 
 /// The address in a store that `image` is.
 pub(crate) fn location(image: &Path) -> Result<Location, Failure> {
-    let text = image.as_os_str().to_string_lossy();
+    let text = image.to_str();
+    let text = text.ok_or_else(|| Failure::at(image.display(), "the address is not UTF-8"))?;
     let location: Result<Location, extant_store::Error> = text.parse();
     location.map_err(|error| {
         let what = error.to_string();
@@ -49,12 +52,12 @@ pub(crate) fn location(image: &Path) -> Result<Location, Failure> {
 }
 
 /// The version at the address `image`, which is only read.
-pub(crate) fn stored(image: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, Failure> {
+pub(crate) fn stored(image: &Path, mode: OpenMode) -> Result<Arc<StoredImage>, Failure> {
     if mode == OpenMode::ReadWrite {
         let why = "a version in a store is only read: extant pull makes a file of it";
         return Err(Failure::at(image.display(), why));
     }
-    let device = StoredImage::open(&location(image)?);
+    let device = StoredImage::open(&location(image)?, caches()?);
     Ok(Arc::new(device.map_err(|error| caused(image, error))?))
 }
 
@@ -64,6 +67,45 @@ pub(crate) fn real(image: &Path) -> Result<PathBuf, Failure> {
         return Ok(image.to_owned());
     }
     image.canonicalize().at(image.display())
+}
+
+/// The folder of chunks, and the bytes that it may have: variables of the environment, and what
+/// holds without them.
+const CACHE: &str = "EXTANT_CACHE";
+const CACHE_SIZE: &str = "EXTANT_CACHE_SIZE";
+const USUAL_CACHE_SIZE: u64 = 4 << 30;
+
+/// The caches of a version in a store.
+fn caches() -> Result<Caches, Failure> {
+    let most = match env::var(CACHE_SIZE) {
+        Ok(text) => size::parse(&text).map_err(|why| Failure::at(CACHE_SIZE, why))?,
+        Err(_) => USUAL_CACHE_SIZE,
+    };
+    let asked = env::var_os(CACHE);
+    let folder = match &asked {
+        Some(folder) if folder.is_empty() => None,
+        Some(folder) => Some(PathBuf::from(folder)),
+        None => {
+            let own = env::var_os("XDG_CACHE_HOME").filter(|own| !own.is_empty());
+            let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+            own.map(PathBuf::from)
+                .or_else(home)
+                .map(|own| own.join("extant"))
+        }
+    };
+    let disk = match folder
+        .map(|folder| DiskCache::open(&folder, most))
+        .transpose()
+    {
+        Ok(disk) => disk,
+        // The usual one is not missed.
+        Err(_) if asked.is_none() => None,
+        Err(error) => return Err(Failure::at(CACHE, error)),
+    };
+    Ok(Caches {
+        disk,
+        ..Caches::default()
+    })
 }
 
 /// The device at `image` if that is an address, or is read by a copy of its superblock; nothing if
@@ -76,7 +118,7 @@ pub(crate) fn connect(
         return Err(Failure::at(image.display(), READ_ONLY));
     }
     let device: Arc<dyn BlockDevice> = match (is_remote(image), superblock()) {
-        (true, _) if is_stored(image) => stored(image, mode)?,
+        (true, _) if is_stored(image) => stored(image, mode)? as _,
         (true, _) => {
             let device = NbdDevice::connect(address(image)?, mode);
             Arc::new(device.map_err(|error| caused(image, error))?)
@@ -101,7 +143,7 @@ pub(crate) fn journal(
         return Ok(None);
     };
     if is_stored(path) {
-        return stored(path, mode).map(Some);
+        return Ok(Some(stored(path, mode)? as _));
     }
     if is_remote(path) {
         let device = NbdDevice::connect(address(path)?, mode);

@@ -8,7 +8,8 @@ use std::path::Path;
 use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
 
 fn extant<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Cmd {
-    Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
+    let cmd = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args);
+    cmd.env("EXTANT_CACHE", "")
 }
 
 fn text(path: &Path) -> String {
@@ -70,6 +71,13 @@ fn versions_are_pushed_pulled_and_read_where_they_are() -> Result<()> {
     ensure!(listed.contains("large"), "{listed}");
     extant(["check", &stored]).ok()?;
     extant(["diff", &stored, &image]).ok()?;
+    let cache = folder.join("cache");
+    let cached = extant(["cat", &at("", "/small")]).env("EXTANT_CACHE", &cache);
+    ensure!(cached.ok()?.out == "second", "through a cache");
+    ensure!(
+        fs::read_dir(cache.join("chunks"))?.count() > 0,
+        "nothing is cached"
+    );
     let copy = folder.join("copy.img");
     extant(["pull", &format!("{stored}@1"), &text(&copy)]).ok()?;
     ensure!(
@@ -107,6 +115,13 @@ fn what_cannot_be_done_is_told() -> Result<()> {
         "a power of two",
     )?;
     refused(&["rm", &format!("{stored}:/small")], "only read")?;
+    let cached = extant(["cat", &format!("{stored}:/small")]);
+    let o = cached.env("EXTANT_CACHE_SIZE", "much").run()?;
+    ensure!(
+        o.code == Some(1) && o.err.contains("EXTANT_CACHE_SIZE"),
+        "{}",
+        o.describe()
+    );
     refused(
         &["cat", &format!("{stored}@7:/small")],
         "there is no version 7",

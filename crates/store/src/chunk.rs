@@ -8,10 +8,12 @@ use std::io::Read;
 use ruzstd::decoding::StreamingDecoder;
 
 use crate::hash::ObjectHash;
-use crate::manifest::MOST_CHUNK;
 
 /// The level of compression: the library's usual one.
 const LEVEL: i32 = 3;
+
+/// The window of the encoder, but for frames of more bytes.
+const MOST_WINDOW: u64 = 2 << 20;
 
 /// The path of a chunk in its store.
 pub(crate) fn path(hash: &ObjectHash) -> String {
@@ -33,7 +35,7 @@ pub(crate) fn encode(plain: &[u8]) -> std::io::Result<Vec<u8>> {
 /// The chunk of `len` bytes in `object`, whose content must have this hash; an error says why it
 /// is another one. Takes no more memory than a few chunks, whatever the object says.
 pub(crate) fn decode(object: &[u8], len: usize, hash: &ObjectHash) -> Result<Vec<u8>, String> {
-    let window = 2 * u64::from(MOST_CHUNK);
+    let window = MOST_WINDOW.max(len as u64);
     let decoder = StreamingDecoder::new_with_max_window_size(object, window);
     let decoder = decoder.map_err(|error| error.to_string())?;
     let mut plain = Vec::with_capacity(len + 1);

@@ -18,12 +18,12 @@ pub enum Error {
         why: &'static str,
     },
     /// A request failed, also when it was repeated.
-    #[error("{object}: {source}")]
+    #[error("{object}: {what}")]
     Request {
         /// The object's path in the store.
         object: String,
-        /// The client's error.
-        source: Box<object_store::Error>,
+        /// The client's error, cut off where a server's answer makes it long.
+        what: String,
     },
     /// The client of the store cannot be made.
     #[error("the store cannot be used: {what}")]
@@ -60,6 +60,9 @@ pub enum Error {
         /// The version's number.
         number: u64,
     },
+    /// The image changed while it was pushed.
+    #[error("the image changes: nothing may write it while it is pushed")]
+    Changed,
     /// The image is too large for a manifest, or the chunk length is none.
     #[error("{what}")]
     BadSize {
@@ -71,7 +74,17 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
+/// The most characters of what a client says.
+const LONGEST_MESSAGE: usize = 500;
+
 impl Error {
+    pub(crate) fn request(object: &str, error: &object_store::Error) -> Self {
+        Self::Request {
+            object: object.to_owned(),
+            what: error.to_string().chars().take(LONGEST_MESSAGE).collect(),
+        }
+    }
+
     pub(crate) fn damaged(object: impl ToString, why: impl ToString) -> Self {
         Self::Damaged {
             object: object.to_string(),

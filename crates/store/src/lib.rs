@@ -33,11 +33,13 @@
 //! its own with two threads.
 //!
 //! # Errors
-//! [`Error`] names the object. Requests that fail for a moment are repeated for up to three
-//! minutes.
+//! [`Error`] names the object. Requests that fail for a moment are repeated for two minutes.
 #![forbid(unsafe_code)]
 
 mod chunk;
+mod chunk_cache;
+mod client;
+mod disk_cache;
 mod error;
 mod hash;
 mod location;
@@ -48,6 +50,7 @@ mod store;
 mod stored_image;
 mod version;
 
+pub use disk_cache::DiskCache;
 pub use error::{Error, Result};
 pub use hash::ObjectHash;
 pub use location::Location;
@@ -55,5 +58,5 @@ pub use manifest::{CHUNK_BYTES, Manifest};
 pub use pull::{Pulled, pull};
 pub use push::{PushOptions, Pushed, push};
 pub use store::Store;
-pub use stored_image::StoredImage;
+pub use stored_image::{Caches, StoredImage};
 pub use version::{Version, versions};

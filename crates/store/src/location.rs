@@ -91,6 +91,12 @@ impl FromStr for Location {
                 "the bucket and the name of the image follow, or /FOLDER/NAME",
             ));
         }
+        let user = !url.username().is_empty() && url.scheme() != "az";
+        if user || url.password().is_some() || url.port().is_some() {
+            return Err(bad(
+                "credentials and endpoints are those of the environment",
+            ));
+        }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(bad("there is nothing behind '?' or '#'"));
         }
@@ -138,6 +144,9 @@ mod tests {
             "s3://bucket/name@0",
             "s3://bucket/name@x",
             "s3://bucket/name?x",
+            "s3://key:secret@bucket/name",
+            "s3://key@bucket/name",
+            "s3://bucket:80/name",
             "s3://bucket/p?x/name",
             "file://host/folder/name",
             "/srv/images/root",

@@ -12,14 +12,12 @@ pub const CHUNK_BYTES: u32 = 512 << 10;
 
 /// The least and the most bytes of a chunk.
 const LEAST_CHUNK: u32 = 4 << 10;
-pub(crate) const MOST_CHUNK: u32 = 16 << 20;
+const MOST_CHUNK: u32 = 16 << 20;
 /// The most chunks of an image: their hashes take 512 MiB.
 const MOST_CHUNKS: u64 = 16 << 20;
 const MAGIC: [u8; 8] = *b"extchunk";
 const FORMAT: u32 = 1;
 const HEADER: usize = 24;
-/// The most bytes of a manifest.
-pub(crate) const LONGEST: u64 = HEADER as u64 + MOST_CHUNKS * ObjectHash::LEN as u64;
 
 /// The chunks of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +31,12 @@ pub struct Manifest {
 /// The path of a manifest in its store.
 pub(crate) fn path(hash: &ObjectHash) -> String {
     format!("manifests/{hash}")
+}
+
+/// The most bytes of the manifest of an image.
+pub(crate) fn longest(image_bytes: u64) -> u64 {
+    let chunks = image_bytes.div_ceil(LEAST_CHUNK.into()).min(MOST_CHUNKS);
+    HEADER as u64 + chunks * ObjectHash::LEN as u64
 }
 
 /// The number of chunks of an image.

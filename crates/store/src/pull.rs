@@ -6,9 +6,8 @@ use extant_blockdev::BlockDevice;
 use extant_units::DevOff;
 
 use crate::error::Result;
-use crate::location::Location;
 use crate::manifest::Manifest;
-use crate::push::THREADS;
+use crate::push::{StopOnPanic, THREADS};
 use crate::store::Store;
 use crate::stored_image::fetch;
 use crate::version::{self, Version};
@@ -22,20 +21,19 @@ pub struct Pulled {
     pub chunks: u64,
 }
 
-/// Writes the version that `location` asks for to the device that `make` returns for its length,
-/// which must read as zeros, and flushes that. Calls `progress` with the bytes that are done, from
-/// several threads.
+/// Writes the version that the store's location asks for to the device that `make` returns for its
+/// length, which must read as zeros, and flushes that. Calls `progress` with the bytes that are
+/// done, from several threads.
 ///
 /// # Errors
 /// There is no such version; an object is damaged; a failed request or write. The device has parts
 /// of the image then.
 pub fn pull<D: BlockDevice>(
     store: &Store,
-    location: &Location,
     make: impl FnOnce(u64) -> Result<D>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Pulled, D)> {
-    let version = version::find(store, location)?;
+    let version = version::find(store)?;
     let manifest = version::manifest(store, &version)?;
     let image = make(manifest.image_bytes())?;
     let download = Download {
@@ -76,6 +74,7 @@ struct Download<'a> {
 
 impl Download<'_> {
     fn work(&self) -> Result<()> {
+        let _stop = StopOnPanic(&self.stopped);
         while !self.stopped.load(Ordering::Relaxed) {
             let nth = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(chunk) = self.manifest.chunks().get(nth) else {

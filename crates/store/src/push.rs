@@ -8,9 +8,8 @@ use extant_units::DevOff;
 use parking_lot::Mutex;
 
 use crate::chunk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
-use crate::location::Location;
 use crate::manifest::{self, CHUNK_BYTES, Manifest};
 use crate::store::Store;
 use crate::version::{self, Version};
@@ -26,6 +25,8 @@ pub struct PushOptions {
     pub chunk_bytes: u32,
     /// Threads that read, compress and send.
     pub threads: usize,
+    /// Sends all chunks, also those that the store has: what is damaged there is mended.
+    pub resend: bool,
 }
 
 impl Default for PushOptions {
@@ -33,6 +34,7 @@ impl Default for PushOptions {
         Self {
             chunk_bytes: CHUNK_BYTES,
             threads: THREADS,
+            resend: false,
         }
     }
 }
@@ -44,73 +46,87 @@ pub struct Pushed {
     pub version: Version,
     /// Chunks of the image that are not all zeros, each counted once.
     pub chunks: u64,
-    /// Those that the store did not have.
+    /// Those that were sent: the store did not have them.
     pub new_chunks: u64,
     /// Bytes that were sent for them.
     pub sent_bytes: u64,
 }
 
-/// Stores `image` as the next version of the name in `location`, and calls `progress` with the
-/// bytes that are done, from several threads. The image must not change meanwhile. A push that was
+/// Stores `image` as the next version of the store's image, and calls `progress` with the
+/// bytes that are done, from several threads. The image must not change meanwhile: `unchanged` is
+/// asked before the version is made. Chunks that the store has are not read there. A push that was
 /// stopped leaves chunks, which the next one finds.
 ///
 /// # Errors
-/// A failed read or request; [`crate::Error::Overtaken`] if another push was faster;
-/// [`crate::Error::BadSize`]. There is no new version then.
+/// A failed read or request; [`Error::Overtaken`] if another push was faster; [`Error::Changed`];
+/// [`Error::BadSize`]. There is no new version then, unless the store stopped to answer when it was
+/// made.
 pub fn push(
     store: &Store,
-    location: &Location,
     image: &dyn BlockDevice,
     options: PushOptions,
+    unchanged: &dyn Fn() -> bool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
-    let name = location.name();
+    let name = store.location().name();
     let last = version::last(store, name)?;
-    let mut known = HashSet::new();
-    if last > 0 {
-        let manifest = version::manifest(store, &version::read(store, name, last)?)?;
-        known.extend(manifest.chunks().iter().flatten().copied());
-    }
-    let count = manifest::chunk_count(image.len(), options.chunk_bytes)?;
+    let image_bytes = image.len();
+    let count = manifest::chunk_count(image_bytes, options.chunk_bytes)?;
     let upload = Upload {
         store,
         image,
-        chunk_bytes: options.chunk_bytes,
+        image_bytes,
+        options,
         count,
         next: AtomicUsize::new(0),
         stopped: AtomicBool::new(false),
-        known,
         claimed: Mutex::new(HashSet::new()),
         new_chunks: AtomicU64::new(0),
         sent_bytes: AtomicU64::new(0),
         progress,
     };
     let chunks = upload.run(options.threads.max(1))?;
-    let manifest = Manifest::new(image.len(), options.chunk_bytes, chunks)?;
+    let distinct = upload.claimed.into_inner().len() as u64;
+    let manifest = Manifest::new(image_bytes, options.chunk_bytes, chunks)?;
     let content = manifest.to_bytes();
     let hash = ObjectHash::of(&content);
-    store.put(&manifest::path(&hash), content)?;
-    let version = version::create(store, name, last + 1, (hash, &manifest))?;
-    let distinct: HashSet<_> = manifest.chunks().iter().flatten().collect();
+    let object = manifest::path(&hash);
+    if options.resend || !store.has(&object, content.len() as u64)? {
+        store.put(&object, content)?;
+    }
+    if !unchanged() {
+        return Err(Error::Changed);
+    }
+    let version = version::create(store, name, last, (hash, &manifest))?;
     Ok(Pushed {
         version,
-        chunks: distinct.len() as u64,
+        chunks: distinct,
         new_chunks: upload.new_chunks.into_inner(),
         sent_bytes: upload.sent_bytes.into_inner(),
     })
+}
+
+/// Stops the other threads if this one panics.
+pub(crate) struct StopOnPanic<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A push under way. Threads take the chunks in order.
 struct Upload<'a> {
     store: &'a Store,
     image: &'a dyn BlockDevice,
-    chunk_bytes: u32,
+    image_bytes: u64,
+    options: PushOptions,
     count: usize,
     next: AtomicUsize,
     /// A thread has failed.
     stopped: AtomicBool,
-    /// Chunks that the version before has: a version keeps them.
-    known: HashSet<ObjectHash>,
     /// Chunks that a thread of this push has seen to.
     claimed: Mutex<HashSet<ObjectHash>>,
     new_chunks: AtomicU64,
@@ -140,7 +156,8 @@ impl Upload<'_> {
     /// The part of one thread: chunks that are not all zeros.
     fn work(&self) -> Result<Vec<(usize, ObjectHash)>> {
         let mut done = Vec::new();
-        let mut buf = vec![0; self.chunk_bytes as usize];
+        let mut buf = vec![0; self.options.chunk_bytes as usize];
+        let _stop = StopOnPanic(&self.stopped);
         while !self.stopped.load(Ordering::Relaxed) {
             let nth = self.next.fetch_add(1, Ordering::Relaxed);
             if nth >= self.count {
@@ -155,8 +172,9 @@ impl Upload<'_> {
 
     /// Stores the chunk `nth`, if the store does not have it.
     fn one(&self, nth: usize, buf: &mut [u8]) -> Result<Option<ObjectHash>> {
-        let at = nth as u64 * u64::from(self.chunk_bytes);
-        let len = (self.image.len() - at).min(self.chunk_bytes.into());
+        let chunk_bytes = u64::from(self.options.chunk_bytes);
+        let at = nth as u64 * chunk_bytes;
+        let len = (self.image_bytes - at).min(chunk_bytes);
         let plain = &mut buf[..usize::try_from(len).expect("at most a chunk")];
         self.image.read_at(DevOff::new(at), plain)?;
         (self.progress)(len);
@@ -164,11 +182,11 @@ impl Upload<'_> {
             return Ok(None);
         }
         let hash = ObjectHash::of(plain);
-        if self.known.contains(&hash) || !self.claimed.lock().insert(hash) {
+        if !self.claimed.lock().insert(hash) {
             return Ok(Some(hash));
         }
         let object = chunk::path(&hash);
-        if !self.store.has(&object)? {
+        if self.options.resend || !self.store.has(&object, chunk::longest(plain.len()))? {
             let content = chunk::encode(plain)?;
             self.new_chunks.fetch_add(1, Ordering::Relaxed);
             self.sent_bytes

@@ -1,14 +1,15 @@
 //! A version of an image as a block device that cannot be written.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_units::DevOff;
-use parking_lot::{Condvar, Mutex};
 
 use crate::chunk;
+use crate::chunk_cache::{ChunkCache, Fetched};
+use crate::disk_cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
 use crate::location::Location;
@@ -16,8 +17,24 @@ use crate::manifest::Manifest;
 use crate::store::Store;
 use crate::version::{self, Version};
 
-/// Bytes of chunks that stay in memory, unless the caller says otherwise.
-const MEMORY: u64 = 64 << 20;
+/// Copies of chunks nearer than the store.
+#[derive(Debug)]
+pub struct Caches {
+    /// Bytes of chunks in memory. Four chunks stay there in any case.
+    pub memory: u64,
+    /// A folder that processes share.
+    pub disk: Option<DiskCache>,
+}
+
+impl Default for Caches {
+    /// 64 MiB of memory, and no folder.
+    fn default() -> Self {
+        Self {
+            memory: 64 << 20,
+            disk: None,
+        }
+    }
+}
 
 /// A version of an image. Chunks are fetched when they are read, and the last ones stay in memory.
 ///
@@ -29,26 +46,11 @@ pub struct StoredImage {
     store: Store,
     version: Version,
     manifest: Manifest,
-    /// Chunks that stay in memory.
-    most: usize,
-    cache: Mutex<Cache>,
-    fetched: Condvar,
-}
-
-#[derive(Default, Debug)]
-struct Cache {
-    /// `None` while a thread fetches it.
-    chunks: HashMap<ObjectHash, Option<Cached>>,
-    /// Counts reads, for the order of use.
-    clock: u64,
-    fetches: u64,
-    hits: u64,
-}
-
-#[derive(Debug)]
-struct Cached {
-    content: Arc<Vec<u8>>,
-    used: u64,
+    memory: ChunkCache,
+    disk: Option<DiskCache>,
+    /// Requests for chunks, and chunks that were on disk.
+    fetched: AtomicU64,
+    from_disk: AtomicU64,
 }
 
 impl StoredImage {
@@ -56,26 +58,19 @@ impl StoredImage {
     ///
     /// # Errors
     /// There is none; it is damaged; a failed request.
-    pub fn open(location: &Location) -> Result<Self> {
-        Self::with_memory(location, MEMORY)
-    }
-
-    /// The same with so many bytes of chunks in memory, but at least four chunks.
-    ///
-    /// # Errors
-    /// As [`StoredImage::open`].
-    pub fn with_memory(location: &Location, bytes: u64) -> Result<Self> {
+    pub fn open(location: &Location, caches: Caches) -> Result<Self> {
         let store = Store::open(location)?;
-        let version = version::find(&store, location)?;
+        let version = version::find(&store)?;
         let manifest = version::manifest(&store, &version)?;
-        let most = usize::try_from(bytes / u64::from(manifest.chunk_bytes())).unwrap_or(usize::MAX);
+        let most = caches.memory / u64::from(manifest.chunk_bytes());
         Ok(Self {
             store,
             version,
             manifest,
-            most: most.max(4),
-            cache: Mutex::default(),
-            fetched: Condvar::new(),
+            memory: ChunkCache::new(usize::try_from(most).unwrap_or(usize::MAX)),
+            disk: caches.disk,
+            fetched: AtomicU64::new(0),
+            from_disk: AtomicU64::new(0),
         })
     }
 
@@ -90,51 +85,30 @@ impl StoredImage {
     }
 
     /// The content of the chunk `nth`, whose hash is this.
-    fn chunk(&self, nth: usize, hash: &ObjectHash) -> Result<Arc<Vec<u8>>> {
-        let mut cache = self.cache.lock();
-        loop {
-            cache.clock += 1;
-            let now = cache.clock;
-            match cache.chunks.get_mut(hash) {
-                Some(Some(cached)) => {
-                    cached.used = now;
-                    let content = Arc::clone(&cached.content);
-                    cache.hits += 1;
-                    return Ok(content);
-                }
-                Some(None) => self.fetched.wait(&mut cache),
-                None => break,
-            }
+    fn chunk(&self, nth: usize, hash: &ObjectHash) -> Fetched {
+        let len = self.manifest.len_of(nth);
+        let content = self.memory.get(hash, || self.bring(hash, len))?;
+        if content.len() != len {
+            // The manifest has the same hash in two lengths.
+            let why = format!("it has {} bytes, and {len} are expected", content.len());
+            return Err(Arc::new(Error::damaged(chunk::path(hash), why)));
         }
-        cache.chunks.insert(*hash, None);
-        cache.fetches += 1;
-        drop(cache);
-        let fetched = fetch(&self.store, hash, self.manifest.len_of(nth)).map(Arc::new);
-        let mut cache = self.cache.lock();
-        match &fetched {
-            Ok(content) => cache.enter(*hash, content, self.most),
-            // A thread that waits tries for itself.
-            Err(_) => drop(cache.chunks.remove(hash)),
-        }
-        self.fetched.notify_all();
-        fetched
+        Ok(content)
     }
-}
 
-impl Cache {
-    /// Enters a chunk, in place of the one whose use is the longest ago if there are `most`.
-    fn enter(&mut self, hash: ObjectHash, content: &Arc<Vec<u8>>, most: usize) {
-        let used = self.clock;
-        let content = Arc::clone(content);
-        self.chunks.insert(hash, Some(Cached { content, used }));
-        let there = self.chunks.iter();
-        let there = there.filter_map(|(hash, slot)| Some((slot.as_ref()?.used, *hash)));
-        let there: Vec<_> = there.collect();
-        if there.len() > most
-            && let Some((_, oldest)) = there.iter().min()
-        {
-            self.chunks.remove(oldest);
+    /// The chunk, from the folder or from the store.
+    fn bring(&self, hash: &ObjectHash, len: usize) -> Fetched {
+        let there = self.disk.as_ref().and_then(|disk| disk.get(hash, len));
+        if let Some(content) = there {
+            self.from_disk.fetch_add(1, Ordering::Relaxed);
+            return Ok(Arc::new(content));
         }
+        self.fetched.fetch_add(1, Ordering::Relaxed);
+        let content = fetch(&self.store, hash, len)?;
+        if let Some(disk) = &self.disk {
+            disk.put(hash, &content);
+        }
+        Ok(Arc::new(content))
     }
 }
 
@@ -189,16 +163,16 @@ impl BlockDevice for StoredImage {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let cache = self.cache.lock();
         vec![
-            ("chunks_fetched", cache.fetches),
-            ("chunks_from_memory", cache.hits),
+            ("chunks_fetched", self.fetched.load(Ordering::Relaxed)),
+            ("chunks_from_disk", self.from_disk.load(Ordering::Relaxed)),
+            ("chunks_from_memory", self.memory.hits()),
         ]
     }
 }
 
 /// The error of a read: EIO to a user of the volume, with the object in the message and the log.
-fn as_io(error: Error) -> io::Error {
+fn as_io(error: Arc<Error>) -> io::Error {
     tracing::error!(%error, "a chunk cannot be read");
     io::Error::other(error)
 }

@@ -1,12 +1,13 @@
 //! The versions of an image: numbered objects, each of which names a manifest.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
-use crate::location::Location;
 use crate::manifest::{self, Manifest};
 use crate::store::Store;
 
@@ -33,32 +34,46 @@ struct Record {
     manifest: String,
     bytes: u64,
     time: u64,
+    /// Tells this push from others of the same image.
+    push: u64,
 }
 
 const FORMAT: u32 = 1;
+
+/// Attempts to create a version while a server takes none of two requests.
+const CONFLICTS: usize = 5;
 
 fn folder(name: &str) -> String {
     format!("names/{name}")
 }
 
 fn path(name: &str, number: u64) -> String {
-    format!("names/{name}/{number:020}")
+    format!("names/{name}/{number:0DIGITS$}")
 }
 
-/// The versions of the image at `location`, the current one last. Each has one request.
+/// Digits of a number in the name of an object.
+const DIGITS: usize = 20;
+
+/// The numbers of the versions of the store's image, the current one last, and what each is.
+/// One request for each.
 ///
 /// # Errors
-/// A failed request; a version that is damaged.
-pub fn versions(store: &Store, location: &Location) -> Result<Vec<Version>> {
-    let numbers = numbers(store, location.name())?;
-    let read = |number| read(store, location.name(), number);
-    numbers.into_iter().map(read).collect()
+/// A failed listing. A version that cannot be read does not keep the others from being shown.
+pub fn versions(store: &Store) -> Result<Vec<(u64, Result<Version>)>> {
+    let name = store.location().name();
+    let numbers = numbers(store, name)?;
+    let read = |number| (number, read(store, name, number));
+    Ok(numbers.into_iter().map(read).collect())
 }
 
 /// The numbers of the versions of an image, in order. Names of another form are no versions.
 fn numbers(store: &Store, name: &str) -> Result<Vec<u64>> {
     let names = store.list(&folder(name))?;
-    let number = |name: &String| name.parse().ok().filter(|&number| number > 0);
+    let number = |name: &String| {
+        let plain = name.len() == DIGITS && name.bytes().all(|digit| digit.is_ascii_digit());
+        let number = plain.then(|| name.parse().ok()).flatten();
+        number.filter(|&number| number > 0)
+    };
     let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
     numbers.sort_unstable();
     Ok(numbers)
@@ -69,8 +84,9 @@ pub(crate) fn last(store: &Store, name: &str) -> Result<u64> {
     Ok(numbers(store, name)?.last().copied().unwrap_or(0))
 }
 
-/// The version that `location` asks for.
-pub(crate) fn find(store: &Store, location: &Location) -> Result<Version> {
+/// The version that the store's location asks for.
+pub(crate) fn find(store: &Store) -> Result<Version> {
+    let location = store.location();
     let number = match location.version() {
         Some(number) => number,
         None => last(store, location.name())?,
@@ -100,16 +116,19 @@ pub(crate) fn read(store: &Store, name: &str, number: u64) -> Result<Version> {
     })
 }
 
-/// Makes `manifest`, which is stored, the version `number` of an image.
+/// Makes `manifest`, which is stored, the version behind `last` of an image.
 ///
 /// # Errors
-/// [`Error::Overtaken`]; a failed request.
+/// [`Error::Overtaken`]; a failed request: there may be a version then if the store does not answer
+/// any more.
 pub(crate) fn create(
     store: &Store,
     name: &str,
-    number: u64,
+    last: u64,
     (hash, manifest): (ObjectHash, &Manifest),
 ) -> Result<Version> {
+    let number = last.checked_add(1);
+    let number = number.ok_or_else(|| Error::damaged(folder(name), "it has no number left"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let version = Version {
         number,
@@ -122,14 +141,30 @@ pub(crate) fn create(
         manifest: hash.to_string(),
         bytes: version.bytes,
         time: version.time,
+        push: random(),
     };
-    let content = serde_json::to_vec(&record).expect("numbers and a text");
+    let content = serde_json::to_vec(&record).expect("numbers and texts");
     let object = path(name, number);
-    // A request that was repeated may find the object of its first attempt.
-    if !store.create(&object, content)? && read(store, name, number)? != version {
-        return Err(Error::Overtaken { number });
+    let mut created = store.create(&object, content.clone());
+    for _ in 0..CONFLICTS {
+        // The answer is what is there: a request that failed may have been carried out, one that
+        // was repeated meets its first attempt, and a server may have not looked.
+        match store.get(&object, LONGEST)? {
+            Some(found) if found == content => return Ok(version),
+            Some(_) => return Err(Error::Overtaken { number }),
+            // Two requests at once, of which a server took neither.
+            None => match created {
+                Err(error) => return Err(error),
+                Ok(_) => created = store.create(&object, content.clone()),
+            },
+        }
     }
-    Ok(version)
+    Err(Error::Overtaken { number })
+}
+
+/// A number that no other push has.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// The manifest of a version.
@@ -138,12 +173,19 @@ pub(crate) fn create(
 /// A manifest that is missing or damaged; a failed request.
 pub(crate) fn manifest(store: &Store, version: &Version) -> Result<Manifest> {
     let object = manifest::path(&version.manifest);
-    let content = store.get(&object, manifest::LONGEST)?;
+    let content = store.get(&object, manifest::longest(version.bytes))?;
     let content = content.ok_or_else(|| Error::Missing {
         object: object.clone(),
     })?;
     if ObjectHash::of(&content) != version.manifest {
         return Err(Error::damaged(&object, "its content has another hash"));
     }
-    Manifest::from_bytes(&content).map_err(|why| Error::damaged(&object, why))
+    let read = Manifest::from_bytes(&content).map_err(|why| Error::damaged(&object, why))?;
+    if read.image_bytes() != version.bytes {
+        return Err(Error::damaged(
+            &object,
+            "its image has another length than the version",
+        ));
+    }
+    Ok(read)
 }

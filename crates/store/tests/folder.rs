@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_store::{
-    Error, Location, PushOptions, Pushed, Store, StoredImage, pull, push, versions,
+    Caches, DiskCache, Error, Location, PushOptions, Pushed, Store, StoredImage, pull, push,
+    versions,
 };
 use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, Rng, TempDir};
 use extant_units::DevOff;
@@ -15,6 +16,7 @@ const CHUNK: usize = 4096;
 const OPTIONS: PushOptions = PushOptions {
     chunk_bytes: 4096,
     threads: 4,
+    resend: false,
 };
 
 struct Folder(TempDir);
@@ -32,15 +34,20 @@ impl Folder {
     fn push(&self, name: &str, image: &dyn BlockDevice) -> Result<Pushed, Error> {
         let location = self.location(name);
         let store = Store::open(&location)?;
-        push(&store, &location, image, OPTIONS, &|_| {})
+        push(&store, image, OPTIONS, &|| true, &|_| {})
     }
 
     fn pull(&self, name: &str) -> Result<Vec<u8>, Error> {
         let location = self.location(name);
         let store = Store::open(&location)?;
         let make = |len| Ok(MemoryDevice::new(len));
-        let (_, image) = pull(&store, &location, make, &|_| {})?;
+        let (_, image) = pull(&store, make, &|_| {})?;
         Ok(image.to_bytes())
+    }
+
+    fn open(&self, name: &str, memory: u64) -> StoredImage {
+        let caches = Caches { memory, disk: None };
+        StoredImage::open(&self.location(name), caches).unwrap()
     }
 
     /// The files of a folder in it, in order.
@@ -102,7 +109,11 @@ fn an_image_comes_back_and_versions_share_chunks() {
     assert!(folder.pull("root").unwrap() == bytes);
     assert!(folder.pull("root@1").unwrap() == old);
     let location = folder.location("root");
-    let all = versions(&Store::open(&location).unwrap(), &location).unwrap();
+    let all = versions(&Store::open(&location).unwrap()).unwrap();
+    let all: Vec<_> = all
+        .into_iter()
+        .map(|(_, version)| version.unwrap())
+        .collect();
     assert_eq!(all, [first.version, second.version]);
     assert!(matches!(folder.pull("none"), Err(Error::NoImage)));
     let missing = folder.pull("root@3");
@@ -117,7 +128,7 @@ fn reads_fetch_each_chunk_once_and_zeros_never() {
     let folder = Folder::new();
     let bytes = content(2, 12);
     folder.push("root", &device(&bytes)).unwrap();
-    let image = StoredImage::open(&folder.location("root")).unwrap();
+    let image = folder.open("root", 64 << 20);
     assert_eq!(image.len(), bytes.len() as u64);
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -147,7 +158,7 @@ fn few_chunks_stay_in_memory() {
     let folder = Folder::new();
     let bytes = content(3, 15);
     folder.push("root", &device(&bytes)).unwrap();
-    let image = StoredImage::with_memory(&folder.location("root"), 0).unwrap();
+    let image = folder.open("root", 0);
     let mut buf = vec![0; bytes.len()];
     for _ in 0..2 {
         image.read_at(DevOff::ZERO, &mut buf).unwrap();
@@ -158,6 +169,33 @@ fn few_chunks_stay_in_memory() {
         26,
         "each twice: four are kept of thirteen"
     );
+}
+
+/// A second reader takes all from the folder, and the store only for what is damaged there.
+#[test]
+fn readers_share_a_folder_of_chunks() {
+    let folder = Folder::new();
+    let bytes = content(10, 8);
+    folder.push("root", &device(&bytes)).unwrap();
+    let cached = || {
+        let disk = DiskCache::open(&folder.0.join("cache"), 1 << 20).unwrap();
+        let caches = Caches {
+            memory: 0,
+            disk: Some(disk),
+        };
+        let image = StoredImage::open(&folder.location("root"), caches).unwrap();
+        let mut buf = vec![0; bytes.len()];
+        image.read_at(DevOff::ZERO, &mut buf).unwrap();
+        assert!(buf == bytes);
+        (image.counters()[0].1, image.counters()[1].1)
+    };
+    assert_eq!(cached(), (7, 0));
+    assert_eq!(cached(), (0, 7));
+    let files = folder.files("cache/chunks");
+    assert_eq!(files.len(), 7);
+    std::fs::write(&files[2], b"torn").unwrap();
+    assert_eq!(cached(), (1, 6));
+    assert_eq!(cached(), (0, 7));
 }
 
 /// A read of a damaged chunk fails and names it; the others are read.
@@ -175,7 +213,7 @@ fn a_damaged_or_missing_chunk_is_named() {
     std::fs::write(altered, object).unwrap();
     std::fs::copy(&files[3], swapped).unwrap();
     std::fs::remove_file(missing).unwrap();
-    let image = StoredImage::open(&folder.location("root")).unwrap();
+    let image = folder.open("root", 64 << 20);
     let mut failed = Vec::new();
     for at in (0..bytes.len()).step_by(CHUNK) {
         let mut buf = [0; 100];
@@ -194,6 +232,67 @@ fn a_damaged_or_missing_chunk_is_named() {
         assert_eq!(failed.iter().filter(named).count(), 1, "{failed:#?}");
     }
     assert!(folder.pull("root").is_err());
+    // The push does not read what is there, unless it is asked to send all.
+    let location = folder.location("root");
+    let store = Store::open(&location).unwrap();
+    let all = PushOptions {
+        resend: true,
+        ..OPTIONS
+    };
+    push(&store, &device(&bytes), all, &|| true, &|_| {}).unwrap();
+    assert!(folder.pull("root").unwrap() == bytes);
+}
+
+/// Not even the version before it need be whole; objects of no content are none.
+#[test]
+fn a_push_mends_what_is_missing() {
+    let folder = Folder::new();
+    let bytes = content(11, 8);
+    folder.push("root", &device(&bytes)).unwrap();
+    let files = folder.files("chunks");
+    std::fs::remove_file(&files[0]).unwrap();
+    std::fs::write(&files[1], b"").unwrap();
+    for manifest in folder.files("manifests") {
+        std::fs::remove_file(manifest).unwrap();
+    }
+    assert!(folder.pull("root").is_err());
+    let pushed = folder.push("root", &device(&bytes)).unwrap();
+    assert_eq!((pushed.version.number, pushed.new_chunks), (2, 2));
+    assert!(folder.pull("root").unwrap() == bytes);
+}
+
+#[test]
+fn an_image_that_changes_is_not_pushed() {
+    let folder = Folder::new();
+    let location = folder.location("root");
+    let store = Store::open(&location).unwrap();
+    let image = device(&content(12, 4));
+    let pushed = push(&store, &image, OPTIONS, &|| false, &|_| {});
+    assert!(matches!(pushed, Err(Error::Changed)), "{pushed:?}");
+    assert!(matches!(folder.pull("root"), Err(Error::NoImage)));
+}
+
+#[test]
+fn objects_of_other_names_are_no_versions() {
+    let folder = Folder::new();
+    let bytes = content(13, 4);
+    folder.push("root", &device(&bytes)).unwrap();
+    for stray in ["7", "+0000000000000000007", "notes", "00000000000000000000"] {
+        std::fs::write(folder.0.join("names/root").join(stray), b"{}").unwrap();
+    }
+    assert!(folder.pull("root").unwrap() == bytes);
+    assert_eq!(
+        folder.push("root", &device(&bytes)).unwrap().version.number,
+        2
+    );
+    let last = folder.0.join("names/root/18446744073709551615");
+    std::fs::write(last, b"{}").unwrap();
+    let pushed = folder.push("root", &device(&bytes));
+    assert!(matches!(pushed, Err(Error::Damaged { .. })), "{pushed:?}");
+    let location = folder.location("root");
+    let all = versions(&Store::open(&location).unwrap()).unwrap();
+    let good: Vec<bool> = all.iter().map(|(_, version)| version.is_ok()).collect();
+    assert_eq!(good, [true, true, false]);
 }
 
 #[test]
@@ -210,16 +309,16 @@ fn a_damaged_manifest_or_version_is_refused() {
             bad[at] ^= 1;
             std::fs::write(file, bad).unwrap();
             // The time and the length of a version are shown, and nothing goes by them.
-            let opened = StoredImage::open(&folder.location("root"));
+            let opened = StoredImage::open(&folder.location("root"), Caches::default());
             assert!(
                 opened.is_err() || below != "manifests",
                 "{below}, byte {at}"
             );
         }
         std::fs::write(file, vec![b'1'; 5000]).unwrap();
-        assert!(StoredImage::open(&folder.location("root")).is_err());
+        assert!(StoredImage::open(&folder.location("root"), Caches::default()).is_err());
         std::fs::write(file, good).unwrap();
-        assert!(StoredImage::open(&folder.location("root")).is_ok());
+        assert!(StoredImage::open(&folder.location("root"), Caches::default()).is_ok());
     }
 }
 
@@ -236,7 +335,7 @@ fn of_two_pushes_of_one_name_one_fails() {
             folder.push("root", &device(&theirs)).unwrap();
         }
     };
-    let pushed = push(&store, &location, &device(&ours), OPTIONS, &meanwhile);
+    let pushed = push(&store, &device(&ours), OPTIONS, &|| true, &meanwhile);
     assert!(
         matches!(pushed, Err(Error::Overtaken { number: 1 })),
         "{pushed:?}"

@@ -25,6 +25,9 @@ pub(crate) struct Push {
     #[arg(long, value_name = "N", default_value = "8")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) threads: u8,
+    /// Send all chunks, also those that the store has: what was damaged there is whole again
+    #[arg(long)]
+    pub(crate) resend: bool,
     /// Never show a progress bar. It shows on a terminal only, for pushes that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Pull) -> Result<(), Failure> {
         })
     };
     let done = |bytes| progress.add(bytes);
-    let pulled = Store::open(&location).and_then(|store| pull(&store, &location, make, &done));
+    let pulled = Store::open(&location).and_then(|store| pull(&store, make, &done));
     progress.finish();
     let (pulled, device) = pulled.map_err(|error| source::caused(&args.stored, error))?;
     drop(device);

@@ -1,5 +1,8 @@
 //! `extant push`: stores an image as the next version of a name in an object store.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use extant::device::{BlockDevice, FileDevice, OpenMode};
@@ -17,24 +20,53 @@ pub(crate) fn run(args: &Push) -> Result<(), Failure> {
     if location.version().is_some() {
         return Err(Failure::at(stored, "a push makes the next version"));
     }
-    let image: Arc<dyn BlockDevice> = match source::connect(&args.image, OpenMode::ReadOnly)? {
-        Some(device) => device,
-        None => Arc::new(FileDevice::open(&args.image, OpenMode::ReadOnly)?),
-    };
+    let image = open(&args.image)?;
+    let before = marks(&args.image);
     let options = PushOptions {
         chunk_bytes: u32::try_from(args.chunk_size).unwrap_or(u32::MAX),
         threads: args.threads.into(),
+        resend: args.resend,
     };
     let progress = Progress::new(args.quiet || args.json);
     progress.expect(image.len());
     let done = |bytes| progress.add(bytes);
+    let unchanged = || marks(&args.image) == before;
     let pushed =
-        Store::open(&location).and_then(|store| push(&store, &location, &*image, options, &done));
+        Store::open(&location).and_then(|store| push(&store, &*image, options, &unchanged, &done));
     progress.finish();
     show(
         args,
         &pushed.map_err(|error| source::caused(&args.stored, error))?,
     )
+}
+
+/// The image. One that Linux may write through a loop device is refused.
+fn open(image: &Path) -> Result<Arc<dyn BlockDevice>, Failure> {
+    if let Some(device) = source::connect(image, OpenMode::ReadOnly)? {
+        return Ok(device);
+    }
+    let device = FileDevice::open(image, OpenMode::ReadOnly)?;
+    match device.loops().iter().find(|one| !one.read_only) {
+        None => Ok(Arc::new(device)),
+        Some(one) => {
+            let by = one.device.display();
+            let why = format!("in use by Linux, through the loop device {by}");
+            Err(Failure::at(image.display(), why))
+        }
+    }
+}
+
+/// Marks of a file that change with its content; none where `image` is no file of the host.
+fn marks(image: &Path) -> Option<[i64; 5]> {
+    let found = image.metadata().ok().filter(Metadata::is_file)?;
+    let len = i64::try_from(found.len()).unwrap_or(i64::MAX);
+    Some([
+        len,
+        found.mtime(),
+        found.mtime_nsec(),
+        found.ctime(),
+        found.ctime_nsec(),
+    ])
 }
 
 fn show(args: &Push, pushed: &Pushed) -> Result<(), Failure> {

@@ -11,27 +11,34 @@ use crate::source;
 
 pub(crate) fn run(args: &Versions) -> Result<(), Failure> {
     let location = source::location(&args.stored)?;
-    let found = Store::open(&location).and_then(|store| versions(&store, &location));
+    let found = Store::open(&location).and_then(|store| versions(&store));
     let found = found.map_err(|error| source::caused(&args.stored, error))?;
     let mut out = Output::new();
     if args.json {
-        let all = found.iter().map(|version| {
-            json!({
-                "version": version.number,
+        let all = found.iter().map(|(number, version)| match version {
+            Ok(version) => json!({
+                "version": number,
                 "manifest": version.manifest.to_string(),
                 "bytes": version.bytes,
                 "time": version.time,
-            })
+            }),
+            Err(error) => json!({ "version": number, "error": error.to_string() }),
         });
         out.json(&all.collect())?;
     } else {
-        for version in &found {
+        for (number, version) in &found {
+            let version = match version {
+                Ok(version) => version,
+                Err(error) => {
+                    out.text(format!("@{number}  {error}\n"))?;
+                    continue;
+                }
+            };
             let time = time_word(Timestamp {
                 secs: i64::try_from(version.time).unwrap_or(i64::MAX),
                 nanos: 0,
             });
-            let (number, size) = (version.number, size_word(version.bytes));
-            let manifest = version.manifest;
+            let (size, manifest) = (size_word(version.bytes), version.manifest);
             out.text(format!("@{number}  {size:>8}  {time}  {manifest}\n"))?;
         }
     }
