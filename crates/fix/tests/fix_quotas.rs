@@ -199,7 +199,9 @@ fn a_file_of_something_else_is_left() -> Result<()> {
         };
         let before = contents()?;
         let report = run(&image, false)?;
-        let damage = kind!(Quota(QuotaDamage::NoFile { .. }));
+        let damage = kind!(Quota(
+            QuotaDamage::NoFile { .. } | QuotaDamage::Unlinked { .. }
+        ));
         ensure!(
             damage.is_in(report.left.iter().map(|found| &found.kind)),
             "{request}: {report:?}"
