@@ -16,8 +16,8 @@
 //! ROOT/chunks/HA/HASH                    a chunk, compressed with zstd
 //! ```
 //!
-//! [`push`] stores an image as the next version, [`pull`] makes a file of one, and [`StoredImage`]
-//! is a block device that fetches chunks when they are read.
+//! [`push()`] stores an image as the next version, [`pull()`] makes a file of one, and
+//! [`StoredImage`] is a block device that fetches chunks when they are read.
 //!
 //! # Invariants
 //! - No object is ever changed. A chunk is stored before the manifest that lists it, and that

@@ -17,7 +17,7 @@ use crate::version::{self, Version};
 /// The usual number of threads of a push or a pull: requests that are under way at once.
 pub(crate) const THREADS: usize = 8;
 
-/// Options of [`push`].
+/// Options of [`push()`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PushOptions {
     /// Bytes of a chunk: a power of two from 4 KiB to 16 MiB. Images share chunks of one length

@@ -53,7 +53,7 @@ pub(crate) struct Pull {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// s3://BUCKET/PREFIX/NAME[@VERSION], gs://, az:// or file:///FOLDER/NAME
+    /// s3://BUCKET/PREFIX/NAME or NAME@VERSION; gs://, az:// or file:///FOLDER/NAME
     #[arg(value_name = "STORED")]
     pub(crate) stored: PathBuf,
     /// The image file to make
