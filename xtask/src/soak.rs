@@ -414,6 +414,6 @@ mod tests {
                 stage.name
             );
         });
-        assert_eq!(checked.count(), 3);
+        assert_eq!(checked.count(), 4);
     }
 }

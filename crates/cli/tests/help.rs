@@ -25,6 +25,9 @@ const GIVEN: &str = "
     trap 'extant umount mnt 2>log || true' EXIT
 ";
 
+/// A version that examples are about.
+const STORED: &str = "extant push -q disk.img file://$PWD/store/disk >log\n";
+
 /// Set-up where something is mounted already.
 const MOUNTED: &str = "extant mount disk.img ./mnt\n";
 
@@ -77,6 +80,7 @@ fn every_example_runs_as_it_stands() -> Result<()> {
             "mount" if !mounts => continue,
             "umount" | "stats" if !mounts => continue,
             "umount" | "stats" => MOUNTED,
+            "pull" | "versions" => STORED,
             "bench" if !benches => continue,
             _ => "",
         };

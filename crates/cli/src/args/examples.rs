@@ -260,17 +260,17 @@ const ALL: &[About] = &[
     about("trim", &["extant trim disk.img"], &["fstrim(8)"]),
     about(
         "push",
-        &["extant push disk.img file:///tmp/store/disk"],
+        &["extant push disk.img file://$PWD/store/disk"],
         &["extant-pull(1)", "extant-versions(1)"],
     ),
     about(
         "pull",
-        &["extant pull file:///tmp/store/disk@1 copy.img"],
+        &["extant pull file://$PWD/store/disk@1 copy.img"],
         &["extant-push(1)"],
     ),
     about(
         "versions",
-        &["extant versions file:///tmp/store/disk"],
+        &["extant versions file://$PWD/store/disk"],
         &["extant-push(1)"],
     ),
     about(
