@@ -78,8 +78,8 @@ pub(super) fn replay(
 }
 
 /// Replays the journal of the volume on `dev`, which is on `journal` if that is given, if it holds
-/// fast commits. Returns the number of its
-/// transactions and fast commits; zero if it has none, or if that cannot be told.
+/// fast commits. Returns the number of its transactions and fast commits; zero if it has none, or
+/// if that cannot be told.
 ///
 /// # Errors
 /// The replay fails.
