@@ -374,3 +374,40 @@ fn a_push_that_ended_early_goes_on() {
     );
     assert!(folder.pull("root").unwrap() == new);
 }
+
+/// A manifest that a store made up: its first chunk has the hash of its last, shorter one.
+#[test]
+fn a_hash_in_two_lengths_is_no_chunk() {
+    let folder = Folder::new();
+    let short = [5; 100];
+    let hash = blake3::hash(&short);
+    let mut manifest = b"extchunk".to_vec();
+    manifest.extend([1_u32, 4096].map(u32::to_le_bytes).as_flattened());
+    manifest.extend(4196_u64.to_le_bytes());
+    manifest.extend([*hash.as_bytes(); 2].as_flattened());
+    let named = blake3::hash(&manifest).to_hex().to_string();
+    let version =
+        format!("{{\"format\":1,\"manifest\":\"{named}\",\"bytes\":4196,\"time\":0,\"push\":0}}");
+    let hex = hash.to_hex().to_string();
+    for (object, content) in [
+        (
+            format!("chunks/{}/{hex}", &hex[..2]),
+            zstd::bulk::compress(&short, 1).unwrap(),
+        ),
+        (format!("manifests/{named}"), manifest),
+        (
+            "names/root/00000000000000000001".to_owned(),
+            version.into_bytes(),
+        ),
+    ] {
+        let path = folder.0.join(object);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    let image = folder.open("root", 64 << 20);
+    let mut buf = [0; 100];
+    image.read_at(DevOff::new(4096), &mut buf).unwrap();
+    assert_eq!(buf, short);
+    let read = image.read_at(DevOff::new(3000), &mut buf);
+    assert!(read.is_err_and(|error| error.to_string().contains(&hex)));
+}
