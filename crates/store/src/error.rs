@@ -60,6 +60,16 @@ pub enum Error {
         /// The version's number.
         number: u64,
     },
+    /// A layer changes a version that is not the last one.
+    #[error(
+        "the layer changes version {base}, and version {last} is there: push it to another name"
+    )]
+    Superseded {
+        /// The number of the layer's version.
+        base: u64,
+        /// The number of the last version.
+        last: u64,
+    },
     /// The image changed while it was pushed.
     #[error("the image changes: nothing may write it while it is pushed")]
     Changed,

@@ -52,10 +52,45 @@ impl Location {
         &self.name
     }
 
+    /// The address of another image in the same part of the store.
+    ///
+    /// # Errors
+    /// [`Error::BadLocation`]: the name has other characters than names have.
+    pub(crate) fn beside(&self, name: &str) -> Result<Self> {
+        if !is_name(name) {
+            return Err(Error::BadLocation {
+                text: name.to_owned(),
+                why: NAMES,
+            });
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            version: None,
+            ..self.clone()
+        })
+    }
+
+    /// The address of a version of this image.
+    pub(crate) fn at(&self, version: u64) -> Self {
+        Self {
+            version: Some(version),
+            ..self.clone()
+        }
+    }
+
     /// The version that is asked for; `None` is the current one.
     pub fn version(&self) -> Option<u64> {
         self.version
     }
+}
+
+/// The rule of names.
+const NAMES: &str = "a name has letters, digits, '.', '_' and '-'";
+
+/// Returns whether an image may have this name.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
 }
 
 impl FromStr for Location {
@@ -80,9 +115,8 @@ impl FromStr for Location {
             _ => (text, None),
         };
         let (root, name) = path.rsplit_once('/').unwrap_or_default();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-            return Err(bad("a name has letters, digits, '.', '_' and '-'"));
+        if !is_name(name) {
+            return Err(bad(NAMES));
         }
         let url = Url::parse(&format!("{root}/")).map_err(|_| bad("it is no URL"))?;
         let is_folder = url.scheme() == "file";

@@ -1,6 +1,7 @@
 //! Storing an image as the next version of its name.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use extant_blockdev::BlockDevice;
@@ -68,42 +69,13 @@ pub fn push(
     unchanged: &dyn Fn() -> bool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
-    let name = store.location().name();
-    let last = version::last(store, name)?;
-    let image_bytes = image.len();
-    let count = manifest::chunk_count(image_bytes, options.chunk_bytes)?;
-    let upload = Upload {
-        store,
-        image,
-        image_bytes,
-        options,
-        count,
-        next: AtomicUsize::new(0),
-        stopped: AtomicBool::new(false),
-        claimed: Mutex::new(HashSet::new()),
-        new_chunks: AtomicU64::new(0),
-        sent_bytes: AtomicU64::new(0),
-        progress,
-    };
-    let chunks = upload.run(options.threads.max(1))?;
-    let distinct = upload.claimed.into_inner().len() as u64;
-    let manifest = Manifest::new(image_bytes, options.chunk_bytes, chunks)?;
-    let content = manifest.to_bytes();
-    let hash = ObjectHash::of(&content);
-    let object = manifest::path(&hash);
-    if options.resend || !store.has(&object, content.len() as u64)? {
-        store.put(&object, content)?;
-    }
+    let last = version::last(store, store.location().name())?;
+    let upload = Upload::new(store, Source { image, old: None }, options, progress)?;
+    let stored = upload.store_image()?;
     if !unchanged() {
         return Err(Error::Changed);
     }
-    let version = version::create(store, name, last, (hash, &manifest))?;
-    Ok(Pushed {
-        version,
-        chunks: distinct,
-        new_chunks: upload.new_chunks.into_inner(),
-        sent_bytes: upload.sent_bytes.into_inner(),
-    })
+    stored.into_version(store, last)
 }
 
 /// Stops the other threads if this one panics.
@@ -117,10 +89,52 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
+/// An image to push.
+pub(crate) struct Source<'a> {
+    pub(crate) image: &'a dyn BlockDevice,
+    /// The version that it came from.
+    pub(crate) old: Option<Old<'a>>,
+}
+
+/// The version that an image came from, whose chunks are in the store.
+pub(crate) struct Old<'a> {
+    pub(crate) manifest: &'a Manifest,
+    /// Returns whether something in this range of bytes may be another than in the version.
+    pub(crate) changed: &'a (dyn Fn(Range<u64>) -> bool + Sync),
+}
+
+/// An image whose chunks and manifest are stored.
+pub(crate) struct StoredChunks {
+    pub(crate) hash: ObjectHash,
+    manifest: Manifest,
+    chunks: u64,
+    new_chunks: u64,
+    sent_bytes: u64,
+}
+
+impl StoredChunks {
+    /// Makes it the version behind `last` of the store's image.
+    pub(crate) fn into_version(self, store: &Store, last: u64) -> Result<Pushed> {
+        let name = store.location().name();
+        let version = version::create(store, name, last, (self.hash, &self.manifest))?;
+        Ok(self.pushed_as(version))
+    }
+
+    /// The outcome of a push that it is this version.
+    pub(crate) fn pushed_as(self, version: Version) -> Pushed {
+        Pushed {
+            version,
+            chunks: self.chunks,
+            new_chunks: self.new_chunks,
+            sent_bytes: self.sent_bytes,
+        }
+    }
+}
+
 /// A push under way. Threads take the chunks in order.
-struct Upload<'a> {
+pub(crate) struct Upload<'a> {
     store: &'a Store,
-    image: &'a dyn BlockDevice,
+    source: Source<'a>,
     image_bytes: u64,
     options: PushOptions,
     count: usize,
@@ -134,7 +148,48 @@ struct Upload<'a> {
     progress: &'a (dyn Fn(u64) + Sync),
 }
 
-impl Upload<'_> {
+impl<'a> Upload<'a> {
+    pub(crate) fn new(
+        store: &'a Store,
+        source: Source<'a>,
+        options: PushOptions,
+        progress: &'a (dyn Fn(u64) + Sync),
+    ) -> Result<Self> {
+        let image_bytes = source.image.len();
+        Ok(Self {
+            store,
+            source,
+            image_bytes,
+            options,
+            count: manifest::chunk_count(image_bytes, options.chunk_bytes)?,
+            next: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            claimed: Mutex::new(HashSet::new()),
+            new_chunks: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            progress,
+        })
+    }
+
+    /// Stores the chunks that the store does not have, and the manifest.
+    pub(crate) fn store_image(self) -> Result<StoredChunks> {
+        let chunks = self.run(self.options.threads.max(1))?;
+        let manifest = Manifest::new(self.image_bytes, self.options.chunk_bytes, chunks)?;
+        let content = manifest.to_bytes();
+        let hash = ObjectHash::of(&content);
+        let object = manifest::path(&hash);
+        if self.options.resend || !self.store.has(&object, content.len() as u64)? {
+            self.store.put(&object, content)?;
+        }
+        Ok(StoredChunks {
+            hash,
+            manifest,
+            chunks: self.claimed.into_inner().len() as u64,
+            new_chunks: self.new_chunks.into_inner(),
+            sent_bytes: self.sent_bytes.into_inner(),
+        })
+    }
+
     /// Sees to all chunks. Returns their hashes in order.
     fn run(&self, threads: usize) -> Result<Vec<Option<ObjectHash>>> {
         let parts: Vec<Result<Vec<_>>> = std::thread::scope(|scope| {
@@ -176,7 +231,15 @@ impl Upload<'_> {
         let at = nth as u64 * chunk_bytes;
         let len = (self.image_bytes - at).min(chunk_bytes);
         let plain = &mut buf[..usize::try_from(len).expect("at most a chunk")];
-        self.image.read_at(DevOff::new(at), plain)?;
+        if let Some(old) = &self.source.old
+            && !(old.changed)(at..at + len)
+        {
+            let hash = old.manifest.chunks()[nth];
+            self.claimed.lock().extend(hash);
+            (self.progress)(len);
+            return Ok(hash);
+        }
+        self.source.image.read_at(DevOff::new(at), plain)?;
         (self.progress)(len);
         if plain.iter().all(|&byte| byte == 0) {
             return Ok(None);

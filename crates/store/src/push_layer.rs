@@ -1,0 +1,74 @@
+//! Storing a version with the changes of a layer as the next version.
+
+use std::ops::Range;
+use std::path::Path;
+
+use extant_blockdev::OpenMode;
+
+use crate::error::{Error, Result};
+use crate::layer::{BLOCK, Base};
+use crate::layered_image::LayeredImage;
+use crate::push::{Old, PushOptions, Pushed, Source, Upload};
+use crate::store::Store;
+use crate::stored_image::Caches;
+use crate::version;
+
+/// Stores the version that the layer in the file `path` is over, with its changes, as the next
+/// version of the store's image. Only chunks with changes are read and sent. The layer is over the
+/// new version then, and empty. The image may have another name than that of the layer: it begins
+/// or goes on there, and the layer stays as it is. Of the options, the length of a chunk is that of
+/// the version.
+///
+/// # Errors
+/// As of [`crate::push()`] and [`LayeredImage::open`]. [`Error::Superseded`] if the image has a
+/// version behind that of the layer; nothing is lost then. A failure to empty the layer, which has
+/// the content of the new version then.
+pub fn push_layer(
+    store: &Store,
+    path: &Path,
+    caches: Caches,
+    options: PushOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Pushed> {
+    let image = LayeredImage::open_beside(store.location(), caches, path, OpenMode::ReadWrite)?;
+    let name = store.location().name();
+    let manifest = image.base().manifest();
+    let base = image.layer().base();
+    let goes_on = base.name == name;
+    let last = version::last(store, name)?;
+    let changed = |range: Range<u64>| {
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        image.layer().has_any(blocks)
+    };
+    let options = PushOptions {
+        chunk_bytes: manifest.chunk_bytes(),
+        ..options
+    };
+    let old = Some(Old {
+        manifest,
+        changed: &changed,
+    });
+    let source = Source { image: &image, old };
+    let stored = Upload::new(store, source, options, progress)?.store_image()?;
+    let pushed = if !goes_on || last == base.version {
+        stored.into_version(store, last)?
+    } else {
+        // A push of this layer may have ended before the layer was emptied.
+        let there = version::read(store, name, last)?;
+        if there.manifest != stored.hash {
+            return Err(Error::Superseded {
+                base: base.version,
+                last,
+            });
+        }
+        stored.pushed_as(there)
+    };
+    if goes_on {
+        image.layer().put_on(Base {
+            version: pushed.version.number,
+            manifest: pushed.version.manifest,
+            ..base
+        })?;
+    }
+    Ok(pushed)
+}
