@@ -138,3 +138,218 @@ impl<D: BlockDevice> BlockDevice for Cover<D> {
         counters
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier};
+    use std::time::Duration;
+
+    use extant_blockdev::MemoryDevice;
+    use extant_testkit::crash::{Budget, CrashState, Explorer};
+    use extant_testkit::recorder::Recorder;
+    use extant_testkit::{Fault, FaultyDevice, Rng};
+
+    use super::*;
+    use crate::hash::ObjectHash;
+    use crate::layer::{self, Base};
+
+    /// Bytes of the image: its last block is a part of one.
+    const LEN: usize = 40 * BLOCK_LEN + 1536;
+    const SECTOR: usize = 512;
+
+    fn base(version: u64) -> Base {
+        Base {
+            image_bytes: LEN as u64,
+            name: "root".to_owned(),
+            version,
+            manifest: ObjectHash::of(&[version.to_le_bytes()[0]]),
+        }
+    }
+
+    fn content(rng: &mut Rng, len: usize) -> Vec<u8> {
+        let bytes = |_| rng.next_u64().to_le_bytes();
+        (0..len.div_ceil(8)).flat_map(bytes).take(len).collect()
+    }
+
+    /// A new layer over version 1.
+    fn empty() -> Vec<u8> {
+        let file = MemoryDevice::new(layer::file_bytes(LEN as u64).unwrap());
+        layer::format(&file, &base(1)).unwrap();
+        file.to_bytes()
+    }
+
+    fn cover(image: &[u8], file: Arc<dyn BlockDevice>) -> Cover<MemoryDevice> {
+        Cover::new(
+            MemoryDevice::from_bytes(image),
+            Layer::open(file, "layer").unwrap(),
+        )
+    }
+
+    fn all(device: &dyn BlockDevice) -> Vec<u8> {
+        let mut bytes = vec![0; LEN];
+        device.read_at(DevOff::ZERO, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Sectors that a write begins at and ends before.
+    fn extent(rng: &mut Rng) -> (usize, usize) {
+        let from = index(rng.below((LEN / SECTOR) as u64));
+        let most = (LEN / SECTOR - from).min(if rng.below(3) == 0 { 30 } else { 5 });
+        (from, from + 1 + index(rng.below(most as u64)))
+    }
+
+    #[test]
+    fn reads_and_writes_are_those_of_a_disk() {
+        let mut rng = Rng::new(7);
+        let image = content(&mut rng, LEN);
+        let file = Arc::new(MemoryDevice::from_bytes(&empty()));
+        let one = cover(&image, Arc::clone(&file) as _);
+        let mut expected = image.clone();
+        for round in 0..300 {
+            let from = index(rng.below(LEN as u64));
+            let len = index(rng.below(20_000)).min(LEN - from);
+            let bytes = content(&mut rng, len);
+            one.write_at(DevOff::new(from as u64), &bytes).unwrap();
+            expected[from..from + len].copy_from_slice(&bytes);
+            let from = index(rng.below(LEN as u64));
+            let mut read = vec![0; index(rng.below(50_000)).min(LEN - from)];
+            one.read_at(DevOff::new(from as u64), &mut read).unwrap();
+            assert!(read == expected[from..from + read.len()], "round {round}");
+        }
+        one.flush().unwrap();
+        assert!(all(&cover(&image, Arc::clone(&file) as _)) == expected);
+        for (at, len) in [(LEN, 1), (LEN - 1, 2), (usize::MAX, 1)] {
+            let at = DevOff::new(at as u64);
+            assert!(one.write_at(at, &vec![0; len]).is_err());
+            assert!(one.read_at(at, &mut vec![0; len]).is_err());
+        }
+        // The version behind has this content.
+        one.layer().put_on(base(2)).unwrap();
+        let next = cover(&expected, file);
+        assert_eq!((next.layer().base(), next.layer().blocks()), (base(2), 0));
+        assert!(all(&next) == expected);
+    }
+
+    #[test]
+    fn parts_of_a_block_that_threads_write_at_once_are_all_there() {
+        let image = vec![1; LEN];
+        let file = MemoryDevice::from_bytes(&empty());
+        let slow = FaultyDevice::new(file, |_| Fault::Delay(Duration::from_millis(1)));
+        let one = cover(&image, Arc::new(slow));
+        let quarter = BLOCK_LEN / 4;
+        let together = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for nth in 0..4u8 {
+                let (one, together) = (&one, &together);
+                scope.spawn(move || {
+                    for block in 0..40 {
+                        let at =
+                            DevOff::new((block * BLOCK_LEN + usize::from(nth) * quarter) as u64);
+                        together.wait();
+                        one.write_at(at, &vec![2 + nth; quarter]).unwrap();
+                    }
+                });
+            }
+        });
+        let bytes = all(&one);
+        for (nth, part) in bytes[..40 * BLOCK_LEN].chunks(quarter).enumerate() {
+            assert!(
+                part.iter().all(|&byte| usize::from(byte) == 2 + nth % 4),
+                "{nth}"
+            );
+        }
+    }
+
+    /// A run of writes and flushes on a recorded file: the contents that each sector had, with the
+    /// number of events when it was to get it, and the flushes that had ended by then.
+    struct Run {
+        image: Vec<u8>,
+        last: Vec<u8>,
+        sectors: Vec<Vec<(usize, Vec<u8>)>>,
+        flushed: Vec<(usize, usize)>,
+    }
+
+    impl Run {
+        /// Returns whether the content of a sector may be there after a cut at `event`.
+        fn allows(&self, sector: usize, found: &[u8], event: usize) -> bool {
+            let ended = self.flushed.iter().rev().find(|(_, end)| *end <= event);
+            let durable = ended.map_or(0, |(begin, _)| *begin);
+            let contents = &self.sectors[sector];
+            let kept = contents.partition_point(|(at, _)| *at < durable);
+            let first = kept.saturating_sub(1);
+            let tried = contents[first..].iter().filter(|(at, _)| *at <= event);
+            tried.into_iter().any(|(_, content)| content == found)
+        }
+
+        fn check(&self, state: &CrashState) -> Result<(), String> {
+            let file = Arc::new(MemoryDevice::from_bytes(&all_of(&state.device)));
+            let layer = Layer::open(file, "layer").map_err(|error| error.to_string())?;
+            let image = match layer.base().version {
+                1 => &self.image,
+                _ => &self.last,
+            };
+            let bytes = all(&Cover::new(MemoryDevice::from_bytes(image), layer));
+            let event = state.cut.event();
+            for (sector, found) in bytes.chunks(SECTOR).enumerate() {
+                if !self.allows(sector, found, event) {
+                    return Err(format!("sector {sector} was never this"));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn all_of(device: &dyn BlockDevice) -> Vec<u8> {
+        let mut bytes = vec![0; index(device.len())];
+        device.read_at(DevOff::ZERO, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_cut_leaves_what_a_disk_would_have() {
+        let mut states = 0;
+        for seed in 0..6 {
+            let mut rng = Rng::new(seed);
+            let image = content(&mut rng, LEN);
+            let before = empty();
+            let file = Arc::new(Recorder::new(MemoryDevice::from_bytes(&before)));
+            let one = cover(&image, Arc::clone(&file) as _);
+            let first = image.chunks(SECTOR).map(|bytes| vec![(0, bytes.to_vec())]);
+            let mut run = Run {
+                sectors: first.collect(),
+                flushed: Vec::new(),
+                last: Vec::new(),
+                image,
+            };
+            for _ in 0..24 {
+                let begin = file.position();
+                if rng.below(4) == 0 {
+                    one.flush().unwrap();
+                    run.flushed.push((begin, file.position()));
+                    continue;
+                }
+                let (from, end) = extent(&mut rng);
+                let bytes = content(&mut rng, (end - from) * SECTOR);
+                for (sector, bytes) in (from..end).zip(bytes.chunks(SECTOR)) {
+                    run.sectors[sector].push((begin, bytes.to_vec()));
+                }
+                let at = DevOff::new((from * SECTOR) as u64);
+                one.write_at(at, &bytes).unwrap();
+            }
+            run.last = all(&one);
+            one.layer().put_on(base(2)).unwrap();
+            let budget = Budget {
+                exhaustive_below: 5,
+                samples: 12,
+                torn: 2,
+                cut_stride: 1,
+            };
+            let explorer = Explorer::new(before, file.events(), seed, budget);
+            let visited = explorer.run(|state| run.check(&state));
+            states += visited
+                .unwrap_or_else(|failed| panic!("seed {seed}: {failed:?}"))
+                .all();
+        }
+        assert!(states > 500, "{states}");
+    }
+}
