@@ -80,6 +80,12 @@ fn main() -> ExitCode {
         }
         source::read_by_copy(kib);
     }
+    if let Some(layer) = cli.layer {
+        if let Command::Mount(_) = cli.command {
+            return failure::exit(name, Outcome::Usage("a mount takes -o layer=FILE".into()));
+        }
+        source::use_layer(layer);
+    }
     if let Err(failure) = key_files::read_all(&cli.key_files) {
         return failure::exit(name, Outcome::Failed(failure));
     }

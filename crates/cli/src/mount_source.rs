@@ -33,7 +33,8 @@ pub(crate) struct MountSource {
 enum Kind {
     Device(Arc<dyn BlockDevice>),
     Server(Box<Address>),
-    /// A version in a store, which needs no recovery by a writer.
+    /// An image in a store. Without a layer it needs no recovery by a writer, with one it is not
+    /// written for that.
     Stored(Arc<dyn BlockDevice>),
 }
 
@@ -43,20 +44,31 @@ impl MountSource {
     pub(crate) fn find(path: &Path, options: &mut MountOptions) -> Result<MountSource, Failure> {
         let real = source::real(path)?;
         let name = real.display().to_string();
+        if options.layer().is_some() && !source::is_stored(path) {
+            let why = "a layer is for images in an object store";
+            return Err(Failure::at(path.display(), why));
+        }
         if source::is_stored(path) {
             if options.sandbox() {
                 let why = "a confined daemon reaches no object store: mount with -o nosandbox";
                 return Err(Failure::at(path.display(), why));
             }
-            options.set_read_only();
-            let image = source::stored(path, OpenMode::ReadOnly)?;
-            let number = image.version().number;
+            let layer = options.layer().map(PathBuf::from);
+            if layer.is_none() {
+                options.set_read_only();
+            }
+            let mode = match options.read_only() {
+                true => OpenMode::ReadOnly,
+                false => OpenMode::ReadWrite,
+            };
+            let image = source::stored(path, mode, layer.as_deref())?;
+            let number = image.version;
             // It is the version of now, whatever is pushed later.
             let name = match name.ends_with(&format!("@{number}")) {
                 true => name,
                 false => format!("{name}@{number}"),
             };
-            let (kind, journal) = (Kind::Stored(image), journal(options)?);
+            let (kind, journal) = (Kind::Stored(image.device), journal(options)?);
             return Ok(MountSource {
                 name,
                 kind,

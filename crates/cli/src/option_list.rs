@@ -142,6 +142,10 @@ pub(crate) const FRONT_END: &[OptionText] = &[
         "Bound the caches of data and metadata together: 64M, 1G.",
     ),
     (
+        "layer=FILE",
+        "Write what changes an image in an object store to this file.",
+    ),
+    (
         "writeback_cache, nowriteback_cache",
         "Let the kernel collect writes (the default), or not.",
     ),

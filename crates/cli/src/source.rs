@@ -9,13 +9,16 @@ use std::sync::{Arc, OnceLock};
 
 use extant::device::{BlockDevice, FileDevice, OpenMode};
 use extant_nbd::{Address, AddressError, NbdDevice};
-use extant_store::{Caches, DiskCache, Location, StoredImage};
+use extant_store::{Caches, DiskCache, LayeredImage, Location, StoredImage};
 
 use crate::failure::{At, Failure};
 use crate::size;
 
 /// The byte of the copy by which the images of this command are read, if `--superblock` names one.
 static SUPERBLOCK: OnceLock<u64> = OnceLock::new();
+
+/// The file with the changes of images in a store, if `--layer` names one.
+static LAYER: OnceLock<PathBuf> = OnceLock::new();
 
 /// Why an image is not written.
 pub(crate) const READ_ONLY: &str = "--superblock only reads an image: extant fix restores it first";
@@ -28,6 +31,11 @@ pub(crate) fn read_by_copy(kib: u64) {
 /// The byte of the copy of the superblock by which images are read.
 pub(crate) fn superblock() -> Option<u64> {
     SUPERBLOCK.get().copied()
+}
+
+/// Reads and writes all images of this command that are in a store through this layer.
+pub(crate) fn use_layer(layer: PathBuf) {
+    LAYER.get_or_init(|| layer);
 }
 
 /// Returns whether `image` is an address, of an export or in a store.
@@ -51,14 +59,46 @@ pub(crate) fn location(image: &Path) -> Result<Location, Failure> {
     })
 }
 
-/// The version at the address `image`, which is only read.
-pub(crate) fn stored(image: &Path, mode: OpenMode) -> Result<Arc<StoredImage>, Failure> {
-    if mode == OpenMode::ReadWrite {
-        let why = "a version in a store is only read: extant pull makes a file of it";
-        return Err(Failure::at(image.display(), why));
-    }
-    let device = StoredImage::open(&location(image)?, caches()?);
-    Ok(Arc::new(device.map_err(|error| caused(image, error))?))
+/// An image in a store.
+pub(crate) struct Stored {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// The number of the version that is read.
+    pub(crate) version: u64,
+}
+
+/// The image at the address `image`. It is only written through a layer.
+pub(crate) fn stored(
+    image: &Path,
+    mode: OpenMode,
+    layer: Option<&Path>,
+) -> Result<Stored, Failure> {
+    let (location, caches) = (location(image)?, caches()?);
+    let Some(layer) = layer else {
+        if mode == OpenMode::ReadWrite {
+            let why = "a version in a store is only read: --layer FILE takes what changes it, of a \
+                       mount -o layer=FILE";
+            return Err(Failure::at(image.display(), why));
+        }
+        let device = StoredImage::open(&location, caches);
+        let device = device.map_err(|error| caused(image, error))?;
+        let version = device.version().number;
+        let device = Arc::new(device);
+        return Ok(Stored { device, version });
+    };
+    let device = LayeredImage::open(&location, caches, layer, mode);
+    let device = device.map_err(|error| match error {
+        extant_store::Error::Io(_) => caused(layer, error),
+        error => caused(image, error),
+    })?;
+    let version = device.base().version().number;
+    let device = Arc::new(device);
+    Ok(Stored { device, version })
+}
+
+/// The image at the address `image`, with the layer of this command.
+fn stored_of_command(image: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let layer = LAYER.get().map(PathBuf::as_path);
+    Ok(stored(image, mode, layer)?.device)
 }
 
 /// The one name of an image: its path without symbolic links, or its address.
@@ -76,7 +116,7 @@ const CACHE_SIZE: &str = "EXTANT_CACHE_SIZE";
 const USUAL_CACHE_SIZE: u64 = 4 << 30;
 
 /// The caches of a version in a store.
-fn caches() -> Result<Caches, Failure> {
+pub(crate) fn caches() -> Result<Caches, Failure> {
     let most = match env::var(CACHE_SIZE) {
         Ok(text) => size::parse(&text).map_err(|why| Failure::at(CACHE_SIZE, why))?,
         Err(_) => USUAL_CACHE_SIZE,
@@ -118,7 +158,7 @@ pub(crate) fn connect(
         return Err(Failure::at(image.display(), READ_ONLY));
     }
     let device: Arc<dyn BlockDevice> = match (is_remote(image), superblock()) {
-        (true, _) if is_stored(image) => stored(image, mode)? as _,
+        (true, _) if is_stored(image) => stored_of_command(image, mode)?,
         (true, _) => {
             let device = NbdDevice::connect(address(image)?, mode);
             Arc::new(device.map_err(|error| caused(image, error))?)
@@ -143,7 +183,7 @@ pub(crate) fn journal(
         return Ok(None);
     };
     if is_stored(path) {
-        return Ok(Some(stored(path, mode)? as _));
+        return stored_of_command(path, mode).map(Some);
     }
     if is_remote(path) {
         let device = NbdDevice::connect(address(path)?, mode);

@@ -93,6 +93,7 @@ dev, fsname=NAME). An unknown option or a bad value is refused by name. The usua
   backend=auto|syscalls|io_uring
                             how the image is read and written
   memory=SIZE               bound the caches of the mount
+  layer=FILE                write what changes an image in an object store to FILE
   nosandbox                 do not confine the process that serves the mount
 
 The manual page extant-options(5) has all of them, and docs/COMPATIBILITY.md says what each does

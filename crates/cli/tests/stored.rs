@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need, wait_until};
 
 fn extant<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Cmd {
     let cmd = Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args);
@@ -164,4 +164,68 @@ fn a_version_is_mounted() -> Result<()> {
         "a version was written to"
     );
     Ok(())
+}
+
+#[test]
+fn a_layer_takes_changes_and_becomes_the_next_version() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("e2fsck"), Need::Fuse]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("layers")?;
+    let (disk, stored) = volume(&folder)?;
+    extant(["push", &text(disk.path()), &stored]).ok()?;
+    let layer = text(&folder.join("changes"));
+    let through = |args: &[&str]| extant(["--layer", &layer]).args(args);
+    refused(
+        &["rm", &format!("{stored}:/small")],
+        "is only read: --layer",
+    )?;
+    through(&["cp", "-", &format!("{stored}:/new")])
+        .stdin(b"written".to_vec())
+        .ok()?;
+    let new = |text: &str| {
+        let said = through(&["cat", &format!("{stored}:/{text}")]).run()?;
+        Ok::<_, extant_testkit::Error>(said.out)
+    };
+    ensure!(new("new")? == "written", "it reads what it wrote");
+    refused(&["cat", &format!("{stored}:/new")], "No such file")?;
+
+    // A mount goes on in the layer, and is killed.
+    let mounted = folder.join("mnt");
+    fs::create_dir(&mounted)?;
+    let options = format!("nosandbox,layer={layer}");
+    let mount = ["mount", "-f", "-o", &options, &stored, &text(&mounted)];
+    let mut daemon = extant(mount).spawn()?;
+    wait_until("the mount", || mounted.join("new").exists());
+    refused(&["push", &layer, &stored], "in use")?;
+    fs::write(mounted.join("synced"), "kept")?;
+    fs::File::open(mounted.join("synced"))?.sync_all()?;
+    daemon.kill()?;
+    let _ = extant(["umount", "-l", &text(&mounted)]).run();
+    ensure!(new("synced")? == "kept", "what was synced");
+
+    let said = extant(["push", "--json", &layer, &stored]).ok()?.out;
+    ensure!(said.contains("\"version\":2"), "{said}");
+    let copy = folder.join("copy.img");
+    extant(["pull", &stored, &text(&copy)]).ok()?;
+    // Its journal is full: the mount was killed.
+    let recovered = Cmd::new("e2fsck").args(["-fp", &text(&copy)]).run()?;
+    ensure!(
+        matches!(recovered.code, Some(0 | 1)),
+        "{}",
+        recovered.describe()
+    );
+    ensure!(
+        extant(["cat", &format!("{stored}:/synced")]).ok()?.out == "kept",
+        "pushed"
+    );
+    through(&["rm", &format!("{stored}:/new")]).ok()?;
+    let said = extant(["push", "--json", &layer, &stored]).ok()?.out;
+    ensure!(said.contains("\"version\":3"), "{said}");
+    refused(&["cat", &format!("{stored}:/new")], "No such file")?;
+    let old = format!("{stored}@1:/small");
+    refused(
+        &["--layer", &layer, "cat", &old],
+        "it is a layer over version 3",
+    )
 }

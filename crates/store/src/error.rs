@@ -60,6 +60,14 @@ pub enum Error {
         /// The version's number.
         number: u64,
     },
+    /// A file is no layer, or not one of this image.
+    #[error("{file}: {why}")]
+    BadLayer {
+        /// The file's path.
+        file: String,
+        /// The reason.
+        why: String,
+    },
     /// A layer changes a version that is not the last one.
     #[error(
         "the layer changes version {base}, and version {last} is there: push it to another name"
@@ -92,6 +100,13 @@ impl Error {
         Self::Request {
             object: object.to_owned(),
             what: error.to_string().chars().take(LONGEST_MESSAGE).collect(),
+        }
+    }
+
+    pub(crate) fn bad_layer(file: impl ToString, why: impl ToString) -> Self {
+        Self::BadLayer {
+            file: file.to_string(),
+            why: why.to_string(),
         }
     }
 

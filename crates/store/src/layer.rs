@@ -169,16 +169,16 @@ impl Layer {
     /// The layer in `file`. Messages call it `name`.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; a failed read.
+    /// [`Error::BadLayer`]; a failed read.
     pub(crate) fn open(file: Arc<dyn BlockDevice>, name: &str) -> Result<Self> {
         let mut header = [0; HEADER];
         if file.len() < HEADER as u64 {
-            return Err(Error::damaged(name, "it is no layer"));
+            return Err(Error::bad_layer(name, "it is no layer"));
         }
         file.read_at(DevOff::ZERO, &mut header)?;
-        let base = Base::from_header(&header).map_err(|why| Error::damaged(name, why))?;
+        let base = Base::from_header(&header).map_err(|why| Error::bad_layer(name, why))?;
         if file.len() < file_bytes(base.image_bytes)? {
-            return Err(Error::damaged(name, "it is too short"));
+            return Err(Error::bad_layer(name, "it is too short"));
         }
         let mut words = Vec::new();
         let mut block = [0; BLOCK_LEN];

@@ -42,7 +42,7 @@ impl LayeredImage {
         let layer = open_layer(path, mode)?;
         let version = layer.base().version;
         if location.version().is_some_and(|asked| asked != version) {
-            return Err(Error::damaged(
+            return Err(Error::bad_layer(
                 path.display(),
                 format!("it is a layer over version {version}"),
             ));
@@ -75,7 +75,7 @@ impl LayeredImage {
                 "it is a layer over version {} of {:?} with the manifest {}, which is not there",
                 base.version, base.name, base.manifest
             );
-            return Err(Error::damaged(path.display(), why));
+            return Err(Error::bad_layer(path.display(), why));
         }
         let cover = Cover::new(image, layer);
         Ok(Self { cover })

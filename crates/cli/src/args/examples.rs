@@ -260,7 +260,11 @@ const ALL: &[About] = &[
     about("trim", &["extant trim disk.img"], &["fstrim(8)"]),
     about(
         "push",
-        &["extant push disk.img file://$PWD/store/disk"],
+        &[
+            "extant push disk.img file://$PWD/store/disk",
+            "extant --layer changes touch file://$PWD/store/disk:/new",
+            "extant push changes file://$PWD/store/disk",
+        ],
         &["extant-pull(1)", "extant-versions(1)"],
     ),
     about(

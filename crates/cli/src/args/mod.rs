@@ -109,6 +109,12 @@ pub(crate) struct Cli {
         hide_short_help = true
     )]
     pub(crate) key_files: Vec<KeyArgument>,
+    /// Write what changes images in an object store to this file, and read them with it
+    ///
+    /// The file is made by the first command that writes: it is a layer over the version of then.
+    /// extant push makes the two the next version. Mounts take -o layer=FILE.
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) layer: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

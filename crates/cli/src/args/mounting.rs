@@ -34,7 +34,7 @@ pub(crate) struct Mount {
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
-    /// Image file, block device or NBD address
+    /// Image file, block device, NBD address, or image in an object store
     #[arg(required_unless_present = "image_fd")]
     pub(crate) image: Option<PathBuf>,
     /// Directory to mount on

@@ -13,6 +13,9 @@ use crate::size;
 /// stored. The image must not be mounted for writing meanwhile. A push that was stopped is pushed
 /// again: it sends what is left. Of two pushes of one name at a time, one fails.
 ///
+/// A layer (--layer, mount -o layer) becomes the next version of the image that it changes, and is
+/// empty then. Only chunks with changes are read and sent.
+///
 /// Credentials, region and endpoint are those of the environment: AWS_ACCESS_KEY_ID,
 /// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT ..., GOOGLE_SERVICE_ACCOUNT ...,
 /// AZURE_STORAGE_ACCOUNT_NAME ...
@@ -34,7 +37,7 @@ pub(crate) struct Push {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Image file, block device or NBD address
+    /// Image file, block device, NBD address or layer
     pub(crate) image: PathBuf,
     /// s3://BUCKET/PREFIX/NAME, gs://, az:// or file:///FOLDER/NAME
     #[arg(value_name = "STORED")]

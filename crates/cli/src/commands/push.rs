@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::device::{BlockDevice, FileDevice, OpenMode};
-use extant_store::{PushOptions, Pushed, Store, push};
+use extant_store::{PushOptions, Pushed, Store, is_layer, push, push_layer};
 
 use crate::args::Push;
 use crate::failure::Failure;
@@ -20,19 +20,24 @@ pub(crate) fn run(args: &Push) -> Result<(), Failure> {
     if location.version().is_some() {
         return Err(Failure::at(stored, "a push makes the next version"));
     }
-    let image = open(&args.image)?;
-    let before = marks(&args.image);
     let options = PushOptions {
         chunk_bytes: u32::try_from(args.chunk_size).unwrap_or(u32::MAX),
         threads: args.threads.into(),
         resend: args.resend,
     };
     let progress = Progress::new(args.quiet || args.json);
-    progress.expect(image.len());
     let done = |bytes| progress.add(bytes);
-    let unchanged = || marks(&args.image) == before;
-    let pushed =
-        Store::open(&location).and_then(|store| push(&store, &*image, options, &unchanged, &done));
+    let store = Store::open(&location);
+    let pushed = if is_layer(&args.image) {
+        let caches = source::caches()?;
+        store.and_then(|store| push_layer(&store, &args.image, caches, options, &done))
+    } else {
+        let image = open(&args.image)?;
+        let before = marks(&args.image);
+        progress.expect(image.len());
+        let unchanged = || marks(&args.image) == before;
+        store.and_then(|store| push(&store, &*image, options, &unchanged, &done))
+    };
     progress.finish();
     show(
         args,

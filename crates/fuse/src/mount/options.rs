@@ -34,6 +34,7 @@ pub struct MountOptions {
     strict_open: bool,
     sandbox: bool,
     memory: Option<String>,
+    layer: Option<String>,
     transport: Transport,
     engine: Vec<String>,
 }
@@ -114,6 +115,7 @@ impl Default for MountOptions {
             strict_open: true,
             sandbox: true,
             memory: None,
+            layer: None,
             transport: Transport::default(),
             engine: Vec::new(),
         }
@@ -189,6 +191,8 @@ impl MountOptions {
             ("nosandbox", None) => self.sandbox = false,
             ("memory", Some(size)) if !size.is_empty() => self.memory = Some(size.to_owned()),
             ("memory", _) => return Err(bad()),
+            ("layer", Some(file)) if !file.is_empty() => self.layer = Some(file.to_owned()),
+            ("layer", _) => return Err(bad()),
             ("transport", value) => {
                 self.transport = match value {
                     Some("auto") => Transport::Auto,
@@ -263,6 +267,11 @@ impl MountOptions {
     /// Whether the daemon confines itself.
     pub fn sandbox(&self) -> bool {
         self.sandbox
+    }
+
+    /// The file with what changes an image in an object store.
+    pub fn layer(&self) -> Option<&str> {
+        self.layer.as_deref()
     }
 
     /// The bound of the caches' memory, as it was written.
