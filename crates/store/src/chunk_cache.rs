@@ -56,6 +56,11 @@ impl ChunkCache {
         }
     }
 
+    /// The chunks that stay.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Reads that took a chunk from here.
     pub(crate) fn hits(&self) -> u64 {
         self.slots.lock().hits

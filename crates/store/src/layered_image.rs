@@ -21,7 +21,7 @@ use crate::stored_image::{Caches, StoredImage};
 /// As a block device's. A layer is in use by one process that writes, or by several that read.
 #[derive(Debug)]
 pub struct LayeredImage {
-    cover: Cover<StoredImage>,
+    cover: Cover<Arc<StoredImage>>,
 }
 
 impl LayeredImage {
@@ -77,12 +77,12 @@ impl LayeredImage {
             );
             return Err(Error::bad_layer(path.display(), why));
         }
-        let cover = Cover::new(image, layer);
+        let cover = Cover::new(Arc::new(image), layer);
         Ok(Self { cover })
     }
 
     /// The version without the layer.
-    pub fn base(&self) -> &StoredImage {
+    pub fn base(&self) -> &Arc<StoredImage> {
         self.cover.base()
     }
 

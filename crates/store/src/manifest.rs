@@ -14,7 +14,7 @@ pub const CHUNK_BYTES: u32 = 512 << 10;
 const LEAST_CHUNK: u32 = 4 << 10;
 const MOST_CHUNK: u32 = 16 << 20;
 /// The most chunks of an image: their hashes take 512 MiB.
-const MOST_CHUNKS: u64 = 16 << 20;
+pub(crate) const MOST_CHUNKS: u64 = 16 << 20;
 const MAGIC: [u8; 8] = *b"extchunk";
 const FORMAT: u32 = 1;
 const HEADER: usize = 24;

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
 use crate::location::Location;
 use crate::manifest::Manifest;
+use crate::start_list::{Recorder, StartList};
 use crate::store::Store;
 use crate::version::{self, Version};
 
@@ -51,6 +52,9 @@ pub struct StoredImage {
     /// Requests for chunks, and chunks that were on disk.
     fetched: AtomicU64,
     from_disk: AtomicU64,
+    /// Chunks that were read ahead.
+    ahead: AtomicU64,
+    recorder: Recorder,
 }
 
 impl StoredImage {
@@ -62,6 +66,7 @@ impl StoredImage {
         let store = Store::open(location)?;
         let version = version::find(&store)?;
         let manifest = version::manifest(&store, &version)?;
+        let recorder = Recorder::new(manifest.chunk_bytes(), manifest.chunks().len());
         let most = caches.memory / u64::from(manifest.chunk_bytes());
         Ok(Self {
             store,
@@ -71,6 +76,8 @@ impl StoredImage {
             disk: caches.disk,
             fetched: AtomicU64::new(0),
             from_disk: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
+            recorder,
         })
     }
 
@@ -87,6 +94,25 @@ impl StoredImage {
     /// Its chunks.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// The chunks that have been read, in the order in which each was first read.
+    pub fn start_list(&self) -> StartList {
+        self.recorder.list()
+    }
+
+    /// Returns whether so many chunks of a list may be in the caches beside what is read.
+    pub(crate) fn may_read_ahead(&self, place: usize) -> bool {
+        self.disk.is_some() || place < self.recorder.read_chunks() + self.memory.most() / 2
+    }
+
+    /// Reads the chunk `nth` ahead, if there is one.
+    pub(crate) fn read_ahead(&self, nth: usize) {
+        if let Some(Some(hash)) = self.manifest.chunks().get(nth) {
+            let read = self.chunk(nth, hash);
+            self.ahead
+                .fetch_add(u64::from(read.is_ok()), Ordering::Relaxed);
+        }
     }
 
     /// The content of the chunk `nth`, whose hash is this.
@@ -150,6 +176,7 @@ impl BlockDevice for StoredImage {
             match &self.manifest.chunks()[nth] {
                 None => part.fill(0),
                 Some(hash) => {
+                    self.recorder.read(nth);
                     let chunk = self.chunk(nth, hash).map_err(as_io)?;
                     part.copy_from_slice(&chunk[from..from + len]);
                 }
@@ -172,6 +199,7 @@ impl BlockDevice for StoredImage {
             ("chunks_fetched", self.fetched.load(Ordering::Relaxed)),
             ("chunks_from_disk", self.from_disk.load(Ordering::Relaxed)),
             ("chunks_from_memory", self.memory.hits()),
+            ("chunks_read_ahead", self.ahead.load(Ordering::Relaxed)),
         ]
     }
 }

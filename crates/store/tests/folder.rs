@@ -2,14 +2,15 @@
 //! the folder is damaged.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_store::{
-    Caches, DiskCache, Error, Location, PushOptions, Pushed, Store, StoredImage, pull, push,
-    versions,
+    Caches, DiskCache, Error, Location, PushOptions, Pushed, Store, StoredImage, prefetch, pull,
+    push, versions,
 };
-use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, Rng, TempDir};
+use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, Rng, TempDir, wait_until};
 use extant_units::DevOff;
 
 const CHUNK: usize = 4096;
@@ -410,4 +411,83 @@ fn a_hash_in_two_lengths_is_no_chunk() {
     assert_eq!(buf, short);
     let read = image.read_at(DevOff::new(3000), &mut buf);
     assert!(read.is_err_and(|error| error.to_string().contains(&hex)));
+}
+
+/// `count` chunks with content, none of which is zeros.
+fn full(seed: u64, count: usize) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let words = (0..count * CHUNK / 8).flat_map(|_| rng.next_u64().to_le_bytes());
+    words.collect()
+}
+
+fn counter(image: &StoredImage, name: &str) -> u64 {
+    let counters = image.counters();
+    counters.iter().find(|(one, _)| *one == name).unwrap().1
+}
+
+#[test]
+fn a_start_is_read_ahead_in_the_order_of_the_one_before() {
+    let folder = Folder::new();
+    folder.push("root", &device(&full(9, 64))).unwrap();
+    let image = folder.open("root", 1 << 20);
+    for chunk in [40, 41, 7, 40, 3] {
+        let at = DevOff::new(chunk * CHUNK as u64 + 5);
+        image.read_at(at, &mut [0; 10]).unwrap();
+    }
+    let list = image.start_list();
+    assert_eq!(list.chunks(), [40, 41, 7, 3]);
+
+    let again = Arc::new(folder.open("root", 1 << 20));
+    prefetch(&again, list.to_string().parse().unwrap()).unwrap();
+    wait_until("reading ahead", || {
+        counter(&again, "chunks_read_ahead") == 4
+    });
+    assert_eq!(counter(&again, "chunks_fetched"), 4);
+    for chunk in list.chunks() {
+        let at = DevOff::new(u64::from(*chunk) * CHUNK as u64);
+        again.read_at(at, &mut [0; 10]).unwrap();
+    }
+    assert_eq!(counter(&again, "chunks_fetched"), 4, "all were there");
+    assert_eq!(again.start_list(), list, "reading ahead is no read");
+}
+
+#[test]
+fn what_is_read_ahead_waits_for_its_readers() {
+    let folder = Folder::new();
+    folder.push("root", &device(&full(10, 64))).unwrap();
+    let all = "extant start list 1\nchunk-bytes 4096\n0-63\n9999\n";
+    // Memory for 16 chunks: 8 are read ahead of the readers.
+    let image = Arc::new(folder.open("root", 16 * CHUNK as u64));
+    prefetch(&image, all.parse().unwrap()).unwrap();
+    for read in 0..=56 {
+        wait_until("reading ahead", || {
+            counter(&image, "chunks_read_ahead") == 8 + read
+        });
+        let at = DevOff::new(read * CHUNK as u64);
+        image.read_at(at, &mut [0; 10]).unwrap();
+    }
+    assert_eq!(counter(&image, "chunks_fetched"), 64, "each chunk once");
+
+    // Chunks of another length are others, and an image that is dropped is not read.
+    let other = all.replace("4096", "8192").parse().unwrap();
+    let image = Arc::new(folder.open("root", 16 * CHUNK as u64));
+    prefetch(&image, other).unwrap();
+    prefetch(&image, all.parse().unwrap()).unwrap();
+    wait_until("reading ahead", || {
+        counter(&image, "chunks_read_ahead") == 8
+    });
+    let weak = Arc::downgrade(&image);
+    drop(image);
+    wait_until("the threads", || weak.upgrade().is_none());
+
+    // With a folder, all of it.
+    let caches = Caches {
+        memory: 0,
+        disk: Some(DiskCache::open(&folder.0.join("cache"), 1 << 20).unwrap()),
+    };
+    let image = Arc::new(StoredImage::open(&folder.location("root"), caches).unwrap());
+    prefetch(&image, all.parse().unwrap()).unwrap();
+    wait_until("reading ahead", || {
+        counter(&image, "chunks_read_ahead") == 64
+    });
 }
