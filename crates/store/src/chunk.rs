@@ -8,6 +8,7 @@ use std::io::Read;
 use ruzstd::decoding::StreamingDecoder;
 
 use crate::hash::ObjectHash;
+use crate::object_name::ObjectName;
 
 /// The level of compression: the library's usual one.
 const LEVEL: i32 = 3;
@@ -16,9 +17,9 @@ const LEVEL: i32 = 3;
 const MOST_WINDOW: u64 = 2 << 20;
 
 /// The path of a chunk in its store.
-pub(crate) fn path(hash: &ObjectHash) -> String {
-    let hash = hash.to_string();
-    format!("chunks/{}/{hash}", &hash[..2])
+pub(crate) fn path(name: &ObjectName) -> String {
+    let name = name.to_string();
+    format!("chunks/{}/{name}", &name[..2])
 }
 
 /// A bound of the bytes of an object that is a chunk of `len` bytes: a block that does not

@@ -98,7 +98,7 @@ pub(crate) fn base_of(image: &StoredImage) -> Base {
         image_bytes: image.len(),
         name: image.location().name().to_owned(),
         version: image.version().number,
-        manifest: image.version().manifest,
+        manifest: image.version().manifest.hash,
     }
 }
 

@@ -10,11 +10,14 @@
 //! ROOT/names/NAME/00000000000000000002   version 2 of the image NAME
 //!        │
 //!        ▼
-//! ROOT/manifests/HASH                    length of the image, length of a chunk, hashes
+//! ROOT/manifests/HASH                    length of the image, length of a chunk, names of chunks
 //!        │
 //!        ▼
 //! ROOT/chunks/HA/HASH                    a chunk, compressed with zstd
 //! ```
+//!
+//! The same content may be stored in several generations ([`ObjectName`]): `HASH`, `HASH.1` and so
+//! on. A name stands for one of them.
 //!
 //! [`push()`] stores an image as the next version, [`pull()`] makes a file of one, and
 //! [`StoredImage`] is a block device that fetches chunks when they are read.
@@ -47,6 +50,7 @@ mod layer;
 mod layered_image;
 mod location;
 mod manifest;
+mod object_name;
 mod prefetch;
 mod pull;
 mod push;
@@ -62,6 +66,7 @@ pub use hash::ObjectHash;
 pub use layered_image::{LayeredImage, is_layer};
 pub use location::Location;
 pub use manifest::{CHUNK_BYTES, Manifest};
+pub use object_name::ObjectName;
 pub use prefetch::prefetch;
 pub use pull::{Pulled, pull};
 pub use push::{PushOptions, Pushed, push};

@@ -2,10 +2,12 @@
 //!
 //! As an object, numbers little endian: 8 bytes `extchunk`, 4 bytes of the format (1), 4 bytes of
 //! the length of a chunk, 8 bytes of the image's length, then 32 bytes for each chunk: its hash, or
-//! zeros for one that is all zeros. The last chunk is shorter if the image's length says so.
+//! zeros for one that is all zeros. Behind them is a byte for each chunk: its generation. The last
+//! chunk is shorter if the image's length says so.
 
 use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
+use crate::object_name::ObjectName;
 
 /// Bytes of a chunk, unless a push asks for others.
 pub const CHUNK_BYTES: u32 = 512 << 10;
@@ -13,11 +15,13 @@ pub const CHUNK_BYTES: u32 = 512 << 10;
 /// The least and the most bytes of a chunk.
 const LEAST_CHUNK: u32 = 4 << 10;
 const MOST_CHUNK: u32 = 16 << 20;
-/// The most chunks of an image: their hashes take 512 MiB.
+/// The most chunks of an image: their names take 528 MiB.
 pub(crate) const MOST_CHUNKS: u64 = 16 << 20;
 const MAGIC: [u8; 8] = *b"extchunk";
 const FORMAT: u32 = 1;
 const HEADER: usize = 24;
+/// Bytes of a chunk's hash and generation.
+const ENTRY: usize = ObjectHash::LEN + 1;
 
 /// The chunks of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,18 +29,18 @@ pub struct Manifest {
     image_bytes: u64,
     chunk_bytes: u32,
     /// `None` for a chunk that is all zeros.
-    chunks: Vec<Option<ObjectHash>>,
+    chunks: Vec<Option<ObjectName>>,
 }
 
 /// The path of a manifest in its store.
-pub(crate) fn path(hash: &ObjectHash) -> String {
-    format!("manifests/{hash}")
+pub(crate) fn path(name: &ObjectName) -> String {
+    format!("manifests/{name}")
 }
 
 /// The most bytes of the manifest of an image.
 pub(crate) fn longest(image_bytes: u64) -> u64 {
     let chunks = image_bytes.div_ceil(LEAST_CHUNK.into()).min(MOST_CHUNKS);
-    HEADER as u64 + chunks * ObjectHash::LEN as u64
+    HEADER as u64 + chunks * ENTRY as u64
 }
 
 /// The number of chunks of an image.
@@ -63,7 +67,7 @@ impl Manifest {
     pub(crate) fn new(
         image_bytes: u64,
         chunk_bytes: u32,
-        chunks: Vec<Option<ObjectHash>>,
+        chunks: Vec<Option<ObjectName>>,
     ) -> Result<Self> {
         let count = chunk_count(image_bytes, chunk_bytes)?;
         assert_eq!(chunks.len(), count, "an entry for each chunk");
@@ -85,7 +89,7 @@ impl Manifest {
     }
 
     /// The chunks in order; `None` is all zeros.
-    pub fn chunks(&self) -> &[Option<ObjectHash>] {
+    pub fn chunks(&self) -> &[Option<ObjectName>] {
         &self.chunks
     }
 
@@ -97,18 +101,17 @@ impl Manifest {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER + self.chunks.len() * ObjectHash::LEN);
+        let mut bytes = Vec::with_capacity(HEADER + self.chunks.len() * ENTRY);
         bytes.extend(MAGIC);
         bytes.extend(FORMAT.to_le_bytes());
         bytes.extend(self.chunk_bytes.to_le_bytes());
         bytes.extend(self.image_bytes.to_le_bytes());
         for chunk in &self.chunks {
-            bytes.extend(
-                chunk
-                    .as_ref()
-                    .map_or(&[0; ObjectHash::LEN], ObjectHash::as_bytes),
-            );
+            let hash = chunk.as_ref().map(|name| name.hash.as_bytes());
+            bytes.extend(hash.unwrap_or(&[0; ObjectHash::LEN]));
         }
+        let generation = |chunk: &Option<ObjectName>| chunk.map_or(0, |name| name.generation);
+        bytes.extend(self.chunks.iter().map(generation));
         bytes
     }
 
@@ -126,17 +129,24 @@ impl Manifest {
         let chunk_bytes = number(4);
         let image_bytes = u64::from_le_bytes(rest[8..16].try_into().expect("8 bytes"));
         let count = chunk_count(image_bytes, chunk_bytes).map_err(|error| error.to_string())?;
-        let (chunks, rest) = bytes[HEADER..].as_chunks::<{ ObjectHash::LEN }>();
-        if chunks.len() != count || !rest.is_empty() {
+        if bytes.len() != HEADER + count * ENTRY {
             return Err(format!("it has not {count} chunks"));
         }
-        let chunk = |bytes: &[u8; ObjectHash::LEN]| {
-            (*bytes != [0; ObjectHash::LEN]).then_some(ObjectHash::from_bytes(*bytes))
-        };
+        let (hashes, generations) = bytes[HEADER..].split_at(count * ObjectHash::LEN);
+        let (hashes, _) = hashes.as_chunks::<{ ObjectHash::LEN }>();
+        let mut chunks = Vec::with_capacity(count);
+        for (&hash, &generation) in hashes.iter().zip(generations) {
+            let is_zeros = hash == [0; ObjectHash::LEN];
+            if is_zeros && generation != 0 {
+                return Err("a chunk of zeros has a generation".into());
+            }
+            let hash = ObjectHash::from_bytes(hash);
+            chunks.push((!is_zeros).then_some(ObjectName { hash, generation }));
+        }
         Ok(Self {
             image_bytes,
             chunk_bytes,
-            chunks: chunks.iter().map(chunk).collect(),
+            chunks,
         })
     }
 }
@@ -147,7 +157,12 @@ mod tests {
 
     #[test]
     fn a_manifest_is_read_as_it_is_written() {
-        let chunks = vec![Some(ObjectHash::of(b"a")), None, Some(ObjectHash::of(b"b"))];
+        let a = ObjectName::first(ObjectHash::of(b"a"));
+        let b = ObjectName {
+            hash: ObjectHash::of(b"b"),
+            generation: 7,
+        };
+        let chunks = vec![Some(a), None, Some(b)];
         let manifest = Manifest::new(10_000, 4096, chunks).unwrap();
         assert_eq!(
             [0, 1, 2].map(|nth| manifest.len_of(nth)),
@@ -158,6 +173,12 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(Manifest::from_bytes(&bytes[..len]).is_err(), "{len} bytes");
         }
+        let mut other = bytes.clone();
+        other[HEADER + 3 * ObjectHash::LEN + 1] = 1;
+        assert!(
+            Manifest::from_bytes(&other).is_err(),
+            "a generation of zeros"
+        );
         for at in 0..HEADER {
             let mut other = bytes.clone();
             other[at] ^= 0x80;

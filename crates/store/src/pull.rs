@@ -81,9 +81,9 @@ impl Download<'_> {
                 break;
             };
             let len = self.manifest.len_of(nth);
-            if let Some(hash) = chunk {
+            if let Some(name) = chunk {
                 let at = nth as u64 * u64::from(self.manifest.chunk_bytes());
-                let content = fetch(self.store, hash, len);
+                let content = fetch(self.store, name, len);
                 let written = content
                     .and_then(|content| Ok(self.image.write_at(DevOff::new(at), &content)?));
                 written.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;

@@ -12,6 +12,7 @@ use crate::chunk;
 use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
 use crate::manifest::{self, CHUNK_BYTES, Manifest};
+use crate::object_name::ObjectName;
 use crate::store::Store;
 use crate::version::{self, Version};
 
@@ -105,7 +106,7 @@ pub(crate) struct Old<'a> {
 
 /// An image whose chunks and manifest are stored.
 pub(crate) struct StoredChunks {
-    pub(crate) hash: ObjectHash,
+    pub(crate) name: ObjectName,
     manifest: Manifest,
     chunks: u64,
     new_chunks: u64,
@@ -115,8 +116,8 @@ pub(crate) struct StoredChunks {
 impl StoredChunks {
     /// Makes it the version behind `last` of the store's image.
     pub(crate) fn into_version(self, store: &Store, last: u64) -> Result<Pushed> {
-        let name = store.location().name();
-        let version = version::create(store, name, last, (self.hash, &self.manifest))?;
+        let image = store.location().name();
+        let version = version::create(store, image, last, (self.name, &self.manifest))?;
         Ok(self.pushed_as(version))
     }
 
@@ -176,13 +177,13 @@ impl<'a> Upload<'a> {
         let chunks = self.run(self.options.threads.max(1))?;
         let manifest = Manifest::new(self.image_bytes, self.options.chunk_bytes, chunks)?;
         let content = manifest.to_bytes();
-        let hash = ObjectHash::of(&content);
-        let object = manifest::path(&hash);
+        let name = ObjectName::first(ObjectHash::of(&content));
+        let object = manifest::path(&name);
         if self.options.resend || !self.store.has(&object, content.len() as u64)? {
             self.store.put(&object, content)?;
         }
         Ok(StoredChunks {
-            hash,
+            name,
             manifest,
             chunks: self.claimed.into_inner().len() as u64,
             new_chunks: self.new_chunks.into_inner(),
@@ -190,8 +191,8 @@ impl<'a> Upload<'a> {
         })
     }
 
-    /// Sees to all chunks. Returns their hashes in order.
-    fn run(&self, threads: usize) -> Result<Vec<Option<ObjectHash>>> {
+    /// Sees to all chunks. Returns their names in order.
+    fn run(&self, threads: usize) -> Result<Vec<Option<ObjectName>>> {
         let parts: Vec<Result<Vec<_>>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
             let ended = threads.into_iter().map(|thread| thread.join());
@@ -201,15 +202,15 @@ impl<'a> Upload<'a> {
         });
         let mut chunks = vec![None; self.count];
         for part in parts {
-            for (nth, hash) in part? {
-                chunks[nth] = Some(hash);
+            for (nth, name) in part? {
+                chunks[nth] = Some(name);
             }
         }
         Ok(chunks)
     }
 
     /// The part of one thread: chunks that are not all zeros.
-    fn work(&self) -> Result<Vec<(usize, ObjectHash)>> {
+    fn work(&self) -> Result<Vec<(usize, ObjectName)>> {
         let mut done = Vec::new();
         let mut buf = vec![0; self.options.chunk_bytes as usize];
         let _stop = StopOnPanic(&self.stopped);
@@ -219,14 +220,14 @@ impl<'a> Upload<'a> {
                 break;
             }
             let one = self.one(nth, &mut buf);
-            let hash = one.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;
-            done.extend(hash.map(|hash| (nth, hash)));
+            let name = one.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;
+            done.extend(name.map(|name| (nth, name)));
         }
         Ok(done)
     }
 
     /// Stores the chunk `nth`, if the store does not have it.
-    fn one(&self, nth: usize, buf: &mut [u8]) -> Result<Option<ObjectHash>> {
+    fn one(&self, nth: usize, buf: &mut [u8]) -> Result<Option<ObjectName>> {
         let chunk_bytes = u64::from(self.options.chunk_bytes);
         let at = nth as u64 * chunk_bytes;
         let len = (self.image_bytes - at).min(chunk_bytes);
@@ -234,21 +235,21 @@ impl<'a> Upload<'a> {
         if let Some(old) = &self.source.old
             && !(old.changed)(at..at + len)
         {
-            let hash = old.manifest.chunks()[nth];
-            self.claimed.lock().extend(hash);
+            let name = old.manifest.chunks()[nth];
+            self.claimed.lock().extend(name.map(|name| name.hash));
             (self.progress)(len);
-            return Ok(hash);
+            return Ok(name);
         }
         self.source.image.read_at(DevOff::new(at), plain)?;
         (self.progress)(len);
         if plain.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
-        let hash = ObjectHash::of(plain);
-        if !self.claimed.lock().insert(hash) {
-            return Ok(Some(hash));
+        let name = ObjectName::first(ObjectHash::of(plain));
+        if !self.claimed.lock().insert(name.hash) {
+            return Ok(Some(name));
         }
-        let object = chunk::path(&hash);
+        let object = chunk::path(&name);
         if self.options.resend || !self.store.has(&object, chunk::longest(plain.len()))? {
             let content = chunk::encode(plain)?;
             self.new_chunks.fetch_add(1, Ordering::Relaxed);
@@ -256,6 +257,6 @@ impl<'a> Upload<'a> {
                 .fetch_add(content.len() as u64, Ordering::Relaxed);
             self.store.put(&object, content)?;
         }
-        Ok(Some(hash))
+        Ok(Some(name))
     }
 }

@@ -55,7 +55,7 @@ pub fn push_layer(
     } else {
         // A push of this layer may have ended before the layer was emptied.
         let there = version::read(store, name, last)?;
-        if there.manifest != stored.hash {
+        if there.manifest != stored.name {
             return Err(Error::Superseded {
                 base: base.version,
                 last,
@@ -66,7 +66,7 @@ pub fn push_layer(
     if goes_on {
         image.layer().put_on(Base {
             version: pushed.version.number,
-            manifest: pushed.version.manifest,
+            manifest: pushed.version.manifest.hash,
             ..base
         })?;
     }

@@ -11,9 +11,9 @@ use crate::chunk;
 use crate::chunk_cache::{ChunkCache, Fetched};
 use crate::disk_cache::DiskCache;
 use crate::error::{Error, Result};
-use crate::hash::ObjectHash;
 use crate::location::Location;
 use crate::manifest::Manifest;
+use crate::object_name::ObjectName;
 use crate::start_list::{Recorder, StartList};
 use crate::store::Store;
 use crate::version::{self, Version};
@@ -108,48 +108,51 @@ impl StoredImage {
 
     /// Reads the chunk `nth` ahead, if there is one.
     pub(crate) fn read_ahead(&self, nth: usize) {
-        if let Some(Some(hash)) = self.manifest.chunks().get(nth) {
-            let read = self.chunk(nth, hash);
+        if let Some(Some(name)) = self.manifest.chunks().get(nth) {
+            let read = self.chunk(nth, name);
             self.ahead
                 .fetch_add(u64::from(read.is_ok()), Ordering::Relaxed);
         }
     }
 
-    /// The content of the chunk `nth`, whose hash is this.
-    fn chunk(&self, nth: usize, hash: &ObjectHash) -> Fetched {
+    /// The content of the chunk `nth`, whose name is this.
+    fn chunk(&self, nth: usize, name: &ObjectName) -> Fetched {
         let len = self.manifest.len_of(nth);
-        let content = self.memory.get(hash, || self.bring(hash, len))?;
+        let content = self.memory.get(&name.hash, || self.bring(name, len))?;
         if content.len() != len {
             // The manifest has the same hash in two lengths.
             let why = format!("it has {} bytes, and {len} are expected", content.len());
-            return Err(Arc::new(Error::damaged(chunk::path(hash), why)));
+            return Err(Arc::new(Error::damaged(chunk::path(name), why)));
         }
         Ok(content)
     }
 
     /// The chunk, from the folder or from the store.
-    fn bring(&self, hash: &ObjectHash, len: usize) -> Fetched {
-        let there = self.disk.as_ref().and_then(|disk| disk.get(hash, len));
+    fn bring(&self, name: &ObjectName, len: usize) -> Fetched {
+        let there = self
+            .disk
+            .as_ref()
+            .and_then(|disk| disk.get(&name.hash, len));
         if let Some(content) = there {
             self.from_disk.fetch_add(1, Ordering::Relaxed);
             return Ok(Arc::new(content));
         }
         self.fetched.fetch_add(1, Ordering::Relaxed);
-        let content = fetch(&self.store, hash, len)?;
+        let content = fetch(&self.store, name, len)?;
         if let Some(disk) = &self.disk {
-            disk.put(hash, &content);
+            disk.put(&name.hash, &content);
         }
         Ok(Arc::new(content))
     }
 }
 
-/// The chunk of this hash and length.
-pub(crate) fn fetch(store: &Store, hash: &ObjectHash, len: usize) -> Result<Vec<u8>> {
-    let object = chunk::path(hash);
+/// The chunk of this name and length.
+pub(crate) fn fetch(store: &Store, name: &ObjectName, len: usize) -> Result<Vec<u8>> {
+    let object = chunk::path(name);
     let Some(content) = store.get(&object, chunk::longest(len))? else {
         return Err(Error::Missing { object });
     };
-    chunk::decode(&content, len, hash).map_err(|why| Error::damaged(object, why))
+    chunk::decode(&content, len, &name.hash).map_err(|why| Error::damaged(object, why))
 }
 
 impl BlockDevice for StoredImage {
@@ -175,9 +178,9 @@ impl BlockDevice for StoredImage {
             let (part, behind) = rest.split_at_mut(len);
             match &self.manifest.chunks()[nth] {
                 None => part.fill(0),
-                Some(hash) => {
+                Some(name) => {
                     self.recorder.read(nth);
-                    let chunk = self.chunk(nth, hash).map_err(as_io)?;
+                    let chunk = self.chunk(nth, name).map_err(as_io)?;
                     part.copy_from_slice(&chunk[from..from + len]);
                 }
             }

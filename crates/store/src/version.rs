@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
 use crate::manifest::{self, Manifest};
+use crate::object_name::ObjectName;
 use crate::store::Store;
 
 /// The most bytes of a version's object.
@@ -19,8 +20,8 @@ const LONGEST: u64 = 4096;
 pub struct Version {
     /// Its number, from 1 on.
     pub number: u64,
-    /// The hash of its manifest.
-    pub manifest: ObjectHash,
+    /// The name of its manifest.
+    pub manifest: ObjectName,
     /// The image's length in bytes.
     pub bytes: u64,
     /// When it was pushed, in seconds since 1970.
@@ -125,20 +126,20 @@ pub(crate) fn create(
     store: &Store,
     name: &str,
     last: u64,
-    (hash, manifest): (ObjectHash, &Manifest),
+    (manifest_name, manifest): (ObjectName, &Manifest),
 ) -> Result<Version> {
     let number = last.checked_add(1);
     let number = number.ok_or_else(|| Error::damaged(folder(name), "it has no number left"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let version = Version {
         number,
-        manifest: hash,
+        manifest: manifest_name,
         bytes: manifest.image_bytes(),
         time: now.map_or(0, |since| since.as_secs()),
     };
     let record = Record {
         format: FORMAT,
-        manifest: hash.to_string(),
+        manifest: manifest_name.to_string(),
         bytes: version.bytes,
         time: version.time,
         push: random(),
@@ -177,7 +178,7 @@ pub(crate) fn manifest(store: &Store, version: &Version) -> Result<Manifest> {
     let content = content.ok_or_else(|| Error::Missing {
         object: object.clone(),
     })?;
-    if ObjectHash::of(&content) != version.manifest {
+    if ObjectHash::of(&content) != version.manifest.hash {
         return Err(Error::damaged(&object, "its content has another hash"));
     }
     let read = Manifest::from_bytes(&content).map_err(|why| Error::damaged(&object, why))?;

@@ -386,6 +386,7 @@ fn a_hash_in_two_lengths_is_no_chunk() {
     manifest.extend([1_u32, 4096].map(u32::to_le_bytes).as_flattened());
     manifest.extend(4196_u64.to_le_bytes());
     manifest.extend([*hash.as_bytes(); 2].as_flattened());
+    manifest.extend([0; 2]);
     let named = blake3::hash(&manifest).to_hex().to_string();
     let version =
         format!("{{\"format\":1,\"manifest\":\"{named}\",\"bytes\":4196,\"time\":0,\"push\":0}}");
