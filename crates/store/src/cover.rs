@@ -13,7 +13,6 @@ use crate::layer::{BLOCK, BLOCK_LEN, Layer};
 /// # Concurrency
 /// A part of a block that is not in the layer is written with the rest of the block from the base,
 /// while no other write is under way: the rest may be what that one writes.
-#[derive(Debug)]
 pub(crate) struct Cover<D> {
     base: D,
     layer: Layer,
@@ -29,10 +28,6 @@ impl<D: BlockDevice> Cover<D> {
             layer,
             writes: RwLock::default(),
         }
-    }
-
-    pub(crate) fn base(&self) -> &D {
-        &self.base
     }
 
     pub(crate) fn layer(&self) -> &Layer {

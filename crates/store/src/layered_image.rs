@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, OpenMode};
@@ -13,77 +13,40 @@ use crate::error::{Error, Result};
 use crate::layer::{self, Base, Layer};
 use crate::location::Location;
 use crate::stored_image::{Caches, StoredImage};
+use crate::version::Version;
 
 /// A version of an image in a store, and a file of the host with what was written to it: a layer.
 /// The version is never written. [`crate::push_layer()`] makes the two the next version.
 ///
 /// # Concurrency
 /// As a block device's. A layer is in use by one process that writes, or by several that read.
-#[derive(Debug)]
 pub struct LayeredImage {
-    cover: Cover<Arc<StoredImage>>,
+    cover: Cover<Arc<dyn BlockDevice>>,
+}
+
+impl std::fmt::Debug for LayeredImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LayeredImage")
+            .field("layer", self.layer())
+            .finish_non_exhaustive()
+    }
 }
 
 impl LayeredImage {
-    /// The image at `location` with the layer in the file `path`. If there is no file, and `mode`
-    /// allows writes, an empty layer is made, over the version that the location asks for.
-    /// Otherwise the layer says which version it is over.
+    /// The image at `location` with the layer in the file `path`, as of [`FoundLayer`].
     ///
     /// # Errors
-    /// As of [`StoredImage::open`]; the file is in use, is no layer, or is one of another version
-    /// or image.
+    /// As of [`StoredImage::open`] and [`FoundLayer`].
     pub fn open(location: &Location, caches: Caches, path: &Path, mode: OpenMode) -> Result<Self> {
-        if mode == OpenMode::ReadWrite && !path.try_exists()? {
-            let image = StoredImage::open(location, caches)?;
-            create(path, &image)?;
-            let layer = open_layer(path, mode)?;
-            return Self::over(image, layer, path);
-        }
-        let layer = open_layer(path, mode)?;
-        let version = layer.base().version;
-        if location.version().is_some_and(|asked| asked != version) {
-            return Err(Error::bad_layer(
-                path.display(),
-                format!("it is a layer over version {version}"),
-            ));
-        }
-        let image = StoredImage::open(&location.at(version), caches)?;
-        Self::over(image, layer, path)
+        let found = FoundLayer::find(path, mode)?;
+        let image = StoredImage::open(&found.location(location)?, caches)?;
+        let layer = found.made_for(location.name(), image.version())?;
+        layer.over(Arc::new(image))
     }
 
-    /// The layer in the file `path`, and its version of an image in the store of `location`.
-    ///
-    /// # Errors
-    /// As of [`LayeredImage::open`].
-    pub(crate) fn open_beside(
-        location: &Location,
-        caches: Caches,
-        path: &Path,
-        mode: OpenMode,
-    ) -> Result<Self> {
-        let layer = open_layer(path, mode)?;
-        let base = layer.base();
-        let location = location.beside(&base.name)?;
-        let image = StoredImage::open(&location.at(base.version), caches)?;
-        Self::over(image, layer, path)
-    }
-
-    fn over(image: StoredImage, layer: Layer, path: &Path) -> Result<Self> {
-        if layer.base() != base_of(&image) {
-            let base = layer.base();
-            let why = format!(
-                "it is a layer over version {} of {:?} with the manifest {}, which is not there",
-                base.version, base.name, base.manifest
-            );
-            return Err(Error::bad_layer(path.display(), why));
-        }
-        let cover = Cover::new(Arc::new(image), layer);
-        Ok(Self { cover })
-    }
-
-    /// The version without the layer.
-    pub fn base(&self) -> &Arc<StoredImage> {
-        self.cover.base()
+    /// The number of the version that the layer is over.
+    pub fn version(&self) -> u64 {
+        self.layer().base().version
     }
 
     /// The layer.
@@ -92,13 +55,101 @@ impl LayeredImage {
     }
 }
 
-/// The layer's view of a version.
-pub(crate) fn base_of(image: &StoredImage) -> Base {
-    Base {
-        image_bytes: image.len(),
-        name: image.location().name().to_owned(),
-        version: image.version().number,
-        manifest: image.version().manifest.hash,
+/// A layer, or the place of a new one, before its version is known to be there.
+#[derive(Debug)]
+pub struct FoundLayer {
+    path: PathBuf,
+    mode: OpenMode,
+    layer: Option<Layer>,
+}
+
+impl FoundLayer {
+    /// The layer in the file `path`. If there is no file, and `mode` allows writes, one is made
+    /// once the version is known.
+    ///
+    /// # Errors
+    /// The file cannot be opened, is in use, or is no layer.
+    pub fn find(path: &Path, mode: OpenMode) -> Result<Self> {
+        let layer = match mode == OpenMode::ReadWrite && !path.try_exists()? {
+            true => None,
+            false => Some(open_layer(path, mode)?),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            mode,
+            layer,
+        })
+    }
+
+    /// `location` with the version that the layer is over; as it is if there is no layer.
+    ///
+    /// # Errors
+    /// [`Error::BadLayer`] if another version is asked for.
+    pub fn location(&self, location: &Location) -> Result<Location> {
+        let Some(layer) = &self.layer else {
+            return Ok(location.clone());
+        };
+        let version = layer.base().version;
+        if location.version().is_some_and(|asked| asked != version) {
+            let why = format!("it is a layer over version {version}");
+            return Err(Error::bad_layer(self.path.display(), why));
+        }
+        Ok(location.at(version))
+    }
+
+    /// The layer's image in the store of `location`, if there is a layer.
+    pub(crate) fn image_beside(&self, location: &Location) -> Result<Option<Location>> {
+        let base = self.layer.as_ref().map(Layer::base);
+        let at = |base: Base| Ok(location.beside(&base.name)?.at(base.version));
+        base.map(at).transpose()
+    }
+
+    /// The layer of this version of the image called `name`. A new one is made if there is none.
+    ///
+    /// # Errors
+    /// [`Error::BadLayer`] if the layer is over another version or image; it cannot be made.
+    pub fn made_for(self, name: &str, version: &Version) -> Result<ReadyLayer> {
+        let expected = Base {
+            image_bytes: version.bytes,
+            name: name.to_owned(),
+            version: version.number,
+            manifest: version.manifest.hash,
+        };
+        let layer = match self.layer {
+            Some(layer) => layer,
+            None => {
+                create(&self.path, &expected)?;
+                open_layer(&self.path, self.mode)?
+            }
+        };
+        let base = layer.base();
+        if base != expected {
+            let why = format!(
+                "it is a layer over version {} of {:?} with the manifest {}, which is not there",
+                base.version, base.name, base.manifest
+            );
+            return Err(Error::bad_layer(self.path.display(), why));
+        }
+        Ok(ReadyLayer(layer))
+    }
+}
+
+/// A layer whose version is known.
+#[derive(Debug)]
+pub struct ReadyLayer(Layer);
+
+impl ReadyLayer {
+    /// The layer over `image`, which reads as its version.
+    ///
+    /// # Errors
+    /// [`Error::BadSize`]: the image has another length than the version.
+    pub fn over(self, image: Arc<dyn BlockDevice>) -> Result<LayeredImage> {
+        if image.len() != self.0.base().image_bytes {
+            let what = "the image has another length than the version of the layer";
+            return Err(Error::BadSize { what });
+        }
+        let cover = Cover::new(image, self.0);
+        Ok(LayeredImage { cover })
     }
 }
 
@@ -111,10 +162,9 @@ fn open_layer(path: &Path, mode: OpenMode) -> Result<Layer> {
     Layer::open(Arc::new(file), &path.display().to_string())
 }
 
-/// Makes the file `path`, which must not be there, an empty layer over `image`. It gets its name
+/// Makes the file `path`, which must not be there, an empty layer over `base`. It gets its name
 /// when it is whole.
-fn create(path: &Path, image: &StoredImage) -> Result<()> {
-    let base = base_of(image);
+fn create(path: &Path, base: &Base) -> Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -129,7 +179,7 @@ fn create(path: &Path, image: &StoredImage) -> Result<()> {
             .open(&draft)?;
         file.set_len(layer::file_bytes(base.image_bytes)?)?;
         let device = FileDevice::from_file(file, &draft).map_err(io::Error::other)?;
-        layer::format(&device, &base)?;
+        layer::format(&device, base)?;
         drop(device);
         fs::hard_link(&draft, path)?;
         Ok(File::open(folder)?.sync_all()?)

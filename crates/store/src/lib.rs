@@ -63,7 +63,7 @@ mod version;
 pub use disk_cache::DiskCache;
 pub use error::{Error, Result};
 pub use hash::ObjectHash;
-pub use layered_image::{LayeredImage, is_layer};
+pub use layered_image::{FoundLayer, LayeredImage, ReadyLayer, is_layer};
 pub use location::Location;
 pub use manifest::{CHUNK_BYTES, Manifest};
 pub use object_name::ObjectName;

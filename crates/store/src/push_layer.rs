@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use extant_blockdev::OpenMode;
 
 use crate::error::{Error, Result};
 use crate::layer::{BLOCK, Base};
-use crate::layered_image::LayeredImage;
+use crate::layered_image::FoundLayer;
 use crate::push::{Old, PushOptions, Pushed, Source, Upload};
 use crate::store::Store;
-use crate::stored_image::Caches;
+use crate::stored_image::{Caches, StoredImage};
 use crate::version;
 
 /// Stores the version that the layer in the file `path` is over, with its changes, as the next
@@ -20,7 +21,7 @@ use crate::version;
 /// the version.
 ///
 /// # Errors
-/// As of [`crate::push()`] and [`LayeredImage::open`]. [`Error::Superseded`] if the image has a
+/// As of [`crate::push()`] and [`FoundLayer`]. [`Error::Superseded`] if the image has a
 /// version behind that of the layer; nothing is lost then. A failure to empty the layer, which has
 /// the content of the new version then.
 pub fn push_layer(
@@ -30,9 +31,14 @@ pub fn push_layer(
     options: PushOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
-    let image = LayeredImage::open_beside(store.location(), caches, path, OpenMode::ReadWrite)?;
     let name = store.location().name();
-    let manifest = image.base().manifest();
+    let found = FoundLayer::find(path, OpenMode::ReadWrite)?;
+    let there = found.image_beside(store.location())?;
+    let there = there.ok_or_else(|| Error::bad_layer(path.display(), "it is not there"))?;
+    let version = Arc::new(StoredImage::open(&there, caches)?);
+    let manifest = version.manifest();
+    let layer = found.made_for(there.name(), version.version())?;
+    let image = layer.over(Arc::clone(&version) as _)?;
     let base = image.layer().base();
     let goes_on = base.name == name;
     let last = version::last(store, name)?;

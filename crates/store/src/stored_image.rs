@@ -86,11 +86,6 @@ impl StoredImage {
         &self.version
     }
 
-    /// The address that it was opened by.
-    pub(crate) fn location(&self) -> &Location {
-        self.store.location()
-    }
-
     /// Its chunks.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest

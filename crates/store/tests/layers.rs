@@ -104,7 +104,7 @@ fn a_layer_becomes_the_next_version_and_goes_on_from_there() {
     assert!(folder.read("root@1") == old);
     let image = folder.open("root", OpenMode::ReadOnly).unwrap();
     assert_eq!(counter(&image, "blocks_in_layer"), 0);
-    assert_eq!(image.base().version().number, 2);
+    assert_eq!(image.version(), 2);
     drop(image);
 
     folder.write(0, &[7; 10]);
