@@ -68,6 +68,23 @@ impl Export {
         Ok(self)
     }
 
+    /// Its size and its flags, as a server sends them.
+    pub(crate) fn size_and_flags(&self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&self.size.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.flags.to_be_bytes());
+        bytes
+    }
+
+    /// Its block sizes, as a server sends them.
+    pub(crate) fn block_sizes(&self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.minimum.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.preferred.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.longest.to_be_bytes());
+        bytes
+    }
+
     /// Returns whether the server has said `flag`.
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0

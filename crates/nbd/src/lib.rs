@@ -1,4 +1,4 @@
-//! A block device over the network: a client of the NBD protocol.
+//! A block device over the network: a client of the NBD protocol, and a server.
 //!
 //! # Responsibility
 //! [`NbdDevice`] is a [`BlockDevice`](extant_blockdev::BlockDevice) whose bytes a server keeps:
@@ -8,6 +8,9 @@
 //! The path of a request: the device cuts it to what the server takes and starts it in a flight;
 //! the flight sends it by a connection of the session; a thread per connection reads the replies
 //! and puts a letter into the flight's mailbox.
+//!
+//! The other side is in `server`: [`serve_stream`] lets a client use a device of this
+//! process.
 //!
 //! # Invariants
 //! - Only a reply believes a request. A write whose reply has come is kept in the write log until
@@ -48,6 +51,7 @@ mod queue;
 mod remote;
 mod replay;
 mod replies;
+mod server;
 mod session;
 mod socket;
 mod tls;
@@ -57,3 +61,4 @@ pub use address::{Address, AddressError, Dial};
 pub use device::{NbdDevice, dial, read_certificates};
 pub use error::NbdError;
 pub use message::harmless;
+pub use server::{ClientStream, ServeOptions, Service, serve_stream};

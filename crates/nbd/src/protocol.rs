@@ -17,7 +17,11 @@ pub(crate) const NO_ZEROES: u16 = 2;
 
 /// Options.
 pub(crate) mod option {
+    pub(crate) const EXPORT_NAME: u32 = 1;
+    pub(crate) const ABORT: u32 = 2;
+    pub(crate) const LIST: u32 = 3;
     pub(crate) const STARTTLS: u32 = 5;
+    pub(crate) const INFO: u32 = 6;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
 }
@@ -25,9 +29,13 @@ pub(crate) mod option {
 /// Replies to options. Those of errors have the highest bit set.
 pub(crate) mod answer {
     pub(crate) const ACK: u32 = 1;
+    pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
     pub(crate) const ERROR: u32 = 1 << 31;
     pub(crate) const UNSUPPORTED: u32 = ERROR + 1;
+    pub(crate) const INVALID: u32 = ERROR + 3;
+    pub(crate) const UNKNOWN: u32 = ERROR + 6;
+    pub(crate) const TOO_LARGE: u32 = ERROR + 9;
 
     /// An error in words.
     pub(crate) fn words(error: u32) -> &'static str {

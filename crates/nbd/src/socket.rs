@@ -84,11 +84,27 @@ impl Socket {
 
     /// Ends both directions: reads and writes that wait return.
     pub(crate) fn shut(&self) {
+        self.end(Shutdown::Both);
+    }
+
+    fn end(&self, direction: Shutdown) {
         // One that is not connected any more is shut already.
         let _ = match self {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Tcp(stream) => stream.shutdown(direction),
+            Socket::Unix(stream) => stream.shutdown(direction),
         };
+    }
+}
+
+impl From<TcpStream> for Socket {
+    fn from(stream: TcpStream) -> Socket {
+        Socket::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for Socket {
+    fn from(stream: UnixStream) -> Socket {
+        Socket::Unix(stream)
     }
 }
 
