@@ -9,7 +9,7 @@ use crate::protocol::flag;
 const MINIMUM: u32 = 1;
 const PREFERRED: u32 = 4096;
 /// The longest data of a request, whatever the server allows: 32 MiB, as every server takes.
-const LONGEST: u32 = 32 << 20;
+pub(crate) const LONGEST: u32 = 32 << 20;
 /// The largest smallest block that the protocol allows.
 const LARGEST_MINIMUM: u32 = 64 << 10;
 

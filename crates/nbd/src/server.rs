@@ -9,6 +9,8 @@
 //! nothing that it sends or leaves out ends another client's connection.
 
 mod agreement;
+#[allow(dead_code, reason = "its user, the connection of a client, follows")]
+mod backlog;
 mod service;
 
 use std::io;
