@@ -83,6 +83,19 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// The command with this number.
+    pub(crate) fn of(number: u16) -> Option<Command> {
+        let all = [
+            Command::Read,
+            Command::Write,
+            Command::Disconnect,
+            Command::Flush,
+            Command::Trim,
+            Command::WriteZeroes,
+        ];
+        all.into_iter().find(|&one| one as u16 == number)
+    }
+
     /// Returns whether the command changes the export.
     pub(crate) fn changes(self) -> bool {
         matches!(self, Command::Write | Command::Trim | Command::WriteZeroes)
@@ -91,6 +104,8 @@ impl Command {
 
 /// The flag of a request whose bytes are to be durable when the reply is sent.
 pub(crate) const FORCE_UNIT_ACCESS: u16 = 1;
+/// The flag of a request to write zeros that is to leave no hole.
+pub(crate) const NO_HOLE: u16 = 1 << 1;
 
 /// Chunks of structured replies. Those of errors have the highest bit set.
 pub(crate) mod chunk {
@@ -99,10 +114,54 @@ pub(crate) mod chunk {
     pub(crate) const DATA: u16 = 1;
     pub(crate) const HOLE: u16 = 2;
     pub(crate) const ERROR: u16 = 1 << 15;
+    /// An error of the whole request.
+    pub(crate) const FAILED: u16 = ERROR + 1;
+}
+
+/// Numbers of errors, the same as Linux's.
+pub(crate) mod number {
+    pub(crate) const NOT_PERMITTED: u32 = 1;
+    pub(crate) const IO: u32 = 5;
+    pub(crate) const NO_MEMORY: u32 = 12;
+    pub(crate) const INVALID: u32 = 22;
+    pub(crate) const NO_SPACE: u32 = 28;
+    pub(crate) const OVERFLOW: u32 = 75;
 }
 
 /// The errno of a server that is shutting down.
 pub(crate) const SHUTDOWN: u32 = 108;
+
+/// A request as a client has sent it, before anything of it is believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RequestHeader {
+    pub(crate) flags: u16,
+    pub(crate) command: u16,
+    pub(crate) cookie: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
+impl RequestHeader {
+    /// The length of a header in bytes.
+    pub(crate) const LEN: usize = 28;
+
+    /// The header in `bytes`; nothing if they do not begin a request.
+    pub(crate) fn parse(bytes: &[u8; RequestHeader::LEN]) -> Option<RequestHeader> {
+        let (magic, rest) = bytes.split_first_chunk()?;
+        let (flags, rest) = rest.split_first_chunk()?;
+        let (command, rest) = rest.split_first_chunk()?;
+        let (cookie, rest) = rest.split_first_chunk()?;
+        let (offset, rest) = rest.split_first_chunk()?;
+        let (len, _) = rest.split_first_chunk()?;
+        (u32::from_be_bytes(*magic) == REQUEST).then(|| RequestHeader {
+            flags: u16::from_be_bytes(*flags),
+            command: u16::from_be_bytes(*command),
+            cookie: u64::from_be_bytes(*cookie),
+            offset: u64::from_be_bytes(*offset),
+            len: u32::from_be_bytes(*len),
+        })
+    }
+}
 
 /// A request without its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,4 +204,39 @@ pub(crate) fn server_error(number: u32) -> std::io::Error {
         _ => 5,
     };
     std::io::Error::from_raw_os_error(errno)
+}
+
+/// The number that the protocol has for an error of the host.
+pub(crate) fn number_of(error: &std::io::Error) -> u32 {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => number::NOT_PERMITTED,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => number::NO_SPACE,
+        ErrorKind::OutOfMemory => number::NO_MEMORY,
+        _ => number::IO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_reads_the_header_that_a_client_sends() {
+        let mut request = Request::new(Command::WriteZeroes, 1 << 40, 77);
+        request.flags = NO_HOLE;
+        let mut bytes = request.header(u64::MAX - 5);
+        let expected = RequestHeader {
+            flags: NO_HOLE,
+            command: 6,
+            cookie: u64::MAX - 5,
+            offset: 1 << 40,
+            len: 77,
+        };
+        assert_eq!(RequestHeader::parse(&bytes), Some(expected));
+        assert_eq!(Command::of(expected.command), Some(Command::WriteZeroes));
+        assert_eq!(Command::of(5), None);
+        bytes[3] ^= 1;
+        assert_eq!(RequestHeader::parse(&bytes), None);
+    }
 }

@@ -4,31 +4,33 @@
 //! [`Service`] is a device with the options of its export, [`Service::serve`] serves it to one
 //! client over a stream that is connected already.
 //!
+//! ```text
+//!   socket ---> serve ---> agreement   the handshake
+//!                             |  reads requests
+//!                           backlog     bounded: the client waits in its socket
+//!                             |  threads of the connection
+//!                           Service ---> device
+//! ```
+//!
 //! # Invariants
 //! Clients are not trusted. Each costs at most the memory of its backlog and its threads, and
 //! nothing that it sends or leaves out ends another client's connection.
 
 mod agreement;
-#[allow(dead_code, reason = "its user, the connection of a client, follows")]
 mod backlog;
+mod client;
 mod service;
 
 use std::io;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use extant_blockdev::BlockDevice;
-use tracing::debug;
 
-use crate::channel::{Channel, Receiver};
+use crate::channel::Channel;
 use crate::socket::Socket;
-use agreement::Agreement;
 pub use service::{ServeOptions, Service};
-
-/// The time in which a client is through with the handshake.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A stream that a client is connected by.
 #[derive(Debug)]
@@ -54,14 +56,13 @@ impl Service {
     /// The connection ended in another way than the protocol has; the error says how.
     pub fn serve(&self, stream: impl Into<ClientStream>) -> io::Result<()> {
         let channel = Channel::new(stream.into().0);
-        let mut input = Receiver::until(&channel, Instant::now() + HANDSHAKE_LIMIT);
-        let agreed = agreement::agree(self, &channel, &mut input);
+        self.serve_channel(&channel, || {})
+    }
+
+    fn serve_channel(&self, channel: &Arc<Channel>, agreed: impl FnOnce()) -> io::Result<()> {
+        let served = client::serve(self, channel, agreed);
         channel.shut();
-        match agreed? {
-            Agreement::Serve { structured } => debug!(structured, "requests are not taken"),
-            Agreement::Leave => {}
-        }
-        Ok(())
+        served
     }
 }
 
