@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -229,6 +230,20 @@ impl fmt::Display for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// The address of the export with the name `export` there, as a client is given it.
+    pub(crate) fn address(&self, export: &str) -> String {
+        let export = encode(export.as_bytes());
+        match self {
+            Endpoint::Tcp { .. } => format!("nbd://{self}/{export}"),
+            Endpoint::Unix(path) => {
+                let path = encode(path.as_os_str().as_bytes());
+                format!("nbd+unix:///{export}?socket={path}")
+            }
+        }
+    }
+}
+
 /// `host`, `host:port`, `[v6]` or `[v6]:port`.
 fn tcp(authority: &str) -> Result<Endpoint, AddressError> {
     let (host, port) = match authority.strip_prefix('[') {
@@ -293,6 +308,20 @@ fn decode(text: &str) -> Result<String, AddressError> {
     Ok(text)
 }
 
+/// The reverse of [`decode`], of what an address or a shell could take for something else.
+fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                text.push(byte.into());
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +352,18 @@ mod tests {
         let unix = parse("nbd+unix:///disk%201?socket=/run/a%3Fb").unwrap();
         assert_eq!(unix.endpoint, Endpoint::Unix("/run/a?b".into()));
         assert_eq!((unix.export.as_str(), unix.tls), ("disk 1", None));
+    }
+
+    #[test]
+    fn an_address_that_is_made_is_read_again() {
+        let unix = Endpoint::Unix("/run/a b?c%&ä".into());
+        let told = unix.address("disk 1/é?");
+        let read = parse(&told).unwrap();
+        assert_eq!((read.endpoint, read.export.as_str()), (unix, "disk 1/é?"));
+        let host = "::1".to_owned();
+        let v6 = Endpoint::Tcp { host, port: 7 };
+        assert_eq!(v6.address(""), "nbd://[::1]:7/");
+        assert_eq!(parse(&v6.address("")).unwrap().endpoint, v6);
     }
 
     #[test]

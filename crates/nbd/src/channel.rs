@@ -96,6 +96,11 @@ impl Channel {
         self.socket.shut();
     }
 
+    /// Ends what comes in: a receiver is at the end, and a sender can still answer.
+    pub(crate) fn shut_reading(&self) {
+        self.socket.shut_reading();
+    }
+
     /// From now on a receiver waits without a limit, and a sender at most `send`.
     pub(crate) fn leave_handshake(&self, send: Duration) -> io::Result<()> {
         self.socket.limit(None, Some(send))

@@ -9,7 +9,7 @@
 //! the flight sends it by a connection of the session; a thread per connection reads the replies
 //! and puts a letter into the flight's mailbox.
 //!
-//! The other side is in `server`: [`serve_stream`] lets a client use a device of this
+//! The other side is in `server`: [`Server`] and [`serve_stream`] let clients use a device of this
 //! process.
 //!
 //! # Invariants
@@ -61,4 +61,4 @@ pub use address::{Address, AddressError, Dial};
 pub use device::{NbdDevice, dial, read_certificates};
 pub use error::NbdError;
 pub use message::harmless;
-pub use server::{ClientStream, ServeOptions, Service, serve_stream};
+pub use server::{ClientStream, ServeOptions, Server, Service, Stopper, serve_stream};

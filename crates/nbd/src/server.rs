@@ -2,10 +2,10 @@
 //!
 //! # Responsibility
 //! [`Service`] is a device with the options of its export, [`Service::serve`] serves it to one
-//! client over a stream that is connected already.
+//! client over a stream that is connected already, and [`Server`] listens for clients.
 //!
 //! ```text
-//!   socket ---> serve ---> agreement   the handshake
+//!   socket ---> Server ---> serve, a thread per client ---> agreement   the handshake
 //!                             |  reads requests
 //!                           backlog     bounded: the client waits in its socket
 //!                             |  threads of the connection
@@ -19,6 +19,7 @@
 mod agreement;
 mod backlog;
 mod client;
+mod listener;
 mod service;
 
 use std::io;
@@ -30,6 +31,7 @@ use extant_blockdev::BlockDevice;
 
 use crate::channel::Channel;
 use crate::socket::Socket;
+pub use listener::{Server, Stopper};
 pub use service::{ServeOptions, Service};
 
 /// A stream that a client is connected by.

@@ -87,6 +87,11 @@ impl Socket {
         self.end(Shutdown::Both);
     }
 
+    /// Ends what comes in: what the peer sent before can still be answered.
+    pub(crate) fn shut_reading(&self) {
+        self.end(Shutdown::Read);
+    }
+
     fn end(&self, direction: Shutdown) {
         // One that is not connected any more is shut already.
         let _ = match self {
