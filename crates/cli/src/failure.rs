@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use extant::device::OpenError;
@@ -240,6 +241,12 @@ pub(crate) fn exit(command: &str, outcome: Outcome) -> ExitCode {
             ExitCode::from(status)
         }
     }
+}
+
+/// The failure of an address, with its cause.
+pub(crate) fn caused(image: &Path, error: impl Error + Send + Sync + 'static) -> Failure {
+    let what = error.to_string();
+    Failure::at(image.display(), Failure::caused_by(error, what))
 }
 
 #[cfg(test)]

@@ -89,6 +89,7 @@ fn mount(arguments: &[OsString]) -> Outcome {
         fuse_fd: None,
         daemon: false,
         keeper: false,
+        fetcher: false,
         recover: false,
         look: false,
     });

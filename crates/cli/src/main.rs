@@ -15,6 +15,7 @@ mod commands;
 mod compare;
 mod descent;
 mod failure;
+mod fetcher;
 mod helper;
 mod images;
 mod key_files;
@@ -22,6 +23,7 @@ mod logging;
 mod manual;
 mod mode;
 mod mount_point;
+mod mount_settings;
 mod mount_source;
 mod mount_users;
 mod operand;
@@ -35,6 +37,7 @@ mod recovery;
 mod serve;
 mod size;
 mod source;
+mod stored;
 mod supervisor;
 mod topics;
 mod unfinished;
@@ -84,7 +87,7 @@ fn main() -> ExitCode {
         if let Command::Mount(_) = cli.command {
             return failure::exit(name, Outcome::Usage("a mount takes -o layer=FILE".into()));
         }
-        source::use_layer(layer);
+        stored::use_layer(layer);
     }
     if let Err(failure) = key_files::read_all(&cli.key_files) {
         return failure::exit(name, Outcome::Failed(failure));

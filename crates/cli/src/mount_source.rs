@@ -12,14 +12,14 @@ use extant::device::{BlockDevice, FileDevice, OpenMode};
 use extant::{Error, Options, Tuning, Volume};
 use extant_fuse::MountOptions;
 use extant_nbd::{Address, Dial, NbdDevice};
+use extant_store::{ReadyLayer, Version};
 use tracing::warn;
 
 use crate::args::Mount;
-use crate::failure::{At, Failure};
-use crate::{size, source, unreadable};
-
-/// The least memory that caches work with.
-const LEAST_MEMORY: u64 = 16 << 20;
+use crate::failure::{At, Failure, caused};
+use crate::fetcher::Fetcher;
+use crate::stored::{Lists, Start};
+use crate::{source, stored, unreadable};
 
 /// An image that can be mounted.
 pub(crate) struct MountSource {
@@ -33,47 +33,51 @@ pub(crate) struct MountSource {
 enum Kind {
     Device(Arc<dyn BlockDevice>),
     Server(Box<Address>),
-    /// An image in a store. Without a layer it needs no recovery by a writer, with one it is not
-    /// written for that.
-    Stored(Arc<dyn BlockDevice>),
+    /// A version in a store, read by this process or by a fetcher, and its layer.
+    Stored(Box<(Reader, Option<ReadyLayer>)>),
+}
+
+/// The process that reads a version in a store: this one, or a fetcher.
+pub(crate) enum Reader {
+    Here(Start),
+    Fetched(Fetcher),
+}
+
+impl Reader {
+    fn version(&self) -> &Version {
+        match self {
+            Reader::Here(start) => start.version(),
+            Reader::Fetched(fetcher) => &fetcher.version,
+        }
+    }
+
+    /// The mount has ended, and the version is read no more.
+    pub(crate) fn end(self) -> Result<(), Failure> {
+        match self {
+            Reader::Here(start) => start.end(),
+            // It ends by itself.
+            Reader::Fetched(_) => Ok(()),
+        }
+    }
 }
 
 impl MountSource {
     /// Finds and claims the image at `path`. One that is write-protected is mounted read-only, with
     /// a warning, as by mount(8).
-    pub(crate) fn find(path: &Path, options: &mut MountOptions) -> Result<MountSource, Failure> {
+    pub(crate) fn find(
+        args: &Mount,
+        path: &Path,
+        options: &mut MountOptions,
+    ) -> Result<MountSource, Failure> {
         let real = source::real(path)?;
         let name = real.display().to_string();
-        if options.layer().is_some() && !source::is_stored(path) {
-            let why = "a layer is for images in an object store";
-            return Err(Failure::at(path.display(), why));
-        }
         if source::is_stored(path) {
-            if options.sandbox() {
-                let why = "a confined daemon reaches no object store: mount with -o nosandbox";
-                return Err(Failure::at(path.display(), why));
-            }
-            let layer = options.layer().map(PathBuf::from);
-            if layer.is_none() {
-                options.set_read_only();
-            }
-            let mode = match options.read_only() {
-                true => OpenMode::ReadOnly,
-                false => OpenMode::ReadWrite,
-            };
-            let image = source::stored(path, mode, layer.as_deref())?;
-            let number = image.version;
-            // It is the version of now, whatever is pushed later.
-            let name = match name.ends_with(&format!("@{number}")) {
-                true => name,
-                false => format!("{name}@{number}"),
-            };
-            let (kind, journal) = (Kind::Stored(image.device), journal(options)?);
-            return Ok(MountSource {
-                name,
-                kind,
-                journal,
-            });
+            return Self::find_stored(args, path, options);
+        }
+        let words = [options.layer(), options.record(), options.prefetch()];
+        if words.iter().any(Option::is_some) {
+            let why = "layer, record and prefetch are for images in an object store";
+            return Err(Failure::at(path.display(), why));
         }
         if source::is_remote(path) {
             // A confined daemon can read no files later.
@@ -103,6 +107,45 @@ impl MountSource {
         Ok(MountSource {
             name,
             kind,
+            journal,
+        })
+    }
+
+    /// Finds the image at the address `path`, and claims its layer. Without one it is mounted
+    /// read-only.
+    fn find_stored(
+        args: &Mount,
+        path: &Path,
+        options: &mut MountOptions,
+    ) -> Result<MountSource, Failure> {
+        let layer = options.layer().map(PathBuf::from);
+        if layer.is_none() {
+            options.set_read_only();
+        }
+        let mode = match options.read_only() {
+            true => OpenMode::ReadOnly,
+            false => OpenMode::ReadWrite,
+        };
+        let found = layer.map(|layer| stored::find_layer(path, &layer, mode));
+        let (layer, location) = match found.transpose()? {
+            Some((layer, location)) => (Some(layer), location),
+            None => (None, stored::location(path)?),
+        };
+        let reader = match options.sandbox() {
+            true => Reader::Fetched(Fetcher::start(args, path, &location)?),
+            false => Reader::Here(
+                Start::begin(&location, Lists::open(options)?)
+                    .map_err(|failure| Failure::at(path.display(), failure))?,
+            ),
+        };
+        let layer = layer.map(|layer| layer.made_for(location.name(), reader.version()));
+        let layer = layer.transpose().map_err(|error| caused(path, error))?;
+        // It is the version of now, whatever is pushed later.
+        let name = location.at(reader.version().number).to_string();
+        let journal = journal(options)?;
+        Ok(MountSource {
+            name,
+            kind: Kind::Stored(Box::new((reader, layer))),
             journal,
         })
     }
@@ -166,7 +209,8 @@ impl MountSource {
     pub(crate) fn needs_recovery(&self, options: &MountOptions) -> Result<bool, Failure> {
         match &self.kind {
             Kind::Device(device) => opening(options).needs_recovery_on(device).at(&self.name),
-            Kind::Server(_) | Kind::Stored(_) => Ok(false),
+            // A version needs none by a writer. With a layer it is not written for that.
+            Kind::Server(_) | Kind::Stored(..) => Ok(false),
         }
     }
 
@@ -183,20 +227,46 @@ impl MountSource {
     }
 
     /// Mounts the volume in it.
-    pub(crate) fn open(self, options: &MountOptions, tuning: Tuning) -> Result<Volume, Failure> {
+    pub(crate) fn open(
+        self,
+        options: &MountOptions,
+        tuning: Tuning,
+    ) -> Result<(Volume, Option<Reader>), Failure> {
         let mut opening = opening(options);
         opening.tuning(tuning);
         if let Some(journal) = self.journal {
             opening.journal_device(journal);
         }
+        let mut reader = None;
         let device = match self.kind {
             Kind::Device(device) => device,
             Kind::Server(address) => connect(&self.name, &address, options)?,
-            Kind::Stored(image) => image,
+            Kind::Stored(stored) => {
+                let (by, layer) = *stored;
+                let image: Arc<dyn BlockDevice> = match &by {
+                    Reader::Here(start) => Arc::clone(&start.image) as _,
+                    Reader::Fetched(fetcher) => {
+                        let path = Path::new(&self.name);
+                        let device = NbdDevice::connect(fetcher.address(), OpenMode::ReadOnly);
+                        Arc::new(device.map_err(|error| caused(path, error))?)
+                    }
+                };
+                reader = Some(by);
+                match layer {
+                    Some(layer) => {
+                        let layered = layer.over(image);
+                        let path = Path::new(&self.name);
+                        Arc::new(layered.map_err(|error| caused(path, error))?)
+                    }
+                    None => image,
+                }
+            }
         };
         let below = Arc::clone(&device);
         let opened = opening.open_volume_on(device);
-        opened.map_err(|error| unreadable::failure(self.name, error, || Some(below)))
+        let opened =
+            opened.map_err(|error| unreadable::failure(self.name, error, || Some(below)))?;
+        Ok((opened, reader))
     }
 }
 
@@ -218,26 +288,8 @@ fn connect(
     };
     match device {
         Ok(device) => Ok(Arc::new(device)),
-        Err(error) => Err(source::caused(Path::new(name), error)),
+        Err(error) => Err(caused(Path::new(name), error)),
     }
-}
-
-/// Mount options of the command.
-pub(crate) fn mount_options(args: &Mount) -> Result<MountOptions, Failure> {
-    let mut options = MountOptions::default();
-    for words in &args.options {
-        options.add(words).map_err(Failure::new)?;
-    }
-    if args.read_only {
-        options.set_read_only();
-    }
-    options.check().map_err(Failure::new)?;
-    if args.fuse_fd.is_some() && !options.kernel_checks() {
-        // The launcher has mounted, for whichever users it chose, and nothing can be asked of one.
-        let what = "mount option nodefault_permissions: not for a mount that was handed over";
-        return Err(Failure::new(what));
-    }
-    Ok(options)
 }
 
 /// How the volume is opened.
@@ -248,28 +300,4 @@ fn opening(options: &MountOptions) -> Options {
         opening.mount_options("ro");
     }
     opening
-}
-
-/// The switches of the engine, with all that depends on the host's memory decided.
-pub(crate) fn tuning(options: &MountOptions) -> Result<Tuning, Failure> {
-    let mut tuning = Tuning::default();
-    if let Some(bytes) = memory(options)? {
-        tuning.bound_memory(bytes);
-    }
-    tuning.measure_memory();
-    Ok(tuning)
-}
-
-/// The bound of `-o memory=`, in bytes.
-pub(crate) fn memory(options: &MountOptions) -> Result<Option<u64>, Failure> {
-    let Some(text) = options.memory() else {
-        return Ok(None);
-    };
-    let word = || format!("mount option memory={text}");
-    let bytes = size::parse(text).at(word())?;
-    if bytes < LEAST_MEMORY {
-        let what = format!("at least {} MiB are needed", LEAST_MEMORY >> 20);
-        return Err(Failure::at(word(), what));
-    }
-    Ok(Some(bytes))
 }

@@ -146,6 +146,11 @@ pub(crate) const FRONT_END: &[OptionText] = &[
         "Write what changes an image in an object store to this file.",
     ),
     (
+        "record=FILE, prefetch=FILE",
+        "Write the order in which parts of an image in an object store are first read to this \
+         file; read ahead in the order of such a file.",
+    ),
+    (
         "writeback_cache, nowriteback_cache",
         "Let the kernel collect writes (the default), or not.",
     ),

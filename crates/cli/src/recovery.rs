@@ -15,8 +15,8 @@ use tracing::warn;
 use crate::args::Mount;
 use crate::failure::{Failure, Outcome};
 use crate::key_files;
-use crate::mount_source::{self, MountSource};
-use crate::program;
+use crate::mount_source::MountSource;
+use crate::{mount_settings, program};
 
 /// Report of the first process on an image that has to be recovered.
 const DIRTY: &str = "dirty";
@@ -78,17 +78,17 @@ fn told(outcome: Result<&str, Failure>) -> Outcome {
 
 fn dirty(args: &Mount) -> Result<bool, Failure> {
     let path = begin(args)?;
-    let mut options = mount_source::mount_options(args)?;
+    let mut options = mount_settings::mount_options(args)?;
     options.set_read_only();
-    let source = MountSource::find(path, &mut options)?;
+    let source = MountSource::find(args, path, &mut options)?;
     confine(&options, false)?;
     source.needs_recovery(&options)
 }
 
 fn recovered(args: &Mount) -> Result<(), Failure> {
     let path = begin(args)?;
-    let options = mount_source::mount_options(args)?;
-    let tuning = mount_source::tuning(&options)?;
+    let options = mount_settings::mount_options(args)?;
+    let tuning = mount_settings::tuning(&options)?;
     if let Some(source) = MountSource::to_recover(path, &options)? {
         confine(&options, false)?;
         source.recover(&options, tuning)?;

@@ -34,10 +34,10 @@ use tracing::{error, warn};
 use crate::args::Mount;
 use crate::failure::{At, Failure};
 use crate::logging::SystemLog;
-use crate::mount_source::{self, MountSource};
+use crate::mount_source::{MountSource, Reader};
 use crate::printable::print_error_line;
 use crate::supervisor::Supervisor;
-use crate::{address_space, key_files, mount_point, program, recovery, source};
+use crate::{address_space, key_files, mount_point, mount_settings, program, recovery, source};
 
 /// The daemon's message when the mount answers.
 pub(crate) const READY: &[u8] = b"ready\n";
@@ -47,8 +47,8 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     address_space::prepare()?;
     let handed = extant_fuse::take_inherited_and_close_rest([args.image_fd, args.fuse_fd]);
     let [image, fuse] = handed.map_err(Failure::new)?;
-    let mut options = mount_source::mount_options(args)?;
-    let tuning = mount_source::tuning(&options)?;
+    let mut options = mount_settings::mount_options(args)?;
+    let tuning = mount_settings::tuning(&options)?;
     let dir = match &args.dir {
         Some(dir) => directory(dir)?,
         None => PathBuf::from("the mount that was handed over"),
@@ -60,11 +60,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     };
     let (signals, nothing_mounted) = signals().map_err(Failure::new)?;
     let mut host = HostSide::take().map_err(Failure::new)?;
-    let supervisor = if args.daemon {
-        None
-    } else {
-        Supervisor::of_environment()
-    };
+    let supervisor = (!args.daemon).then(Supervisor::of_environment).flatten();
     let name = source.name.clone();
     let keeper = match options.sandbox() && (fuse.is_none() || source.is_remote()) {
         true => Some(start_keeper(args, &name, &dir)?),
@@ -78,9 +74,9 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         source.connect_by(Arc::new(dialer.map_err(Failure::new)?));
     }
 
-    let rings = host.make_rings(&options, mount_source::memory(&options)?);
+    let rings = host.make_rings(&options, mount_settings::memory(&options)?);
     let report = recovery::confine(&options, rings)?;
-    let volume = source.open(&options, tuning)?;
+    let (volume, reader) = source.open(&options, tuning)?;
     key_files::add_to(&volume)?;
     nothing_mounted.store(false, Ordering::SeqCst);
     if volume.read_only() {
@@ -105,13 +101,15 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         detachment.map_or(Ok(()), Detachment::detach)
     });
     drop(ended);
+    let read = reader.map_or(Ok(()), Reader::end);
     print_requests(requests.list());
     served.map_err(|failed| {
         if args.daemon {
             error!("{failed}");
         }
         failure_of(failed)
-    })
+    })?;
+    read
 }
 
 /// Tells how many requests of each kind came, if `EXTANT_REQUESTS` is set.
@@ -135,7 +133,7 @@ fn found(
             if options.read_only() && !source::is_remote(path) {
                 recovery::recover_apart(args, path, dir)?;
             }
-            MountSource::find(path, options)
+            MountSource::find(args, path, options)
         }
         (None, Some(fd)) => MountSource::handed_over(fd, options),
         (None, None) => Err(Failure::new("an image is needed")),
@@ -197,9 +195,10 @@ pub(crate) fn keep(args: &Mount) -> Result<(), Failure> {
     let (Some(source), Some(dir)) = (&args.image, &args.dir) else {
         return Err(Failure::new("an image and a directory are needed"));
     };
-    let options = mount_source::mount_options(args)?;
+    let options = mount_settings::mount_options(args)?;
     // Before the directory is left, to which its path may be relative.
-    let server = match source::is_remote(source) {
+    // For an image in a store the fetcher connects.
+    let server = match source::is_remote(source) && !source::is_stored(source) {
         true => Some(source::address(source)?),
         false => None,
     };

@@ -94,6 +94,8 @@ dev, fsname=NAME). An unknown option or a bad value is refused by name. The usua
                             how the image is read and written
   memory=SIZE               bound the caches of the mount
   layer=FILE                write what changes an image in an object store to FILE
+  record=FILE               write the order in which it is read to FILE
+  prefetch=FILE             read it ahead in the order of FILE
   nosandbox                 do not confine the process that serves the mount
 
 The manual page extant-options(5) has all of them, and docs/COMPATIBILITY.md says what each does

@@ -153,17 +153,52 @@ fn a_version_is_mounted() -> Result<()> {
     let dir = folder.join("mnt");
     fs::create_dir(&dir)?;
     let mnt = text(&dir);
-    refused(&["mount", &stored, &mnt], "-o nosandbox")?;
-    extant(["mount", "-o", "nosandbox", &stored, &mnt]).ok()?;
-    let read = fs::read(dir.join("small"));
-    let written = fs::write(dir.join("small"), b"x");
-    extant(["umount", &mnt]).ok()?;
-    ensure!(read? == b"first", "the file reads differently");
-    ensure!(
-        written.is_err_and(|error| error.kind() == std::io::ErrorKind::ReadOnlyFilesystem),
-        "a version was written to"
-    );
-    Ok(())
+    let list = folder.join("start.list");
+    let record = format!("record={}", text(&list));
+    let ahead = format!("nosandbox,prefetch={}", text(&list));
+    for options in ["nosandbox", &record, &format!("nosandbox,{record}"), &ahead] {
+        extant(["mount", "-o", options, &stored, &mnt]).ok()?;
+        let read = fs::read(dir.join("small"));
+        let written = fs::write(dir.join("small"), b"x");
+        let stats = extant(["stats", "--json", &mnt]).run();
+        extant(["umount", &mnt]).ok()?;
+        ensure!(read? == b"first", "{options}: the file reads differently");
+        ensure!(
+            written.is_err_and(|error| error.kind() == std::io::ErrorKind::ReadOnlyFilesystem),
+            "{options}: a version was written to"
+        );
+        let listed = fs::read_to_string(&list).unwrap_or_default();
+        let begins = listed.starts_with("extant start list 1\nchunk-bytes 524288\n0\n");
+        ensure!(
+            begins == options.contains("record") || options == ahead,
+            "{options}: {listed:?}"
+        );
+        if options == ahead {
+            let stats = stats?.out;
+            ensure!(!stats.contains("\"chunks_read_ahead\":0"), "{stats}");
+        }
+        if options.starts_with("nosandbox,record") {
+            continue;
+        }
+        if options.contains("record") {
+            fs::remove_file(&list)?;
+        }
+    }
+    fs::write(&list, "no list")?;
+    let said = format!("prefetch={}", text(&list));
+    refused(
+        &["mount", "-o", &said, &stored, &mnt],
+        "start.list: it is no list",
+    )?;
+    refused(
+        &["mount", &format!("{stored}@7"), &mnt],
+        "there is no version 7",
+    )?;
+    let image = text(disk.path());
+    refused(
+        &["mount", "-o", &said, &image, &mnt],
+        "are for images in an object store",
+    )
 }
 
 #[test]
@@ -193,7 +228,7 @@ fn a_layer_takes_changes_and_becomes_the_next_version() -> Result<()> {
     // A mount goes on in the layer, and is killed.
     let mounted = folder.join("mnt");
     fs::create_dir(&mounted)?;
-    let options = format!("nosandbox,layer={layer}");
+    let options = format!("layer={layer}");
     let mount = ["mount", "-f", "-o", &options, &stored, &text(&mounted)];
     let mut daemon = extant(mount).spawn()?;
     wait_until("the mount", || mounted.join("new").exists());
@@ -228,4 +263,50 @@ fn a_layer_takes_changes_and_becomes_the_next_version() -> Result<()> {
         &["--layer", &layer, "cat", &old],
         "it is a layer over version 3",
     )
+}
+
+/// The child of `daemon` whose command line has this word.
+fn child_with(daemon: u32, word: &str) -> Option<i32> {
+    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).ok()?;
+    let has_word = |pid: &&str| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+            let mut words = line.split(|&byte| byte == 0);
+            words.any(|one| one == word.as_bytes())
+        })
+    };
+    children.split(' ').find(has_word)?.parse().ok()
+}
+
+#[test]
+fn a_mount_outlives_the_process_that_fetches() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Fuse]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("fetched")?;
+    let (disk, stored) = volume(&folder)?;
+    extant(["push", &text(disk.path()), &stored]).ok()?;
+    let dir = folder.join("mnt");
+    fs::create_dir(&dir)?;
+    let mut daemon = extant(["mount", "-f", &stored, &text(&dir)]).spawn()?;
+    wait_until("the mount", || dir.join("small").exists());
+    let fetcher = child_with(daemon.pid(), "--fetcher");
+    let status = fs::read_to_string(format!("/proc/{}/status", fetcher.unwrap_or(0)))?;
+    let held = |line: &str| line.starts_with("CapEff:") && line.ends_with("\t0000000000000000");
+    ensure!(status.lines().any(held), "it has privileges: {status}");
+    Cmd::new("kill")
+        .args(["-9", &fetcher.unwrap_or(0).to_string()])
+        .ok()?;
+    let read = fs::read(dir.join("large"));
+    let listed = fs::read_dir(&dir).map(Iterator::count);
+    extant(["umount", &text(&dir)]).ok()?;
+    let ended = daemon.wait(std::time::Duration::from_secs(20))?;
+    ensure!(ended.code == Some(0), "{}", ended.describe());
+    let eio = |error: &std::io::Error| error.raw_os_error() == Some(5);
+    ensure!(
+        read.as_ref().is_err_and(eio),
+        "{:?}",
+        read.map(|bytes| bytes.len())
+    );
+    ensure!(listed? >= 2, "what was read before");
+    Ok(())
 }

@@ -47,13 +47,22 @@ pub enum Error {
     Calls(#[from] FilterError),
 }
 
+/// Gives up the capabilities of this process, and the way to new ones: the first two steps of
+/// [`enter`]. Call it while there is one thread.
+///
+/// # Errors
+/// [`Error::Privileges`].
+pub fn give_up_privileges() -> Result<(), Error> {
+    privileges::give_up().map_err(Error::Privileges)
+}
+
 /// Confines this process. See the crate's documentation; call it while there is one thread.
 ///
 /// # Errors
 /// A part was refused for another reason than that the kernel lacks it. The parts before it are in
 /// force.
 pub fn enter(profile: &Profile) -> Result<Report, Error> {
-    privileges::give_up().map_err(Error::Privileges)?;
+    give_up_privileges()?;
     let landlock = paths::close()?;
     // The filter lets nothing ask for them.
     let report = Report::of_this_thread(landlock);

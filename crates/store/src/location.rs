@@ -71,7 +71,8 @@ impl Location {
     }
 
     /// The address of a version of this image.
-    pub(crate) fn at(&self, version: u64) -> Self {
+    #[must_use]
+    pub fn at(&self, version: u64) -> Self {
         Self {
             version: Some(version),
             ..self.clone()

@@ -38,7 +38,7 @@ pub(crate) struct Mount {
     #[arg(required_unless_present = "image_fd")]
     pub(crate) image: Option<PathBuf>,
     /// Directory to mount on
-    #[arg(required_unless_present = "image_fd")]
+    #[arg(required_unless_present_any = ["image_fd", "fetcher"])]
     pub(crate) dir: Option<PathBuf>,
     /// Open descriptor of the image, from the calling process, in place of IMAGE
     #[arg(long, value_name = "N", requires = "fuse_fd", conflicts_with = "image")]
@@ -53,6 +53,9 @@ pub(crate) struct Mount {
     /// Started by a daemon that confines itself
     #[arg(long, hide = true, conflicts_with_all = ["daemon", "image_fd"])]
     pub(crate) keeper: bool,
+    /// Started by a daemon that confines itself and mounts an image in an object store
+    #[arg(long, hide = true, conflicts_with_all = ["daemon", "image_fd", "keeper"])]
+    pub(crate) fetcher: bool,
     /// Started by a daemon whose image is to be recovered before it is mounted read-only
     #[arg(long, hide = true, conflicts_with_all = ["daemon", "image_fd", "keeper"])]
     pub(crate) recover: bool,

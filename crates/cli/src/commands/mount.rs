@@ -13,11 +13,13 @@ use signal_hook::consts::SIGSYS;
 use crate::args::Mount;
 use crate::failure::{Failure, Outcome};
 use crate::serve::{self, READY};
-use crate::{key_files, mount_point, program, recovery, source};
+use crate::{fetcher, key_files, mount_point, program, recovery, source};
 
 pub(crate) fn run(args: &Mount) -> Outcome {
     if args.keeper {
         serve::keep(args).into()
+    } else if args.fetcher {
+        fetcher::run(args).into()
     } else if args.recover {
         recovery::recover(args)
     } else if args.look {

@@ -5,13 +5,13 @@ use extant::device::FileDevice;
 use extant_store::{Error, Store, pull};
 
 use crate::args::Pull;
-use crate::failure::{At, Failure};
+use crate::failure::{At, Failure, caused};
 use crate::output::{Output, size_word};
 use crate::progress::Progress;
-use crate::source;
+use crate::stored;
 
 pub(crate) fn run(args: &Pull) -> Result<(), Failure> {
-    let location = source::location(&args.stored)?;
+    let location = stored::location(&args.stored)?;
     let file = NewFile::begin(&args.image).at(args.image.display())?;
     let progress = Progress::new(args.quiet || args.json);
     let make = |bytes| {
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Pull) -> Result<(), Failure> {
     let done = |bytes| progress.add(bytes);
     let pulled = Store::open(&location).and_then(|store| pull(&store, make, &done));
     progress.finish();
-    let (pulled, device) = pulled.map_err(|error| source::caused(&args.stored, error))?;
+    let (pulled, device) = pulled.map_err(|error| caused(&args.stored, error))?;
     drop(device);
     file.finish().at(args.image.display())?;
     let mut out = Output::new();

@@ -9,13 +9,13 @@ use extant::device::{BlockDevice, FileDevice, OpenMode};
 use extant_store::{PushOptions, Pushed, Store, is_layer, push, push_layer};
 
 use crate::args::Push;
-use crate::failure::Failure;
+use crate::failure::{Failure, caused};
 use crate::output::{Output, size_word};
 use crate::progress::Progress;
-use crate::source;
+use crate::{source, stored};
 
 pub(crate) fn run(args: &Push) -> Result<(), Failure> {
-    let location = source::location(&args.stored)?;
+    let location = stored::location(&args.stored)?;
     let stored = args.stored.display();
     if location.version().is_some() {
         return Err(Failure::at(stored, "a push makes the next version"));
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Push) -> Result<(), Failure> {
     let done = |bytes| progress.add(bytes);
     let store = Store::open(&location);
     let pushed = if is_layer(&args.image) {
-        let caches = source::caches()?;
+        let caches = stored::caches()?;
         store.and_then(|store| push_layer(&store, &args.image, caches, options, &done))
     } else {
         let image = open(&args.image)?;
@@ -39,10 +39,7 @@ pub(crate) fn run(args: &Push) -> Result<(), Failure> {
         store.and_then(|store| push(&store, &*image, options, &unchanged, &done))
     };
     progress.finish();
-    show(
-        args,
-        &pushed.map_err(|error| source::caused(&args.stored, error))?,
-    )
+    show(args, &pushed.map_err(|error| caused(&args.stored, error))?)
 }
 
 /// The image. One that Linux may write through a loop device is refused.

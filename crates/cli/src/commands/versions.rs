@@ -5,14 +5,14 @@ use extant_store::{Store, versions};
 use serde_json::json;
 
 use crate::args::Versions;
-use crate::failure::Failure;
+use crate::failure::{Failure, caused};
 use crate::output::{Output, size_word, time_word};
-use crate::source;
+use crate::stored;
 
 pub(crate) fn run(args: &Versions) -> Result<(), Failure> {
-    let location = source::location(&args.stored)?;
+    let location = stored::location(&args.stored)?;
     let found = Store::open(&location).and_then(|store| versions(&store));
-    let found = found.map_err(|error| source::caused(&args.stored, error))?;
+    let found = found.map_err(|error| caused(&args.stored, error))?;
     let mut out = Output::new();
     if args.json {
         let all = found.iter().map(|(number, version)| match version {

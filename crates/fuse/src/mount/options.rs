@@ -35,6 +35,8 @@ pub struct MountOptions {
     sandbox: bool,
     memory: Option<String>,
     layer: Option<String>,
+    record: Option<String>,
+    prefetch: Option<String>,
     transport: Transport,
     engine: Vec<String>,
 }
@@ -116,6 +118,8 @@ impl Default for MountOptions {
             sandbox: true,
             memory: None,
             layer: None,
+            record: None,
+            prefetch: None,
             transport: Transport::default(),
             engine: Vec::new(),
         }
@@ -192,7 +196,9 @@ impl MountOptions {
             ("memory", Some(size)) if !size.is_empty() => self.memory = Some(size.to_owned()),
             ("memory", _) => return Err(bad()),
             ("layer", Some(file)) if !file.is_empty() => self.layer = Some(file.to_owned()),
-            ("layer", _) => return Err(bad()),
+            ("record", Some(file)) if !file.is_empty() => self.record = Some(file.to_owned()),
+            ("prefetch", Some(file)) if !file.is_empty() => self.prefetch = Some(file.to_owned()),
+            ("layer" | "record" | "prefetch", _) => return Err(bad()),
             ("transport", value) => {
                 self.transport = match value {
                     Some("auto") => Transport::Auto,
@@ -272,6 +278,16 @@ impl MountOptions {
     /// The file with what changes an image in an object store.
     pub fn layer(&self) -> Option<&str> {
         self.layer.as_deref()
+    }
+
+    /// The file for the list of what is read of an image in an object store.
+    pub fn record(&self) -> Option<&str> {
+        self.record.as_deref()
+    }
+
+    /// The file with the list of what is read ahead of an image in an object store.
+    pub fn prefetch(&self) -> Option<&str> {
+        self.prefetch.as_deref()
     }
 
     /// The bound of the caches' memory, as it was written.
