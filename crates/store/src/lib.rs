@@ -46,6 +46,8 @@ mod cover;
 mod disk_cache;
 mod error;
 mod hash;
+#[allow(dead_code, reason = "the clocks of a push follow")]
+mod host;
 mod layer;
 mod layered_image;
 mod location;
@@ -55,6 +57,8 @@ mod prefetch;
 mod pull;
 mod push;
 mod push_layer;
+#[allow(dead_code, reason = "gc follows")]
+mod requests;
 mod start_list;
 mod store;
 mod stored_image;

@@ -70,7 +70,7 @@ pub fn push(
     unchanged: &dyn Fn() -> bool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
-    let last = version::last(store, store.location().name())?;
+    let last = version::last(store, store.location()?.name())?;
     let upload = Upload::new(store, Source { image, old: None }, options, progress)?;
     let stored = upload.store_image()?;
     if !unchanged() {
@@ -116,7 +116,7 @@ pub(crate) struct StoredChunks {
 impl StoredChunks {
     /// Makes it the version behind `last` of the store's image.
     pub(crate) fn into_version(self, store: &Store, last: u64) -> Result<Pushed> {
-        let image = store.location().name();
+        let image = store.location()?.name();
         let version = version::create(store, image, last, (self.name, &self.manifest))?;
         Ok(self.pushed_as(version))
     }

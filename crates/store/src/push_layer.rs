@@ -31,9 +31,9 @@ pub fn push_layer(
     options: PushOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
-    let name = store.location().name();
+    let name = store.location()?.name();
     let found = FoundLayer::find(path, OpenMode::ReadWrite)?;
-    let there = found.image_beside(store.location())?;
+    let there = found.image_beside(store.location()?)?;
     let there = there.ok_or_else(|| Error::bad_layer(path.display(), "it is not there"))?;
     let version = Arc::new(StoredImage::open(&there, caches)?);
     let manifest = version.manifest();

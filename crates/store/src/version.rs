@@ -1,9 +1,5 @@
 //! The versions of an image: numbered objects, each of which names a manifest.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -61,7 +57,7 @@ const DIGITS: usize = 20;
 /// # Errors
 /// A failed listing. A version that cannot be read does not keep the others from being shown.
 pub fn versions(store: &Store) -> Result<Vec<(u64, Result<Version>)>> {
-    let name = store.location().name();
+    let name = store.location()?.name();
     let numbers = numbers(store, name)?;
     let read = |number| (number, read(store, name, number));
     Ok(numbers.into_iter().map(read).collect())
@@ -69,13 +65,13 @@ pub fn versions(store: &Store) -> Result<Vec<(u64, Result<Version>)>> {
 
 /// The numbers of the versions of an image, in order. Names of another form are no versions.
 fn numbers(store: &Store, name: &str) -> Result<Vec<u64>> {
-    let names = store.list(&folder(name))?;
-    let number = |name: &String| {
+    let children = store.requests.children(&folder(name))?;
+    let number = |(name, _): &(String, _)| {
         let plain = name.len() == DIGITS && name.bytes().all(|digit| digit.is_ascii_digit());
         let number = plain.then(|| name.parse().ok()).flatten();
         number.filter(|&number| number > 0)
     };
-    let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
+    let mut numbers: Vec<u64> = children.objects.iter().filter_map(number).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -87,7 +83,7 @@ pub(crate) fn last(store: &Store, name: &str) -> Result<u64> {
 
 /// The version that the store's location asks for.
 pub(crate) fn find(store: &Store) -> Result<Version> {
-    let location = store.location();
+    let location = store.location()?;
     let number = match location.version() {
         Some(number) => number,
         None => last(store, location.name())?,
@@ -130,19 +126,18 @@ pub(crate) fn create(
 ) -> Result<Version> {
     let number = last.checked_add(1);
     let number = number.ok_or_else(|| Error::damaged(folder(name), "it has no number left"))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let version = Version {
         number,
         manifest: manifest_name,
         bytes: manifest.image_bytes(),
-        time: now.map_or(0, |since| since.as_secs()),
+        time: store.host.wall(),
     };
     let record = Record {
         format: FORMAT,
         manifest: manifest_name.to_string(),
         bytes: version.bytes,
         time: version.time,
-        push: random(),
+        push: store.host.random(),
     };
     let content = serde_json::to_vec(&record).expect("numbers and texts");
     let object = path(name, number);
@@ -161,11 +156,6 @@ pub(crate) fn create(
         }
     }
     Err(Error::Overtaken { number })
-}
-
-/// A number that no other push has.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 /// The manifest of a version.

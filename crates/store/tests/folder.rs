@@ -323,6 +323,20 @@ fn a_damaged_manifest_or_version_is_refused() {
     }
 }
 
+/// Only direct children of a name are its versions.
+#[test]
+fn what_lies_below_a_version_is_none() {
+    let folder = Folder::new();
+    let bytes = content(11, 2);
+    folder.push("root", &device(&bytes)).unwrap();
+    let deep = folder.0.join("names/root/x/00000000000000000009");
+    std::fs::create_dir_all(deep.parent().unwrap()).unwrap();
+    std::fs::write(deep, "{}").unwrap();
+    assert!(folder.pull("root").unwrap() == bytes);
+    let pushed = folder.push("root", &device(&bytes)).unwrap();
+    assert_eq!(pushed.version.number, 2);
+}
+
 /// The other push ends while this one reads.
 #[test]
 fn of_two_pushes_of_one_name_one_fails() {
