@@ -44,12 +44,15 @@ mod chunk_cache;
 mod client;
 mod cover;
 mod disk_cache;
+#[allow(dead_code, reason = "gc, which makes lists, follows")]
+mod doomed;
 mod error;
 mod hash;
-#[allow(dead_code, reason = "the clocks of a push follow")]
+#[allow(dead_code, reason = "gc, which makes lists, follows")]
 mod host;
 mod layer;
 mod layered_image;
+mod lists;
 mod location;
 mod manifest;
 mod object_name;
@@ -68,6 +71,7 @@ pub use disk_cache::DiskCache;
 pub use error::{Error, Result};
 pub use hash::ObjectHash;
 pub use layered_image::{FoundLayer, LayeredImage, ReadyLayer, is_layer};
+pub use lists::GRACE;
 pub use location::Location;
 pub use manifest::{CHUNK_BYTES, Manifest};
 pub use object_name::ObjectName;

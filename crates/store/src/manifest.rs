@@ -157,7 +157,10 @@ mod tests {
 
     #[test]
     fn a_manifest_is_read_as_it_is_written() {
-        let a = ObjectName::first(ObjectHash::of(b"a"));
+        let a = ObjectName {
+            hash: ObjectHash::of(b"a"),
+            generation: 0,
+        };
         let b = ObjectName {
             hash: ObjectHash::of(b"b"),
             generation: 7,

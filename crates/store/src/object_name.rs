@@ -16,16 +16,6 @@ pub struct ObjectName {
     pub generation: u8,
 }
 
-impl ObjectName {
-    /// The name of the first generation.
-    pub(crate) fn first(hash: ObjectHash) -> Self {
-        Self {
-            hash,
-            generation: 0,
-        }
-    }
-}
-
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.hash)?;

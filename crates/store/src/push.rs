@@ -1,6 +1,6 @@
 //! Storing an image as the next version of its name.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -9,8 +9,10 @@ use extant_units::DevOff;
 use parking_lot::Mutex;
 
 use crate::chunk;
+use crate::doomed::Content;
 use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
+use crate::lists::Lists;
 use crate::manifest::{self, CHUNK_BYTES, Manifest};
 use crate::object_name::ObjectName;
 use crate::store::Store;
@@ -70,13 +72,64 @@ pub fn push(
     unchanged: &dyn Fn() -> bool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
-    let last = version::last(store, store.location()?.name())?;
-    let upload = Upload::new(store, Source { image, old: None }, options, progress)?;
-    let stored = upload.store_image()?;
-    if !unchanged() {
-        return Err(Error::Changed);
-    }
-    stored.into_version(store, last)
+    let source = Source {
+        image,
+        old: None,
+        after: None,
+    };
+    push_source(store, source, options, unchanged, progress)
+}
+
+/// As [`push()`].
+pub(crate) fn push_source(
+    store: &Store,
+    source: Source<'_>,
+    options: PushOptions,
+    unchanged: &dyn Fn() -> bool,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Pushed> {
+    let name = store.location()?.name();
+    let lists = Lists::read(store)?;
+    let last = version::last(store, name)?;
+    let image_bytes = source.image.len();
+    let upload = Upload {
+        store,
+        source,
+        image_bytes,
+        options,
+        count: manifest::chunk_count(image_bytes, options.chunk_bytes)?,
+        next: AtomicUsize::new(0),
+        stopped: AtomicBool::new(false),
+        lists: Mutex::new(lists),
+        claimed: Mutex::new(HashMap::new()),
+        gap: AtomicBool::new(false),
+        new_chunks: AtomicU64::new(0),
+        sent_bytes: AtomicU64::new(0),
+        progress,
+    };
+    let version = upload.make_version(last, unchanged)?;
+    Ok(Pushed {
+        version,
+        chunks: upload.claimed.into_inner().len() as u64,
+        new_chunks: upload.new_chunks.into_inner(),
+        sent_bytes: upload.sent_bytes.into_inner(),
+    })
+}
+
+/// An image to push.
+pub(crate) struct Source<'a> {
+    pub(crate) image: &'a dyn BlockDevice,
+    /// The version that it came from.
+    pub(crate) old: Option<Old<'a>>,
+    /// The number of the one version behind which it may stand.
+    pub(crate) after: Option<u64>,
+}
+
+/// The version that an image came from.
+pub(crate) struct Old<'a> {
+    pub(crate) manifest: &'a Manifest,
+    /// Returns whether something in this range of bytes may be another than in the version.
+    pub(crate) changed: &'a (dyn Fn(Range<u64>) -> bool + Sync),
 }
 
 /// Stops the other threads if this one panics.
@@ -90,50 +143,8 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// An image to push.
-pub(crate) struct Source<'a> {
-    pub(crate) image: &'a dyn BlockDevice,
-    /// The version that it came from.
-    pub(crate) old: Option<Old<'a>>,
-}
-
-/// The version that an image came from, whose chunks are in the store.
-pub(crate) struct Old<'a> {
-    pub(crate) manifest: &'a Manifest,
-    /// Returns whether something in this range of bytes may be another than in the version.
-    pub(crate) changed: &'a (dyn Fn(Range<u64>) -> bool + Sync),
-}
-
-/// An image whose chunks and manifest are stored.
-pub(crate) struct StoredChunks {
-    pub(crate) name: ObjectName,
-    manifest: Manifest,
-    chunks: u64,
-    new_chunks: u64,
-    sent_bytes: u64,
-}
-
-impl StoredChunks {
-    /// Makes it the version behind `last` of the store's image.
-    pub(crate) fn into_version(self, store: &Store, last: u64) -> Result<Pushed> {
-        let image = store.location()?.name();
-        let version = version::create(store, image, last, (self.name, &self.manifest))?;
-        Ok(self.pushed_as(version))
-    }
-
-    /// The outcome of a push that it is this version.
-    pub(crate) fn pushed_as(self, version: Version) -> Pushed {
-        Pushed {
-            version,
-            chunks: self.chunks,
-            new_chunks: self.new_chunks,
-            sent_bytes: self.sent_bytes,
-        }
-    }
-}
-
 /// A push under way. Threads take the chunks in order.
-pub(crate) struct Upload<'a> {
+struct Upload<'a> {
     store: &'a Store,
     source: Source<'a>,
     image_bytes: u64,
@@ -142,57 +153,95 @@ pub(crate) struct Upload<'a> {
     next: AtomicUsize,
     /// A thread has failed.
     stopped: AtomicBool,
-    /// Chunks that a thread of this push has seen to.
-    claimed: Mutex<HashSet<ObjectHash>>,
+    lists: Mutex<Lists>,
+    /// Chunks that a thread of this push has seen to, and their names in the store.
+    claimed: Mutex<HashMap<ObjectHash, ObjectName>>,
+    /// What the image came from may be gone.
+    gap: AtomicBool,
     new_chunks: AtomicU64,
     sent_bytes: AtomicU64,
     progress: &'a (dyn Fn(u64) + Sync),
 }
 
-impl<'a> Upload<'a> {
-    pub(crate) fn new(
-        store: &'a Store,
-        source: Source<'a>,
-        options: PushOptions,
-        progress: &'a (dyn Fn(u64) + Sync),
-    ) -> Result<Self> {
-        let image_bytes = source.image.len();
-        Ok(Self {
-            store,
-            source,
-            image_bytes,
-            options,
-            count: manifest::chunk_count(image_bytes, options.chunk_bytes)?,
-            next: AtomicUsize::new(0),
-            stopped: AtomicBool::new(false),
-            claimed: Mutex::new(HashSet::new()),
-            new_chunks: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            progress,
-        })
+impl Upload<'_> {
+    /// Stores chunks and a manifest, and makes the version behind `last` of them: again from the
+    /// start for what may have been removed meanwhile, as it took too long.
+    fn make_version(&self, mut last: u64, unchanged: &dyn Fn() -> bool) -> Result<Version> {
+        let name = self.store.location()?.name();
+        let mut late = Vec::new();
+        loop {
+            let chunks = self.run(self.options.threads.max(1))?;
+            if self.forget_doomed()? {
+                continue;
+            }
+            let manifest = Manifest::new(self.image_bytes, self.options.chunk_bytes, chunks)?;
+            let manifest_name = self.store_manifest(&manifest)?;
+            if let Some(after) = self
+                .source
+                .after
+                .filter(|after| late.is_empty() && *after != last)
+            {
+                return self.made_before(after, last, &manifest_name);
+            }
+            if !unchanged() {
+                return Err(Error::Changed);
+            }
+            if !self.lists.lock().is_fresh(self.store) {
+                continue;
+            }
+            let made = version::create(self.store, name, last, (manifest_name, &manifest))?;
+            if self.lists.lock().was_in_time(self.store) {
+                // Its number is not the last any more, so it is not used again.
+                if !late.is_empty() {
+                    self.store.requests.remove(&late)?;
+                }
+                return Ok(made);
+            }
+            late.push(version::path(name, made.number));
+            last = made.number;
+        }
     }
 
-    /// Stores the chunks that the store does not have, and the manifest.
-    pub(crate) fn store_image(self) -> Result<StoredChunks> {
-        let chunks = self.run(self.options.threads.max(1))?;
-        let manifest = Manifest::new(self.image_bytes, self.options.chunk_bytes, chunks)?;
+    /// The version `last`, which a push of this image has made that did not come to its end: the
+    /// image stands behind version `after`.
+    fn made_before(&self, after: u64, last: u64, manifest: &ObjectName) -> Result<Version> {
+        let there = match last {
+            0 => return Err(Error::NoImage),
+            last => version::read(self.store, self.store.location()?.name(), last)?,
+        };
+        match there.manifest.hash == manifest.hash {
+            true => Ok(there),
+            false => Err(Error::Superseded { base: after, last }),
+        }
+    }
+
+    /// Reads the lists again if it is time. Returns whether chunks that were seen to are listed,
+    /// or may be gone: they are seen to again then.
+    fn forget_doomed(&self) -> Result<bool> {
+        let mut lists = self.lists.lock();
+        lists.renew(self.store)?;
+        let all = lists.take_gap();
+        self.gap.fetch_or(all, Ordering::Relaxed);
+        let mut claimed = self.claimed.lock();
+        let before = claimed.len();
+        claimed.retain(|_, name| !all && !lists.has(&Content::Chunk(*name)));
+        Ok(claimed.len() < before)
+    }
+
+    fn store_manifest(&self, manifest: &Manifest) -> Result<ObjectName> {
         let content = manifest.to_bytes();
-        let name = ObjectName::first(ObjectHash::of(&content));
+        let hash = ObjectHash::of(&content);
+        let name = self.lists.lock().free(Content::Manifest, hash)?;
         let object = manifest::path(&name);
         if self.options.resend || !self.store.has(&object, content.len() as u64)? {
             self.store.put(&object, content)?;
         }
-        Ok(StoredChunks {
-            name,
-            manifest,
-            chunks: self.claimed.into_inner().len() as u64,
-            new_chunks: self.new_chunks.into_inner(),
-            sent_bytes: self.sent_bytes.into_inner(),
-        })
+        Ok(name)
     }
 
     /// Sees to all chunks. Returns their names in order.
     fn run(&self, threads: usize) -> Result<Vec<Option<ObjectName>>> {
+        self.next.store(0, Ordering::Relaxed);
         let parts: Vec<Result<Vec<_>>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
             let ended = threads.into_iter().map(|thread| thread.join());
@@ -226,29 +275,54 @@ impl<'a> Upload<'a> {
         Ok(done)
     }
 
+    /// The chunk `nth` of the version that the image came from, if the image has that chunk and it
+    /// can be relied on.
+    fn old(&self, nth: usize, range: Range<u64>) -> Result<Option<Option<ObjectName>>> {
+        let Some(old) = &self.source.old else {
+            return Ok(None);
+        };
+        if self.gap.load(Ordering::Relaxed) || (old.changed)(range) {
+            return Ok(None);
+        }
+        let Some(name) = old.manifest.chunks()[nth] else {
+            return Ok(Some(None));
+        };
+        let mut lists = self.lists.lock();
+        lists.renew(self.store)?;
+        if lists.has(&Content::Chunk(name)) {
+            return Ok(None);
+        }
+        let mut claimed = self.claimed.lock();
+        Ok(Some(Some(*claimed.entry(name.hash).or_insert(name))))
+    }
+
     /// Stores the chunk `nth`, if the store does not have it.
     fn one(&self, nth: usize, buf: &mut [u8]) -> Result<Option<ObjectName>> {
         let chunk_bytes = u64::from(self.options.chunk_bytes);
         let at = nth as u64 * chunk_bytes;
         let len = (self.image_bytes - at).min(chunk_bytes);
         let plain = &mut buf[..usize::try_from(len).expect("at most a chunk")];
-        if let Some(old) = &self.source.old
-            && !(old.changed)(at..at + len)
-        {
-            let name = old.manifest.chunks()[nth];
-            self.claimed.lock().extend(name.map(|name| name.hash));
+        if let Some(old) = self.old(nth, at..at + len)? {
             (self.progress)(len);
-            return Ok(name);
+            return Ok(old);
         }
         self.source.image.read_at(DevOff::new(at), plain)?;
         (self.progress)(len);
         if plain.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
-        let name = ObjectName::first(ObjectHash::of(plain));
-        if !self.claimed.lock().insert(name.hash) {
-            return Ok(Some(name));
-        }
+        let hash = ObjectHash::of(plain);
+        let name = {
+            let mut lists = self.lists.lock();
+            lists.renew(self.store)?;
+            let mut claimed = self.claimed.lock();
+            if let Some(&name) = claimed.get(&hash) {
+                return Ok(Some(name));
+            }
+            let name = lists.free(Content::Chunk, hash)?;
+            claimed.insert(hash, name);
+            name
+        };
         let object = chunk::path(&name);
         if self.options.resend || !self.store.has(&object, chunk::longest(plain.len()))? {
             let content = chunk::encode(plain)?;

@@ -9,10 +9,9 @@ use extant_blockdev::OpenMode;
 use crate::error::{Error, Result};
 use crate::layer::{BLOCK, Base};
 use crate::layered_image::FoundLayer;
-use crate::push::{Old, PushOptions, Pushed, Source, Upload};
+use crate::push::{Old, PushOptions, Pushed, Source, push_source};
 use crate::store::Store;
 use crate::stored_image::{Caches, StoredImage};
-use crate::version;
 
 /// Stores the version that the layer in the file `path` is over, with its changes, as the next
 /// version of the store's image. Only chunks with changes are read and sent. The layer is over the
@@ -41,7 +40,6 @@ pub fn push_layer(
     let image = layer.over(Arc::clone(&version) as _)?;
     let base = image.layer().base();
     let goes_on = base.name == name;
-    let last = version::last(store, name)?;
     let changed = |range: Range<u64>| {
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         image.layer().has_any(blocks)
@@ -54,21 +52,12 @@ pub fn push_layer(
         manifest,
         changed: &changed,
     });
-    let source = Source { image: &image, old };
-    let stored = Upload::new(store, source, options, progress)?.store_image()?;
-    let pushed = if !goes_on || last == base.version {
-        stored.into_version(store, last)?
-    } else {
-        // A push of this layer may have ended before the layer was emptied.
-        let there = version::read(store, name, last)?;
-        if there.manifest != stored.name {
-            return Err(Error::Superseded {
-                base: base.version,
-                last,
-            });
-        }
-        stored.pushed_as(there)
+    let source = Source {
+        image: &image,
+        old,
+        after: goes_on.then_some(base.version),
     };
+    let pushed = push_source(store, source, options, &|| true, progress)?;
     if goes_on {
         image.layer().put_on(Base {
             version: pushed.version.number,

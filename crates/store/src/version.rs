@@ -44,7 +44,7 @@ fn folder(name: &str) -> String {
     format!("names/{name}")
 }
 
-fn path(name: &str, number: u64) -> String {
+pub(crate) fn path(name: &str, number: u64) -> String {
     format!("names/{name}/{number:0DIGITS$}")
 }
 
