@@ -9,11 +9,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is no address of an image in a store.
-    #[error("{text:?} is no address of an image in a store: {why}")]
+    /// The text is no address of an image in a store, or of a store.
+    #[error("{text:?} is no address of {of}: {why}")]
     BadLocation {
         /// The text.
         text: String,
+        /// The image in a store, or the store.
+        of: &'static str,
         /// The part that is wrong.
         why: &'static str,
     },
@@ -31,6 +33,9 @@ pub enum Error {
         /// The reason.
         what: String,
     },
+    /// Nothing is stored at an address.
+    #[error("there is no store here: its address is that of an image without the image's name")]
+    NoStore,
     /// There is no version of the image.
     #[error("there is no image of this name")]
     NoImage,

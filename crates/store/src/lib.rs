@@ -72,7 +72,7 @@ pub use error::{Error, Result};
 pub use hash::ObjectHash;
 pub use layered_image::{FoundLayer, LayeredImage, ReadyLayer, is_layer};
 pub use lists::GRACE;
-pub use location::Location;
+pub use location::{Location, Prefix};
 pub use manifest::{CHUNK_BYTES, Manifest};
 pub use object_name::ObjectName;
 pub use prefetch::prefetch;

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 /// Stores, by the schemes of their addresses.
 const SCHEMES: [&str; 4] = ["s3://", "gs://", "az://", "file://"];
 
+const SCHEME_MISSING: &str = "it begins with s3://, gs://, az:// or file://";
+
 /// The address of an image: `s3://BUCKET/PREFIX/NAME`, with `@VERSION` for one that is not the
 /// current one. Images with the same bucket and prefix share chunks. `gs://` and `az://` are the
 /// stores of Google and Azure, `file:///FOLDER/NAME` is a folder of the host.
@@ -42,6 +44,12 @@ impl Location {
         found.map(|scheme| scheme.len())
     }
 
+    /// Returns whether an image may have this name.
+    pub(crate) fn is_name(name: &str) -> bool {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
+    }
+
     /// The part of the store that images share chunks in.
     pub(crate) fn root(&self) -> &Url {
         &self.root
@@ -57,7 +65,7 @@ impl Location {
     /// # Errors
     /// [`Error::BadLocation`]: the name has other characters than names have.
     pub(crate) fn beside(&self, name: &str) -> Result<Self> {
-        if !is_name(name) {
+        if !Self::is_name(name) {
             return Err(Error::BadLocation {
                 text: name.to_owned(),
                 why: NAMES,
@@ -88,22 +96,17 @@ impl Location {
 /// The rule of names.
 const NAMES: &str = "a name has letters, digits, '.', '_' and '-'";
 
-/// Returns whether an image may have this name.
-fn is_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
-}
-
 impl FromStr for Location {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = |why| Error::BadLocation {
             text: text.to_owned(),
+            of: "an image in a store",
             why,
         };
         if !Self::is_location(text.as_bytes()) {
-            return Err(bad("it begins with s3://, gs://, az:// or file://"));
+            return Err(bad(SCHEME_MISSING));
         }
         let (path, version) = match text.rsplit_once('@') {
             Some((path, number)) if !number.contains('/') => {
@@ -116,30 +119,78 @@ impl FromStr for Location {
             _ => (text, None),
         };
         let (root, name) = path.rsplit_once('/').unwrap_or_default();
-        if !is_name(name) {
+        if !Self::is_name(name) {
             return Err(bad(NAMES));
         }
-        let url = Url::parse(&format!("{root}/")).map_err(|_| bad("it is no URL"))?;
-        let is_folder = url.scheme() == "file";
-        if is_folder == url.host_str().is_some_and(|host| !host.is_empty()) {
-            return Err(bad(
-                "the bucket and the name of the image follow, or /FOLDER/NAME",
-            ));
-        }
-        let user = !url.username().is_empty() && url.scheme() != "az";
-        if user || url.password().is_some() || url.port().is_some() {
-            return Err(bad(
-                "credentials and endpoints are those of the environment",
-            ));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(bad("there is nothing behind '?' or '#'"));
-        }
+        let none = "the bucket and the name of the image follow, or /FOLDER/NAME";
         Ok(Self {
-            root: url,
+            root: read_root(root, none).map_err(bad)?,
             name: name.to_owned(),
             version,
         })
+    }
+}
+
+/// Reads the part of an address in which images share chunks; an error says why it is none, `none`
+/// if there is no bucket.
+fn read_root(root: &str, none: &'static str) -> std::result::Result<Url, &'static str> {
+    let url = Url::parse(&format!("{root}/")).map_err(|_| "it is no URL")?;
+    let is_folder = url.scheme() == "file";
+    if is_folder == url.host_str().is_some_and(|host| !host.is_empty()) {
+        return Err(none);
+    }
+    let user = !url.username().is_empty() && url.scheme() != "az";
+    if user || url.password().is_some() || url.port().is_some() {
+        return Err("credentials and endpoints are those of the environment");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("there is nothing behind '?' or '#'");
+    }
+    Ok(url)
+}
+
+/// The address of a store: that of its images without their names, `s3://BUCKET/PREFIX`.
+///
+/// ```
+/// use extant_store::Prefix;
+///
+/// let store: Prefix = "s3://images/debian".parse()?;
+/// assert_eq!(store.to_string(), "s3://images/debian/");
+/// # Ok::<(), extant_store::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prefix(Url);
+
+impl Prefix {
+    pub(crate) fn root(&self) -> &Url {
+        &self.0
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = Error;
+
+    /// Reads an address, with or without a slash at its end.
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = |why| Error::BadLocation {
+            text: text.to_owned(),
+            of: "a store",
+            why,
+        };
+        if !Location::is_location(text.as_bytes()) {
+            return Err(bad(SCHEME_MISSING));
+        }
+        let root = read_root(
+            text.strip_suffix('/').unwrap_or(text),
+            "the bucket follows, or /FOLDER",
+        );
+        root.map(Self).map_err(bad)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -187,6 +238,27 @@ mod tests {
             "/srv/images/root",
         ] {
             assert!(text.parse::<Location>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_store_has_the_address_of_its_images() {
+        for (text, store) in [
+            ("s3://bucket", "s3://bucket/"),
+            ("s3://bucket/a/b/", "s3://bucket/a/b/"),
+            ("file:///srv/images", "file:///srv/images/"),
+        ] {
+            assert_eq!(text.parse::<Prefix>().unwrap().to_string(), store);
+        }
+        for text in [
+            "s3://",
+            "s3:///a",
+            "s3://key@bucket",
+            "s3://bucket?x",
+            "file://host/folder",
+            "/srv/images",
+        ] {
+            assert!(text.parse::<Prefix>().is_err(), "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::host::{Host, ThisHost};
-use crate::location::Location;
+use crate::location::{Location, Prefix};
 use crate::requests::{Requests, Server};
 
 /// The part of an object store in which images share chunks.
@@ -35,6 +35,15 @@ impl Store {
             Box::new(server),
             Arc::new(ThisHost),
         ))
+    }
+
+    /// The store at `prefix`, for calls that are about all images.
+    ///
+    /// # Errors
+    /// As those of [`Store::open()`].
+    pub fn open_prefix(prefix: &Prefix) -> Result<Self> {
+        let server = Server::open(prefix.root())?;
+        Ok(Self::new(None, Box::new(server), Arc::new(ThisHost)))
     }
 
     pub(crate) fn new(
