@@ -44,15 +44,15 @@ mod chunk_cache;
 mod client;
 mod cover;
 mod disk_cache;
-#[allow(dead_code, reason = "gc, which makes lists, follows")]
 mod doomed;
 mod error;
+mod gc;
 mod hash;
-#[allow(dead_code, reason = "gc, which makes lists, follows")]
 mod host;
 mod layer;
 mod layered_image;
 mod lists;
+mod live;
 mod location;
 mod manifest;
 mod object_name;
@@ -60,7 +60,6 @@ mod prefetch;
 mod pull;
 mod push;
 mod push_layer;
-#[allow(dead_code, reason = "gc follows")]
 mod requests;
 mod start_list;
 mod store;
@@ -69,6 +68,7 @@ mod version;
 
 pub use disk_cache::DiskCache;
 pub use error::{Error, Result};
+pub use gc::{Amount, Collected, GcOptions, gc};
 pub use hash::ObjectHash;
 pub use layered_image::{FoundLayer, LayeredImage, ReadyLayer, is_layer};
 pub use lists::GRACE;

@@ -68,6 +68,7 @@ impl Location {
         if !Self::is_name(name) {
             return Err(Error::BadLocation {
                 text: name.to_owned(),
+                of: "an image in a store",
                 why: NAMES,
             });
         }

@@ -64,7 +64,7 @@ pub fn versions(store: &Store) -> Result<Vec<(u64, Result<Version>)>> {
 }
 
 /// The numbers of the versions of an image, in order. Names of another form are no versions.
-fn numbers(store: &Store, name: &str) -> Result<Vec<u64>> {
+pub(crate) fn numbers(store: &Store, name: &str) -> Result<Vec<u64>> {
     let children = store.requests.children(&folder(name))?;
     let number = |(name, _): &(String, _)| {
         let plain = name.len() == DIGITS && name.bytes().all(|digit| digit.is_ascii_digit());
