@@ -27,19 +27,36 @@ pub(crate) fn remove_when_ended() -> io::Result<()> {
 /// # Errors
 /// Those of the host.
 pub(crate) fn when_ended(clean_up: fn()) -> io::Result<()> {
+    on_signals(move |signal| {
+        clean_up();
+        // It does not return for these signals.
+        let _ = emulate_default_handler(signal);
+    })
+}
+
+/// Has `stop` run at the first SIGHUP, SIGINT or SIGTERM, and a second one end the process.
+///
+/// # Errors
+/// Those of the host.
+pub(crate) fn stop_when_ended(stop: impl Fn() + Send + 'static) -> io::Result<()> {
+    let mut stopped = false;
+    on_signals(move |signal| {
+        if stopped {
+            let _ = emulate_default_handler(signal);
+        }
+        stop();
+        stopped = true;
+    })
+}
+
+fn on_signals(mut call: impl FnMut(c_int) + Send + 'static) -> io::Result<()> {
     let ignored = ignored();
     let wanted = [SIGHUP, SIGINT, SIGTERM];
     let taken = wanted
         .into_iter()
         .filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(taken.collect::<Vec<c_int>>())?;
-    let wait = move || {
-        for signal in signals.forever() {
-            clean_up();
-            // It does not return for these signals.
-            let _ = emulate_default_handler(signal);
-        }
-    };
+    let wait = move || signals.forever().for_each(&mut call);
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(wait)?;

@@ -278,6 +278,11 @@ const ALL: &[About] = &[
         &["extant-push(1)"],
     ),
     about(
+        "nbd",
+        &["extant nbd --once --socket nbd.sock disk.img | (read -r ready at; extant ls \"$at\")"],
+        &["extant-mount(1)", "extant-build(1)", "nbdcopy(1)"],
+    ),
+    about(
         "stats",
         &["extant stats ./mnt", "extant stats --watch --count 1 ./mnt"],
         &["extant-mount(1)"],

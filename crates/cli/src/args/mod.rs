@@ -13,6 +13,7 @@ mod mounting;
 mod namespace;
 mod quotas;
 mod sealing;
+mod serving;
 mod storing;
 mod transfer;
 mod volume;
@@ -40,6 +41,7 @@ pub(crate) use quotas::{
     Quota, QuotaAction, QuotaEdit, QuotaKinds, QuotaOwner, QuotaProject, QuotaReport,
 };
 pub(crate) use sealing::{SealedFiles, Verity, VerityAction, VerityEnable};
+pub(crate) use serving::Nbd;
 pub(crate) use storing::{Pull, Push, Versions};
 pub(crate) use transfer::{Cp, Export, Tar, Untar};
 pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
@@ -165,6 +167,7 @@ pub(crate) enum Command {
     Push(Push),
     Pull(Pull),
     Versions(Versions),
+    Nbd(Nbd),
     Stats(Stats),
     Bench(Bench),
     /// Print the help of a command or of a topic: images, durability, journal or options
@@ -250,6 +253,7 @@ impl Command {
             Command::Push(_) => "push",
             Command::Pull(_) => "pull",
             Command::Versions(_) => "versions",
+            Command::Nbd(_) => "nbd",
             Command::Stats(_) => "stats",
             Command::Bench(_) => "bench",
             Command::Help { .. } => "help",

@@ -25,6 +25,7 @@ pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod nbd;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod quota;
