@@ -21,12 +21,12 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 /// Runs the command; it has to succeed. Returns what it printed.
-fn extant(arguments: &[&str]) -> Result<String> {
+pub(crate) fn extant(arguments: &[&str]) -> Result<String> {
     Ok(Cmd::new(tools::extant()?).args(arguments).ok()?.out)
 }
 
 /// Runs the command; it has to fail with status 1 and one line that contains `why`.
-fn refused(arguments: &[&str], why: &str) -> Result<()> {
+pub(crate) fn refused(arguments: &[&str], why: &str) -> Result<()> {
     let output = Cmd::new(tools::extant()?).args(arguments).run()?;
     let told =
         output.code == Some(1) && output.err.contains(why) && output.err.lines().count() == 1;
@@ -36,7 +36,7 @@ fn refused(arguments: &[&str], why: &str) -> Result<()> {
 
 /// Fills the volume at `at` by commands, looks at it by others, and returns a tree that was copied
 /// out of it.
-fn use_by_commands(at: &str) -> Result<TempDir> {
+pub(crate) fn use_by_commands(at: &str) -> Result<TempDir> {
     let dir = TempDir::new("nbd-commands")?;
     let (tree, out) = (dir.join("tree"), dir.join("out"));
     fs::create_dir(&tree)?;

@@ -1,7 +1,8 @@
 //! Images over the network: commands and mounts on exports of nbdkit and qemu-nbd, some of them
-//! slow, failing, stopped or killed.
+//! slow, failing, stopped or killed; and images that `extant nbd` serves to others.
 
 mod commands;
 mod confined;
 mod losses;
 mod servers;
+mod serving;
