@@ -156,7 +156,7 @@ struct Upload<'a> {
     lists: Mutex<Lists>,
     /// Chunks that a thread of this push has seen to, and their names in the store.
     claimed: Mutex<HashMap<ObjectHash, ObjectName>>,
-    /// What the image came from may be gone.
+    /// The version that the image came from may be gone, and chunks of it.
     gap: AtomicBool,
     new_chunks: AtomicU64,
     sent_bytes: AtomicU64,
