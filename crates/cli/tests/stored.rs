@@ -310,3 +310,84 @@ fn a_mount_outlives_the_process_that_fetches() -> Result<()> {
     ensure!(listed? >= 2, "what was read before");
     Ok(())
 }
+
+#[test]
+fn a_store_with_a_key_is_nothing_without_it() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Fuse]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("sealed")?;
+    let (disk, stored) = volume(&folder)?;
+    let keys = ["one", "other", "none"].map(|name| text(&folder.join(name)));
+    fs::write(&keys[0], "ab".repeat(32))?;
+    fs::write(&keys[1], "cd".repeat(32))?;
+    let with = |key: &str, args: &[&str]| extant(args).env("EXTANT_STORE_KEY", key);
+    let small = format!("{stored}:/small");
+    let image = text(disk.path());
+    with(&keys[0], &["push", &image, &stored]).ok()?;
+    ensure!(
+        with(&keys[0], &["cat", &small]).ok()?.out == "first",
+        "with the key"
+    );
+    with(&keys[0], &["diff", &stored, &image]).ok()?;
+    for (key, said) in [
+        ("", "it needs a key"),
+        (keys[1].as_str(), "is not of the key"),
+        (keys[2].as_str(), "No such file"),
+    ] {
+        let o = with(key, &["cat", &small]).run()?;
+        ensure!(
+            o.code == Some(1) && o.err.contains(said),
+            "{said}: {}",
+            o.describe()
+        );
+    }
+    // A store that has other content in the clear is no store of this key.
+    let plain = format!("file://{}/plain", text(&folder.join("clear")));
+    extant(["push", &image, &plain]).ok()?;
+    let o = with(&keys[0], &["cat", &format!("{plain}:/small")]).run()?;
+    ensure!(
+        o.code == Some(1) && o.err.contains("it has no key"),
+        "{}",
+        o.describe()
+    );
+
+    let dir = folder.join("mnt");
+    fs::create_dir(&dir)?;
+    let options = format!("layer={}", text(&folder.join("changes")));
+    with(&keys[0], &["mount", "-o", &options, &stored, &text(&dir)]).ok()?;
+    let written = fs::write(dir.join("new"), "written");
+    extant(["umount", &text(&dir)]).ok()?;
+    written?;
+    with(&keys[0], &["push", &text(&folder.join("changes")), &stored]).ok()?;
+    let new = format!("{stored}@2:/new");
+    ensure!(
+        with(&keys[0], &["cat", &new]).ok()?.out == "written",
+        "through a layer"
+    );
+    let chunk = fs::read(disk.path())?;
+    let superblock = &chunk[1024 + 104..1024 + 120];
+    let grep = |bytes: &[u8]| bytes.windows(16).any(|bytes| bytes == superblock);
+    let mut found = 0;
+    for path in files(&folder.join("store")) {
+        ensure!(
+            !grep(&fs::read(&path)?),
+            "{}: the volume's number",
+            path.display()
+        );
+        found += 1;
+    }
+    ensure!(found > 5, "{found} files");
+    Ok(())
+}
+
+/// The files below a folder.
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let below = |path: std::path::PathBuf| match path.is_dir() {
+        true => files(&path),
+        false => vec![path],
+    };
+    paths.flat_map(below).collect()
+}

@@ -9,6 +9,7 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::hash::ObjectHash;
 use crate::object_name::ObjectName;
+use crate::seal::{self, Seal};
 
 /// The level of compression: the library's usual one.
 const LEVEL: i32 = 3;
@@ -25,19 +26,25 @@ pub(crate) fn path(name: &ObjectName) -> String {
 /// A bound of the bytes of an object that is a chunk of `len` bytes: a block that does not
 /// compress has three bytes more.
 pub(crate) fn longest(len: usize) -> u64 {
-    (len + len / 64 + 1024) as u64
+    (len + len / 64 + 1024) as u64 + seal::MORE
 }
 
-/// The object of the chunk `plain`.
-pub(crate) fn encode(plain: &[u8]) -> std::io::Result<Vec<u8>> {
-    zstd::bulk::compress(plain, LEVEL)
+/// The object of the chunk `plain`, whose hash is this.
+pub(crate) fn encode(plain: &[u8], hash: &ObjectHash, seal: &Seal) -> std::io::Result<Vec<u8>> {
+    Ok(seal.close(hash, zstd::bulk::compress(plain, LEVEL)?))
 }
 
 /// The chunk of `len` bytes in `object`, whose content must have this hash; an error says why it
 /// is another one. Takes no more memory than a few chunks, whatever the object says.
-pub(crate) fn decode(object: &[u8], len: usize, hash: &ObjectHash) -> Result<Vec<u8>, String> {
+pub(crate) fn decode(
+    object: Vec<u8>,
+    len: usize,
+    hash: &ObjectHash,
+    seal: &Seal,
+) -> Result<Vec<u8>, String> {
+    let frame = seal.open(hash, object)?;
     let window = MOST_WINDOW.max(len as u64);
-    let decoder = StreamingDecoder::new_with_max_window_size(object, window);
+    let decoder = StreamingDecoder::new_with_max_window_size(frame.as_slice(), window);
     let decoder = decoder.map_err(|error| error.to_string())?;
     let mut plain = Vec::with_capacity(len + 1);
     let read = decoder.take(len as u64 + 1).read_to_end(&mut plain);
@@ -46,7 +53,7 @@ pub(crate) fn decode(object: &[u8], len: usize, hash: &ObjectHash) -> Result<Vec
         let than = if plain.len() < len { "fewer" } else { "more" };
         return Err(format!("it has {than} than {len} bytes"));
     }
-    let found = ObjectHash::of(&plain);
+    let found = seal.hash(&plain);
     if found != *hash {
         return Err(format!("its content has the hash {found}"));
     }
@@ -60,7 +67,11 @@ mod tests {
     #[test]
     fn a_chunk_comes_back_and_no_other_does() {
         let plain = [b"some bytes".repeat(500), vec![0; 3000]].concat();
-        let (object, hash) = (encode(&plain).unwrap(), ObjectHash::of(&plain));
+        let seal = Seal::default();
+        let hash = ObjectHash::of(&plain);
+        let encode = |plain: &[u8]| encode(plain, &hash, &seal).unwrap();
+        let decode = |object: &[u8], len, hash: &_| decode(object.to_vec(), len, hash, &seal);
+        let object = encode(&plain);
         assert!(object.len() as u64 <= longest(plain.len()));
         assert_eq!(decode(&object, plain.len(), &hash).unwrap(), plain);
         for at in 0..object.len() {
@@ -73,7 +84,7 @@ mod tests {
                 "{at} bytes"
             );
         }
-        let other = encode(&[1; 8000]).unwrap();
+        let other = encode(&[1; 8000]);
         assert!(decode(&other, plain.len(), &hash).is_err());
         assert!(decode(&object, plain.len() - 1, &hash).is_err());
         assert!(decode(&object, plain.len() + 1, &hash).is_err());
@@ -81,8 +92,9 @@ mod tests {
 
     #[test]
     fn a_frame_of_many_bytes_is_cut_off() {
-        let object = encode(&vec![0; 64 << 20]).unwrap();
-        let read = decode(&object, 4096, &ObjectHash::of(&[0; 4096]));
+        let (seal, hash) = (Seal::default(), ObjectHash::of(&[0; 4096]));
+        let object = encode(&vec![0; 64 << 20], &hash, &seal).unwrap();
+        let read = decode(object, 4096, &hash, &seal);
         assert_eq!(read, Err("it has more than 4096 bytes".into()));
     }
 }

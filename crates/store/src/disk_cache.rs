@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::hash::ObjectHash;
+use crate::seal::Seal;
 
 /// The age from which a file that never got its name is removed.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -69,12 +70,12 @@ impl DiskCache {
     }
 
     /// The chunk of this hash and length, if it is there and whole.
-    pub(crate) fn get(&self, hash: &ObjectHash, len: usize) -> Option<Vec<u8>> {
+    pub(crate) fn get(&self, hash: &ObjectHash, len: usize, seal: &Seal) -> Option<Vec<u8>> {
         let path = self.path(hash);
         let mut file = File::open(&path).ok()?;
         let mut content = Vec::with_capacity(len + 1);
         let read = (&mut file).take(len as u64 + 1).read_to_end(&mut content);
-        if read.is_err() || content.len() != len || ObjectHash::of(&content) != *hash {
+        if read.is_err() || content.len() != len || seal.hash(&content) != *hash {
             tracing::warn!(path = %path.display(), "a cached chunk is damaged: it is removed");
             let _ = fs::remove_file(&path);
             return None;
@@ -189,12 +190,15 @@ mod tests {
         let dir = TempDir::new("cache").unwrap();
         let cache = DiskCache::open(dir.path(), 1 << 20).unwrap();
         let (hash, content) = chunk(1);
-        assert_eq!(cache.get(&hash, 1000), None);
+        assert_eq!(cache.get(&hash, 1000, &Seal::default()), None);
         cache.put(&hash, &content);
-        assert_eq!(cache.get(&hash, 1000), Some(content.clone()));
+        assert_eq!(
+            cache.get(&hash, 1000, &Seal::default()),
+            Some(content.clone())
+        );
         for damage in [&content[..999], &[2; 1000][..], &[1; 1001][..]] {
             fs::write(cache.path(&hash), damage).unwrap();
-            assert_eq!(cache.get(&hash, 1000), None);
+            assert_eq!(cache.get(&hash, 1000, &Seal::default()), None);
             assert!(!cache.path(&hash).exists());
             cache.put(&hash, &content);
         }
@@ -214,7 +218,10 @@ mod tests {
             let age = Duration::from_secs(number.into());
             let file = File::options().write(true).open(cache.path(&hash)).unwrap();
             file.set_modified(then + age).unwrap();
-            assert!(cache.get(&chunk(0).0, 1000).is_some(), "after {number}");
+            assert!(
+                cache.get(&chunk(0).0, 1000, &Seal::default()).is_some(),
+                "after {number}"
+            );
         }
         let bytes: usize = (0..60)
             .filter(|&n| cache.path(&chunk(n).0).exists())
@@ -225,8 +232,8 @@ mod tests {
             bytes <= most + most / 16 + 1000 && bytes > most / 2,
             "{bytes} bytes"
         );
-        assert!(cache.get(&chunk(59).0, 1000).is_some());
-        assert!(cache.get(&chunk(1).0, 1000).is_none());
+        assert!(cache.get(&chunk(59).0, 1000, &Seal::default()).is_some());
+        assert!(cache.get(&chunk(1).0, 1000, &Seal::default()).is_none());
     }
 
     #[test]
@@ -236,7 +243,7 @@ mod tests {
         fs::remove_dir_all(dir.join("new")).unwrap();
         let (hash, content) = chunk(1);
         cache.put(&hash, &content);
-        assert_eq!(cache.get(&hash, 1000), None);
+        assert_eq!(cache.get(&hash, 1000, &Seal::default()), None);
         assert!(DiskCache::open(Path::new("/dev/null/cache"), 1).is_err());
     }
 }

@@ -59,6 +59,14 @@ pub enum Error {
         /// The difference.
         why: String,
     },
+    /// An object needs another key than the one that is there.
+    #[error("{object}: {why}")]
+    Sealed {
+        /// The object's path in the store.
+        object: String,
+        /// The key that it needs.
+        why: String,
+    },
     /// Another push created the version first.
     #[error("another push has made version {number} meanwhile: push again")]
     Overtaken {
@@ -105,6 +113,13 @@ impl Error {
         Self::Request {
             object: object.to_owned(),
             what: error.to_string().chars().take(LONGEST_MESSAGE).collect(),
+        }
+    }
+
+    pub(crate) fn sealed(object: impl ToString, why: impl ToString) -> Self {
+        Self::Sealed {
+            object: object.to_string(),
+            why: why.to_string(),
         }
     }
 

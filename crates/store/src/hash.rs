@@ -16,6 +16,11 @@ impl ObjectHash {
         Self(*blake3::hash(content).as_bytes())
     }
 
+    /// The hash of `content` with a key.
+    pub(crate) fn keyed(key: &[u8; 32], content: &[u8]) -> Self {
+        Self(*blake3::keyed_hash(key, content).as_bytes())
+    }
+
     /// A hash from its bytes.
     pub(crate) fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)

@@ -61,6 +61,7 @@ mod pull;
 mod push;
 mod push_layer;
 mod requests;
+mod seal;
 mod start_list;
 mod store;
 mod stored_image;

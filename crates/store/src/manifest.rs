@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use crate::hash::ObjectHash;
 use crate::object_name::ObjectName;
+use crate::seal;
 
 /// Bytes of a chunk, unless a push asks for others.
 pub const CHUNK_BYTES: u32 = 512 << 10;
@@ -40,7 +41,7 @@ pub(crate) fn path(name: &ObjectName) -> String {
 /// The most bytes of the manifest of an image.
 pub(crate) fn longest(image_bytes: u64) -> u64 {
     let chunks = image_bytes.div_ceil(LEAST_CHUNK.into()).min(MOST_CHUNKS);
-    HEADER as u64 + chunks * ENTRY as u64
+    seal::MORE + HEADER as u64 + chunks * ENTRY as u64
 }
 
 /// The number of chunks of an image.

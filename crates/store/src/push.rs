@@ -230,9 +230,11 @@ impl Upload<'_> {
 
     fn store_manifest(&self, manifest: &Manifest) -> Result<ObjectName> {
         let content = manifest.to_bytes();
-        let hash = ObjectHash::of(&content);
+        let seal = &self.store.seal;
+        let hash = seal.hash(&content);
         let name = self.lists.lock().free(Content::Manifest, hash)?;
         let object = manifest::path(&name);
+        let content = seal.close(&hash, content);
         if self.options.resend || !self.store.has(&object, content.len() as u64)? {
             self.store.put(&object, content)?;
         }
@@ -311,7 +313,7 @@ impl Upload<'_> {
         if plain.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
-        let hash = ObjectHash::of(plain);
+        let hash = self.store.seal.hash(plain);
         let name = {
             let mut lists = self.lists.lock();
             lists.renew(self.store)?;
@@ -325,7 +327,7 @@ impl Upload<'_> {
         };
         let object = chunk::path(&name);
         if self.options.resend || !self.store.has(&object, chunk::longest(plain.len()))? {
-            let content = chunk::encode(plain)?;
+            let content = chunk::encode(plain, &name.hash, &self.store.seal)?;
             self.new_chunks.fetch_add(1, Ordering::Relaxed);
             self.sent_bytes
                 .fetch_add(content.len() as u64, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::host::{Host, ThisHost};
 use crate::location::{Location, Prefix};
 use crate::requests::{Requests, Server};
+use crate::seal::Seal;
 
 /// The part of an object store in which images share chunks.
 pub struct Store {
@@ -13,6 +14,7 @@ pub struct Store {
     image: Option<Location>,
     pub(crate) requests: Box<dyn Requests>,
     pub(crate) host: Arc<dyn Host>,
+    pub(crate) seal: Seal,
 }
 
 impl std::fmt::Debug for Store {
@@ -24,17 +26,15 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// The store of `location`, for the image there. Credentials, endpoints and regions are those
     /// of the environment, by the names that the vendors' own tools have (`AWS_ACCESS_KEY_ID`,
-    /// `AWS_ENDPOINT` ...). Sends no request.
+    /// `AWS_ENDPOINT` ...), and so is the file with the key of the store (`EXTANT_STORE_KEY`).
+    /// Sends no request.
     ///
     /// # Errors
     /// [`Error::Client`]: something is missing in the environment, or is wrong.
     pub fn open(location: &Location) -> Result<Self> {
         let server = Server::open(location.root())?;
-        Ok(Self::new(
-            Some(location.clone()),
-            Box::new(server),
-            Arc::new(ThisHost),
-        ))
+        let image = Some(location.clone());
+        Self::new(image, Box::new(server), Arc::new(ThisHost)).sealed()
     }
 
     /// The store at `prefix`, for calls that are about all images.
@@ -43,7 +43,14 @@ impl Store {
     /// As those of [`Store::open()`].
     pub fn open_prefix(prefix: &Prefix) -> Result<Self> {
         let server = Server::open(prefix.root())?;
-        Ok(Self::new(None, Box::new(server), Arc::new(ThisHost)))
+        Self::new(None, Box::new(server), Arc::new(ThisHost)).sealed()
+    }
+
+    /// With the key that the environment names.
+    fn sealed(mut self) -> Result<Self> {
+        let seal = Seal::of_environment();
+        self.seal = seal.map_err(|what| Error::Client { what })?;
+        Ok(self)
     }
 
     pub(crate) fn new(
@@ -55,6 +62,7 @@ impl Store {
             image,
             requests,
             host,
+            seal: Seal::default(),
         }
     }
 

@@ -127,7 +127,7 @@ impl StoredImage {
         let there = self
             .disk
             .as_ref()
-            .and_then(|disk| disk.get(&name.hash, len));
+            .and_then(|disk| disk.get(&name.hash, len, &self.store.seal));
         if let Some(content) = there {
             self.from_disk.fetch_add(1, Ordering::Relaxed);
             return Ok(Arc::new(content));
@@ -147,7 +147,7 @@ pub(crate) fn fetch(store: &Store, name: &ObjectName, len: usize) -> Result<Vec<
     let Some(content) = store.get(&object, chunk::longest(len))? else {
         return Err(Error::Missing { object });
     };
-    chunk::decode(&content, len, &name.hash).map_err(|why| Error::damaged(object, why))
+    chunk::decode(content, len, &name.hash, &store.seal).map_err(|why| Error::damaged(object, why))
 }
 
 impl BlockDevice for StoredImage {

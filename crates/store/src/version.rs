@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::hash::ObjectHash;
 use crate::manifest::{self, Manifest};
 use crate::object_name::ObjectName;
 use crate::store::Store;
@@ -33,6 +32,24 @@ struct Record {
     time: u64,
     /// Tells this push from others of the same image.
     push: u64,
+    /// The code of a store's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+}
+
+impl Record {
+    /// All that the code of a version is of.
+    fn fields(&self, name: &str, number: u64) -> String {
+        let Record {
+            format,
+            manifest,
+            bytes,
+            time,
+            push,
+            code: _,
+        } = self;
+        format!("{name} {number} {format} {manifest} {bytes} {time} {push}")
+    }
 }
 
 const FORMAT: u32 = 1;
@@ -104,6 +121,9 @@ pub(crate) fn read(store: &Store, name: &str, number: u64) -> Result<Version> {
         let why = format!("its format is {}, and 1 is known", record.format);
         return Err(Error::damaged(&object, why));
     }
+    let fields = record.fields(name, number);
+    let checked = store.seal.check(&fields, record.code.as_deref());
+    checked.map_err(|why| Error::sealed(&object, why))?;
     let manifest = record.manifest.parse();
     Ok(Version {
         number,
@@ -132,13 +152,15 @@ pub(crate) fn create(
         bytes: manifest.image_bytes(),
         time: store.host.wall(),
     };
-    let record = Record {
+    let mut record = Record {
         format: FORMAT,
         manifest: manifest_name.to_string(),
         bytes: version.bytes,
         time: version.time,
         push: store.host.random(),
+        code: None,
     };
+    record.code = store.seal.code(&record.fields(name, number));
     let content = serde_json::to_vec(&record).expect("numbers and texts");
     let object = path(name, number);
     let mut created = store.create(&object, content.clone());
@@ -168,7 +190,9 @@ pub(crate) fn manifest(store: &Store, version: &Version) -> Result<Manifest> {
     let content = content.ok_or_else(|| Error::Missing {
         object: object.clone(),
     })?;
-    if ObjectHash::of(&content) != version.manifest.hash {
+    let opened = store.seal.open(&version.manifest.hash, content);
+    let content = opened.map_err(|why| Error::sealed(&object, why))?;
+    if store.seal.hash(&content) != version.manifest.hash {
         return Err(Error::damaged(&object, "its content has another hash"));
     }
     let read = Manifest::from_bytes(&content).map_err(|why| Error::damaged(&object, why))?;

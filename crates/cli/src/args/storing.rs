@@ -18,7 +18,8 @@ use crate::size;
 ///
 /// Credentials, region and endpoint are those of the environment: AWS_ACCESS_KEY_ID,
 /// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT ..., GOOGLE_SERVICE_ACCOUNT ...,
-/// AZURE_STORAGE_ACCOUNT_NAME ...
+/// AZURE_STORAGE_ACCOUNT_NAME ... EXTANT_STORE_KEY names the file of a key (32 bytes): what is
+/// pushed is encrypted, and read with the same key alone.
 #[derive(Args, Debug)]
 pub(crate) struct Push {
     /// Bytes of a chunk, a power of two from 4K to 16M. Images share chunks of one size only
