@@ -105,14 +105,22 @@ fn begin(args: &Mount) -> Result<&Path, Failure> {
 
 /// Confines this process, unless an option says otherwise.
 pub(crate) fn confine(options: &MountOptions, rings: bool) -> Result<Report, Failure> {
+    let profile = Profile {
+        rings,
+        ..Profile::default()
+    };
+    confine_to(options, profile)
+}
+
+/// Confines this process to what `profile` says, unless an option says otherwise.
+pub(crate) fn confine_to(options: &MountOptions, profile: Profile) -> Result<Report, Failure> {
     if !options.sandbox() {
         return Ok(Report::unconfined());
     }
     // It would have data of files in it, and keys.
     key_files::leave_no_core();
-    let profile = Profile { rings };
     let report = extant_sandbox::enter(&profile).map_err(|error| {
-        let what = format!("{error} (-o nosandbox mounts without it)");
+        let what = format!("{error} (-o nosandbox goes without it)");
         Failure::at("the sandbox", what)
     })?;
     match report.missing() {

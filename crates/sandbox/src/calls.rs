@@ -5,8 +5,8 @@
 //!
 //! | the call is | the kernel |
 //! |---|---|
-//! | in [`ALLOWED`], or in [`RINGS`] where the process needs those | makes it |
-//! | in [`WITH_ARGUMENTS`] or [`RINGS_WITH_ARGUMENTS`], with such arguments | makes it |
+//! | in [`ALLOWED`], or in [`RINGS`] or [`GUEST`] where the process needs those | makes it |
+//! | in [`WITH_ARGUMENTS`], or in that of [`RINGS`] or [`GUEST`], with such arguments | makes it |
 //! | in [`REFUSED`] | answers `EACCES` |
 //! | in [`UNKNOWN`], or newer than [`NEWEST`] | answers `ENOSYS`, as a kernel without it does |
 //! | anything else | ends the process (`SIGSYS`), and logs the call |
@@ -240,6 +240,32 @@ pub(crate) const RINGS_WITH_ARGUMENTS: &[WithArguments] = &[
 /// Operations of `io_uring_register`.
 const REGISTER_FILES: u64 = 2;
 const ENABLE_RINGS: u64 = 12;
+
+/// For a process that serves devices of a virtual machine. It makes no socket, so a message goes
+/// only to the monitor, which has connected before.
+pub(crate) const GUEST: &[(Call, &str)] = &[
+    (
+        SYS_sendmsg,
+        "replies to the monitor, by the socket that it is connected to",
+    ),
+    (SYS_epoll_create1, "each queue's thread waits for its guest"),
+    (SYS_epoll_ctl, "queues that a monitor starts and stops"),
+    (SYS_epoll_pwait, "each queue's thread waits for its guest"),
+];
+
+/// The same under older names.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const GUEST_OLDER: &[(Call, &str)] =
+    &[(SYS_epoll_wait, "each queue's thread waits for its guest")];
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const GUEST_OLDER: &[(Call, &str)] = &[];
+
+/// For the same, with some arguments.
+pub(crate) const GUEST_WITH_ARGUMENTS: &[WithArguments] = &[(
+    SYS_fcntl,
+    &[&[(1, Is(bits(F_DUPFD_CLOEXEC)))]],
+    "a second descriptor of the monitor's connection, to end it by",
+)];
 
 /// Refused with `EACCES`: they name paths, which a confined process does without.
 pub(crate) const REFUSED: &[(Call, &str)] = &[

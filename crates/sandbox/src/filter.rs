@@ -12,8 +12,8 @@ use seccompiler::{
 };
 
 use crate::calls::{
-    ALLOWED, Argument, Call, Condition, NEWER, NEWEST, OLDER, REFUSED, REFUSED_OLDER, RINGS,
-    RINGS_WITH_ARGUMENTS, UNKNOWN, WITH_ARGUMENTS,
+    ALLOWED, Argument, Call, Condition, GUEST, GUEST_OLDER, GUEST_WITH_ARGUMENTS, NEWER, NEWEST,
+    OLDER, REFUSED, REFUSED_OLDER, RINGS, RINGS_WITH_ARGUMENTS, UNKNOWN, WITH_ARGUMENTS,
 };
 use crate::profile::Profile;
 
@@ -90,15 +90,24 @@ fn listed(profile: &Profile) -> Result<Rules, FilterError> {
         true => RINGS_WITH_ARGUMENTS,
         false => &[],
     };
-    for &(call, alternatives, _) in WITH_ARGUMENTS.iter().chain(of_rings) {
+    let of_guests = match profile.guest {
+        true => GUEST_WITH_ARGUMENTS,
+        false => &[],
+    };
+    for &(call, alternatives, _) in WITH_ARGUMENTS.iter().chain(of_rings).chain(of_guests) {
         let made = alternatives.iter().map(|conditions| rule(conditions));
-        rules.insert(call, made.collect::<Result<_, _>>()?);
+        let made: Vec<_> = made.collect::<Result<_, _>>()?;
+        rules.entry(call).or_default().extend(made);
     }
     // Ending itself, with a signal that shows in its exit status.
     let own = Argument::Is(u64::from(std::process::id()));
     rules.insert(libc::SYS_tgkill, vec![rule(&[(0, own)])?]);
     if profile.rings {
         any(RINGS, &mut rules);
+    }
+    if profile.guest {
+        any(GUEST, &mut rules);
+        any(GUEST_OLDER, &mut rules);
     }
     Ok(rules)
 }

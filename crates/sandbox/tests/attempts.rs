@@ -167,7 +167,10 @@ fn abstract_socket(port: u16) -> io::Result<SocketAddr> {
 /// The profiles, by name.
 fn profile(name: &str) -> Profile {
     let rings = name == "rings";
-    Profile { rings }
+    Profile {
+        rings,
+        ..Profile::default()
+    }
 }
 
 /// The main function of the processes of the tests below. It does nothing in a run of the suite

@@ -110,7 +110,11 @@ fn check(rings: bool, calls: &[Made], expected: Answer) {
 /// The programs for this processor.
 fn native(rings: bool) -> Vec<BpfProgram> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-    programs(&Profile { rings }, arch).unwrap()
+    let profile = Profile {
+        rings,
+        ..Profile::default()
+    };
+    programs(&profile, arch).unwrap()
 }
 
 #[test]
@@ -125,6 +129,41 @@ fn a_call_is_made_with_the_arguments_that_are_needed_and_no_others() {
     let own = u64::from(std::process::id());
     let abort = [own, own, value(SIGABRT)];
     assert_eq!(answer(&native(false), SYS_tgkill, &abort), Answer::Made);
+}
+
+/// Calls that a process with a guest makes as well.
+const MADE_WITH_GUEST: &[Made] = &[
+    (SYS_sendmsg, &[3, ADDRESS, 0]),
+    (SYS_epoll_create1, &[value(EPOLL_CLOEXEC)]),
+    (SYS_epoll_ctl, &[3, 1, 4, ADDRESS]),
+    (SYS_epoll_pwait, &[3, ADDRESS, 100]),
+    (SYS_fcntl, &[3, value(F_DUPFD_CLOEXEC), 3]),
+];
+
+/// Calls that end it all the same.
+const DEADLY_WITH_GUEST: &[Made] = &[
+    (SYS_socket, &[1, 1]),
+    (SYS_connect, &[3, ADDRESS, 16]),
+    (SYS_fcntl, &[3, value(F_DUPFD)]),
+    (SYS_fcntl, &[3, value(F_SETOWN), 1]),
+    (SYS_io_uring_enter, &[3, 1]),
+];
+
+#[test]
+fn a_guest_needs_its_monitor_and_no_more() {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+    let profile = Profile {
+        guest: true,
+        ..Profile::default()
+    };
+    let programs = programs(&profile, arch).unwrap();
+    for &(call, args) in MADE.iter().chain(MADE_WITH_GUEST) {
+        assert_eq!(answer(&programs, call, args), Answer::Made, "call {call}");
+    }
+    for &(call, args) in DEADLY_WITH_GUEST {
+        assert_eq!(answer(&programs, call, args), Answer::Killed, "call {call}");
+    }
+    check(false, MADE_WITH_GUEST, Answer::Killed);
 }
 
 /// Each call that depends on its arguments stands in the lists above, on both sides.
@@ -221,7 +260,11 @@ fn only_what_is_needed_is_listed() {
     }
     // A call that ends any thread, unless its argument is this process.
     assert_eq!(file[&libc::SYS_tgkill].len(), 1);
-    let ringed = listed(&Profile { rings: true }).unwrap();
+    let ringed = listed(&Profile {
+        rings: true,
+        ..Profile::default()
+    })
+    .unwrap();
     assert!(ringed.contains_key(&libc::SYS_io_uring_enter));
     assert!(!ringed.contains_key(&libc::SYS_io_uring_setup));
     assert_eq!(ringed[&libc::SYS_io_uring_register].len(), 2);
