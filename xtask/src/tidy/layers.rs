@@ -165,6 +165,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-engine",
         ],
     ),
+    ("extant-vhost", &["extant-units", "extant-blockdev"]),
     (
         "extant-cli",
         &[
