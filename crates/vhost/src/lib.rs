@@ -21,6 +21,8 @@
 #![expect(dead_code, reason = "the device that uses it comes next")]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
+mod block;
+mod block_config;
 mod broken;
 mod chain;
 #[cfg(test)]
