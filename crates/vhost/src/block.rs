@@ -308,3 +308,6 @@ fn long(bytes: &[u8; 16], at: usize) -> u64 {
     long.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(long)
 }
+
+#[cfg(test)]
+mod tests;
