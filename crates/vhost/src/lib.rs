@@ -2,7 +2,7 @@
 //!
 //! # Responsibility
 //! A virtual machine monitor (qemu, cloud-hypervisor, crosvm, Firecracker's forks) connects to a
-//! Unix socket and shares the guest's memory. The crate serves a virtio-blk
+//! Unix socket ([`Socket`]) and shares the guest's memory. [`serve_block`] serves a virtio-blk
 //! device over a [`BlockDevice`](extant_blockdev::BlockDevice) then.
 //!
 //! From the monitor down: `connection` (one monitor after the other) → the rust-vmm crates, which
@@ -18,13 +18,17 @@
 //!   the monitor has it begin behind the last completed one.
 //! - A queue that the monitor has stopped writes no more to the guest's memory.
 #![forbid(unsafe_code)]
-#![expect(dead_code, reason = "the device that uses it comes next")]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod block;
+mod block_backend;
 mod block_config;
 mod broken;
 mod chain;
+mod connection;
 #[cfg(test)]
 mod guest_rig;
 mod queue;
+
+pub use block_backend::{BlockOptions, serve_block};
+pub use connection::{Error, Socket, Stopper};
