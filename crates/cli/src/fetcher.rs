@@ -42,6 +42,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// is asked, and a fetcher that has died does not come back.
 const EXPORT: &str = "nbd+unix:///?socket=/the/fetcher&connections=1&timeout=600&reconnect=0";
 
+/// The process that a fetcher is started for.
+#[derive(Clone, Copy)]
+pub(crate) struct Daemon<'a> {
+    /// Its options, as they were given.
+    pub(crate) options: &'a [String],
+    /// It has no terminal.
+    pub(crate) background: bool,
+}
+
+impl<'a> From<&'a Mount> for Daemon<'a> {
+    fn from(args: &'a Mount) -> Self {
+        Self {
+            options: &args.options,
+            background: args.daemon,
+        }
+    }
+}
+
 /// The daemon's end: a fetcher that was started. Dropped, it ends.
 pub(crate) struct Fetcher {
     child: Child,
@@ -51,18 +69,22 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Starts the fetcher of the version at `image`, for the mount of `args`.
-    pub(crate) fn start(args: &Mount, image: &Path, location: &Location) -> Result<Self, Failure> {
+    /// Starts the fetcher of the version at `image`, for `daemon`.
+    pub(crate) fn start(
+        daemon: Daemon<'_>,
+        image: &Path,
+        location: &Location,
+    ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::at("starting the process that fetches", error);
         let (socket, its) = UnixStream::pair().map_err(failed)?;
-        let mut command = program::mount_part(args, "--fetcher");
-        if !args.daemon {
+        let mut command = program::mount_part(daemon.options, "--fetcher");
+        if !daemon.background {
             command.arg("-f");
         }
         command.arg("--").arg(location.to_string());
         command.stdin(Stdio::from(OwnedFd::from(its)));
         command.stdout(Stdio::piped());
-        if args.daemon {
+        if daemon.background {
             // It outlives the command, whose caller may wait for the end of its output.
             command.stderr(Stdio::null());
         }

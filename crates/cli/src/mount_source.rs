@@ -15,9 +15,8 @@ use extant_nbd::{Address, Dial, NbdDevice};
 use extant_store::{ReadyLayer, Version};
 use tracing::warn;
 
-use crate::args::Mount;
 use crate::failure::{At, Failure, caused};
-use crate::fetcher::Fetcher;
+use crate::fetcher::{Daemon, Fetcher};
 use crate::stored::{Lists, Start};
 use crate::{source, stored, unreadable};
 
@@ -65,14 +64,14 @@ impl MountSource {
     /// Finds and claims the image at `path`. One that is write-protected is mounted read-only, with
     /// a warning, as by mount(8).
     pub(crate) fn find(
-        args: &Mount,
+        daemon: Daemon<'_>,
         path: &Path,
         options: &mut MountOptions,
     ) -> Result<MountSource, Failure> {
         let real = source::real(path)?;
         let name = real.display().to_string();
         if source::is_stored(path) {
-            return Self::find_stored(args, path, options);
+            return Self::find_stored(daemon, path, options);
         }
         let words = [options.layer(), options.record(), options.prefetch()];
         if words.iter().any(Option::is_some) {
@@ -114,7 +113,7 @@ impl MountSource {
     /// Finds the image at the address `path`, and claims its layer. Without one it is mounted
     /// read-only.
     fn find_stored(
-        args: &Mount,
+        daemon: Daemon<'_>,
         path: &Path,
         options: &mut MountOptions,
     ) -> Result<MountSource, Failure> {
@@ -132,7 +131,7 @@ impl MountSource {
             None => (None, stored::location(path)?),
         };
         let reader = match options.sandbox() {
-            true => Reader::Fetched(Fetcher::start(args, path, &location)?),
+            true => Reader::Fetched(Fetcher::start(daemon, path, &location)?),
             false => Reader::Here(
                 Start::begin(&location, Lists::open(options)?)
                     .map_err(|failure| Failure::at(path.display(), failure))?,
@@ -226,6 +225,31 @@ impl MountSource {
         opening.tuning(tuning).recover_on(device).at(self.name)
     }
 
+    /// Its device, whatever is on it, and what reads it if it is in a store.
+    pub(crate) fn device(
+        self,
+        options: &MountOptions,
+    ) -> Result<(Arc<dyn BlockDevice>, Option<Reader>), Failure> {
+        let (by, layer) = match self.kind {
+            Kind::Device(device) => return Ok((device, None)),
+            Kind::Server(address) => return Ok((connect(&self.name, &address, options)?, None)),
+            Kind::Stored(stored) => *stored,
+        };
+        let path = Path::new(&self.name);
+        let image: Arc<dyn BlockDevice> = match &by {
+            Reader::Here(start) => Arc::clone(&start.image) as _,
+            Reader::Fetched(fetcher) => {
+                let device = NbdDevice::connect(fetcher.address(), OpenMode::ReadOnly);
+                Arc::new(device.map_err(|error| caused(path, error))?)
+            }
+        };
+        let image = match layer {
+            Some(layer) => Arc::new(layer.over(image).map_err(|error| caused(path, error))?),
+            None => image,
+        };
+        Ok((image, Some(by)))
+    }
+
     /// Mounts the volume in it.
     pub(crate) fn open(
         self,
@@ -234,38 +258,14 @@ impl MountSource {
     ) -> Result<(Volume, Option<Reader>), Failure> {
         let mut opening = opening(options);
         opening.tuning(tuning);
-        if let Some(journal) = self.journal {
-            opening.journal_device(journal);
+        if let Some(journal) = &self.journal {
+            opening.journal_device(Arc::clone(journal));
         }
-        let mut reader = None;
-        let device = match self.kind {
-            Kind::Device(device) => device,
-            Kind::Server(address) => connect(&self.name, &address, options)?,
-            Kind::Stored(stored) => {
-                let (by, layer) = *stored;
-                let image: Arc<dyn BlockDevice> = match &by {
-                    Reader::Here(start) => Arc::clone(&start.image) as _,
-                    Reader::Fetched(fetcher) => {
-                        let path = Path::new(&self.name);
-                        let device = NbdDevice::connect(fetcher.address(), OpenMode::ReadOnly);
-                        Arc::new(device.map_err(|error| caused(path, error))?)
-                    }
-                };
-                reader = Some(by);
-                match layer {
-                    Some(layer) => {
-                        let layered = layer.over(image);
-                        let path = Path::new(&self.name);
-                        Arc::new(layered.map_err(|error| caused(path, error))?)
-                    }
-                    None => image,
-                }
-            }
-        };
+        let name = self.name.clone();
+        let (device, reader) = self.device(options)?;
         let below = Arc::clone(&device);
         let opened = opening.open_volume_on(device);
-        let opened =
-            opened.map_err(|error| unreadable::failure(self.name, error, || Some(below)))?;
+        let opened = opened.map_err(|error| unreadable::failure(name, error, || Some(below)))?;
         Ok((opened, reader))
     }
 }

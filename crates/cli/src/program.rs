@@ -4,8 +4,6 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::args::Mount;
-
 /// Gives the process the name of the program: one that was started again by [`own_path`] would be
 /// called after the last part of that path.
 pub(crate) fn name_process() {
@@ -14,10 +12,10 @@ pub(crate) fn name_process() {
 }
 
 /// This program, to be started again for a part of a mount.
-pub(crate) fn mount_part(args: &Mount, part: &str) -> Command {
+pub(crate) fn mount_part(options: &[String], part: &str) -> Command {
     let mut command = Command::new(own_path());
     command.arg0("extant").args(["mount", part]);
-    for options in &args.options {
+    for options in options {
         command.arg("-o").arg(options);
     }
     command

@@ -33,7 +33,7 @@ pub(crate) fn recover_apart(args: &Mount, path: &Path, dir: &Path) -> Result<(),
 
 /// Starts a process for `part`, and returns what it says once it has ended.
 fn said_apart(args: &Mount, part: &str, path: &Path, dir: &Path) -> Result<String, Failure> {
-    let mut command = program::mount_part(args, part);
+    let mut command = program::mount_part(&args.options, part);
     command.arg("--").arg(path).arg(dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut said = Vec::new();
@@ -80,7 +80,7 @@ fn dirty(args: &Mount) -> Result<bool, Failure> {
     let path = begin(args)?;
     let mut options = mount_settings::mount_options(args)?;
     options.set_read_only();
-    let source = MountSource::find(args, path, &mut options)?;
+    let source = MountSource::find(args.into(), path, &mut options)?;
     confine(&options, false)?;
     source.needs_recovery(&options)
 }

@@ -133,7 +133,7 @@ fn found(
             if options.read_only() && !source::is_remote(path) {
                 recovery::recover_apart(args, path, dir)?;
             }
-            MountSource::find(args, path, options)
+            MountSource::find(args.into(), path, options)
         }
         (None, Some(fd)) => MountSource::handed_over(fd, options),
         (None, None) => Err(Failure::new("an image is needed")),
@@ -178,7 +178,7 @@ fn directory(dir: &Path) -> Result<PathBuf, Failure> {
 
 /// Starts the keeper of the mount of `source` on `dir`.
 fn start_keeper(args: &Mount, source: &str, dir: &Path) -> Result<Arc<Keeper>, Failure> {
-    let mut command = program::mount_part(args, "--keeper");
+    let mut command = program::mount_part(&args.options, "--keeper");
     command.arg("--").arg(source).arg(dir);
     // Signals to the group of a daemon in the foreground are the daemon's.
     command.process_group(0);

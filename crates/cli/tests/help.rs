@@ -31,6 +31,12 @@ const STORED: &str = "extant push -q disk.img file://$PWD/store/disk >log\n";
 /// Set-up where something is mounted already.
 const MOUNTED: &str = "extant mount disk.img ./mnt\n";
 
+/// Ends what runs in the background: with its own status, once it has begun.
+const ENDED: &str = "
+    sleep 1
+    for job in $(jobs -p); do kill $job && wait $job; done
+";
+
 /// The lines of the examples of a command, or of all commands.
 fn examples(command: &[&str]) -> Result<Vec<String>> {
     let help = extant(command).arg("--help").ok()?.out;
@@ -84,6 +90,10 @@ fn every_example_runs_as_it_stands() -> Result<()> {
             "bench" if !benches => continue,
             _ => "",
         };
+        let mut lines = lines;
+        if command == "vhost" {
+            lines.push(ENDED.to_owned());
+        }
         run(before, &lines)?;
     }
     if mounts {

@@ -176,6 +176,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-nbd",
             "extant-sandbox",
             "extant-store",
+            "extant-vhost",
         ],
     ),
     ("extant-host", &["extant-blockdev"]),

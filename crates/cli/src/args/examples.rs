@@ -283,6 +283,11 @@ const ALL: &[About] = &[
         &["extant-mount(1)", "extant-build(1)", "nbdcopy(1)"],
     ),
     about(
+        "vhost",
+        &["extant vhost --blk disk.sock disk.img &"],
+        &["extant-mount(1)", "qemu(1)"],
+    ),
+    about(
         "stats",
         &["extant stats ./mnt", "extant stats --watch --count 1 ./mnt"],
         &["extant-mount(1)"],

@@ -5,6 +5,7 @@ mod building;
 mod comparing;
 mod examples;
 mod given;
+mod guests;
 mod keys;
 mod listing;
 mod making;
@@ -29,6 +30,7 @@ pub(crate) use building::{Build, Free};
 pub(crate) use comparing::Diff;
 pub(crate) use examples::{examples_of, see_also};
 pub(crate) use given::Given;
+pub(crate) use guests::Vhost;
 pub(crate) use keys::{
     Key, KeyAction, KeyAdd, KeyEncrypt, KeyOfMount, KeyPolicy, names_of as policy_names,
 };
@@ -168,6 +170,7 @@ pub(crate) enum Command {
     Pull(Pull),
     Versions(Versions),
     Nbd(Nbd),
+    Vhost(Vhost),
     Stats(Stats),
     Bench(Bench),
     /// Print the help of a command or of a topic: images, durability, journal or options
@@ -254,6 +257,7 @@ impl Command {
             Command::Pull(_) => "pull",
             Command::Versions(_) => "versions",
             Command::Nbd(_) => "nbd",
+            Command::Vhost(_) => "vhost",
             Command::Stats(_) => "stats",
             Command::Bench(_) => "bench",
             Command::Help { .. } => "help",

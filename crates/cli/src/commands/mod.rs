@@ -42,6 +42,7 @@ pub(crate) mod umount;
 pub(crate) mod untar;
 pub(crate) mod verity;
 pub(crate) mod versions;
+pub(crate) mod vhost;
 
 use extant::{Filesystem, SetAttr};
 
