@@ -162,6 +162,8 @@ pub(crate) struct Device {
     bell: OwnedFd,
     /// Of the rings, if there are any.
     traffic: OnceLock<Arc<Traffic>>,
+    /// The kernel is a guest's: nothing but replies reaches it, each by its request's queue.
+    is_guest: bool,
     /// Reads and writes go there; `fd` says when there is something to read.
     #[cfg(test)]
     kernel: Option<Box<dyn KernelEnd>>,
@@ -184,9 +186,24 @@ impl Device {
             maybe_writes: AtomicU64::new(0),
             bell,
             traffic: OnceLock::new(),
+            is_guest: false,
             #[cfg(test)]
             kernel: None,
         })
+    }
+
+    /// The place of a device where requests come from a guest: nothing is ever received there, and
+    /// it is not gone before it is closed.
+    pub(crate) fn of_guest() -> io::Result<Self> {
+        Ok(Self {
+            is_guest: true,
+            ..Self::new(eventfd(0, EventfdFlags::CLOEXEC)?)?
+        })
+    }
+
+    /// Returns whether the kernel is a guest's, which takes no notifications.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.is_guest
     }
 
     /// A device of a simulated kernel. `fd` can be read while there is something to receive.
@@ -249,6 +266,9 @@ impl Device {
     /// to follow. Always so for one that came by the device. One that came by the `queue` of a ring
     /// takes one of the entries that the queue can do without, so each call is for one request.
     pub(crate) fn try_defer_reply(&self, queue: Option<u16>) -> bool {
+        if self.is_guest {
+            return false;
+        }
         match (self.traffic(), queue) {
             (Some(traffic), Some(queue)) => traffic.may_keep(queue),
             _ => true,
@@ -381,6 +401,9 @@ impl Device {
     /// its pages too (a negative offset: attributes only). Dirty pages are written back first: see
     /// the callers.
     pub(crate) fn invalidate(&self, nodeid: u64, offset: i64) -> io::Result<bool> {
+        if self.is_guest {
+            return Ok(false);
+        }
         let body = InvalInodeOut {
             nodeid,
             offset,
@@ -403,6 +426,9 @@ impl Device {
     /// # Errors
     /// `EINVAL` from kernels before Linux 6.18, which do not know the message.
     pub(crate) fn prune(&self, nodes: &[u64]) -> io::Result<()> {
+        if self.is_guest {
+            return Ok(());
+        }
         let body = PruneOut {
             count: message_len(nodes.len()),
             ..PruneOut::default()

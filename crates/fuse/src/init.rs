@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::abi::{self, InitFlags, InitOut, MAJOR, MINOR, MINOR_OLDEST};
 use crate::device::{Device, MAX_ZEROS, Received};
 use crate::errno::Errno;
-use crate::reply::ReplyMemory;
+use crate::reply::{ReplyBuf, ReplyMemory};
 use crate::request::Request;
 
 /// The most data in one READ or WRITE, in bytes.
@@ -104,7 +104,7 @@ pub(crate) fn handshake(device: &Device, requested: RequestedFeatures) -> io::Re
             return Err(io::Error::other("the kernel's first request is not INIT"));
         };
         let unique = request.header.unique;
-        if init.major < MAJOR || (init.major == MAJOR && init.minor < MINOR_OLDEST) {
+        if is_too_old(init) {
             device.send(reply.finish(unique, Err(Errno::OPNOTSUPP)))?;
             let what = format!(
                 "the kernel speaks FUSE {}.{}, but {MAJOR}.{MINOR_OLDEST} (Linux 5.4) is needed",
@@ -121,6 +121,30 @@ pub(crate) fn handshake(device: &Device, requested: RequestedFeatures) -> io::Re
             return Ok(agreed);
         }
     }
+}
+
+/// Returns whether a kernel is older than those that are spoken with.
+fn is_too_old(init: &abi::InitIn) -> bool {
+    init.major < MAJOR || (init.major == MAJOR && init.minor < MINOR_OLDEST)
+}
+
+/// Answers INIT, which came by another way than the device. Returns the agreement; without one the
+/// reply says so, and a kernel of a newer major version asks again.
+pub(crate) fn answer(
+    request: &Request<'_>,
+    requested: RequestedFeatures,
+    reply: &mut ReplyBuf<'_>,
+) -> Option<Agreed> {
+    let (init, upper) = request.init()?;
+    let unique = request.header.unique;
+    if is_too_old(init) {
+        reply.finish(unique, Err(Errno::OPNOTSUPP));
+        return None;
+    }
+    let (out, agreed) = negotiate(init, upper, requested);
+    let put = reply.put(&out);
+    reply.finish(unique, put);
+    (init.major == MAJOR).then_some(agreed)
 }
 
 fn negotiate(init: &abi::InitIn, upper: u32, requested: RequestedFeatures) -> (InitOut, Agreed) {

@@ -10,6 +10,7 @@
 //! what both ways have in common. `node_table` counts what the kernel
 //! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
 //! detaches, `control` reports to a `waiter` how an unmount ended, `live` serves the counters,
+//! `guest` serves the kernel of a virtual machine in place of this host's,
 //! `resize` is the request to grow, `quotas` are those about quotas, `keeper` does for a confined
 //! daemon what needs privileges, `session` puts them together. `testing` serves requests that no
 //! kernel has sent.
@@ -25,6 +26,7 @@ mod device;
 mod errno;
 mod fd_passing;
 mod full_volume;
+mod guest;
 mod in_flight;
 mod init;
 mod keeper;
@@ -52,6 +54,7 @@ mod waiter;
 
 pub use control::CONTROL_ATTRIBUTE;
 pub use descriptors::take_inherited_and_close_rest;
+pub use guest::{GuestSession, GuestVolume};
 pub use keeper::Keeper;
 pub use keeper_service::{Left, keep};
 pub use keys::{add_key, encryption, key_status, remove_key, set_encryption_policy};

@@ -138,6 +138,14 @@ impl MountPoint {
         Self { dir, access }
     }
 
+    /// That of a guest, which no process of this host sees.
+    pub(crate) fn of_guest() -> Self {
+        Self {
+            dir: PathBuf::from("the guest"),
+            access: MountAccess::Parent,
+        }
+    }
+
     /// Returns whether the directory shows this mount, which is this process's to take off: it may
     /// have been moved, or another one may lie over it.
     pub(crate) fn is_topmost(&self) -> bool {

@@ -85,7 +85,11 @@ impl Server<'_> {
                 // The kernel drops its pages, so that the first read comes here.
                 open_flags = 0;
             } else {
-                self.note_read_open(nodeid, &node, flags);
+                let is_news = self.note_read_open(nodeid, &node, flags);
+                if is_news && self.device.is_guest() {
+                    // The first read comes here, and has the guest ask for the time.
+                    open_flags = 0;
+                }
             }
         } else {
             let attributes = self.volume.flags(&node)?;
@@ -106,10 +110,13 @@ impl Server<'_> {
 
     /// Updates the time of access of a file that is opened for reading: the kernel does not tell of
     /// reads that its pages serve.
-    fn note_read_open(&self, id: u64, node: &Node, flags: u32) {
-        if flags & OFlags::NOATIME.bits() == 0 && self.volume.note_access(node) {
+    /// Returns whether it did.
+    fn note_read_open(&self, id: u64, node: &Node, flags: u32) -> bool {
+        let is_news = flags & OFlags::NOATIME.bits() == 0 && self.volume.note_access(node);
+        if is_news {
             self.notify_inval_attributes(id);
         }
+        is_news
     }
 
     pub(super) fn opendir(&self, reply: &mut ReplyBuf) -> Outcome {

@@ -35,6 +35,9 @@ use crate::reply::{ReplyBuf, ReplyMemory};
 /// The unit of [`Attr::blocks`] in bytes.
 const BLOCK: u64 = 512;
 
+/// The set-id bits of a mode.
+const SET_ID: u16 = 0o6000;
+
 /// How often a drain looks whether the WRITEs are answered.
 const LOOK: Duration = Duration::from_micros(20);
 /// How often a round looks whether writers that were let pass ask again.
@@ -92,7 +95,9 @@ impl Server<'_> {
     /// Seconds that the kernel may keep these attributes. Where it may not it asks before a write,
     /// and before a read at the end of a file.
     pub(super) fn attr_valid(&self, attr: &Attr) -> u64 {
-        match attr.kind == FileKind::Regular && self.is_short() {
+        // A guest is not told that a write has cleared them.
+        let may_change = self.device.is_guest() && attr.perm & SET_ID != 0;
+        match attr.kind == FileKind::Regular && (self.is_short() || may_change) {
             true => 0,
             false => FOREVER,
         }
