@@ -29,6 +29,9 @@ pub enum Error {
     /// The device cannot make durable, at the end, all that was written.
     #[error("what the guest wrote is not durable: {0}")]
     Flush(#[source] io::Error),
+    /// The unmount of the volume.
+    #[error("the unmount: {0}")]
+    Close(String),
 }
 
 /// A Unix socket that monitors connect to.

@@ -26,9 +26,13 @@ mod block_config;
 mod broken;
 mod chain;
 mod connection;
+mod fs_backend;
 #[cfg(test)]
 mod guest_rig;
+mod jobs;
 mod queue;
+mod sessions;
 
 pub use block_backend::{BlockOptions, serve_block};
 pub use connection::{Error, Socket, Stopper};
+pub use fs_backend::{FsOptions, fs_workers, serve_fs};

@@ -165,7 +165,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-engine",
         ],
     ),
-    ("extant-vhost", &["extant-units", "extant-blockdev"]),
+    (
+        "extant-vhost",
+        &["extant-units", "extant-blockdev", "extant-fuse"],
+    ),
     (
         "extant-cli",
         &[
