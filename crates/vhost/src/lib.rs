@@ -1,13 +1,15 @@
 //! Devices of virtual machines, served by this process: back-ends of the vhost-user protocol.
 //!
 //! # Responsibility
-//! A virtual machine monitor (qemu, cloud-hypervisor, crosvm, Firecracker's forks) connects to a
+//! A virtual machine monitor (qemu, cloud-hypervisor, crosvm) connects to a
 //! Unix socket ([`Socket`]) and shares the guest's memory. [`serve_block`] serves a virtio-blk
-//! device over a [`BlockDevice`](extant_blockdev::BlockDevice) then.
+//! device over a [`BlockDevice`](extant_blockdev::BlockDevice) then, and [`serve_fs`] a virtio-fs
+//! device over a [`GuestVolume`](extant_fuse::GuestVolume).
 //!
 //! From the monitor down: `connection` (one monitor after the other) → the rust-vmm crates, which
 //! speak the protocol and map the guest's memory → `block_backend` (queues and their threads) →
-//! `chain` (a request as bytes) → `block` (requests).
+//! `chain` (a request as bytes) → `block` (requests); and for file systems `fs_backend` → `jobs` →
+//! `sessions`, whose workers call the server of the FUSE mount.
 //!
 //! # Invariants
 //! - All that lies in the guest's memory is untrusted, and may change while it is looked at. Each

@@ -284,7 +284,10 @@ const ALL: &[About] = &[
     ),
     about(
         "vhost",
-        &["extant vhost --blk disk.sock disk.img &"],
+        &[
+            "extant vhost --blk disk.sock disk.img &",
+            "extant vhost --fs other.sock other.img &",
+        ],
         &["extant-mount(1)", "qemu(1)"],
     ),
     about(

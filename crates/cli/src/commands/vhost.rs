@@ -7,9 +7,9 @@ use std::io;
 use std::path::Path;
 use std::thread;
 
-use extant_fuse::MountOptions;
+use extant_fuse::{GuestVolume, MountOptions};
 use extant_sandbox::Profile;
-use extant_vhost::{BlockOptions, Socket, Stopper, serve_block};
+use extant_vhost::{BlockOptions, FsOptions, Socket, Stopper, fs_workers, serve_block, serve_fs};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,14 +18,16 @@ use crate::failure::{At, Failure};
 use crate::fetcher::Daemon;
 use crate::mount_source::{MountSource, Reader};
 use crate::supervisor::Supervisor;
-use crate::{recovery, source};
+use crate::{address_space, key_files, mount_settings, recovery, source};
 
 /// Queues of a device, where the host has fewer processors.
 const LEAST_QUEUES: u16 = 4;
 
 pub(crate) fn run(args: &Vhost) -> Result<(), Failure> {
+    address_space::prepare()?;
     extant_fuse::take_inherited_and_close_rest([]).map_err(Failure::new)?;
     let mut options = mount_options(args)?;
+    let tuning = mount_settings::tuning(&options)?;
     let is_export = source::is_remote(&args.image) && !source::is_stored(&args.image);
     if options.sandbox() && is_export {
         let why = "a confined process reaches no server of NBD: -o nosandbox goes without it";
@@ -48,26 +50,40 @@ pub(crate) fn run(args: &Vhost) -> Result<(), Failure> {
     recovery::confine_to(&options, profile)?;
     // Threads are confined if they start after that.
     watch_signals(signals, stopper.clone()).map_err(Failure::new)?;
-    if let Some(supervisor) = supervisor {
-        supervisor.ready();
-    }
-    let (device, reader) = source.device(&options)?;
-    let served = serve_block(
-        device,
-        socket,
-        &BlockOptions {
+    let (served, reader) = if args.blk.is_some() {
+        let (device, reader) = source.device(&options)?;
+        let block = BlockOptions {
             queues: queues(args),
             id: file_name(&args.image),
             keep: args.keep,
-        },
-        &stopper,
-    );
+        };
+        ready(supervisor);
+        (serve_block(device, socket, &block, &stopper), reader)
+    } else {
+        let (volume, reader) = source.open(&options, tuning)?;
+        key_files::add_to(&volume)?;
+        let volume = GuestVolume::new(volume, fs_workers(), &options).map_err(Failure::new)?;
+        let fs = FsOptions {
+            queues: queues(args),
+            tag: args.tag.clone(),
+            keep: args.keep,
+        };
+        ready(supervisor);
+        (serve_fs(volume, socket, &fs, &stopper), reader)
+    };
     let read = reader.map_or(Ok(()), Reader::end);
     served.map_err(|error| {
         let what = error.to_string();
         Failure::at(path.display(), Failure::caused_by(error, what))
     })?;
     read
+}
+
+/// Tells the service manager that monitors can connect.
+fn ready(supervisor: Option<Supervisor>) {
+    if let Some(supervisor) = supervisor {
+        supervisor.ready();
+    }
 }
 
 /// The socket of the device that is asked for.
