@@ -31,6 +31,8 @@ pub(crate) struct EntryRules<'a> {
     pub(crate) options: &'a Options,
     pub(crate) watch: &'a dyn Watch,
     pub(crate) block_size: u64,
+    /// Files are remembered with the marks by which a later change shows.
+    pub(crate) stamped: bool,
 }
 
 impl EntryRules<'_> {

@@ -21,6 +21,7 @@ use crate::error::{At, Error, Result};
 use crate::origin::{Origin, folder_data};
 use crate::parts::{Part, find_parts};
 use crate::placer::Placer;
+use crate::stamp::Stamp;
 use crate::text::TextId;
 use crate::tree::{MAX_ENTRIES, Node, NodeId};
 
@@ -47,6 +48,7 @@ pub(crate) struct FolderScan<'a, 'b> {
     /// Files with several names.
     linked: HashMap<FileKey, NodeId>,
     dirs: Vec<(u32, TextId)>,
+    stamps: HashMap<u64, Stamp>,
     buf: Vec<u8>,
 }
 
@@ -67,6 +69,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             skipped,
             linked: HashMap::new(),
             dirs: Vec::new(),
+            stamps: HashMap::new(),
             buf: vec![0; MAX_XATTR],
         }
     }
@@ -93,6 +96,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
         Ok(Origin::Folder {
             root: root.to_path_buf(),
             dirs: self.dirs,
+            stamps: self.stamps,
         })
     }
 
@@ -163,6 +167,9 @@ impl<'a, 'b> FolderScan<'a, 'b> {
                 let name = host.file_name().expect("an entry of a folder has a name");
                 let name = self.placer.tree.store_text(name.as_bytes())?;
                 node.data = folder_data(dir, name);
+                if self.rules.stamped {
+                    self.stamps.insert(node.data, Stamp::of_entry(found));
+                }
                 if i128::from(found.st_blocks) * 512 < i128::from(node.size) {
                     parts = Some(data_parts(host, node.size).at(host)?);
                 }

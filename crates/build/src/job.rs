@@ -1,9 +1,11 @@
 //! From sources to a volume: the steps in their order.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
+use extant_blockdev::BlockDevice;
 use extant_disk::file_kind::FileKind;
 use extant_mkfs::{Before, Formats, Identity, Layout, take_device, write_populated};
 use extant_units::BlockSize;
@@ -65,48 +67,32 @@ pub fn build(
     let paths = sources.iter().filter_map(Source::host);
     let lists = [&options.manifest, &options.order].into_iter().flatten();
     spare_inputs(image, paths.chain(lists.map(PathBuf::as_path)))?;
-    let rules = EntryRules {
-        options,
-        watch,
-        block_size: block_size.bytes_u64(),
-    };
     let folder = match &target {
         Target::File => folder_of(image).to_path_buf(),
         // What is beside a device's node is memory.
         Target::Device(_) => std::env::temp_dir(),
     };
     let skipped: Vec<_> = key_of(image).into_iter().collect();
-    let (mut tree, origins, files) = read(sources, &skipped, &folder, &rules, &volume)?;
-    let time = *volume.time.get_or_insert(newest(&tree));
-    date_implied(&mut tree, time);
-    let digest = digest::of_tree(&tree);
-    volume.hash_seed.get_or_insert(digest.uuid(b"hash seed"));
-    let sizing = Sizing {
-        tree: &mut tree,
-        options,
-        volume: volume.clone(),
-        block_size,
-        files: &files,
-        device: target.device_len(),
+    let inputs = Inputs {
+        sources,
+        skipped: &skipped,
+        folder: &folder,
+        device_len: target.device_len(),
+        stamped: false,
     };
-    let planned = sizing.plan()?;
+    let job = Job::plan(&inputs, options, (volume, block_size), watch)?;
     let output = match target {
-        Target::File => Output::file(image, planned.layout.bytes())?,
-        Target::Device(_) => Output::Device(take_device(image, block_size.bytes_u64(), &volume)?),
-    };
-    let job = Job {
-        tree,
-        origins,
-        files,
-        planned,
-        volume,
-        digest,
+        Target::File => Output::file(image, job.bytes())?,
+        Target::Device(_) => {
+            let device = take_device(image, block_size.bytes_u64(), &job.volume)?;
+            Output::Device(device)
+        }
     };
     job.write(output, image, options, watch)
 }
 
 /// Chooses what the options leave open. Returns the block size.
-fn choose_defaults(volume: &mut extant_mkfs::Options) -> Result<BlockSize> {
+pub(crate) fn choose_defaults(volume: &mut extant_mkfs::Options) -> Result<BlockSize> {
     volume.reserved_percent.get_or_insert(0.0);
     let size = *volume.block_size.get_or_insert(BLOCK_SIZE);
     BlockSize::from_bytes(size).ok_or_else(|| {
@@ -116,21 +102,84 @@ fn choose_defaults(volume: &mut extant_mkfs::Options) -> Result<BlockSize> {
 }
 
 /// A volume that is planned, and what it is written from.
-struct Job {
-    tree: Tree,
-    origins: Vec<Origin>,
+pub(crate) struct Job {
+    pub(crate) tree: Tree,
+    pub(crate) origins: Vec<Origin>,
     /// The files with data, in their order.
-    files: Vec<NodeId>,
-    planned: Planned,
+    pub(crate) files: Vec<NodeId>,
+    pub(crate) planned: Planned,
     volume: extant_mkfs::Options,
     /// Of the names and what they lead to.
     digest: Digest,
 }
 
+/// The inputs of a plan beside its options.
+pub(crate) struct Inputs<'a> {
+    pub(crate) sources: &'a [Source],
+    /// Files that are no part of a folder.
+    pub(crate) skipped: &'a [FileKey],
+    /// The folder that archives are unpacked to.
+    pub(crate) folder: &'a Path,
+    /// Bytes of the device, where it is one.
+    pub(crate) device_len: Option<u64>,
+    /// Files are remembered with the marks by which a later change shows.
+    pub(crate) stamped: bool,
+}
+
 impl Job {
+    /// Reads the sources, and plans their volume.
+    ///
+    /// # Errors
+    /// Those of the host; sources that no volume can have; a volume that is too small.
+    pub(crate) fn plan(
+        inputs: &Inputs<'_>,
+        options: &Options,
+        (mut volume, block_size): (extant_mkfs::Options, BlockSize),
+        watch: &dyn Watch,
+    ) -> Result<Job> {
+        let rules = EntryRules {
+            options,
+            watch,
+            block_size: block_size.bytes_u64(),
+            stamped: inputs.stamped,
+        };
+        let (mut tree, origins, files) = read(inputs, &rules, &volume)?;
+        let time = *volume.time.get_or_insert(newest(&tree));
+        date_implied(&mut tree, time);
+        let digest = digest::of_tree(&tree);
+        volume.hash_seed.get_or_insert(digest.uuid(b"hash seed"));
+        let sizing = Sizing {
+            tree: &mut tree,
+            options,
+            volume: volume.clone(),
+            block_size,
+            files: &files,
+            device: inputs.device_len,
+        };
+        let planned = sizing.plan()?;
+        Ok(Job {
+            tree,
+            origins,
+            files,
+            planned,
+            volume,
+            digest,
+        })
+    }
+
+    /// Bytes of the volume.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.planned.layout.bytes()
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_size(&self) -> u64 {
+        self.planned.layout.geometry().block_size.bytes_u64()
+    }
+
     /// Bytes of files' contents, without their holes.
     fn data_bytes(&self) -> u64 {
-        let bs = self.planned.layout.geometry().block_size.bytes_u64();
+        let bs = self.block_size();
         let files = self.files.iter().map(|&id| {
             let blocks = count(&logical(&self.tree, id, bs));
             // The last block of a file may be longer than what is in it.
@@ -147,22 +196,51 @@ impl Job {
         options: &Options,
         watch: &dyn Watch,
     ) -> Result<Built> {
+        self.read_data((output.device(), output.sharing()), options, watch)?;
+        let before = match output.is_blank() {
+            true => Before::Zeros,
+            false => Before::Unknown,
+        };
+        let identity = self.write_metadata(output.device(), before)?;
+        if !watch.goes_on() {
+            return Err(Error::Stopped);
+        }
+        output.finish(path, &self.volume)?;
+        Ok(self.built(identity))
+    }
+
+    /// Copies the data to a device, which may be a file that shares blocks with others, and adds
+    /// them to the digest.
+    pub(crate) fn read_data(
+        &mut self,
+        (device, sharing): (&dyn BlockDevice, Option<&File>),
+        options: &Options,
+        watch: &dyn Watch,
+    ) -> Result<()> {
         let bytes = self.files.iter().map(|&id| self.tree.node(id).size);
         watch.expect(bytes.sum());
-        let data_bytes = self.data_bytes();
         let copy = Copy {
             tree: &self.tree,
             origins: &self.origins,
             placement: &self.planned.placement,
             files: &self.files,
-            block_size: self.planned.layout.geometry().block_size.bytes_u64(),
-            device: output.device(),
-            sharing: output.sharing(),
+            block_size: self.block_size(),
+            device,
+            sharing,
             watch,
         };
         let processors = || available_parallelism().map_or(1, usize::from);
-        self.digest
-            .add(copy.all(options.threads.unwrap_or_else(processors))?);
+        let digest = copy.all(options.threads.unwrap_or_else(processors))?;
+        self.digest.add(digest);
+        Ok(())
+    }
+
+    /// Writes the metadata. The UUID is one that the options name, or follows from the digest.
+    pub(crate) fn write_metadata(
+        &mut self,
+        device: &dyn BlockDevice,
+        before: Before,
+    ) -> Result<Identity> {
         self.volume.uuid.get_or_insert(self.digest.uuid(b"volume"));
         let identity = Identity::of(&self.volume)?;
         let image = Image {
@@ -171,38 +249,32 @@ impl Job {
             formats: Formats::of(&self.planned.layout, &identity),
             files: &self.files,
         };
-        let before = match output.is_blank() {
-            true => Before::Zeros,
-            false => Before::Unknown,
-        };
         let layout = &self.planned.layout;
-        write_populated(output.device(), layout, &identity, before, &image)?;
-        if !watch.goes_on() {
-            return Err(Error::Stopped);
-        }
-        output.finish(path, &self.volume)?;
+        write_populated(device, layout, &identity, before, &image)?;
+        Ok(identity)
+    }
+
+    /// The result, once everything is written.
+    pub(crate) fn built(&self, identity: Identity) -> Built {
         let numbering = &self.planned.numbering;
         assert_eq!(
-            layout.last_inode(),
+            self.planned.layout.last_inode(),
             numbering.last(),
             "the volume has the inodes that were numbered"
         );
-        // The root and lost+found beside those that were numbered.
-        let entries = numbering.nodes.len() as u64 + 2;
-        Ok(Built {
-            layout: self.planned.layout,
+        Built {
+            layout: self.planned.layout.clone(),
             identity,
-            entries,
-            data_bytes,
-        })
+            // The root and lost+found beside those that were numbered.
+            entries: numbering.nodes.len() as u64 + 2,
+            data_bytes: self.data_bytes(),
+        }
     }
 }
 
 /// Reads all sources.
 fn read(
-    sources: &[Source],
-    skipped: &[FileKey],
-    folder: &Path,
+    inputs: &Inputs<'_>,
     rules: &EntryRules<'_>,
     volume: &extant_mkfs::Options,
 ) -> Result<(Tree, Vec<Origin>, Vec<NodeId>)> {
@@ -217,6 +289,12 @@ fn read(
     };
     rules.options.adapt(&mut implied);
     let mut tree = Tree::new(implied.clone(), attrs);
+    let &Inputs {
+        sources,
+        skipped,
+        folder,
+        ..
+    } = inputs;
     let mut reading = Reading {
         tree: &mut tree,
         rules,

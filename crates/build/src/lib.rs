@@ -64,6 +64,7 @@ mod room;
 mod sizing;
 mod sources;
 mod spool;
+mod stamp;
 mod text;
 mod tree;
 mod volume;

@@ -1,5 +1,6 @@
 //! The origins of files' content, and how it is read.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -16,6 +17,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 
 use crate::error::{At, Error, Result};
 use crate::parts::Part;
+use crate::stamp::Stamp;
 use crate::text::TextId;
 use crate::tree::{Node, NodeId, Tree};
 use crate::volume;
@@ -28,17 +30,22 @@ pub(crate) enum Origin {
         /// For messages.
         name: String,
         file: File,
+        /// Before its members were read, where a later change is to show.
+        stamp: Option<Stamp>,
     },
     /// A folder: `data` of a node is a directory of it and a name.
     Folder {
         root: PathBuf,
         /// The directory above and the name; the first is the folder itself.
         dirs: Vec<(u32, TextId)>,
+        /// Stamps of the files by `data`, where later changes are to show.
+        stamps: HashMap<u64, Stamp>,
     },
     /// An image: `data` of a node is an inode of it.
     Volume { name: String, volume: Arc<Volume> },
-    /// Files of the host: `data` of a node is a position in this list.
-    Files(Vec<PathBuf>),
+    /// Files of the host: `data` of a node is a position in this list. Each has a stamp where
+    /// later changes are to show.
+    Files(Vec<(PathBuf, Option<Stamp>)>),
 }
 
 /// The meaning of `data` for a file in a folder.
@@ -56,6 +63,12 @@ fn folder_parts(data: u64) -> (u32, TextId) {
 pub(crate) struct ContentReader<'a> {
     tree: &'a Tree,
     origins: &'a [Origin],
+    held: HeldFiles,
+}
+
+/// The file and the directory that a reader has open between two reads.
+#[derive(Debug, Default)]
+struct HeldFiles {
     open: Option<(NodeId, File)>,
     dir: Option<(u16, u32, OwnedFd)>,
 }
@@ -65,8 +78,7 @@ impl<'a> ContentReader<'a> {
         Self {
             tree,
             origins,
-            open: None,
-            dir: None,
+            held: HeldFiles::default(),
         }
     }
 
@@ -122,10 +134,10 @@ impl<'a> ContentReader<'a> {
                     Err(error) => return Err(error),
                 }
             }
-            Ok(len)
+            Ok((len, self.is_unchanged(node, &file)?))
         });
         match read {
-            Ok(len) if len == size => buf[size..].fill(0),
+            Ok((len, true)) if len == size => buf[size..].fill(0),
             Ok(_) => return Err(Error::at(self.location(id), "it changed meanwhile")),
             Err(error) => return Err(error).at(Path::new(&self.location(id))),
         }
@@ -135,15 +147,19 @@ impl<'a> ContentReader<'a> {
     /// The file of the host that a node's content was last read from, at the same positions; `None`
     /// where that was read at once or is a part of an archive.
     pub(crate) fn opened(&self, id: NodeId) -> Option<&File> {
-        let (_, file) = self.open.as_ref().filter(|(known, _)| *known == id)?;
+        let (_, file) = self.held.open.as_ref().filter(|(known, _)| *known == id)?;
         Some(file)
     }
 
     fn read_stored(&mut self, id: NodeId, node: &Node, at: u64, buf: &mut [u8]) -> Result<()> {
         match &self.origins[usize::from(node.origin)] {
-            Origin::Archive { name, file } => {
-                let read = file.read_exact_at(buf, node.data + at);
-                read.at(Path::new(name))
+            Origin::Archive { name, file, .. } => {
+                let path = Path::new(name);
+                file.read_exact_at(buf, node.data + at).at(path)?;
+                match self.is_unchanged(node, file).at(path)? {
+                    true => Ok(()),
+                    false => Err(Error::at(name, "it changed meanwhile")),
+                }
             }
             Origin::Volume { name, volume } => {
                 let read = volume::read(volume, node.data, at, buf);
@@ -151,20 +167,47 @@ impl<'a> ContentReader<'a> {
                 read.map_err(|error| Error::at(location(), error))
             }
             _ => {
-                let file = self.file(id, node)?;
-                match file.read_exact_at(buf, at) {
+                let read = self.file(id, node)?.read_exact_at(buf, at);
+                let unchanged = read.and_then(|()| match self.opened(id) {
+                    Some(file) => self.is_unchanged(node, file),
+                    None => Ok(false),
+                });
+                match unchanged {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(Error::at(self.location(id), "it changed meanwhile")),
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                         Err(Error::at(self.location(id), "it became shorter meanwhile"))
                     }
-                    other => other.at(Path::new(&self.location(id))),
+                    Err(error) => Err(error).at(Path::new(&self.location(id))),
                 }
             }
         }
     }
 
+    /// Returns whether `file`, which `node` has its content from, has the stamp that it had when
+    /// the sources were read; true where stamps were not asked for. It is asked after a read: what
+    /// had changed before shows as well.
+    fn is_unchanged(&self, node: &Node, file: &File) -> io::Result<bool> {
+        let stamp = match &self.origins[usize::from(node.origin)] {
+            Origin::Archive { stamp, .. } => stamp.as_ref(),
+            Origin::Folder { stamps, .. } => stamps.get(&node.data),
+            Origin::Files(files) => files[index(node.data)].1.as_ref(),
+            Origin::Volume { .. } => None,
+        };
+        match stamp {
+            Some(stamp) => Ok(*stamp == Stamp::of(&file.metadata()?)),
+            None => Ok(true),
+        }
+    }
+
     /// The open file of a node.
     fn file(&mut self, id: NodeId, node: &Node) -> Result<&File> {
-        if self.open.as_ref().is_none_or(|(known, _)| *known != id) {
+        if self
+            .held
+            .open
+            .as_ref()
+            .is_none_or(|(known, _)| *known != id)
+        {
             let opened = self.open_file(node).and_then(|file| {
                 let metadata = file.metadata()?;
                 Ok((file, metadata))
@@ -176,9 +219,9 @@ impl<'a> ContentReader<'a> {
             if !metadata.is_file() || metadata.len() != node.size {
                 return Err(Error::at(self.location(id), "it changed meanwhile"));
             }
-            self.open = Some((id, file));
+            self.held.open = Some((id, file));
         }
-        match &self.open {
+        match &self.held.open {
             Some((_, file)) => Ok(file),
             None => Err(Error::at(self.location(id), "it cannot be opened")),
         }
@@ -188,13 +231,13 @@ impl<'a> ContentReader<'a> {
     fn location(&self, id: NodeId) -> String {
         let node = self.tree.node(id);
         match &self.origins[usize::from(node.origin)] {
-            Origin::Folder { root, dirs } => {
+            Origin::Folder { root, dirs, .. } => {
                 let (dir, name) = folder_parts(node.data);
                 let name = OsStr::from_bytes(self.tree.text(name));
                 let path = directory(self.tree, root, dirs, dir).join(name);
                 path.display().to_string()
             }
-            Origin::Files(paths) => paths[index(node.data)].display().to_string(),
+            Origin::Files(files) => files[index(node.data)].0.display().to_string(),
             Origin::Archive { .. } | Origin::Volume { .. } => self.tree.path(id),
         }
     }
@@ -203,22 +246,22 @@ impl<'a> ContentReader<'a> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let origin = node.origin;
         match &self.origins[usize::from(origin)] {
-            Origin::Folder { root, dirs } => {
+            Origin::Folder { root, dirs, .. } => {
                 let (dir, name) = folder_parts(node.data);
                 let known = |(at, number, _): &(u16, u32, OwnedFd)| (*at, *number) == (origin, dir);
-                if !self.dir.as_ref().is_some_and(known) {
+                if !self.held.dir.as_ref().is_some_and(known) {
                     let path = directory(self.tree, root, dirs, dir);
                     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                    self.dir = Some((origin, dir, open(path, flags, Mode::empty())?));
+                    self.held.dir = Some((origin, dir, open(path, flags, Mode::empty())?));
                 }
                 let name = self.tree.text(name);
-                match &self.dir {
+                match &self.held.dir {
                     Some((_, _, at)) => Ok(openat(at, name, flags, Mode::empty())?.into()),
                     None => Err(io::ErrorKind::NotFound.into()),
                 }
             }
-            Origin::Files(paths) => {
-                let path = &paths[index(node.data)];
+            Origin::Files(files) => {
+                let path = &files[index(node.data)].0;
                 Ok(open(path, flags - OFlags::NOFOLLOW, Mode::empty())?.into())
             }
             Origin::Archive { .. } | Origin::Volume { .. } => Err(io::ErrorKind::NotFound.into()),

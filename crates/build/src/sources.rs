@@ -20,6 +20,7 @@ use crate::order;
 use crate::origin::Origin;
 use crate::placer::{Over, Placer};
 use crate::spool::{Compression, spool};
+use crate::stamp::Stamp;
 use crate::tree::{Node, NodeId, Tree};
 use crate::volume::{self, VolumeScan};
 
@@ -172,6 +173,8 @@ impl Reading<'_> {
 
     fn archive(&mut self, name: &str, file: File, range: Range<u64>) -> Result<()> {
         let origin = self.next()?;
+        let found = file.metadata().at(Path::new(name))?;
+        let stamp = self.rules.stamped.then(|| Stamp::of(&found));
         let mut placer = Placer::new(self.tree, origin, self.over, self.implied.clone());
         let scan = MemberScan {
             placer: &mut placer,
@@ -182,7 +185,7 @@ impl Reading<'_> {
         scan.all(&file, range)?;
         warn_replaced(self.rules, &placer);
         let name = name.to_owned();
-        self.origins.push(Origin::Archive { name, file });
+        self.origins.push(Origin::Archive { name, file, stamp });
         Ok(())
     }
 
@@ -216,8 +219,13 @@ impl Reading<'_> {
             origin,
             files: Vec::new(),
         };
-        let files = manifest.apply(path)?;
-        self.origins.push(Origin::Files(files));
+        let files = manifest.apply(path)?.into_iter().map(|path| {
+            let found = self.rules.stamped.then(|| path.metadata()).transpose();
+            let stamp = found.at(&path)?.map(|found| Stamp::of(&found));
+            Ok((path, stamp))
+        });
+        self.origins
+            .push(Origin::Files(files.collect::<Result<_>>()?));
         Ok(())
     }
 
