@@ -177,6 +177,11 @@ impl Job {
         self.planned.layout.geometry().block_size.bytes_u64()
     }
 
+    /// Returns whether the volume's UUID is known without the contents.
+    pub(crate) fn has_uuid(&self) -> bool {
+        self.volume.uuid.is_some()
+    }
+
     /// Bytes of files' contents, without their holes.
     fn data_bytes(&self) -> u64 {
         let bs = self.block_size();

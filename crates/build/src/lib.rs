@@ -16,6 +16,9 @@
 //!                      names     inodes        blocks      data    metadata   file or device
 //! ```
 //!
+//! [`VirtualImage`] stops before the copy: a device with the same bytes, whose data stay in the
+//! sources.
+//!
 //! # Invariants
 //! - The same sources and options give the same bytes: nothing of the time, the machine, the user,
 //!   the folder or the threads goes in.
@@ -63,10 +66,12 @@ mod placer;
 mod room;
 mod sizing;
 mod sources;
+mod sparse_memory;
 mod spool;
 mod stamp;
 mod text;
 mod tree;
+mod virtual_image;
 mod volume;
 
 pub use error::{Error, Result};
@@ -76,3 +81,4 @@ pub use new_file::{NewFile, remove_unfinished};
 pub use options::{IdRange, Options, Silent, Watch};
 pub use pattern::Pattern;
 pub use sources::Source;
+pub use virtual_image::VirtualImage;

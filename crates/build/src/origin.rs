@@ -68,18 +68,28 @@ pub(crate) struct ContentReader<'a> {
 
 /// The file and the directory that a reader has open between two reads.
 #[derive(Debug, Default)]
-struct HeldFiles {
+pub(crate) struct HeldFiles {
     open: Option<(NodeId, File)>,
     dir: Option<(u16, u32, OwnedFd)>,
 }
 
 impl<'a> ContentReader<'a> {
     pub(crate) fn new(tree: &'a Tree, origins: &'a [Origin]) -> Self {
+        Self::with(tree, origins, HeldFiles::default())
+    }
+
+    /// A reader that has files open already.
+    pub(crate) fn with(tree: &'a Tree, origins: &'a [Origin], held: HeldFiles) -> Self {
         Self {
             tree,
             origins,
-            held: HeldFiles::default(),
+            held,
         }
+    }
+
+    /// The files that it has open, for the next reader.
+    pub(crate) fn into_held(self) -> HeldFiles {
+        self.held
     }
 
     /// Fills `buf` with the bytes of `node` from `from` on; holes and what lies behind the end read
