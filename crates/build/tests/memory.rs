@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use extant_archive::{Member, Writer, kind};
-use extant_build::{Options, Silent, Source, build};
+use extant_blockdev::BlockDevice;
+use extant_build::{Options, Silent, Source, VirtualImage, build};
 use extant_testkit::{Image, Need, TempDir, need};
+use extant_units::DevOff;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -84,4 +86,36 @@ fn a_long_archive_takes_memory_by_its_members_and_gives_a_sound_image() {
     let each = peak / usize::try_from(members).unwrap();
     assert!(each < 400, "{each} bytes for a member: {peak}");
     Image::fsck_clean_at(&dir.join("image")).unwrap();
+}
+
+/// An image that is not written has its metadata in memory, and no contents: neither when it is
+/// planned nor when it is read.
+#[test]
+fn a_virtual_image_takes_memory_by_its_metadata() {
+    let dir = TempDir::new("virtual").unwrap();
+    let source = dir.join("archive");
+    archive(&source, 1, 256 << 20);
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut options = Options::default();
+    options.volume.uuid = Some([1; 16]);
+    let mut buf = vec![0; 1 << 20];
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    let image = VirtualImage::plan(&[Source::Path(source)], &options, &Silent).unwrap();
+    let mut data = 0;
+    for at in (0..image.len()).step_by(buf.len()) {
+        let len = usize::try_from(image.len() - at).unwrap_or(buf.len());
+        let part = &mut buf[..len.min(1 << 20)];
+        image.read_at(DevOff::new(at), part).unwrap();
+        data += part.iter().filter(|&&byte| byte == b'x').count();
+    }
+    assert!(data >= 256 << 20, "{data}");
+    let peak = MEMORY.peak_usage() - before;
+    assert!(peak < 4 << 20, "{peak} bytes for 256 MiB of contents");
+    let counters = image.counters();
+    let metadata = counters
+        .iter()
+        .find(|(name, _)| *name == "virtual_metadata_bytes");
+    let metadata = metadata.unwrap().1;
+    assert!((1 << 14..1 << 20).contains(&metadata), "{metadata}");
 }
