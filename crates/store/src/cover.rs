@@ -127,6 +127,11 @@ impl<D: BlockDevice> BlockDevice for Cover<D> {
         self.layer.flush()
     }
 
+    fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.check(offset, buf.len())?;
+        self.layer.write_note(offset.get(), buf)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut counters = self.base.counters();
         counters.push(("blocks_in_layer", self.layer.blocks()));
@@ -142,7 +147,7 @@ mod tests {
     use extant_blockdev::MemoryDevice;
     use extant_testkit::crash::{Budget, CrashState, Explorer};
     use extant_testkit::recorder::Recorder;
-    use extant_testkit::{Fault, FaultyDevice, Rng};
+    use extant_testkit::{Fault, FaultyDevice, Loss, LossyDevice, Rng};
 
     use super::*;
     use crate::hash::ObjectHash;
@@ -253,6 +258,41 @@ mod tests {
                 "{nth}"
             );
         }
+    }
+
+    #[test]
+    fn after_a_failed_flush_no_bit_is_written() {
+        let mut rng = Rng::new(5);
+        let image = content(&mut rng, LEN);
+        let before = empty();
+        // The host loses what was written, says so once, and goes on.
+        let file = Arc::new(LossyDevice::new(MemoryDevice::from_bytes(&before)));
+        let one = cover(&image, Arc::clone(&file) as _);
+        let write = |block: u64| one.write_at(DevOff::new(block * BLOCK), &[1; 8192]);
+        write(3).unwrap();
+        one.flush().unwrap();
+        write(20).unwrap();
+        file.fail(Loss {
+            after: 0,
+            seed: 1,
+            cached: true,
+        });
+        assert!(one.flush().is_err());
+        assert!(one.flush().is_err(), "it was said once, and holds");
+        assert!(one.write_note(DevOff::new(20 * BLOCK), &[2; 512]).is_err());
+        one.write_note(DevOff::new(3 * BLOCK), &[2; 512]).unwrap();
+        file.drop_cache().unwrap();
+        let after = cover(
+            &image,
+            Arc::new(MemoryDevice::from_bytes(&all_of(file.inner()))),
+        );
+        let mut expected = image.clone();
+        expected[3 * BLOCK_LEN..][..8192].fill(1);
+        expected[3 * BLOCK_LEN..][..512].fill(2);
+        assert!(
+            all(&after) == expected,
+            "the lost blocks are those of the base"
+        );
     }
 
     /// A run of writes and flushes on a recorded file: the contents that each sector had, with the

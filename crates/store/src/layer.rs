@@ -151,10 +151,11 @@ pub(crate) struct Layer {
     data_start: u64,
     /// Bits of the blocks that are in the layer, in words.
     present: Vec<AtomicU64>,
-    /// The blocks of bits that the file does not have as they are.
+    /// Blocks in the layer whose bits are not durable.
     unwritten: Mutex<BTreeSet<u64>>,
-    /// One flush at a time writes bits.
-    flushing: Mutex<()>,
+    /// One flush at a time writes bits. A flush has failed: what was written since the one before
+    /// may be lost, and no later flush may say that it is durable.
+    failed: Mutex<bool>,
 }
 
 impl std::fmt::Debug for Layer {
@@ -193,7 +194,7 @@ impl Layer {
             base: Mutex::new(base),
             present: words,
             unwritten: Mutex::default(),
-            flushing: Mutex::default(),
+            failed: Mutex::default(),
         })
     }
 
@@ -249,31 +250,58 @@ impl Layer {
         for block in at / BLOCK..end.div_ceil(BLOCK) {
             let word = &self.present[index(block / 64)];
             let bit = 1 << (block % 64);
-            if word.load(Ordering::Relaxed) & bit == 0 {
+            if word.load(Ordering::Acquire) & bit == 0 {
+                // A write that sees the bit is flushed with it: flushes wait for the lock.
+                let mut unwritten = self.unwritten.lock();
                 word.fetch_or(bit, Ordering::Release);
-                self.unwritten.lock().insert(block / (BLOCK * 8));
+                unwritten.insert(block);
             }
         }
         Ok(())
     }
 
     /// Makes the writes that returned before durable.
+    ///
+    /// # Errors
+    /// Once it has failed it fails always: a host that lost writes says so once.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        let _one = self.flushing.lock();
+        let mut failed = self.failed.lock();
+        if *failed {
+            return Err(io::Error::other("a flush of the layer has failed before"));
+        }
         let taken = mem::take(&mut *self.unwritten.lock());
         let flushed = self.flush_with(&taken);
         if flushed.is_err() {
+            *failed = true;
             self.unwritten.lock().extend(taken);
         }
         flushed
     }
 
-    /// Flushes, and writes these blocks of bits.
+    /// Writes bytes of the image from `at` on and flushes, also after a flush has failed: nothing
+    /// may rely on it.
+    ///
+    /// # Errors
+    /// A block of them is not in the layer durably: its bit may be written no more.
+    pub(crate) fn write_note(&self, at: u64, buf: &[u8]) -> io::Result<()> {
+        let end = at + buf.len() as u64;
+        let mut blocks = at / BLOCK..end.div_ceil(BLOCK);
+        let unwritten = self.unwritten.lock();
+        if !blocks.all(|block| self.has(block) && !unwritten.contains(&block)) {
+            return Err(io::Error::other("its block is not in the layer"));
+        }
+        drop(unwritten);
+        self.file.write_note(DevOff::new(self.data_start + at), buf)
+    }
+
+    /// Flushes, and writes the bits of these blocks.
     fn flush_with(&self, blocks: &BTreeSet<u64>) -> io::Result<()> {
+        let mut of_bits: Vec<u64> = blocks.iter().map(|block| block / (BLOCK * 8)).collect();
+        of_bits.dedup();
         // Each bit was set after its block was written, so the flush that follows covers it.
-        let copies: Vec<_> = blocks
-            .iter()
-            .map(|&block| (block, self.bits(block)))
+        let copies: Vec<_> = of_bits
+            .into_iter()
+            .map(|block| (block, self.bits(block)))
             .collect();
         self.file.flush()?;
         if copies.is_empty() {

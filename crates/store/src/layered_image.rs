@@ -218,6 +218,10 @@ impl BlockDevice for LayeredImage {
         self.cover.flush()
     }
 
+    fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.cover.write_note(offset, buf)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.cover.counters()
     }
