@@ -2,9 +2,9 @@
 //!
 //! # Responsibility
 //! A confined daemon opens no connection and no file. What it mounts from an object store another
-//! process fetches: it has the network and the folder of chunks, but no other image, no mount and
-//! no privileges. It serves the version to the daemon by the protocol of NBD, over a socket that
-//! both had from their start.
+//! process fetches: it has the network and the folder of chunks, but no capability, no other image
+//! and no mount, and reads no file system. It serves the version to the daemon by the protocol of
+//! NBD, over a socket that both had from their start.
 //!
 //! ```text
 //!   store <-- HTTPS -- fetcher: network, caches  -- NBD -- daemon: volume, layer, mount
@@ -25,6 +25,7 @@ use extant_nbd::{Address, Dial, ServeOptions, serve_stream};
 use extant_store::{Location, Version};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::Mount;
 use crate::failure::Failure;
@@ -40,7 +41,7 @@ const LONGEST_LINE: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The export of the one version, over a socket that is there: requests wait as long as the store
 /// is asked, and a fetcher that has died does not come back.
-const EXPORT: &str = "nbd+unix:///?socket=/the/fetcher&connections=1&timeout=600&reconnect=0";
+const EXPORT: &str = "nbd+unix:///?socket=/the/fetcher&connections=1&timeout=1000000&reconnect=0";
 
 /// The process that a fetcher is started for.
 #[derive(Clone, Copy)]
@@ -175,7 +176,11 @@ pub(crate) fn run(args: &Mount) -> Result<(), Failure> {
     if let Err(error) = serve_stream(socket, Arc::clone(&start.image) as _, options) {
         tracing::debug!("the daemon of the mount has hung up: {error}");
     }
-    start.end()
+    let ended = start.end();
+    if let Err(failure) = &ended {
+        tracing::error!("{failure}");
+    }
+    ended
 }
 
 fn start(args: &Mount) -> Result<(Start, UnixStream), Failure> {
@@ -188,15 +193,20 @@ fn start(args: &Mount) -> Result<(Start, UnixStream), Failure> {
         log.take();
     }
     // What ends the daemon ends the fetcher after it.
-    for signal in [signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default()).map_err(Failure::new)?;
     }
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let socket = UnixStream::from(socket.map_err(Failure::new)?);
     let options = mount_settings::mount_options(args)?;
     let lists = Lists::open(&options)?;
+    // They may be files that need a privilege.
+    extant_store::read_key().map_err(|error| Failure::new(error.to_string()))?;
+    let caches = stored::caches()?;
     let given_up = extant_sandbox::give_up_privileges();
     given_up.map_err(|error| Failure::new(error.to_string()))?;
-    let start = Start::begin(&stored::location(image)?, lists)?;
+    let start = Start::begin(&stored::location(image)?, caches, lists)?;
+    // Every path has been found.
+    std::env::set_current_dir("/").map_err(Failure::new)?;
     Ok((start, socket))
 }

@@ -133,7 +133,7 @@ impl MountSource {
         let reader = match options.sandbox() {
             true => Reader::Fetched(Fetcher::start(daemon, path, &location)?),
             false => Reader::Here(
-                Start::begin(&location, Lists::open(options)?)
+                Start::begin(&location, stored::caches()?, Lists::open(options)?)
                     .map_err(|failure| Failure::at(path.display(), failure))?,
             ),
         };
@@ -250,12 +250,12 @@ impl MountSource {
         Ok((image, Some(by)))
     }
 
-    /// Mounts the volume in it.
+    /// Mounts the volume in it. The volume ends before what reads it.
     pub(crate) fn open(
         self,
         options: &MountOptions,
         tuning: Tuning,
-    ) -> Result<(Volume, Option<Reader>), Failure> {
+    ) -> Result<(Option<Reader>, Volume), Failure> {
         let mut opening = opening(options);
         opening.tuning(tuning);
         if let Some(journal) = &self.journal {
@@ -266,7 +266,7 @@ impl MountSource {
         let below = Arc::clone(&device);
         let opened = opening.open_volume_on(device);
         let opened = opened.map_err(|error| unreadable::failure(name, error, || Some(below)))?;
-        Ok((opened, reader))
+        Ok((reader, opened))
     }
 }
 

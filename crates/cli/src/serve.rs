@@ -76,7 +76,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
 
     let rings = host.make_rings(&options, mount_settings::memory(&options)?);
     let report = recovery::confine(&options, rings)?;
-    let (volume, reader) = source.open(&options, tuning)?;
+    let (reader, volume) = source.open(&options, tuning)?;
     key_files::add_to(&volume)?;
     nothing_mounted.store(false, Ordering::SeqCst);
     if volume.read_only() {
@@ -94,14 +94,15 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     session.add_facts([("read_only", options.read_only().into())]);
     watch_signals(signals, session.unmounter()).map_err(Failure::new)?;
     let requests = session.requests();
-    let served = session.run(|| {
+    let mut read = Ok(());
+    let ready = || {
         if let Some(supervisor) = supervisor {
             supervisor.ready();
         }
         detachment.map_or(Ok(()), Detachment::detach)
-    });
+    };
+    let served = session.run(ready, || read = reader.map_or(Ok(()), Reader::end));
     drop(ended);
-    let read = reader.map_or(Ok(()), Reader::end);
     print_requests(requests.list());
     served.map_err(|failed| {
         if args.daemon {

@@ -94,13 +94,18 @@ pub(crate) struct Lists {
 
 impl Lists {
     pub(crate) fn open(options: &MountOptions) -> Result<Lists, Failure> {
+        // A file may be both: it is written at the end.
+        let prefetch = options.prefetch().map(read_list).transpose()?.flatten();
         let record = options.record().map(PathBuf::from);
-        let record = record.map(|path| match File::create(&path) {
-            Ok(file) => Ok((file, path)),
-            Err(error) => Err(Failure::at(path.display(), error)),
+        let record = record.map(|path| {
+            let begun = File::options()
+                .create(true)
+                .write(true)
+                .truncate(false)
+                .open(&path);
+            begun.map(|file| (file, path.clone())).at(path.display())
         });
         let record = record.transpose()?;
-        let prefetch = options.prefetch().map(read_list).transpose()?;
         Ok(Lists { record, prefetch })
     }
 }
@@ -113,8 +118,12 @@ pub(crate) struct Start {
 
 impl Start {
     /// Opens the version at `location`, and begins to read ahead.
-    pub(crate) fn begin(location: &Location, lists: Lists) -> Result<Start, Failure> {
-        let image = StoredImage::open(location, caches()?);
+    pub(crate) fn begin(
+        location: &Location,
+        caches: Caches,
+        lists: Lists,
+    ) -> Result<Start, Failure> {
+        let image = StoredImage::open(location, caches);
         let image = Arc::new(image.map_err(|error| {
             let what = error.to_string();
             Failure::caused_by(error, what)
@@ -137,19 +146,26 @@ impl Start {
             return Ok(());
         };
         let list = self.image.start_list().to_string();
-        file.write_all(list.as_bytes()).at(path.display())
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.write_all(list.as_bytes()))
+            .and_then(|()| file.sync_all());
+        written.at(path.display())
     }
 }
 
-/// The list of a start in a file.
-fn read_list(path: &str) -> Result<StartList, Failure> {
+/// The list of a start in a file; none in an empty one, whose start has not ended.
+fn read_list(path: &str) -> Result<Option<StartList>, Failure> {
     let len = fs::metadata(path).at(path)?.len();
     if len > LONGEST_LIST {
         return Err(Failure::at(path, "it is too long for a list of chunks"));
     }
     let text = fs::read_to_string(path).at(path)?;
-    text.parse()
-        .map_err(|error: extant_store::BadStartList| Failure::at(path, error.to_string()))
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let list = text.parse().map(Some);
+    list.map_err(|error: extant_store::BadStartList| Failure::at(path, error.to_string()))
 }
 
 /// The caches of a version in a store.

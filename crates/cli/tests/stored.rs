@@ -331,7 +331,7 @@ fn a_store_with_a_key_is_nothing_without_it() -> Result<()> {
     );
     with(&keys[0], &["diff", &stored, &image]).ok()?;
     for (key, said) in [
-        ("", "it needs a key"),
+        ("", "EXTANT_STORE_KEY is empty"),
         (keys[1].as_str(), "is not of the key"),
         (keys[2].as_str(), "No such file"),
     ] {
@@ -342,6 +342,12 @@ fn a_store_with_a_key_is_nothing_without_it() -> Result<()> {
             o.describe()
         );
     }
+    let o = extant(["cat", &small]).run()?;
+    ensure!(
+        o.code == Some(1) && o.err.contains("it needs a key"),
+        "{}",
+        o.describe()
+    );
     // A store that has other content in the clear is no store of this key.
     let plain = format!("file://{}/plain", text(&folder.join("clear")));
     extant(["push", &image, &plain]).ok()?;
@@ -351,7 +357,6 @@ fn a_store_with_a_key_is_nothing_without_it() -> Result<()> {
         "{}",
         o.describe()
     );
-
     let dir = folder.join("mnt");
     fs::create_dir(&dir)?;
     let options = format!("layer={}", text(&folder.join("changes")));
@@ -365,19 +370,55 @@ fn a_store_with_a_key_is_nothing_without_it() -> Result<()> {
         with(&keys[0], &["cat", &new]).ok()?.out == "written",
         "through a layer"
     );
-    let chunk = fs::read(disk.path())?;
-    let superblock = &chunk[1024 + 104..1024 + 120];
-    let grep = |bytes: &[u8]| bytes.windows(16).any(|bytes| bytes == superblock);
-    let mut found = 0;
-    for path in files(&folder.join("store")) {
-        ensure!(
-            !grep(&fs::read(&path)?),
-            "{}: the volume's number",
-            path.display()
-        );
-        found += 1;
+    hides(disk.path(), &folder.join("store"))
+}
+
+/// Fails if the number of the volume at `image` is in a file below `folder`.
+fn hides(image: &Path, folder: &Path) -> Result<()> {
+    let image = fs::read(image)?;
+    let number = &image[1024 + 104..1024 + 120];
+    let all = files(folder);
+    ensure!(all.len() > 5, "{} files", all.len());
+    for path in all {
+        let bytes = fs::read(&path)?;
+        let found = bytes.windows(16).any(|bytes| bytes == number);
+        ensure!(!found, "{}: the volume's number", path.display());
     }
-    ensure!(found > 5, "{found} files");
+    Ok(())
+}
+
+#[test]
+fn nothing_is_pushed_with_another_key_or_by_mistake_with_none() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("keys")?;
+    let (disk, stored) = volume(&folder)?;
+    let image = text(disk.path());
+    let plain = format!("file://{}/plain", text(&folder.join("clear")));
+    let keys = ["one", "other"].map(|name| text(&folder.join(name)));
+    fs::write(&keys[0], "ab".repeat(32))?;
+    fs::write(&keys[1], "cd".repeat(32))?;
+    let push = |key: &str, to: &str| extant(["push", &image, to]).env("EXTANT_STORE_KEY", key);
+    push(&keys[0], &stored).ok()?;
+    extant(["push", &image, &plain]).ok()?;
+    let there = files(folder.path()).len();
+    refused(
+        &["push", &image, &format!("{stored}-b")],
+        "the store needs a key",
+    )?;
+    for (key, to, said) in [
+        (&keys[1], &stored, "has another key"),
+        (&keys[0], &plain, "has images without a key"),
+    ] {
+        let o = push(key, to).run()?;
+        ensure!(
+            o.code == Some(1) && o.err.contains(said),
+            "{said}: {}",
+            o.describe()
+        );
+    }
+    ensure!(files(folder.path()).len() == there, "something was stored");
     Ok(())
 }
 

@@ -253,13 +253,18 @@ impl Mount {
     }
 
     /// Serves until the mount is gone, then closes the file system and reports to the clients that
-    /// wait for it. `ready` is called once the mount answers; should it fail, the mount ends. A
-    /// file system that was shut down by request ends as it was left, which is no failure.
+    /// wait for it. `ready` is called once the mount answers; should it fail, the mount ends.
+    /// `closed` is called when the image is closed, before the report. A file system that was shut
+    /// down by request ends as it was left, which is no failure.
     ///
     /// # Errors
     /// What closing the file system reports, or what ended the connection. The image is closed all
     /// the same.
-    pub fn run(mut self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), MountError> {
+    pub fn run(
+        mut self,
+        ready: impl FnOnce() -> io::Result<()>,
+        closed: impl FnOnce(),
+    ) -> Result<(), MountError> {
         let rings = self.rings.take();
         let served = self.serve(rings, ready);
         let Mount {
@@ -274,7 +279,7 @@ impl Mount {
         drop(attachment);
         drop(nodes);
         let by_request = volume.is_shut_down_by_request();
-        let closed = match volume.unmount() {
+        let unmounted = match volume.unmount() {
             Err(error) if by_request => {
                 info!(
                     "{}: {error}; the next mount replays the journal",
@@ -282,12 +287,13 @@ impl Mount {
                 );
                 Ok(())
             }
-            closed => closed,
+            unmounted => unmounted,
         };
         drop(closing);
         // The lock on the image goes with the last reference to the device.
         drop(volume);
-        let outcome = match (closed, served) {
+        closed();
+        let outcome = match (unmounted, served) {
             (Err(error), _) => Err(MountError::from(error)),
             (Ok(()), Err(source)) => Err(MountError::Attach {
                 dir: dir.clone(),

@@ -26,6 +26,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use extant_blockdev::BlockDevice;
 
@@ -33,6 +34,11 @@ use crate::channel::Channel;
 use crate::socket::Socket;
 pub use listener::{Server, Stopper};
 pub use service::{ServeOptions, Service};
+
+/// The time in which a client that has connected is through with the handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
+/// The same at a stream that is handed over: the client may have to prepare itself.
+const HANDED_OVER_LIMIT: Duration = Duration::from_secs(600);
 
 /// A stream that a client is connected by.
 #[derive(Debug)]
@@ -58,11 +64,16 @@ impl Service {
     /// The connection ended in another way than the protocol has; the error says how.
     pub fn serve(&self, stream: impl Into<ClientStream>) -> io::Result<()> {
         let channel = Channel::new(stream.into().0);
-        self.serve_channel(&channel, || {})
+        self.serve_channel(&channel, HANDED_OVER_LIMIT, || {})
     }
 
-    fn serve_channel(&self, channel: &Arc<Channel>, agreed: impl FnOnce()) -> io::Result<()> {
-        let served = client::serve(self, channel, agreed);
+    fn serve_channel(
+        &self,
+        channel: &Arc<Channel>,
+        handshake: Duration,
+        agreed: impl FnOnce(),
+    ) -> io::Result<()> {
+        let served = client::serve(self, channel, handshake, agreed);
         channel.shut();
         served
     }

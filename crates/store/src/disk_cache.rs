@@ -46,6 +46,8 @@ impl DiskCache {
     /// # Errors
     /// It cannot be made.
     pub fn open(folder: &Path, most: u64) -> io::Result<Self> {
+        // The process may leave its directory.
+        let folder = &std::path::absolute(folder)?;
         let mut private = DirBuilder::new();
         private.recursive(true).mode(0o700);
         private.create(folder.join("chunks"))?;

@@ -82,12 +82,16 @@ pub enum Error {
         why: String,
     },
     /// A layer changes a version that is not the last one.
-    #[error(
-        "the layer changes version {base}, and version {last} is there: push it to another name"
-    )]
+    #[error("the layer changes version {base}, and version {last} is there: push it to a new name")]
     Superseded {
         /// The number of the layer's version.
         base: u64,
+        /// The number of the last version.
+        last: u64,
+    },
+    /// A layer of another image can only begin an image.
+    #[error("it has version {last}, and the layer is of another image: push it to a new name")]
+    NotNew {
         /// The number of the last version.
         last: u64,
     },

@@ -1,12 +1,16 @@
 //! A version of an image with the changes of a layer: a block device that can be written.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, OpenMode};
 use extant_units::DevOff;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::cover::Cover;
 use crate::error::{Error, Result};
@@ -170,23 +174,39 @@ fn create(path: &Path, base: &Base) -> Result<()> {
         _ => Path::new("."),
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let draft = folder.join(format!(".{name}.{}", std::process::id()));
+    // Processes with the same number in different namespaces may share a folder.
+    let random = RandomState::new().build_hasher().finish();
+    let draft = folder.join(format!(".{name}.{random:016x}"));
     let made = (|| {
         let file = File::options()
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(0o600)
             .open(&draft)?;
         file.set_len(layer::file_bytes(base.image_bytes)?)?;
         let device = FileDevice::from_file(file, &draft).map_err(io::Error::other)?;
         layer::format(&device, base)?;
         drop(device);
-        fs::hard_link(&draft, path)?;
+        name_anew(&draft, path)?;
         Ok(File::open(folder)?.sync_all()?)
     })();
-    // Without its second name, in any case.
-    let _ = fs::remove_file(&draft);
+    if made.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
     made
+}
+
+/// Gives the file `draft` the name `path`, if nothing has that.
+fn name_anew(draft: &Path, path: &Path) -> io::Result<()> {
+    match renameat_with(CWD, draft, CWD, path, RenameFlags::NOREPLACE) {
+        // File systems that cannot do so.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            fs::hard_link(draft, path)?;
+            fs::remove_file(draft)
+        }
+        named => Ok(named?),
+    }
 }
 
 /// Returns whether the file `path` is a layer.

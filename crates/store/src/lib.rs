@@ -80,6 +80,7 @@ pub use prefetch::prefetch;
 pub use pull::{Pulled, pull};
 pub use push::{PushOptions, Pushed, push};
 pub use push_layer::push_layer;
+pub use seal::read_key;
 pub use start_list::{BadStartList, StartList};
 pub use store::Store;
 pub use stored_image::{Caches, StoredImage};

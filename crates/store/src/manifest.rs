@@ -61,6 +61,14 @@ pub(crate) fn chunk_count(image_bytes: u64, chunk_bytes: u32) -> Result<usize> {
 }
 
 impl Manifest {
+    /// Returns whether the two are of images with the same content, in chunks of one length.
+    pub(crate) fn has_content_of(&self, other: &Self) -> bool {
+        let hash = |name: &Option<ObjectName>| name.map(|name| name.hash);
+        let own = self.chunks.iter().map(hash);
+        (self.image_bytes, self.chunk_bytes) == (other.image_bytes, other.chunk_bytes)
+            && own.eq(other.chunks.iter().map(hash))
+    }
+
     /// The manifest of an image of these chunks.
     ///
     /// # Errors

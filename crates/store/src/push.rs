@@ -89,7 +89,12 @@ pub(crate) fn push_source(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
     let name = store.location()?.name();
+    store.check_key()?;
     let lists = Lists::read(store)?;
+    let gap = match &source.old {
+        Some(old) => !old.is_there(store)?,
+        None => false,
+    };
     let last = version::last(store, name)?;
     let image_bytes = source.image.len();
     let upload = Upload {
@@ -102,7 +107,7 @@ pub(crate) fn push_source(
         stopped: AtomicBool::new(false),
         lists: Mutex::new(lists),
         claimed: Mutex::new(HashMap::new()),
-        gap: AtomicBool::new(false),
+        gap: AtomicBool::new(gap),
         new_chunks: AtomicU64::new(0),
         sent_bytes: AtomicU64::new(0),
         progress,
@@ -128,8 +133,23 @@ pub(crate) struct Source<'a> {
 /// The version that an image came from.
 pub(crate) struct Old<'a> {
     pub(crate) manifest: &'a Manifest,
+    /// The name and the number of the version.
+    pub(crate) version: (&'a str, u64),
     /// Returns whether something in this range of bytes may be another than in the version.
     pub(crate) changed: &'a (dyn Fn(Range<u64>) -> bool + Sync),
+}
+
+impl Old<'_> {
+    /// Returns whether the version is still there: lists that are read before may list its chunks
+    /// otherwise.
+    fn is_there(&self, store: &Store) -> Result<bool> {
+        let (name, number) = self.version;
+        match version::read(store, name, number) {
+            Ok(_) => Ok(true),
+            Err(Error::NoVersion { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Stops the other threads if this one panics.
@@ -181,7 +201,7 @@ impl Upload<'_> {
                 .after
                 .filter(|after| late.is_empty() && *after != last)
             {
-                return self.made_before(after, last, &manifest_name);
+                return self.made_before(after, last, &manifest);
             }
             if !unchanged() {
                 return Err(Error::Changed);
@@ -189,7 +209,8 @@ impl Upload<'_> {
             if !self.lists.lock().is_fresh(self.store) {
                 continue;
             }
-            let made = version::create(self.store, name, last, (manifest_name, &manifest))?;
+            let made = version::create(self.store, name, last, (manifest_name, &manifest));
+            let made = made.map_err(|error| self.overtaken(error))?;
             if self.lists.lock().was_in_time(self.store) {
                 // Its number is not the last any more, so it is not used again.
                 if !late.is_empty() {
@@ -202,14 +223,25 @@ impl Upload<'_> {
         }
     }
 
+    /// The error of an image that stands behind one version: to push it again is in vain.
+    fn overtaken(&self, error: Error) -> Error {
+        match (error, self.source.after) {
+            (Error::Overtaken { number }, Some(base)) => Error::Superseded { base, last: number },
+            (error, _) => error,
+        }
+    }
+
     /// The version `last`, which a push of this image has made that did not come to its end: the
     /// image stands behind version `after`.
-    fn made_before(&self, after: u64, last: u64, manifest: &ObjectName) -> Result<Version> {
-        let there = match last {
-            0 => return Err(Error::NoImage),
-            last => version::read(self.store, self.store.location()?.name(), last)?,
-        };
-        match there.manifest.hash == manifest.hash {
+    fn made_before(&self, after: u64, last: u64, manifest: &Manifest) -> Result<Version> {
+        if last == 0 {
+            return Err(Error::NoImage);
+        }
+        let there = version::read(self.store, self.store.location()?.name(), last)?;
+        // Of whichever generations.
+        let is_this = there.bytes == self.image_bytes
+            && version::manifest(self.store, &there)?.has_content_of(manifest);
+        match is_this {
             true => Ok(there),
             false => Err(Error::Superseded { base: after, last }),
         }
@@ -283,7 +315,8 @@ impl Upload<'_> {
         let Some(old) = &self.source.old else {
             return Ok(None);
         };
-        if self.gap.load(Ordering::Relaxed) || (old.changed)(range) {
+        let again = self.options.resend || self.gap.load(Ordering::Relaxed);
+        if again || (old.changed)(range) {
             return Ok(None);
         }
         let Some(name) = old.manifest.chunks()[nth] else {

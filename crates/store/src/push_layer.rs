@@ -15,14 +15,13 @@ use crate::stored_image::{Caches, StoredImage};
 
 /// Stores the version that the layer in the file `path` is over, with its changes, as the next
 /// version of the store's image. Only chunks with changes are read and sent. The layer is over the
-/// new version then, and empty. The image may have another name than that of the layer: it begins
-/// or goes on there, and the layer stays as it is. Of the options, the length of a chunk is that of
-/// the version.
+/// new version then, and empty. The image may be a new one, of another name than the layer's. Of
+/// the options, the length of a chunk is that of the version.
 ///
 /// # Errors
-/// As of [`crate::push()`] and [`FoundLayer`]. [`Error::Superseded`] if the image has a
-/// version behind that of the layer; nothing is lost then. A failure to empty the layer, which has
-/// the content of the new version then.
+/// As of [`crate::push()`] and [`FoundLayer`]. [`Error::Superseded`] if the image has a version
+/// behind that of the layer; [`Error::NotNew`]; nothing is lost then. A failure to empty the layer,
+/// which has the content of the new version then.
 pub fn push_layer(
     store: &Store,
     path: &Path,
@@ -39,7 +38,6 @@ pub fn push_layer(
     let layer = found.made_for(there.name(), version.version())?;
     let image = layer.over(Arc::clone(&version) as _)?;
     let base = image.layer().base();
-    let goes_on = base.name == name;
     let changed = |range: Range<u64>| {
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         image.layer().has_any(blocks)
@@ -50,20 +48,25 @@ pub fn push_layer(
     };
     let old = Some(Old {
         manifest,
+        version: (&base.name, base.version),
         changed: &changed,
     });
     let source = Source {
         image: &image,
         old,
-        after: goes_on.then_some(base.version),
+        after: Some(if base.name == name { base.version } else { 0 }),
     };
-    let pushed = push_source(store, source, options, &|| true, progress)?;
-    if goes_on {
-        image.layer().put_on(Base {
-            version: pushed.version.number,
-            manifest: pushed.version.manifest.hash,
-            ..base
-        })?;
-    }
+    let pushed = push_source(store, source, options, &|| true, progress);
+    let pushed = pushed.map_err(|error| match error {
+        Error::Superseded { base: 0, last } => Error::NotNew { last },
+        error => error,
+    })?;
+    let next = Base {
+        image_bytes: base.image_bytes,
+        name: name.to_owned(),
+        version: pushed.version.number,
+        manifest: pushed.version.manifest.hash,
+    };
+    image.layer().put_on(next)?;
     Ok(pushed)
 }

@@ -16,10 +16,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
+use crate::error::Error;
 use crate::hash::ObjectHash;
 
 /// Bytes of a key.
@@ -32,6 +34,33 @@ pub(crate) const VARIABLE: &str = "EXTANT_STORE_KEY";
 /// A store's key, or none.
 #[derive(Default)]
 pub(crate) struct Seal(Option<Box<Keys>>);
+
+/// The key of this process, once it is read.
+static KEY_OF_ENVIRONMENT: OnceLock<Result<Option<Zeroizing<[u8; KEY]>>, String>> = OnceLock::new();
+
+/// Reads the key that `EXTANT_STORE_KEY` names, for a process that may not be able to do so later.
+/// It is read once, by this or with the first store.
+///
+/// # Errors
+/// [`Error::Client`]: the file cannot be read, or has no key.
+pub fn read_key() -> crate::Result<()> {
+    let read = Seal::of_environment().map(drop);
+    read.map_err(|what| Error::Client { what })
+}
+
+/// The key in a file: 32 bytes, or 64 hexadecimal digits and an end of the line.
+fn read(path: &Path) -> Result<Zeroizing<[u8; KEY]>, String> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * KEY + 8));
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let read = file.take(2 * KEY as u64 + 8).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if let Ok(key) = <&[u8; KEY]>::try_from(bytes.as_slice()) {
+        return Ok(Zeroizing::new(*key));
+    }
+    let hash = blake3::Hash::from_hex(bytes.trim_ascii());
+    let hash = hash.map_err(|_| "a key has 32 bytes or 64 hexadecimal digits")?;
+    Ok(Zeroizing::new(*hash.as_bytes()))
+}
 
 struct Keys {
     names: Zeroizing<[u8; KEY]>,
@@ -46,31 +75,20 @@ impl Seal {
     /// # Errors
     /// The file cannot be read, or has no key.
     pub(crate) fn of_environment() -> Result<Self, String> {
-        match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        let key = KEY_OF_ENVIRONMENT.get_or_init(|| match std::env::var_os(VARIABLE) {
+            None => Ok(None),
+            Some(path) if path.is_empty() => Err(format!("{VARIABLE} is empty")),
             Some(path) => {
-                let read = Self::read(path.as_ref());
-                let path = Path::new(&path).display();
-                read.map_err(|why| format!("{VARIABLE}: {path}: {why}"))
+                let path = Path::new(&path);
+                let read = read(path).map(Some);
+                read.map_err(|why| format!("{VARIABLE}: {}: {why}", path.display()))
             }
-            None => Ok(Self::default()),
+        });
+        match key {
+            Ok(Some(key)) => Ok(Self::with(key)),
+            Ok(None) => Ok(Self::default()),
+            Err(why) => Err(why.clone()),
         }
-    }
-
-    /// The key in a file: 32 bytes, or 64 hexadecimal digits and an end of the line.
-    fn read(path: &Path) -> Result<Self, String> {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(2 * KEY + 8));
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        let read = file.take(2 * KEY as u64 + 8).read_to_end(&mut bytes);
-        read.map_err(|error| error.to_string())?;
-        let key = match <&[u8; KEY]>::try_from(bytes.as_slice()) {
-            Ok(key) => Zeroizing::new(*key),
-            Err(_) => {
-                let hash = blake3::Hash::from_hex(bytes.trim_ascii());
-                let hash = hash.map_err(|_| "a key has 32 bytes or 64 hexadecimal digits")?;
-                Zeroizing::new(*hash.as_bytes())
-            }
-        };
-        Ok(Self::with(&key))
     }
 
     /// The seal of a key.
@@ -230,7 +248,7 @@ mod tests {
         let path = folder.join("key");
         let name = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            Seal::read(&path).map(|seal| seal.hash(b"content"))
+            read(&path).map(|key| Seal::with(&key).hash(b"content"))
         };
         let of_bytes = name(&[0xab; KEY]).unwrap();
         assert_eq!(name("ab".repeat(KEY).as_bytes()), Ok(of_bytes));
@@ -247,6 +265,6 @@ mod tests {
         ] {
             assert!(name(&bad).is_err(), "{} bytes", bad.len());
         }
-        assert!(Seal::read(&folder.join("none")).is_err());
+        assert!(read(&folder.join("none")).is_err());
     }
 }

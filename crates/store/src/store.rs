@@ -8,6 +8,10 @@ use crate::location::{Location, Prefix};
 use crate::requests::{Requests, Server};
 use crate::seal::Seal;
 
+/// The object with the code of a store's key, and its most bytes.
+const KEY: &str = "key";
+const LONGEST_KEY: u64 = 256;
+
 /// The part of an object store in which images share chunks.
 pub struct Store {
     /// The image that calls are about, if the store was opened for one.
@@ -72,6 +76,33 @@ impl Store {
     /// [`Error::NoImage`] for a store that was opened for none.
     pub(crate) fn location(&self) -> Result<&Location> {
         self.image.as_ref().ok_or(Error::NoImage)
+    }
+
+    /// Checks that what is to be stored has the key that the store has: an object `key` has a code
+    /// of it. The first push with a key makes it, where there is no image yet.
+    ///
+    /// # Errors
+    /// [`Error::Sealed`]; a failed request.
+    pub(crate) fn check_key(&self) -> Result<()> {
+        let found = self.get(KEY, LONGEST_KEY)?;
+        let code = self.seal.code("key");
+        let why = match (&code, &found) {
+            (None, None) => return Ok(()),
+            (Some(code), Some(found)) if code.as_bytes() == found => return Ok(()),
+            (None, Some(_)) => "the store needs a key, whose file EXTANT_STORE_KEY names",
+            (Some(_), Some(_)) => "the store has another key than EXTANT_STORE_KEY names",
+            (Some(code), None) => {
+                if self.requests.children("names")?.folders.is_empty() {
+                    self.create(KEY, code.clone().into_bytes())?;
+                    return match self.get(KEY, LONGEST_KEY)? {
+                        Some(there) if there == code.as_bytes() => Ok(()),
+                        _ => Err(Error::sealed(KEY, "another push has made it meanwhile")),
+                    };
+                }
+                "the store has images without a key, and EXTANT_STORE_KEY names one"
+            }
+        };
+        Err(Error::sealed(KEY, why))
     }
 
     /// The content of an object, which is not there (`None`) or has at most so many bytes.

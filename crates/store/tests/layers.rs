@@ -155,7 +155,13 @@ fn a_push_that_ended_before_the_layer_was_emptied_is_not_pushed_again() {
     assert!(expected, "{refused}");
     let branched = folder.push("branch").unwrap();
     assert_eq!((branched.version.number, folder.versions("root")), (1, 2));
-    assert!(all(&folder.open("root", OpenMode::ReadOnly).unwrap()) == folder.read("branch"));
+    let image = folder.open("branch", OpenMode::ReadWrite).unwrap();
+    assert_eq!(counter(&image, "blocks_in_layer"), 0, "it goes on there");
+    drop(image);
+    fs::write(folder.layer(), &before).unwrap();
+    let refused = folder.push("branch").unwrap_err();
+    let expected = matches!(refused, Error::NotNew { last: 1 });
+    assert!(expected, "a branch that is another one: {refused}");
 }
 
 #[test]
@@ -221,4 +227,36 @@ fn layers_that_do_not_fit_are_refused() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn resend_sends_what_the_version_has_as_well() {
+    let (folder, bytes) = Folder::new();
+    folder.write(5 * CHUNK, &[1; 4096]);
+    let image = StoredImage::open(&folder.location("root"), Caches::default()).unwrap();
+    let chunk = image.manifest().chunks()[9].unwrap().to_string();
+    let chunk = folder
+        .0
+        .join(format!("store/chunks/{}/{chunk}", &chunk[..2]));
+    fs::write(&chunk, "damaged").unwrap();
+    let store = Store::open(&folder.location("root")).unwrap();
+    let options = PushOptions {
+        resend: true,
+        ..PushOptions::default()
+    };
+    // It has to be read for that.
+    let failed = push_layer(&store, &folder.layer(), Caches::default(), options, &|_| {});
+    assert!(failed.is_err());
+    push(
+        &store,
+        &MemoryDevice::from_bytes(&bytes),
+        PushOptions {
+            chunk_bytes: u32::try_from(CHUNK).unwrap(),
+            ..options
+        },
+        &|| true,
+        &|_| {},
+    )
+    .unwrap();
+    assert!(folder.read("root") == bytes);
 }

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), Failure> {
         ready(supervisor);
         (serve_block(device, socket, &block, &stopper), reader)
     } else {
-        let (volume, reader) = source.open(&options, tuning)?;
+        let (reader, volume) = source.open(&options, tuning)?;
         key_files::add_to(&volume)?;
         let volume = GuestVolume::new(volume, fs_workers(), &options).map_err(Failure::new)?;
         let fs = FsOptions {

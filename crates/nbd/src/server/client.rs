@@ -25,21 +25,21 @@ use crate::server::agreement::{Agreement, agree};
 use crate::server::backlog::{Backlog, Job};
 use crate::server::service::Service;
 
-/// The time in which a client is through with the handshake.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
 /// The time in which a client reads some bytes of a reply.
 const SEND_LIMIT: Duration = Duration::from_secs(60);
 
-/// Serves one client until its connection ends. `agreed` is called when it begins to send requests.
+/// Serves one client, which is through with the handshake in this time, until its connection
+/// ends. `agreed` is called when it begins to send requests.
 ///
 /// # Errors
 /// The connection did not end as the protocol has it; the error says how.
 pub(super) fn serve(
     service: &Service,
     channel: &Arc<Channel>,
+    handshake: Duration,
     agreed: impl FnOnce(),
 ) -> io::Result<()> {
-    let mut input = Receiver::until(channel, Instant::now() + HANDSHAKE_LIMIT);
+    let mut input = Receiver::until(channel, Instant::now() + handshake);
     let structured = match agree(service, channel, &mut input)? {
         Agreement::Serve { structured } => structured,
         Agreement::Leave => return Ok(()),

@@ -29,6 +29,7 @@ use tracing::{debug, warn};
 
 use crate::address::Endpoint;
 use crate::channel::Channel;
+use crate::server::HANDSHAKE_LIMIT;
 use crate::server::service::Service;
 use crate::socket::Socket;
 
@@ -263,7 +264,10 @@ impl Shared {
             };
             let shared = Arc::clone(&visit.shared);
             let agreed = || visit.agree();
-            if let Err(error) = shared.service.serve_channel(&channel, agreed) {
+            if let Err(error) = shared
+                .service
+                .serve_channel(&channel, HANDSHAKE_LIMIT, agreed)
+            {
                 debug!("NBD: the connection of client {number} ended: {error}");
             }
         });

@@ -7,6 +7,7 @@
 //! - A request that leaves the export, or changes one that is only read, does not reach the device.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -138,7 +139,11 @@ impl Service {
     /// # Errors
     /// The number of the error that the client gets; the log has its cause.
     pub(super) fn carry_out(&self, request: &Request, data: &mut [u8]) -> Result<(), u32> {
-        self.perform(request, data).map_err(|error| {
+        // A bug below is the failure of one request.
+        let perform = || self.perform(request, data);
+        let performed = catch_unwind(AssertUnwindSafe(perform));
+        let performed = performed.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        performed.map_err(|error| {
             self.tell(request, &error);
             number_of(&error)
         })
