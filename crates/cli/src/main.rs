@@ -152,6 +152,7 @@ fn run(command: Command) -> Outcome {
         Command::Versions(args) => commands::versions::run(&args).into(),
         Command::Nbd(args) => commands::nbd::run(&args).into(),
         Command::Vhost(args) => commands::vhost::run(&args).into(),
+        Command::Gc(args) => commands::gc::run(&args).into(),
         Command::Stats(args) => commands::stats::run(&args).into(),
         Command::Bench(args) => commands::bench::run(&args),
     }

@@ -86,7 +86,7 @@ fn every_example_runs_as_it_stands() -> Result<()> {
             "mount" if !mounts => continue,
             "umount" | "stats" if !mounts => continue,
             "umount" | "stats" => MOUNTED,
-            "pull" | "versions" => STORED,
+            "pull" | "versions" | "gc" => STORED,
             "bench" if !benches => continue,
             _ => "",
         };

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need, wait_until};
 
@@ -139,6 +140,72 @@ fn what_cannot_be_done_is_told() -> Result<()> {
     refused(&["cat", &format!("{stored}:/large")], "chunks/")?;
     refused(&["pull", &stored, &copy], "is damaged")?;
     ensure!(!Path::new(&copy).exists(), "half a pull is there");
+    Ok(())
+}
+
+/// Makes all files of a folder older by so many hours.
+fn age(folder: &Path, hours: u64) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            age(&path, hours)?;
+            continue;
+        }
+        let before = fs::metadata(&path)?.modified()? - Duration::from_secs(hours * 3600);
+        fs::File::options()
+            .write(true)
+            .open(&path)?
+            .set_modified(before)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn versions_that_are_not_kept_are_listed() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let folder = TempDir::new("stored")?;
+    let (disk, stored) = volume(&folder)?;
+    let image = text(disk.path());
+    let store = format!("file://{}", text(&folder.join("store")));
+    refused(&["gc", &store], "there is no store here")?;
+    refused(&["gc", "/srv"], "no address of a store")?;
+    extant(["push", &image, &stored]).ok()?;
+    extant(["rm", &format!("{image}:/large")]).ok()?;
+    extant(["push", &image, &stored]).ok()?;
+    refused(&["gc", &stored], "there is no store here")?;
+    age(&folder.join("store"), 13)?;
+
+    let told = extant(["gc", "--dry-run", "--keep", "1", &store]).ok()?.out;
+    ensure!(told.contains("1 versions would be removed"), "{told}");
+    ensure!(!folder.join("store/gc").exists(), "a dry run writes");
+    let said = extant(["gc", "--json", "--keep", "1", &store]).ok()?.out;
+    ensure!(
+        said.contains("\"versions_removed\":1") && said.contains("\"next_seconds\":86400"),
+        "{said}"
+    );
+    refused(&["ls", &format!("{stored}@1")], "there is no version 1")?;
+    // The files alone are old: what the list says of its time is not.
+    age(&folder.join("store/gc"), 25)?;
+    let said = extant(["gc", &store]).ok()?.out;
+    ensure!(said.starts_with("0 chunks and 0 manifests"), "{said}");
+    ensure!(said.contains(" wait, some until 24 h"), "{said}");
+    extant(["check", &stored]).ok()?;
+    // A push keeps off what is listed, and stores it once more.
+    extant([
+        "cp",
+        &text(&folder.join("large")),
+        &format!("{image}:/large"),
+    ])
+    .ok()?;
+    let said = extant(["push", "--json", &image, &stored]).ok()?.out;
+    ensure!(said.contains("\"version\":3"), "{said}");
+    extant(["diff", &stored, &image]).ok()?;
+
+    let version = folder.join("store/names/root/00000000000000000002");
+    fs::write(version, "{}")?;
+    refused(&["gc", &store], "is damaged")?;
     Ok(())
 }
 

@@ -275,7 +275,15 @@ const ALL: &[About] = &[
     about(
         "versions",
         &["extant versions file://$PWD/store/disk"],
-        &["extant-push(1)"],
+        &["extant-push(1)", "extant-gc(1)"],
+    ),
+    about(
+        "gc",
+        &[
+            "extant gc --keep 10 file://$PWD/store",
+            "extant gc --dry-run file://$PWD/store",
+        ],
+        &["extant-versions(1)"],
     ),
     about(
         "nbd",

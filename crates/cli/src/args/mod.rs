@@ -44,7 +44,7 @@ pub(crate) use quotas::{
 };
 pub(crate) use sealing::{SealedFiles, Verity, VerityAction, VerityEnable};
 pub(crate) use serving::Nbd;
-pub(crate) use storing::{Pull, Push, Versions};
+pub(crate) use storing::{Gc, Pull, Push, Versions};
 pub(crate) use transfer::{Cp, Export, Tar, Untar};
 pub(crate) use volume::{Check, Fix, Info, Resize, Trim};
 
@@ -171,6 +171,7 @@ pub(crate) enum Command {
     Versions(Versions),
     Nbd(Nbd),
     Vhost(Vhost),
+    Gc(Gc),
     Stats(Stats),
     Bench(Bench),
     /// Print the help of a command or of a topic: images, durability, journal or options
@@ -258,6 +259,7 @@ impl Command {
             Command::Versions(_) => "versions",
             Command::Nbd(_) => "nbd",
             Command::Vhost(_) => "vhost",
+            Command::Gc(_) => "gc",
             Command::Stats(_) => "stats",
             Command::Bench(_) => "bench",
             Command::Help { .. } => "help",

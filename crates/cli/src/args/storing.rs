@@ -1,5 +1,6 @@
-//! Commands that keep images in an object store: push, pull, versions.
+//! Commands that keep images in an object store: push, pull, versions, gc.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -73,4 +74,33 @@ pub(crate) struct Versions {
     /// s3://BUCKET/PREFIX/NAME, gs://, az:// or file:///FOLDER/NAME
     #[arg(value_name = "STORED")]
     pub(crate) stored: PathBuf,
+}
+
+/// Remove what no version of an image in an object store needs
+///
+/// A run lists chunks and manifests that no version names. A run a day later removes those of the
+/// list that are still in none. So it is run again and again: each night, say. Pushes and other
+/// runs may go on meanwhile, on any host. What is younger than half a day is not listed, as a push
+/// may be about to name it.
+///
+/// Versions are removed with --keep only. Mounts and pulls of a version that was removed go on for
+/// a day at least. A version that cannot be read ends the run, as it may need anything; so it is
+/// with a list.
+#[derive(Args, Debug)]
+pub(crate) struct Gc {
+    /// First remove all but the last N versions of each image
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<NonZeroUsize>,
+    /// Say what would be removed, by the host's clock, and change nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Never show a progress bar. It shows on a terminal only
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// s3://BUCKET/PREFIX, gs://, az:// or file:///FOLDER: the address of images without their names
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
 }

@@ -16,6 +16,7 @@ pub(crate) mod export;
 pub(crate) mod fallocate;
 pub(crate) mod find;
 pub(crate) mod fix;
+pub(crate) mod gc;
 pub(crate) mod info;
 pub(crate) mod key;
 pub(crate) mod ln;
