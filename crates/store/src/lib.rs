@@ -55,6 +55,9 @@ mod lists;
 mod live;
 mod location;
 mod manifest;
+#[cfg(test)]
+#[allow(dead_code, reason = "the search follows")]
+mod model;
 mod object_name;
 mod prefetch;
 mod pull;
