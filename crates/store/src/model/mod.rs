@@ -11,3 +11,4 @@
 
 mod actor;
 mod shelf;
+mod state;
