@@ -102,6 +102,12 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "store",
+        suites: "--profile soak -p extant-store --lib",
+        tests: &["random_schedules", "--nocapture"],
+        ..PLAIN
+    },
+    Stage {
         name: "io-tree",
         suites: "--profile soak -p extant-extent-io-tree --test model",
         env: &[("EXTANT_OPS", "10000000")],

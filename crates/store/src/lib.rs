@@ -56,7 +56,6 @@ mod live;
 mod location;
 mod manifest;
 #[cfg(test)]
-#[allow(dead_code, reason = "the search follows")]
 mod model;
 mod object_name;
 mod prefetch;
