@@ -102,15 +102,6 @@ pub fn gc(store: &Store, options: GcOptions, progress: &dyn Fn(u64, u64)) -> Res
         Some(keep) => live::old_versions(store, keep.get())?,
         None => Vec::new(),
     };
-    if !options.dry_run {
-        let paths: Vec<_> = old
-            .iter()
-            .map(|(image, number)| version::path(image, *number))
-            .collect();
-        for batch in paths.chunks(BATCH) {
-            store.requests.remove(batch)?;
-        }
-    }
     let mut run = Run {
         store,
         dry_run: options.dry_run,
@@ -130,7 +121,15 @@ pub fn gc(store: &Store, options: GcOptions, progress: &dyn Fn(u64, u64)) -> Res
     run.look_at_clocks()?;
     run.read_lists()?;
     let live = live::live(store, &old, progress)?;
+    // The versions that stay can be read.
     if !options.dry_run {
+        let paths: Vec<_> = old
+            .iter()
+            .map(|(image, number)| version::path(image, *number))
+            .collect();
+        for batch in paths.chunks(BATCH) {
+            store.requests.remove(batch)?;
+        }
         run.sweep(&live, progress)?;
     }
     run.list_dead(&live)?;

@@ -89,8 +89,8 @@ pub(crate) fn push_source(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Pushed> {
     let name = store.location()?.name();
-    store.check_key()?;
     let lists = Lists::read(store)?;
+    store.check_key()?;
     let gap = match &source.old {
         Some(old) => !old.is_there(store)?,
         None => false,

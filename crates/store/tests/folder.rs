@@ -1,14 +1,15 @@
 //! Images in a folder of the host: whole round trips, what versions share, and what is told when
 //! the folder is damaged.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_store::{
-    Caches, DiskCache, Error, Location, PushOptions, Pushed, Store, StoredImage, prefetch, pull,
-    push, versions,
+    Caches, DiskCache, Error, GcOptions, Location, Prefix, PushOptions, Pushed, Store, StoredImage,
+    gc, prefetch, pull, push, versions,
 };
 use extant_testkit::{Fault, FaultyDevice, Request, RequestKind, Rng, TempDir, wait_until};
 use extant_units::DevOff;
@@ -505,4 +506,33 @@ fn what_is_read_ahead_waits_for_its_readers() {
     wait_until("reading ahead", || {
         counter(&image, "chunks_read_ahead") == 64
     });
+}
+
+#[test]
+fn versions_go_only_where_the_others_can_be_read() {
+    let folder = Folder::new();
+    for seed in 1..4 {
+        folder.push("root", &device(&content(seed, 5))).unwrap();
+    }
+    let prefix = format!("file://{}", folder.0.path().display());
+    let store = Store::open_prefix(&prefix.parse::<Prefix>().unwrap()).unwrap();
+    let options = GcOptions {
+        keep: NonZeroUsize::new(1),
+        ..GcOptions::default()
+    };
+    let last = folder.files("names").pop().unwrap();
+    let good = std::fs::read(&last).unwrap();
+    std::fs::write(&last, "damaged").unwrap();
+    assert!(matches!(
+        gc(&store, options, &|_, _| {}),
+        Err(Error::Damaged { .. })
+    ));
+    assert_eq!(
+        folder.files("names").len(),
+        3,
+        "what is left could not be read"
+    );
+    std::fs::write(&last, good).unwrap();
+    let collected = gc(&store, options, &|_, _| {}).unwrap();
+    assert_eq!((collected.versions, folder.files("names").len()), (2, 1));
 }
