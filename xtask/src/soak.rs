@@ -104,7 +104,7 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "store",
         suites: "--profile soak -p extant-store --lib",
-        tests: &["random_schedules", "--nocapture"],
+        tests: &["soak", "--nocapture"],
         ..PLAIN
     },
     Stage {

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crate::doomed::{self, Content, DoomList, Moment};
 use crate::error::{Error, Result};
+use crate::host::Deadline;
 use crate::lists::{GRACE, HALF};
 use crate::live::{self, ContentSet};
 use crate::object_name::ObjectName;
@@ -106,7 +107,7 @@ pub fn gc(store: &Store, options: GcOptions, progress: &dyn Fn(u64, u64)) -> Res
         store,
         dry_run: options.dry_run,
         // What is counted from here must be before the first look at a mark.
-        started: store.host.uptime(),
+        deadline: Deadline::after(&store.host, HALF),
         now: Moment::now(&*store.host),
         server: 0,
         lists: 0,
@@ -128,7 +129,7 @@ pub fn gc(store: &Store, options: GcOptions, progress: &dyn Fn(u64, u64)) -> Res
             .map(|(image, number)| version::path(image, *number))
             .collect();
         for batch in paths.chunks(BATCH) {
-            store.requests.remove(batch)?;
+            store.requests.remove(batch, None)?;
         }
         run.sweep(&live, progress)?;
     }
@@ -147,8 +148,8 @@ fn has_content(store: &Store) -> Result<bool> {
 struct Run<'a> {
     store: &'a Store,
     dry_run: bool,
-    /// By the clock that cannot be set.
-    started: Duration,
+    /// Nothing that is listed is removed later.
+    deadline: Deadline,
     now: Moment,
     /// The server's time, in seconds since 1970.
     server: u64,
@@ -234,8 +235,8 @@ impl Run<'_> {
             self.next(GRACE.as_secs().saturating_sub(age));
             return Ok(());
         }
-        self.store.requests.remove(&[list])?;
-        self.store.requests.remove(&[mark])
+        self.store.requests.remove(&[list], None)?;
+        self.store.requests.remove(&[mark], None)
     }
 
     /// Removes what the ripe lists have and no version names, and marks them.
@@ -249,11 +250,11 @@ impl Run<'_> {
             let (mut done, count) = (0, dead.len() as u64);
             for batch in dead.chunks(BATCH) {
                 let paths: Vec<_> = batch.iter().map(|(content, _)| content.path()).collect();
-                if self.store.host.uptime().saturating_sub(self.started) > HALF {
+                self.store.requests.remove(&paths, Some(&self.deadline))?;
+                if self.deadline.is_over() {
                     self.collected.unfinished = true;
                     return Ok(());
                 }
-                self.store.requests.remove(&paths)?;
                 for (content, bytes) in batch {
                     self.collected.removed.add(content, u64::from(*bytes));
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +23,27 @@ pub(crate) trait Host: Send + Sync {
 
     /// A number that no other call has.
     fn random(&self) -> u64;
+}
+
+/// The end of the time that a run may take.
+#[derive(Clone)]
+pub(crate) struct Deadline {
+    host: Arc<dyn Host>,
+    end: Duration,
+}
+
+impl Deadline {
+    /// The moment after so much time from now, by the clock that never jumps.
+    pub(crate) fn after(host: &Arc<dyn Host>, time: Duration) -> Self {
+        Self {
+            host: Arc::clone(host),
+            end: host.uptime() + time,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.host.uptime() > self.end
+    }
 }
 
 /// The host that the process runs on.

@@ -214,7 +214,7 @@ impl Upload<'_> {
             if self.lists.lock().was_in_time(self.store) {
                 // Its number is not the last any more, so it is not used again.
                 if !late.is_empty() {
-                    self.store.requests.remove(&late)?;
+                    self.store.requests.remove(&late, None)?;
                 }
                 return Ok(made);
             }

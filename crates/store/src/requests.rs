@@ -10,6 +10,7 @@ use url::Url;
 
 use crate::client;
 use crate::error::{Error, Result};
+use crate::host::Deadline;
 
 /// Threads that carry out the requests of all callers.
 const THREADS: usize = 2;
@@ -42,8 +43,9 @@ pub(crate) trait Requests: Send + Sync {
     /// Stores an object if there is none of its name. Returns whether the store says that it did.
     fn create(&self, object: &str, content: Vec<u8>) -> Result<bool>;
 
-    /// Removes objects, also where some of them are not there.
-    fn remove(&self, objects: &[String]) -> Result<()>;
+    /// Removes objects, also where some of them are not there. Looks at the clock before each: once
+    /// the deadline is over it sends no more requests.
+    fn remove(&self, objects: &[String], until: Option<&Deadline>) -> Result<()>;
 
     fn children(&self, folder: &str) -> Result<Children>;
 
@@ -156,9 +158,16 @@ impl Requests for Server {
         }
     }
 
-    fn remove(&self, objects: &[String]) -> Result<()> {
+    fn remove(&self, objects: &[String], until: Option<&Deadline>) -> Result<()> {
         let paths: Vec<_> = objects.iter().map(|object| Ok(self.path(object))).collect();
-        let mut removed = self.objects.delete_stream(stream::iter(paths).boxed());
+        // A path is taken from here when its request is about to be sent.
+        let until = until.cloned();
+        let in_time = move |_: &_| {
+            let is_over = until.as_ref().is_some_and(Deadline::is_over);
+            std::future::ready(!is_over)
+        };
+        let paths = stream::iter(paths).take_while(in_time);
+        let mut removed = self.objects.delete_stream(paths.boxed());
         self.runtime.block_on(async {
             // All are tried, whatever becomes of one.
             let mut ended = Ok(());

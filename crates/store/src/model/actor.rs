@@ -11,7 +11,7 @@ use super::shelf::{Answer, Sent, Shelf};
 use crate::doomed;
 use crate::error::{Error, Result};
 use crate::gc::{GcOptions, gc};
-use crate::host::Host;
+use crate::host::{Deadline, Host};
 use crate::push::{PushOptions, push};
 use crate::requests::{Children, Marks, Requests};
 use crate::store::Store;
@@ -236,8 +236,11 @@ impl<S: Sender> Requests for S {
         }
     }
 
-    fn remove(&self, objects: &[String]) -> Result<()> {
+    fn remove(&self, objects: &[String], until: Option<&Deadline>) -> Result<()> {
         for object in objects {
+            if until.is_some_and(Deadline::is_over) {
+                break;
+            }
             self.send(Sent::Remove(object.as_str().into()))?;
         }
         Ok(())

@@ -131,3 +131,15 @@ fn random_schedules_soak() {
     }
     println!("{schedules} schedules from the seed {from} on");
 }
+
+/// A run that sleeps between two removals. Minutes: only in a soak.
+#[test]
+fn a_sweeper_sleeps_while_its_list_goes_soak() {
+    if number("EXTANT_SECONDS").is_none() {
+        return;
+    }
+    let calls = [GC, GC, GC, PUSH];
+    let mut rules = Rules::new(&calls, 1, 2).with(1, 0);
+    rules.sleeper = Some(0);
+    all(Before::Listed, &rules);
+}

@@ -23,6 +23,8 @@ pub(super) struct Rules {
     pub(super) switches: u32,
     /// Answers that may come later than they were made: the host sleeps.
     pub(super) sleeps: u32,
+    /// The one call whose host sleeps; `None` for any.
+    pub(super) sleeper: Option<usize>,
     /// Calls that may be stopped for good.
     pub(super) kills: u32,
     memo: RefCell<Memo>,
@@ -45,6 +47,7 @@ impl Rules {
             ticks,
             switches,
             sleeps: 0,
+            sleeper: None,
             kills: 0,
             memo: RefCell::default(),
         }
@@ -148,7 +151,7 @@ impl State {
                 Phase::Waiting if self.may_start(rules, nth) => steps.push(Step::Go(nth)),
                 Phase::Sent(..) => {
                     steps.push(Step::Go(nth));
-                    if self.sleeps > 0 {
+                    if self.sleeps > 0 && rules.sleeper.is_none_or(|sleeper| sleeper == nth) {
                         steps.push(Step::Serve(nth));
                     }
                     if self.kills > 0 {
