@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use extant_archive::Window;
@@ -42,6 +42,36 @@ pub enum Source {
 }
 
 impl Source {
+    /// Returns whether it is an image or another disk that can be used as it is: neither a folder
+    /// nor an archive, nor a part of an image. An archive is known by its compression, or by the
+    /// mark of tar.
+    ///
+    /// # Errors
+    /// Those of the host.
+    pub fn is_ready_image(&self) -> io::Result<bool> {
+        let Self::Path(path) = self else {
+            return Ok(false);
+        };
+        let kind = path.metadata()?.file_type();
+        if kind.is_block_device() || !kind.is_file() {
+            return Ok(kind.is_block_device());
+        }
+        let file = File::open(path)?;
+        if volume::is_image(&file, 0) {
+            return Ok(true);
+        }
+        let mut head = [0; volume::ARCHIVE_AT + volume::ARCHIVE.len()];
+        let mut len = 0;
+        while len < head.len() {
+            match file.read_at(&mut head[len..], len as u64)? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        let is_archive = head[volume::ARCHIVE_AT..] == *volume::ARCHIVE;
+        Ok(!is_archive && matches!(Compression::of(&head[..len]), Ok(Compression::None)))
+    }
+
     /// The file or folder of the host, if it is one.
     pub(crate) fn host(&self) -> Option<&Path> {
         match self {

@@ -26,8 +26,8 @@ use crate::tree::{Node, NodeId, too_many};
 const MAGIC_AT: usize = 1024 + 56;
 const MAGIC: [u8; 2] = 0xEF53_u16.to_le_bytes();
 /// Offset and value of an archive's magic: a boot block may be anything else.
-const ARCHIVE_AT: usize = 257;
-const ARCHIVE: &[u8] = b"ustar";
+pub(crate) const ARCHIVE_AT: usize = 257;
+pub(crate) const ARCHIVE: &[u8] = b"ustar";
 /// Memory for file data and for metadata: each file is read once.
 const CACHE: u64 = 32 << 20;
 

@@ -150,9 +150,9 @@ fn run(command: Command) -> Outcome {
         Command::Push(args) => commands::push::run(&args).into(),
         Command::Pull(args) => commands::pull::run(&args).into(),
         Command::Versions(args) => commands::versions::run(&args).into(),
-        Command::Nbd(args) => commands::nbd::run(&args).into(),
         Command::Vhost(args) => commands::vhost::run(&args).into(),
         Command::Gc(args) => commands::gc::run(&args).into(),
+        Command::Nbd(args) => commands::nbd::run(&args),
         Command::Stats(args) => commands::stats::run(&args).into(),
         Command::Bench(args) => commands::bench::run(&args),
     }

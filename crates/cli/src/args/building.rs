@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Command, FromArgMatches};
 use extant::build::{IdRange, Pattern};
 
 use super::making::{ExtendedList, FeatureList, UsageName, UuidChoice};
@@ -25,6 +25,31 @@ use crate::size;
 #[derive(Args, Debug)]
 #[command(override_usage = "extant build [OPTIONS] <SOURCE>... <IMAGE>")]
 pub(crate) struct Build {
+    #[command(flatten)]
+    pub(crate) options: BuildOptions,
+    /// Threads that copy data, instead of one for each processor
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// Overwrite what is there
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
+    /// Print nothing but failures
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Sources, later ones over earlier ones: folders; archives (tar, plain or by gzip, zstd or xz,
+    /// standard input as -); OCI layouts; what docker save writes; ext4 images, IMAGE or
+    /// IMAGE:/DIR. Then the image: a file or a block device
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "IMAGE"])]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+// The options of a volume that is built of sources. It has no documentation: the commands that
+// have these options would show it as theirs.
+#[derive(Args, Debug)]
+pub(crate) struct BuildOptions {
     /// Bytes of the image, instead of the fewest that do
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "free")]
     pub(crate) size: Option<u64>,
@@ -72,9 +97,6 @@ pub(crate) struct Build {
     /// Bytes that compressed sources may unpack to: 256 GiB unless set, 4 times --size with it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) limit: Option<u64>,
-    /// Threads that copy data, instead of one for each processor
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) threads: Option<u16>,
     /// The use of the volume: as in mkfs. Blocks have 4096 bytes unless --block-size is given
     #[arg(
         short = 'T',
@@ -111,20 +133,17 @@ pub(crate) struct Build {
     /// More: as in mkfs; hash_seed=UUID replaces the seed that follows from the contents
     #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
     pub(crate) extended: Vec<ExtendedList>,
-    /// Overwrite what is there
-    #[arg(short = 'F', long)]
-    pub(crate) force: bool,
-    /// Print nothing but failures
-    #[arg(short, long, conflicts_with = "json")]
-    pub(crate) quiet: bool,
-    /// Output for programs
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Sources, later ones over earlier ones: folders; archives (tar, plain or by gzip, zstd or xz,
-    /// standard input as -); OCI layouts; what docker save writes; ext4 images, IMAGE or
-    /// IMAGE:/DIR. Then the image: a file or a block device
-    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "IMAGE"])]
-    pub(crate) paths: Vec<PathBuf>,
+}
+
+impl BuildOptions {
+    /// Returns whether one of them was given.
+    pub(crate) fn is_given(&self) -> bool {
+        let grammar = BuildOptions::augment_args(Command::new("none").no_binary_name(true));
+        let none = grammar.try_get_matches_from([] as [&str; 0]);
+        let none = none.and_then(|matches| BuildOptions::from_arg_matches(&matches));
+        // Their values can be shown, not all compared.
+        none.map_or(true, |none| format!("{none:?}") != format!("{self:?}"))
+    }
 }
 
 /// Space that stays free.
@@ -159,6 +178,26 @@ fn range(from: u32, to: u32, count: u32) -> IdRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_were_given_are_known() {
+        let given = |arguments: &[&str]| {
+            let grammar = BuildOptions::augment_args(Command::new("x").no_binary_name(true));
+            let matches = grammar.get_matches_from(arguments);
+            BuildOptions::from_arg_matches(&matches).unwrap().is_given()
+        };
+        assert!(!given(&[]));
+        for one in [
+            &["--free", "1K"][..],
+            &["-L", "x"],
+            &["-T", "largefile"],
+            &["--trusted"],
+            &["-O", "bigalloc"],
+            &["--exclude", "x"],
+        ] {
+            assert!(given(one), "{one:?}");
+        }
+    }
 
     #[test]
     fn what_stays_free_is_bytes_or_a_share() {

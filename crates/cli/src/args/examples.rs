@@ -287,7 +287,10 @@ const ALL: &[About] = &[
     ),
     about(
         "nbd",
-        &["extant nbd --once --socket nbd.sock disk.img | (read -r ready at; extant ls \"$at\")"],
+        &[
+            "extant nbd --once --socket nbd.sock disk.img | (read -r ready at; extant ls \"$at\")",
+            "extant nbd --once --socket nbd.sock ./site | (read -r ready at; extant tree \"$at\")",
+        ],
         &["extant-mount(1)", "extant-build(1)", "nbdcopy(1)"],
     ),
     about(

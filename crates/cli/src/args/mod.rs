@@ -26,7 +26,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::key_files::KeyArgument;
 
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
-pub(crate) use building::{Build, Free};
+pub(crate) use building::{Build, BuildOptions, Free};
 pub(crate) use comparing::Diff;
 pub(crate) use examples::{examples_of, see_also};
 pub(crate) use given::Given;
@@ -169,9 +169,9 @@ pub(crate) enum Command {
     Push(Push),
     Pull(Pull),
     Versions(Versions),
-    Nbd(Nbd),
     Vhost(Vhost),
     Gc(Gc),
+    Nbd(Box<Nbd>),
     Stats(Stats),
     Bench(Bench),
     /// Print the help of a command or of a topic: images, durability, journal or options

@@ -11,7 +11,7 @@ use serde_json::json;
 use tracing::warn;
 
 use super::mkfs::{extend, uuid};
-use crate::args::{Build, Free};
+use crate::args::{Build, BuildOptions, Free};
 use crate::failure::{Failure, Outcome};
 use crate::operand::ImagePath;
 use crate::output::Output;
@@ -27,14 +27,14 @@ pub(crate) fn run(args: &Build) -> Outcome {
 }
 
 fn built(args: &Build, image: &Path, sources: &[PathBuf]) -> Result<(), Failure> {
-    let options = options(args)?;
+    let options = Options {
+        threads: args.threads.map(usize::from),
+        ..options(&args.options, args.force)?
+    };
     let sources: Vec<Source> = sources.iter().map(|path| source(path)).collect();
     remove_when_ended().map_err(Failure::new)?;
     let progress = Progress::new(args.quiet || args.json);
-    let shown = Shown {
-        progress: &progress,
-        warnings: AtomicU64::new(0),
-    };
+    let shown = Shown::by(&progress);
     let built = build::build(&sources, image, &options, &shown);
     progress.finish();
     let built = built.map_err(|error| failure(image, error))?;
@@ -42,7 +42,7 @@ fn built(args: &Build, image: &Path, sources: &[PathBuf]) -> Result<(), Failure>
 }
 
 /// The source that an operand names.
-fn source(operand: &Path) -> Source {
+pub(super) fn source(operand: &Path) -> Source {
     if operand.as_os_str() == "-" {
         return Source::Stdin;
     }
@@ -56,9 +56,17 @@ fn source(operand: &Path) -> Source {
 }
 
 /// Shows what is told on the way.
-struct Shown<'a> {
+pub(super) struct Shown<'a> {
     progress: &'a Progress,
     warnings: AtomicU64,
+}
+
+impl<'a> Shown<'a> {
+    /// Shows it beside `progress`.
+    pub(super) fn by(progress: &'a Progress) -> Shown<'a> {
+        let warnings = AtomicU64::new(0);
+        Shown { progress, warnings }
+    }
 }
 
 /// Warnings that are shown: a source may give cause for millions.
@@ -83,7 +91,7 @@ impl Watch for Shown<'_> {
     }
 }
 
-fn options(args: &Build) -> Result<Options, Failure> {
+pub(super) fn options(args: &BuildOptions, force: bool) -> Result<Options, Failure> {
     let mut volume = mkfs::Options {
         usage: args.usage.into(),
         block_size: args.block_size,
@@ -93,7 +101,7 @@ fn options(args: &Build) -> Result<Options, Failure> {
         label: args.label.clone().unwrap_or_default().into_bytes(),
         uuid: args.uuid.and_then(|choice| choice.0),
         reserved_percent: args.reserved_percent,
-        force: args.force,
+        force,
         ..mkfs::Options::default()
     };
     let lists = args.features.iter();
@@ -134,11 +142,11 @@ fn options(args: &Build) -> Result<Options, Failure> {
         platform: args.platform.clone(),
         // A limit: four times a huge size is none.
         limit: args.limit.or(args.size.map(|size| size.saturating_mul(4))),
-        threads: args.threads.map(usize::from),
+        threads: None,
     })
 }
 
-fn failure(image: &Path, error: Error) -> Failure {
+pub(super) fn failure(image: &Path, error: Error) -> Failure {
     match error {
         Error::Io { place, error } => Failure::at(place, error),
         Error::Mkfs(error) => super::mkfs::failure(image, error),
