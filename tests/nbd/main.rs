@@ -4,5 +4,6 @@
 mod commands;
 mod confined;
 mod losses;
+mod made_images;
 mod servers;
 mod serving;

@@ -51,10 +51,20 @@ impl Serving {
 
     /// Ends it by SIGTERM. It has to end well.
     pub(crate) fn stop(mut self) -> Result<()> {
+        self.terminate()?;
+        self.ended().map(drop)
+    }
+
+    /// Sends it SIGTERM.
+    pub(crate) fn terminate(&self) -> Result<()> {
         let pid = Pid::from_raw(self.running.pid().cast_signed());
         let pid = pid.ok_or_else(|| Error::new("no process".to_owned()))?;
-        kill_process(pid, Signal::TERM)?;
-        self.ended().map(drop)
+        Ok(kill_process(pid, Signal::TERM)?)
+    }
+
+    /// The log so far.
+    pub(crate) fn log(&mut self) -> Result<String> {
+        Ok(self.running.texts()?.1)
     }
 
     /// Waits for its end; returns what it printed.
