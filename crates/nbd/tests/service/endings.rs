@@ -18,7 +18,7 @@ use extant_units::DevOff;
 use crate::MEMORY;
 use crate::raw_client::{DISCONNECT, READ, RawClient, WRITE, request};
 
-const LEN: u64 = 64 << 20;
+const LEN: u64 = 1 << 20;
 
 fn served(device: Arc<dyn BlockDevice>) -> Arc<Service> {
     Service::new(device, ServeOptions::default()).unwrap()
@@ -47,7 +47,7 @@ fn half_of_a_request_is_nothing() {
 /// is served meanwhile.
 #[test]
 fn a_client_that_does_not_read_disturbs_no_other() {
-    let service = served(Arc::new(MemoryDevice::new(LEN)));
+    let service = served(Arc::new(MemoryDevice::new(32 << 20)));
     let mut greedy = RawClient::ready(&service, false);
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
@@ -55,14 +55,20 @@ fn a_client_that_does_not_read_disturbs_no_other() {
     greedy.stream.write_all(&asked).unwrap();
     // Its first reply has begun.
     assert_eq!(greedy.simple(), 0);
+    // The server has taken what it takes.
+    let mut usage = 0;
+    while usage != MEMORY.peak_usage() {
+        usage = MEMORY.peak_usage();
+        thread::sleep(Duration::from_millis(200));
+    }
     let mut other = RawClient::ready(&service, false);
     for _ in 0..100 {
         other.send(&request(READ, 0, 4096, 4096));
         assert_eq!((other.simple(), other.receive(4096)), (0, vec![0; 4096]));
     }
     let most = MEMORY.peak_usage() - before;
-    // Other tests of this program have their devices at the same time.
-    assert!(most < (32 << 20) + 3 * (64 << 20), "{most}");
+    // Beside the one reply, other tests of this program have their devices at the same time.
+    assert!(most < 160 << 20, "{most}");
     greedy.stream.shutdown(Shutdown::Both).unwrap();
     assert!(greedy.end().1.is_err());
 }
