@@ -147,6 +147,26 @@ fn folders_have_the_bytes_of_a_build() {
     expect_equal(&[&empty], &Options::default());
 }
 
+/// Short files lie in gaps before longer ones that come earlier: data are not in their order.
+#[test]
+fn files_in_gaps_have_the_bytes_of_a_build() {
+    let dir = TempDir::new("virtual").unwrap();
+    let folder = dir.join("folder");
+    fs::create_dir(&folder).unwrap();
+    for (number, len) in (0..).zip([6 << 20, 6 << 20, 3000, 1 << 20, 5000, 7 << 20, 9000]) {
+        fs::write(
+            folder.join(format!("{number}")),
+            content::fill(number, 0, len),
+        )
+        .unwrap();
+    }
+    let options = Options {
+        volume: volume(1024, "^flex_bg"),
+        ..Options::default()
+    };
+    expect_equal(&[&folder], &options);
+}
+
 #[test]
 fn archives_images_and_several_sources_have_the_bytes_of_a_build() {
     if !need(TOOLS) {
