@@ -138,6 +138,8 @@ fn ranges_outside_are_refused() {
         (u64::MAX, 512),
         (u64::MAX / 512, 512),
         (u64::MAX / 512 + 1, 512),
+        // More than is copied at once: the first part would fit.
+        (0, 2 << 20),
         (0, 511),
         (0, 513),
     ] {
