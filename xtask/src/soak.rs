@@ -291,6 +291,14 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "guest-devices",
+        suites: "-p extant-tests --test vms",
+        tests: &["--nocapture", "soak"],
+        env: &[("EXTANT_GUEST", "1")],
+        round: Some(300),
+        ..PLAIN
+    },
+    Stage {
         name: "guest",
         script: "guest-suites",
         ..PLAIN
