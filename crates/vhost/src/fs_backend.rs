@@ -58,10 +58,9 @@ pub fn serve_fs(
     let served = thread::scope(|scope| {
         let sessions = thread::Builder::new().name("fuse-0".into());
         let jobs = &backend.jobs;
+        let _end = jobs.closing();
         sessions.spawn_scoped(scope, || serve_sessions(&volume, jobs))?;
-        let served = serve("vhost-fs", &backend, socket, options.keep, stopper);
-        jobs.close();
-        served
+        serve("vhost-fs", &backend, socket, options.keep, stopper)
     });
     drop(backend);
     let closed = match Arc::into_inner(volume) {
@@ -210,3 +209,6 @@ impl Device for FsBackend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,11 @@ impl GuestRig {
         }
     }
 
+    /// The memory, as a monitor shares it.
+    pub(crate) fn memory(&self) -> GuestMemory {
+        self.memory.clone()
+    }
+
     pub(crate) fn now(&self) -> MemoryNow {
         self.memory.memory()
     }

@@ -110,6 +110,16 @@ pub(crate) struct Jobs {
     news: Condvar,
 }
 
+/// Ends the workers when it is dropped, also where a thread panics.
+#[must_use]
+pub(crate) struct CloseGuard<'a>(&'a Jobs);
+
+impl Drop for CloseGuard<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
@@ -153,8 +163,12 @@ impl Jobs {
         self.news.notify_all();
     }
 
-    /// There will be no more requests.
-    pub(crate) fn close(&self) {
+    /// Has no more requests come once the guard is dropped.
+    pub(crate) fn closing(&self) -> CloseGuard<'_> {
+        CloseGuard(self)
+    }
+
+    fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.news.notify_all();
     }
