@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-archive", &[]),
     ("extant-figures", &[]),
     ("extant-sandbox", &[]),
+    ("extant-store-proxy", &[]),
     ("extant-casefold", &[]),
     ("extant-crypt", &[]),
     ("extant-disk", &["extant-casefold", "extant-units"]),
