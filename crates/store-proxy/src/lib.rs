@@ -1,6 +1,7 @@
 //! A line to an object store that is slow, fails and lies by plan.
 //!
-//! [`DelayedLine`] delays bytes of any protocol.
+//! [`DelayedLine`] delays bytes of any protocol. [`MemoryStore`] is a small server of S3 that keeps
+//! objects in memory; it knows what `extant-store` asks, and no signatures.
 //!
 //! # Concurrency
 //! A thread for each connection, two for each way of a delayed line. All connections end when the
@@ -9,5 +10,8 @@
 
 mod acceptor;
 mod delayed_line;
+mod memory_store;
+mod message;
 
 pub use delayed_line::DelayedLine;
+pub use memory_store::MemoryStore;
