@@ -30,10 +30,22 @@ impl Message {
             return Ok(None);
         };
         let mut request = Self::of_head(head);
-        if request.length()?.is_some() {
+        if request.header("transfer-encoding").is_some() || request.length()?.is_some() {
             request.read_body(from)?;
         }
         Ok(Some(request))
+    }
+
+    /// The answer to a request with this method.
+    pub(crate) fn read_answer(from: &mut impl BufRead, method: &str) -> io::Result<Self> {
+        let head = read_head(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut answer = Self::of_head(head);
+        let status = answer.word(1);
+        let is_bare = status.starts_with('1') || status == "204" || status == "304";
+        if method != "HEAD" && !is_bare {
+            answer.read_body(from)?;
+        }
+        Ok(answer)
     }
 
     /// An answer that ends its connection.
@@ -55,6 +67,9 @@ impl Message {
     }
 
     fn read_body(&mut self, from: &mut impl BufRead) -> io::Result<()> {
+        if self.header("transfer-encoding").is_some() {
+            return read_pieces(from, &mut self.body);
+        }
         match self.length()? {
             Some(length) => {
                 from.take(length).read_to_end(&mut self.body)?;
@@ -98,6 +113,11 @@ impl Message {
         let asked = self.header("connection");
         self.is_last || asked.is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
+
+    /// Bytes on the line.
+    pub(crate) fn len(&self) -> u64 {
+        (self.head.len() + self.body.len()) as u64
+    }
 }
 
 /// The lines up to an empty one; `None` at the end of the connection.
@@ -111,6 +131,28 @@ fn read_head(from: &mut impl BufRead) -> io::Result<Option<String>> {
             0 => return Err(bad("a head without an end")),
             _ if head.ends_with("\r\n\r\n") => return Ok(Some(head)),
             _ => {}
+        }
+    }
+}
+
+/// A body in pieces, each behind a line with its length; one of no length ends it.
+fn read_pieces(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        let mut line = String::new();
+        from.take(1024).read_line(&mut line)?;
+        let digits = line.split([';', '\r']).next().unwrap_or_default();
+        let length = u64::from_str_radix(digits, 16).map_err(|_| bad("a piece of no length"))?;
+        body.extend(line.as_bytes());
+        let end = body.len() as u64 + length + 2;
+        if end > LONGEST_BODY {
+            return Err(bad("a body that is too long"));
+        }
+        from.take(length + 2).read_to_end(body)?;
+        if (body.len() as u64) < end {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if length == 0 {
+            return Ok(());
         }
     }
 }
@@ -129,6 +171,18 @@ mod tests {
         let get = Message::read_request(&mut line).unwrap().unwrap();
         assert_eq!((get.header("host"), get.body.len()), (Some("x"), 0));
         assert_eq!(Message::read_request(&mut line).unwrap(), None);
+
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let all = format!("{head}3\r\nabc\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\nuntil the end");
+        let mut line = all.as_bytes();
+        let pieces = Message::read_answer(&mut line, "GET").unwrap();
+        assert_eq!(pieces.body, b"3\r\nabc\r\n0\r\n\r\n");
+        let last = Message::read_answer(&mut line, "GET").unwrap();
+        assert!(last.is_last() && last.body == b"until the end");
+        for at in 1..head.len() + 13 {
+            let torn = Message::read_answer(&mut &all.as_bytes()[..at], "GET");
+            assert!(torn.is_err(), "{at} bytes");
+        }
     }
 
     #[test]
