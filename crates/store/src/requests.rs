@@ -1,10 +1,11 @@
 //! The requests that a store serves, as calls that block.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
 
@@ -14,6 +15,10 @@ use crate::host::Deadline;
 
 /// Threads that carry out the requests of all callers.
 const THREADS: usize = 2;
+
+/// The first pause before a request whose connection failed is repeated; each is three times as
+/// long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// An object without its content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -95,12 +100,38 @@ impl Server {
         parts.fold(self.prefix.clone(), |path, part| path.join(part))
     }
 
+    /// Carries out a request, again if its connection fails: the client of `object_store` repeats
+    /// neither a request that makes an object, nor a list that breaks off.
+    fn patiently<T>(
+        &self,
+        request: impl AsyncFn() -> object_store::Result<T>,
+    ) -> object_store::Result<T> {
+        let (begin, mut pause) = (Instant::now(), FIRST_PAUSE);
+        self.runtime.block_on(async {
+            loop {
+                match request().await {
+                    Err(error)
+                        if client::is_cut_off(&error)
+                            && begin.elapsed() + pause < client::PATIENCE =>
+                    {
+                        tracing::debug!(%error, "a request is repeated");
+                        tokio::time::sleep(pause).await;
+                        pause *= 3;
+                    }
+                    done => return done,
+                }
+            }
+        })
+    }
+
     fn put_as(&self, object: &str, content: Vec<u8>, mode: PutMode) -> object_store::Result<()> {
         let path = self.path(object);
-        let put = self
-            .objects
-            .put_opts(&path, content.into(), PutOptions::from(mode));
-        self.runtime.block_on(put).map(drop)
+        let content = PutPayload::from(content);
+        self.patiently(async || {
+            let options = PutOptions::from(mode.clone());
+            let put = self.objects.put_opts(&path, content.clone(), options);
+            put.await.map(drop)
+        })
     }
 }
 
@@ -114,7 +145,7 @@ fn marks(object: &ObjectMeta) -> Marks {
 impl Requests for Server {
     fn get(&self, object: &str, at_most: u64) -> Result<Option<(Vec<u8>, Marks)>> {
         let path = self.path(object);
-        let got = self.runtime.block_on(async {
+        let got = self.patiently(async || {
             let got = self.objects.get(&path).await?;
             let marks = marks(&got.meta);
             let expected = got.meta.size.min(at_most);
@@ -138,7 +169,7 @@ impl Requests for Server {
 
     fn look(&self, object: &str) -> Result<Option<Marks>> {
         let path = self.path(object);
-        match self.runtime.block_on(self.objects.head(&path)) {
+        match self.patiently(async || self.objects.head(&path).await) {
             Ok(found) => Ok(Some(marks(&found))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(Error::request(object, &error)),
@@ -183,8 +214,7 @@ impl Requests for Server {
 
     fn children(&self, folder: &str) -> Result<Children> {
         let path = self.path(folder);
-        let listed = self.objects.list_with_delimiter(Some(&path));
-        let listed = self.runtime.block_on(listed);
+        let listed = self.patiently(async || self.objects.list_with_delimiter(Some(&path)).await);
         let listed = listed.map_err(|error| Error::request(folder, &error))?;
         let object = |object: &ObjectMeta| {
             let name = object.location.filename()?;
