@@ -4,6 +4,8 @@
 //! server is MinIO where `EXTANT_MINIO` names it, as `scripts/stores` does, and else a small one in
 //! memory: MinIO is the judge.
 
+mod altered;
 mod credentials;
 mod line;
 mod moments;
+mod versions;
