@@ -9,7 +9,7 @@
 //! `append`, `parallel`, `randwrite`, `buffered`, `clears`, `meta`, `small_files`, `direct`,
 //! `features` and `queue` have them, with the names that the seeds give them; `runner` runs cases
 //! and variants in rounds, there and back again, so that whatever else the machine does falls on
-//! all of them. `peers`, `images` and `scale` have rounds of their own.
+//! all of them. `peers`, `images`, `scale` and `remote` have rounds of their own.
 #![forbid(unsafe_code)]
 
 mod append;
@@ -35,6 +35,7 @@ mod plan;
 mod psync;
 mod queue;
 mod randwrite;
+mod remote;
 mod report;
 mod rows;
 mod runner;

@@ -36,6 +36,8 @@ pub enum Bench {
     Build,
     /// Seconds that users wait at a mount. Not one of [`Bench::ALL`], whose time is bounded.
     Mount,
+    /// Images in an object store over a line with a round trip. Not one of [`Bench::ALL`].
+    Remote,
 }
 
 impl Bench {
@@ -75,6 +77,7 @@ impl Bench {
             Bench::Scale => "scale",
             Bench::Large => "large",
             Bench::Mount => "mount",
+            Bench::Remote => "remote",
         }
     }
 
@@ -96,6 +99,7 @@ impl Bench {
             Bench::Scale => "What growth costs",
             Bench::Large => "The seeds' sizes",
             Bench::Mount => "Seconds at a mount",
+            Bench::Remote => "Images in an object store",
         }
     }
 
@@ -150,6 +154,12 @@ impl Bench {
                  time of the process that serves the mount, `requests` are those of each file \
                  that callers waited for."
             }
+            Bench::Remote => {
+                "`start` reads a listed set of files with empty caches, by the round trip of the \
+                 line (`lossy`: one request of a hundred fails); `requests`, `bytes` and `chunks` \
+                 are what crossed the line. `chunks` and `bytes` alone are those that the pushes \
+                 of two versions had to send, which differ in one listed file of twenty."
+            }
         }
     }
 
@@ -164,7 +174,7 @@ impl Bench {
             Bench::Psync => 20,
             Bench::Disk | Bench::Scale => 10,
             // One round is all that there is time for; the other is not one of all.
-            Bench::Large | Bench::Mount => 0,
+            Bench::Large | Bench::Mount | Bench::Remote => 0,
         }
     }
 }
@@ -228,6 +238,10 @@ pub struct Plan {
     pub extant: PathBuf,
     /// Folder for files of the disk.
     pub dir: PathBuf,
+    /// Address of a store, for [`Bench::Remote`]: `s3://BUCKET/PREFIX`. One in memory, if none.
+    pub store: Option<String>,
+    /// The tree of the image of [`Bench::Remote`]; one is made, if none.
+    pub tree: Option<PathBuf>,
 }
 
 impl Plan {
@@ -250,6 +264,8 @@ impl Plan {
             counting: false,
             extant,
             dir: std::env::temp_dir(),
+            store: None,
+            tree: None,
         }
     }
 

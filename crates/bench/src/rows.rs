@@ -21,6 +21,8 @@ pub(crate) enum Unit {
     Mebibytes,
     /// Requests per operation.
     RoundTrips,
+    /// Chunks of a stored image.
+    Chunks,
 }
 
 impl Unit {
@@ -33,6 +35,7 @@ impl Unit {
             Unit::ThousandPerSecond => "thousand/s",
             Unit::Mebibytes => "MiB",
             Unit::RoundTrips => "requests",
+            Unit::Chunks => "chunks",
         }
     }
 }

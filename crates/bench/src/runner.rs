@@ -22,7 +22,7 @@ use crate::variant::{Setup, Variant};
 use crate::variants::ALL;
 use crate::{
     append, buffered, clears, direct, features, follow, fragments, images, meta, overwrite,
-    parallel, peers, psync, queue, randwrite, scale, small_files, trims,
+    parallel, peers, psync, queue, randwrite, remote, scale, small_files, trims,
 };
 
 /// One measurement at a time in a process: two would measure each other.
@@ -46,6 +46,7 @@ pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
             Bench::Peers => peers::run(plan, &variants, &mut report, progress),
             Bench::Build => images::run(plan, &mut report, progress),
             Bench::Mount => peers::everyday::run(plan, &variants, &mut report, progress),
+            Bench::Remote => remote::run(plan, &mut report, progress),
             Bench::Scale => scale::run(plan, &variants, &mut report, progress),
             Bench::Large => {
                 let plan = plan.large();
@@ -69,6 +70,7 @@ fn known(plan: &Plan) -> Result<()> {
             Bench::Peers => names.extend(peers::names().map(str::to_owned)),
             Bench::Build => names.extend(images::names()),
             Bench::Mount => names.extend(peers::everyday::names()),
+            Bench::Remote => names.extend(remote::names()),
             Bench::Scale => names.extend(scale::names(plan)),
             bench => names.extend(cases(plan, *bench).into_iter().map(|case| case.name)),
         }
@@ -113,7 +115,7 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
             .into_iter()
             .flatten()
             .collect(),
-        Bench::Peers | Bench::Build | Bench::Scale | Bench::Mount => Vec::new(),
+        Bench::Peers | Bench::Build | Bench::Scale | Bench::Mount | Bench::Remote => Vec::new(),
     }
 }
 
@@ -271,7 +273,10 @@ impl Beds {
 
 /// The variants of the plan that can run here; of the others the report says why not.
 fn usable(plan: &Plan, report: &mut Run) -> Result<Vec<Variant>> {
-    let known: Vec<&str> = crate::variants().chain(images::makers()).collect();
+    let known: Vec<&str> = crate::variants()
+        .chain(images::makers())
+        .chain(remote::variants())
+        .collect();
     for name in &plan.variants {
         ensure!(
             known.contains(&name.as_str()),

@@ -199,6 +199,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-blockdev",
             "extant-extent-io-tree",
             "extant-host",
+            "extant-store-proxy",
         ],
     ),
     (

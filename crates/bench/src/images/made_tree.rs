@@ -41,7 +41,7 @@ pub(super) const SHAPES: &[Shape] = &[
 ];
 
 /// A tree, and an archive of it.
-pub(super) struct MadeTree {
+pub(crate) struct MadeTree {
     dir: TempDir,
     entries: u64,
     inodes: u64,
@@ -79,7 +79,7 @@ impl MadeTree {
         })
     }
 
-    pub(super) fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.dir.join("tree")
     }
 

@@ -15,10 +15,11 @@ use std::time::Instant;
 
 use extant_host::{Cmd, Context, Image, Result, TempDir, ensure};
 
-use self::made_tree::{MadeTree, SHAPES, Shape};
+pub(crate) use self::made_tree::MadeTree;
+use self::made_tree::{SHAPES, Shape};
 use self::maker::Maker;
 use crate::peak::peak_of;
-use crate::plan::{Bench, Plan};
+use crate::plan::{Bench, Plan, Size};
 use crate::report::Run;
 use crate::rows::Unit;
 
@@ -32,6 +33,11 @@ const CALLS: [(&str, Unit); 4] = [
 
 fn case_of(shape: &Shape, call: &str) -> String {
     format!("build/{}/{call}", shape.name)
+}
+
+/// A tree like the root of a small system.
+pub(crate) fn root_tree(size: Size) -> Result<MadeTree> {
+    MadeTree::make(&SHAPES[0], size)
 }
 
 /// The names of all cases.

@@ -25,6 +25,11 @@ use clap::Args;
 /// In seconds: mount: many small files, ls -l, an archive, git clone, with the daemon's processor
 /// time and the requests of each file. It is not one of all.
 ///
+/// Over a line: remote: images in an object store at some round trips: a start on a cold host
+/// beside a pull and NBD, pushes, pulls, and what two versions share. The store is one in memory,
+/// or that of --store at the http:// endpoint in AWS_ENDPOINT, where the images stay. It is not one
+/// of all.
+///
 /// A signal that ends it leaves no mount, no loop device and no image behind.
 ///
 /// With growth: scale: what calls, mounts and checks cost by files, by GiB and by extents. large:
@@ -49,6 +54,12 @@ pub(crate) struct Bench {
     /// The directory where images on a disk are made; the system's temporary directory unless set
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+    /// The store of remote, as s3://BUCKET/PREFIX; one in memory unless set
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) store: Option<String>,
+    /// The folder whose image remote measures, as the root of a system; one is made unless set
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) tree: Option<PathBuf>,
     /// Write every row to a file
     #[arg(long, value_name = "F")]
     pub(crate) json: Option<PathBuf>,
@@ -84,5 +95,6 @@ pub(crate) enum BenchName {
     Scale,
     Large,
     Mount,
+    Remote,
     All,
 }

@@ -31,6 +31,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Scale => vec![Family::Scale],
         BenchName::Large => vec![Family::Large],
         BenchName::Mount => vec![Family::Mount],
+        BenchName::Remote => vec![Family::Remote],
     };
     let command = program::own_path().into();
     let mut plan = match (args.quick, args.full) {
@@ -44,6 +45,8 @@ pub(crate) fn run(args: &Bench) -> Outcome {
     if let Some(dir) = &args.dir {
         plan.dir.clone_from(dir);
     }
+    plan.store.clone_from(&args.store);
+    plan.tree.clone_from(&args.tree);
     plan.runs = args.runs.unwrap_or(plan.runs);
     if let Err(failure) = try_outputs(args) {
         return Outcome::Failed(failure);
