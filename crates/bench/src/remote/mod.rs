@@ -1,4 +1,4 @@
-//! Images in an object store over a line with a round trip: a start on a cold host.
+//! Images in an object store over a line with a round trip: a start on a cold host, a push, a pull.
 //!
 //! The store is that of the plan's address, at the endpoint of the environment, or one in memory.
 //! A proxy in between adds the round trip to each request, and counts. It has no limit of bytes per
@@ -12,12 +12,13 @@ mod amounts;
 mod remote_store;
 mod root_image;
 mod starts;
+mod transfers;
 
 use std::time::Duration;
 
 use extant_host::{Context, Result};
 
-use self::amounts::{ROUNDS, mib};
+use self::amounts::{OTHERS, ROUNDS, mib};
 use self::remote_store::RemoteStore;
 use self::root_image::RootImage;
 use self::starts::{STARTS, Start};
@@ -70,17 +71,19 @@ fn case_of(line: &LineKind) -> String {
 
 /// The names of all cases.
 pub(crate) fn names() -> impl Iterator<Item = String> {
-    LINES.iter().flat_map(|line| {
+    let starts = LINES.iter().flat_map(|line| {
         let beside = BESIDE.iter().map(|(what, _)| *what);
         [""].into_iter()
             .chain(beside)
             .map(|what| case_of(line) + what)
-    })
+    });
+    starts.chain(OTHERS.iter().map(|(name, _)| (*name).to_owned()))
 }
 
 /// The names of all variants.
 pub(crate) fn variants() -> impl Iterator<Item = &'static str> {
-    STARTS.iter().map(|start| start.name)
+    let starts = STARTS.iter().map(|start| start.name);
+    starts.chain(transfers::PROGRAMS.iter().map(|(name, _)| *name))
 }
 
 /// Measures what is wanted.
@@ -96,7 +99,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Run, progress: &mut dyn FnMut(&str))
         mib(image.listed_bytes()),
     ));
     report.note(format!("The store of remote is {}.", store.about()));
-    store.push(&image.path())?;
+    transfers::run(plan, &store, &image, report, progress)?;
     let starts = wanted_starts(plan, report);
     for line in lines(plan) {
         if !plan.wants(&case_of(line)) {

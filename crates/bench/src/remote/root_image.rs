@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_host::{Cmd, Result, Rng, TempDir, ensure};
+use extant_host::{Cmd, Result, Rng, TempDir, content, ensure};
 
 use crate::images::{MadeTree, root_tree};
 use crate::plan::{Plan, Size};
@@ -15,6 +15,9 @@ const LISTED_TINY: usize = 20;
 
 /// Chooses them.
 const SEED: u64 = 20_261_129;
+
+/// Files that differ in the second version, of a hundred listed ones.
+const CHANGED: usize = 5;
 
 /// An image of a tree, in RAM where the host has room for it there.
 pub(super) struct RootImage {
@@ -88,6 +91,21 @@ impl RootImage {
             let read = fs::read(mount.join(path))?;
             let found = read.len() as u64;
             ensure!(found == *len, "{}: {found} bytes", path.display());
+        }
+        Ok(())
+    }
+
+    /// Writes new content to some of the listed files, of the same length.
+    pub(super) fn change(&self, extant: &Path) -> Result<()> {
+        let new = self.dir.join("new");
+        let every = 100 / CHANGED;
+        for (nth, (path, len)) in self.listed.iter().enumerate().step_by(every) {
+            fs::write(
+                &new,
+                content::fill(nth as u64 + 1, 0, usize::try_from(*len)?),
+            )?;
+            let to = format!("{}:/{}", self.path().display(), path.display());
+            Cmd::new(extant).arg("cp").arg(&new).arg(to).ok()?;
         }
         Ok(())
     }
