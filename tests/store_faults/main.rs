@@ -6,6 +6,7 @@
 
 mod altered;
 mod credentials;
+mod endless;
 mod line;
 mod moments;
 mod versions;

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::client::HttpError;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::Url;
+
+use crate::bounded_client::BoundedConnector;
 
 /// The variables of the environment that stores are set up by begin so.
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
@@ -83,6 +85,7 @@ macro_rules! client {
         let mut builder = <$builder>::new()
             .with_url($root.to_string())
             .with_client_options(options())
+            .with_http_connector(BoundedConnector)
             .with_retry(retry());
         for (name, value) in variables() {
             if let Ok(key) = name.parse() {
@@ -154,7 +157,9 @@ fn answers(server: &str) -> bool {
 /// Returns whether the connection of a request failed: the client repeats only some of these.
 pub(crate) fn is_cut_off(error: &object_store::Error) -> bool {
     let first: &(dyn std::error::Error + 'static) = error;
-    std::iter::successors(Some(first), |error| error.source()).any(|error| error.is::<HttpError>())
+    std::iter::successors(Some(first), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<HttpError>())
+        .any(|error| error.kind() != HttpErrorKind::Decode)
 }
 
 /// A large object may take as long as the line is slow, as long as something comes.

@@ -39,6 +39,7 @@
 //! [`Error`] names the object. Requests that fail for a moment are repeated for two minutes.
 #![forbid(unsafe_code)]
 
+mod bounded_client;
 mod chunk;
 mod chunk_cache;
 mod client;
