@@ -115,8 +115,34 @@ fn variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
         let is_known = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        is_known.then(|| (name.to_ascii_lowercase(), value))
+        let name = name.to_ascii_lowercase();
+        is_known.then(|| {
+            let value = with_whole_path(&name, value);
+            (name, value)
+        })
     })
+}
+
+/// Variables that name a file, by their ends.
+const FILES: [&str; 4] = [
+    "_token_file",
+    "google_service_account",
+    "google_service_account_path",
+    "google_application_credentials",
+];
+
+/// The value of a variable; the name of a file has its folder, as a token is read again later, when
+/// a daemon has left the folder that it began in.
+fn with_whole_path(name: &str, value: String) -> String {
+    let is_file = FILES.iter().any(|file| name.ends_with(file)) && !value.is_empty();
+    let whole = is_file.then(|| {
+        std::path::absolute(&value)
+            .ok()?
+            .into_os_string()
+            .into_string()
+            .ok()
+    });
+    whole.flatten().unwrap_or(value)
 }
 
 /// Fails where no credentials are given and no machine of a cloud has some: the client would ask
@@ -179,5 +205,24 @@ fn retry() -> RetryConfig {
         // The time is the bound.
         max_retries: 10_000,
         retry_timeout: PATIENCE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_whole() {
+        let here = std::env::current_dir().unwrap();
+        let whole = here.join("key.json").display().to_string();
+        for name in ["google_service_account", "aws_web_identity_token_file"] {
+            assert_eq!(with_whole_path(name, "key.json".into()), whole);
+            assert_eq!(with_whole_path(name, "/key.json".into()), "/key.json");
+            assert_eq!(with_whole_path(name, String::new()), "");
+        }
+        for name in ["google_service_account_key", "aws_access_key_id"] {
+            assert_eq!(with_whole_path(name, "key.json".into()), "key.json");
+        }
     }
 }
