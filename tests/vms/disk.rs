@@ -34,6 +34,7 @@ fn linux_in_a_guest_writes_a_disk() -> Result<()> {
         cat /sys/block/vda/queue/write_cache /sys/block/vda/ro
         mount -t ext4 -o discard /dev/vda /mnt
         dd if=/dev/urandom of=/mnt/a bs=1M count=20 2>/dev/null
+        md5sum </mnt/a >/tmp/sum
         mkdir /mnt/d
         for i in $(seq 200); do echo $i >/mnt/d/$i; done
         cp /mnt/a /mnt/b && sync && rm /mnt/b
@@ -41,7 +42,8 @@ fn linux_in_a_guest_writes_a_disk() -> Result<()> {
         cmp /mnt/a /mnt/c
         umount /mnt
         mount -t ext4 /dev/vda /mnt
-        md5sum </mnt/a
+        md5sum </mnt/a | tee /tmp/again
+        cmp /tmp/sum /tmp/again
         umount /mnt",
     )?;
     disk.ended()?;
