@@ -129,7 +129,7 @@ fn a_back_end_that_is_killed_is_started_again() -> Result<()> {
     image.fsck_clean()
 }
 
-/// A version in a store is a disk that is only read.
+/// A version in a store is a disk that is only read, or written through a layer.
 #[test]
 fn a_guest_reads_a_version_of_a_store() -> Result<()> {
     if !need(NEEDS) {
@@ -146,15 +146,7 @@ fn a_guest_reads_a_version_of_a_store() -> Result<()> {
     let address = format!("file://{}/disk", store.path().display());
     let push = Cmd::new(tools::extant()?).args(["push", "-q"]);
     push.arg(image.path()).arg(&address).ok()?;
-    let confined = Cmd::new(tools::extant()?).args(["vhost", "--blk", "/tmp/none", &address]);
-    let refused = confined.run()?;
-    ensure!(
-        refused.err.contains("-o nosandbox"),
-        "{}",
-        refused.describe()
-    );
-    let options = ["-o", "nosandbox"];
-    let disk = Served::start("blk", address.as_ref(), &options)?;
+    let disk = Served::start("blk", address.as_ref(), &[])?;
     let printed = disk.boot(
         "cat /sys/block/vda/ro
         mount -t ext4 -o ro /dev/vda /mnt && cat /mnt/hello
@@ -162,5 +154,22 @@ fn a_guest_reads_a_version_of_a_store() -> Result<()> {
         umount /mnt",
     )?;
     ensure!(printed == "1\nfrom a store\nrefused\n", "{printed}");
-    disk.ended()
+    disk.ended()?;
+
+    // With a layer it is written, and pushed.
+    let layer = store.join("changes").display().to_string();
+    let options = ["-o", &format!("layer={layer}")];
+    let disk = Served::start("blk", address.as_ref(), &options)?;
+    let printed = disk.boot(
+        "cat /sys/block/vda/ro
+        mount -t ext4 /dev/vda /mnt && echo written >/mnt/new && umount /mnt",
+    )?;
+    ensure!(printed == "0\n", "{printed}");
+    disk.ended()?;
+    let push = Cmd::new(tools::extant()?).args(["push", "-q", &layer, &address]);
+    push.ok()?;
+    let cat = Cmd::new(tools::extant()?).args(["cat", &format!("{address}@2:/new")]);
+    let new = cat.ok()?.out;
+    ensure!(new == "written\n", "{new}");
+    Ok(())
 }

@@ -15,8 +15,8 @@ use clap::{ArgGroup, Args};
 /// to the guest's virtiofs, by the engine that serves extant mount: the guest needs no ext4, and
 /// the image is never parsed by a kernel.
 ///
-/// The process confines itself as that of a mount does (-o nosandbox: it does not, which images
-/// behind an address need).
+/// The process confines itself as that of a mount does (-o nosandbox: it does not, which exports of
+/// NBD servers need).
 #[derive(Args, Clone, Debug)]
 #[command(group = ArgGroup::new("device").required(true).args(["blk", "fs"]))]
 pub(crate) struct Vhost {
@@ -39,8 +39,8 @@ pub(crate) struct Vhost {
     /// The guest only reads, as with -o ro
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
-    /// Mount options, separated by commas, as of extant mount. Of --blk only ro and nosandbox mean
-    /// something
+    /// Mount options, separated by commas, as of extant mount. Of --blk only ro, nosandbox and
+    /// those of stores mean something
     #[arg(short = 'o', value_name = "OPTS")]
     pub(crate) options: Vec<String>,
     /// Image file, block device, NBD address or version in a store
