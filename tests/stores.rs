@@ -153,6 +153,56 @@ fn versions_come_back_and_a_hundred_processes_read_one() -> Result<()> {
     })
 }
 
+/// A mount that is taken off when dropped.
+struct Mounted<'a>(&'a Server, PathBuf);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let umount = self.0.extant(&["umount", &text(&self.1)]);
+        let _ = umount.and_then(|umount| umount.run());
+    }
+}
+
+#[test]
+fn a_hundred_mounts_of_one_version_are_there_at_once() -> Result<()> {
+    let Some(server) = Server::start()? else {
+        return Ok(());
+    };
+    let (disk, folder) = volume(12)?;
+    let stored = "s3://images/many";
+    server.ok(&["push", &text(disk.path()), stored])?;
+    let mount = |number: u64| -> Result<Mounted<'_>> {
+        let dir = folder.join(format!("mnt{number}"));
+        fs::create_dir(&dir)?;
+        server.ok(&["mount", stored, &text(&dir)])?;
+        let mounted = Mounted(&server, dir);
+        let file = number % 12;
+        let read = fs::read(mounted.1.join(format!("tree/f{file}")))?;
+        ensure!(read == content::fill(file, 0, 1 << 20), "{number}: f{file}");
+        Ok(mounted)
+    };
+    // Ten threads make ten mounts each, and all stay.
+    let all = std::thread::scope(|scope| {
+        let some = |first: u64| (first..first + 10).map(mount).collect::<Result<Vec<_>>>();
+        let threads: Vec<_> = (0..10)
+            .map(|nth| scope.spawn(move || some(nth * 10)))
+            .collect();
+        let made = threads.into_iter().map(|thread| match thread.join() {
+            Ok(made) => made,
+            Err(_) => bail!("a thread panicked"),
+        });
+        made.collect::<Result<Vec<_>>>()
+    })?;
+    let all: Vec<_> = all.into_iter().flatten().collect();
+    ensure!(all.len() == 100, "{} mounts", all.len());
+    for (mounted, number) in all.iter().zip(0..) {
+        let file = (number + 5) % 12;
+        let read = fs::read(mounted.1.join(format!("tree/f{file}")))?;
+        ensure!(read == content::fill(file, 0, 1 << 20), "again: f{file}");
+    }
+    Ok(())
+}
+
 #[test]
 fn of_pushes_at_once_one_makes_each_version() -> Result<()> {
     let Some(server) = Server::start()? else {
