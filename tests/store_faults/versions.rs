@@ -66,7 +66,10 @@ fn credentials_that_expire_end_a_push() -> Result<()> {
         });
         let pushed = line.run(&["push", &volume.image(), STORED])?;
         line.proxy.set_plan(|_| StoreFault::None);
-        ensure_plain_error(&pushed, &["names/", "chunks/", "manifests/"])?;
+        ensure_plain_error(
+            &pushed,
+            &["gc: ", "key: ", "names/", "chunks/", "manifests/"],
+        )?;
         ensure!(line.versions()? == 1, "{} versions", line.versions()?);
         ensure!(line.pulled(Some(1))? == before, "version 1 is another");
     }
