@@ -16,8 +16,13 @@ use object_store::client::{
 /// The most bytes of an answer that is no object: a page of a list has some MiB at most.
 const MOST: usize = 16 << 20;
 
-/// Folders of objects that may be longer.
-const LONG: [&str; 2] = ["/chunks/", "/manifests/"];
+/// Folders of objects that may be longer, also as Google's client writes paths.
+const LONG: [&str; 4] = ["/chunks/", "/manifests/", "%2Fchunks%2F", "%2Fmanifests%2F"];
+
+/// Returns whether an object of this path may be longer.
+fn is_long(path: &str) -> bool {
+    LONG.iter().any(|folder| path.contains(folder))
+}
 
 /// Makes clients that have the bound.
 #[derive(Debug)]
@@ -44,7 +49,7 @@ impl HttpService for BoundedClient {
     {
         Box::pin(async move {
             let path = request.uri().path();
-            let is_long = LONG.iter().any(|folder| path.contains(folder));
+            let is_long = is_long(path);
             let answer = self.0.execute(request).await?;
             if is_long && answer.status().is_success() {
                 return Ok(answer);
@@ -59,5 +64,18 @@ impl HttpService for BoundedClient {
                 HttpResponseBody::new(bounded),
             ))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_long;
+
+    #[test]
+    fn chunks_and_manifests_may_be_long_at_all_vendors() {
+        assert!(is_long("/bucket/prefix/chunks/ab/abcd"));
+        assert!(is_long("/storage/v1/b/bucket/o/prefix%2Fmanifests%2Fabcd"));
+        assert!(!is_long("/bucket/prefix/names/chunk/1"));
+        assert!(!is_long("/bucket"));
     }
 }

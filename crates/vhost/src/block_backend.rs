@@ -14,6 +14,7 @@ use extant_blockdev::BlockDevice;
 use parking_lot::{Mutex, RwLock};
 use vhost::vhost_user::VhostUserProtocolFeatures;
 use vhost_user_backend::{VhostUserBackend, VringMutex, VringT};
+use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{
@@ -37,6 +38,9 @@ pub struct BlockOptions {
     pub id: String,
     /// Wait for the next monitor when one has ended.
     pub keep: bool,
+    /// Each write is durable before it is answered: what the device was told since its last flush
+    /// does not outlive this process, which a running guest may.
+    pub write_through: bool,
 }
 
 /// Serves `device` to the monitors that connect to `socket`, until `stopper` says so or, unless the
@@ -66,6 +70,7 @@ struct BlockBackend {
     memory: RwLock<Option<GuestMemory>>,
     /// The driver flushes what has to be durable.
     driver_flushes: AtomicBool,
+    write_through: bool,
 }
 
 /// State of a queue beside its ring.
@@ -83,6 +88,7 @@ impl BlockBackend {
             queues: queues.collect(),
             memory: RwLock::default(),
             driver_flushes: AtomicBool::new(true),
+            write_through: options.write_through,
         }
     }
 
@@ -92,6 +98,11 @@ impl BlockBackend {
             return false;
         };
         let mut ring = vring.get_mut();
+        // Requests end one at a time and in order. A monitor that looked while one ended may have
+        // said that it is to be served again.
+        let queue = ring.get_queue_mut();
+        let ended = queue.next_used();
+        queue.set_next_avail(ended);
         let durable = !self.driver_flushes.load(Ordering::Relaxed);
         let served = take(ring.get_queue_mut(), &memory).and_then(|chain| {
             let Some(chain) = chain else {
@@ -123,7 +134,7 @@ impl VhostUserBackend for BlockBackend {
     }
 
     fn features(&self) -> u64 {
-        block_config::features(self.server.is_read_only())
+        block_config::features(self.server.is_read_only(), self.write_through)
     }
 
     fn acked_features(&self, features: u64) {

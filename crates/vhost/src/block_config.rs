@@ -31,12 +31,12 @@ const MAX_BUFFERS: u32 = 254;
 /// Physical blocks have so many sectors, as a power of two: 4096 bytes.
 const PHYSICAL_BLOCK_EXP: u8 = 3;
 
-/// The feature bits of a device that is only read, or not.
-pub(crate) fn features(read_only: bool) -> u64 {
+/// The feature bits of a device that is only read, or not, and whose writes are durable when they
+/// are answered, or not.
+pub(crate) fn features(read_only: bool, write_through: bool) -> u64 {
     let always = [
         SEG_MAX,
         BLOCK_SIZE,
-        FLUSH,
         TOPOLOGY,
         MULTI_QUEUE,
         INDIRECT,
@@ -48,7 +48,8 @@ pub(crate) fn features(read_only: bool) -> u64 {
         true => &[READ_ONLY],
         false => &[DISCARD, WRITE_ZEROES],
     };
-    let all = always.iter().chain(more);
+    let flush: &[u32] = if write_through { &[] } else { &[FLUSH] };
+    let all = always.iter().chain(more).chain(flush);
     all.fold(0, |bits, number| bits | 1 << number)
 }
 

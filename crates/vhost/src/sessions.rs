@@ -47,12 +47,18 @@ pub(crate) fn serve_sessions(volume: &GuestVolume, jobs: &Jobs) {
 fn serve_session(session: &GuestSession<'_>, jobs: &Jobs) -> io::Result<()> {
     let ended = AtomicBool::new(false);
     let work = |number: usize| {
-        let mut memory = Memory::default();
+        let mut worker = Worker {
+            session,
+            number,
+            jobs,
+            memory: Memory::default(),
+        };
         while let Some(job) = jobs.next(|| ended.load(Ordering::Acquire)) {
-            if serve_one(session, number, job, jobs, &mut memory) {
+            let end = || {
                 ended.store(true, Ordering::Release);
                 jobs.wake_all();
-            }
+            };
+            worker.serve(job, end);
         }
     };
     thread::scope(|scope| {
@@ -69,29 +75,36 @@ fn serve_session(session: &GuestSession<'_>, jobs: &Jobs) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves one request. Returns whether the session is over.
-fn serve_one(
-    session: &GuestSession<'_>,
+/// A thread that serves the requests of a session.
+struct Worker<'a> {
+    session: &'a GuestSession<'a>,
     number: usize,
-    job: Job,
-    jobs: &Jobs,
-    memory: &mut Memory,
-) -> bool {
-    let Some((request, room)) = memory.request_and_room(&job) else {
-        return false;
-    };
-    if GuestVolume::is_init(request) {
-        // The guest has forgotten the session.
-        jobs.put_back(job);
-        return true;
+    jobs: &'a Jobs,
+    memory: Memory,
+}
+
+impl Worker<'_> {
+    /// Serves one request. Calls `end` if the session is over: before the guest hears of it and
+    /// sends what is of the next one.
+    fn serve(&mut self, job: Job, end: impl FnOnce()) {
+        let Some((request, room)) = self.memory.request_and_room(&job) else {
+            return;
+        };
+        if GuestVolume::is_init(request) {
+            // The guest has forgotten the session.
+            self.jobs.put_back(job);
+            return end();
+        }
+        let mut len = 0;
+        let is_over = self.session.serve(self.number, request, room, |reply| {
+            len = reply.len();
+            deliver(&job, reply)
+        });
+        if is_over {
+            end();
+        }
+        job.complete(len);
     }
-    let mut len = 0;
-    let is_over = session.serve(number, request, room, |reply| {
-        len = reply.len();
-        deliver(&job, reply)
-    });
-    job.complete(len);
-    is_over
 }
 
 /// Writes a reply to the guest. Returns whether it arrived.

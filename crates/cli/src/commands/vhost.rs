@@ -56,6 +56,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), Failure> {
             queues: queues(args),
             id: file_name(&args.image),
             keep: args.keep,
+            write_through: options.layer().is_some(),
         };
         ready(supervisor);
         (serve_block(device, socket, &block, &stopper), reader)
