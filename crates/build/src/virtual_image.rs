@@ -7,9 +7,9 @@
 //! and archives that the volume is of.
 //!
 //! ```text
-//! sources ──► tree ──► plan ──► metadata   pages in memory, those without zeros
-//!                       │
-//!                       └─────► runs       blocks of the device ─► blocks of a file
+//! sources --> tree --> plan --> metadata   pages in memory, those without zeros
+//!                       |
+//!                       +-----> runs       blocks of the device -> blocks of a file
 //! ```
 //!
 //! # Invariants

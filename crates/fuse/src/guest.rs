@@ -162,7 +162,7 @@ impl GuestVolume {
     /// was left, which is no failure.
     ///
     /// # Errors
-    /// What closing the file system reports.
+    /// Those of closing the file system.
     pub fn close(self) -> Result<(), extant_engine::Error> {
         let by_request = self.volume.is_shut_down_by_request();
         match self.volume.unmount() {

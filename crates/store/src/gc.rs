@@ -5,11 +5,11 @@
 //!
 //! ```text
 //!   a run of gc lists the doomed        removes what is listed     removes the list
-//!          │◄────────── GRACE ──────────►│ and in no version         │
-//!          │                             │◄───────── GRACE ─────────►│
-//!   push ──┼── has not seen the list:    │
-//!          │   its version is there ─────┤ in 3/4 GRACE
-//!          └── has seen it: uses no object of it, but the next generation
+//!          |<--------- GRACE ----------->| and in no version         |
+//!          |                             |<--------- GRACE --------->|
+//!   push --+-- has not seen the list:    |
+//!          |   its version is there -----+ in 3/4 GRACE
+//!          +-- has seen it: uses no object of it, but the next generation
 //! ```
 //!
 //! 1. A push that relies on a listed object read the lists before this one was made. Its version is

@@ -8,8 +8,8 @@
 //!
 //! From the monitor down: `connection` (one monitor after the other) → the rust-vmm crates, which
 //! speak the protocol and map the guest's memory → `block_backend` (queues and their threads) →
-//! `chain` (a request as bytes) → `block` (requests); and for file systems `fs_backend` → `jobs` →
-//! `sessions`, whose workers call the server of the FUSE mount.
+//! `chain` (a request as bytes) → `block` (requests); and for file systems `fs_backend` → `jobs`
+//! → `sessions`, whose workers call the server of the FUSE mount.
 //!
 //! # Invariants
 //! - All that lies in the guest's memory is untrusted, and may change while it is looked at. Each

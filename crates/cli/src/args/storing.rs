@@ -83,12 +83,12 @@ pub(crate) struct Versions {
 /// runs may go on meanwhile, on any host. What is younger than half a day is not listed, as a push
 /// may be about to name it.
 ///
-/// Versions are removed with --keep only. Mounts and pulls of a version that was removed go on for
-/// a day at least. A version that cannot be read ends the run, as it may need anything; so it is
-/// with a list.
+/// Versions are removed with --keep only. Mounts and pulls of a version that was removed go on
+/// until what only it has is removed: usually a day later. Layers over it cannot be used any more.
+/// A version that cannot be read ends the run, as it may need anything; so it is with a list.
 #[derive(Args, Debug)]
 pub(crate) struct Gc {
-    /// First remove all but the last N versions of each image
+    /// Remove all but the last N versions of each image
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<NonZeroUsize>,
     /// Say what would be removed, by the host's clock, and change nothing
@@ -100,7 +100,7 @@ pub(crate) struct Gc {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// s3://BUCKET/PREFIX, gs://, az:// or file:///FOLDER: the address of images without their names
+    /// s3://BUCKET/PREFIX, gs://, az:// or file:///FOLDER: an address of images without the names
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
 }
